@@ -1,0 +1,10 @@
+"""Sample Factory: fast asynchronous reinforcement learning on one machine.
+
+Importing this package imports neither torch nor gymnasium; `register_env` resolves its parts lazily.
+"""
+
+__version__ = "3.0.0"
+
+from sample_factory.envs.env_registry import register_env
+
+__all__ = ["__version__", "register_env"]

@@ -1,0 +1,246 @@
+"""The whole configuration of an experiment: parsed once, frozen, written to cfg.json."""
+
+import argparse
+import dataclasses
+import difflib
+import json
+import os
+import sys
+import types
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Mapping, Protocol, Sequence
+
+from sample_factory.config import flags
+from sample_factory.config.sections import (
+    TRAINING_SECTIONS, EnvFlags, EvaluationFlags, LearningFlags, ModelFlags, MonitoringFlags, RunFlags,
+    SamplingFlags, flat_values,
+)
+
+# Flags of the original that change nothing here: accepted, so that its commands work, and said so.
+RETIRED_FLAGS = {
+    "train_in_background_thread": "batching and training always overlap",
+    "use_spectral_norm": "no built-in layer ever read it",
+    "num_minibatches_to_accumulate": "use --num_batches_to_accumulate",
+    "heartbeat_interval": "components are watched without heartbeats of their own",
+    "batched_sampling": "a vectorised environment is always sampled as a batch",
+    "use_env_info_cache": "the environment is probed at each start",
+}
+# Written to cfg.json for people to read; not flags.
+PROVENANCE_KEYS = ("command_line", "cli_args")
+
+
+class ConfigError(ValueError):
+    """Bad input of the user; the message says what is wrong and what would be right."""
+
+
+class Family(Protocol):
+    """What the configuration needs of an env family."""
+
+    flags: type | None
+    defaults: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Config:
+    """One frozen section per component. Flat on the command line and in cfg.json."""
+
+    run: RunFlags
+    sampling: SamplingFlags
+    learning: LearningFlags
+    model: ModelFlags
+    env: EnvFlags
+    monitoring: MonitoringFlags
+    evaluation: EvaluationFlags
+    family: Any = None  # the env family's own flags, an instance of Family.flags
+    typed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    unknown: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def flat(self) -> dict[str, Any]:
+        """Every flag by its name."""
+        values: dict[str, Any] = {}
+        for name in TRAINING_SECTIONS:
+            values.update(flat_values(getattr(self, name)))
+        if self.family is not None:
+            values.update(flat_values(self.family))
+        return values
+
+    def namespace(self) -> types.SimpleNamespace:
+        """Every flag as an attribute: what `make_env` functions receive as `cfg`."""
+        return types.SimpleNamespace(**self.flat())
+
+    @property
+    def experiment_dir(self) -> Path:
+        """train_dir/[experiments_root/]experiment."""
+        root = self.run.experiments_root or ""
+        return Path(self.run.train_dir).expanduser().absolute() / root / self.run.experiment
+
+    def save(self) -> None:
+        """Writes cfg.json (flat, keys of v1) into the experiment folder, atomically."""
+        provenance = {"command_line": " ".join(sys.argv[1:]), "cli_args": dict(self.typed)}
+        path = self.experiment_dir / "cfg.json"
+        temporary = path.with_name(".cfg.json.tmp")
+        temporary.write_text(json.dumps({**self.unknown, **self.flat(), **provenance}, indent=4) + "\n")
+        os.replace(temporary, path)
+
+
+def parse_config(
+    argv: Sequence[str], resolve_family: Callable[[str], Family], evaluation: bool = False
+) -> Config:
+    """Command line to Config. Precedence: field default < family default < --cfg file < saved cfg.json < typed.
+
+    `evaluation`: the experiment must exist, and its cfg.json also tells the env if it was not typed.
+    Raises ConfigError. Prints the help and exits with 0 on --help.
+    """
+    identity = _parse_identity(argv)
+    file_values = _read_json(Path(identity["cfg"])) if identity.get("cfg") else {}
+    saved_values = _read_saved(identity, file_values, evaluation)
+    env = identity.get("env") or saved_values.get("env") or file_values.get("env")
+    if not env:
+        raise ConfigError("--env is missing: the full name of an environment, e.g. --env=doom_battle")
+    family = resolve_family(env)
+    sections = dict(TRAINING_SECTIONS)
+    if family.flags is not None:
+        sections["family"] = family.flags
+    typed = _parse_typed(argv, sections, family.defaults, env)
+    layers = [
+        (f"defaults of {env}", dict(family.defaults)), (str(identity.get("cfg")), file_values),
+        ("saved cfg.json", saved_values), ("command line", {**typed, "env": env}),
+    ]
+    return build_config(sections, layers, typed)
+
+
+def build_config(
+    sections: Mapping[str, type], layers: Sequence[tuple[str, Mapping[str, Any]]], typed: Mapping[str, Any]
+) -> Config:
+    """Sections from layers of (source, values), later ones win. Raises ConfigError for a bad value."""
+    owner, canonical = _index_fields(sections)
+    values: dict[str, dict[str, Any]] = {name: {} for name in sections}
+    unknown: dict[str, Any] = {}
+    try:
+        for source, layer in layers:
+            for key, value in layer.items():
+                key = canonical.get(key, key)
+                if key not in owner:
+                    unknown[key] = value
+                    continue
+                section = owner[key]
+                values[section].update(flags.coerce(sections[section], {key: value}, source))
+        built = {name: section(**values[name]) for name, section in sections.items()}
+        for section in built.values():
+            flags.check_values(section)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    for key in PROVENANCE_KEYS:
+        unknown.pop(key, None)
+    config = Config(**built, typed=dict(typed), unknown=unknown)
+    check_consistency(config)
+    return config
+
+
+def check_consistency(config: Config) -> None:
+    """Rules between flags, each with its reason. Raises ConfigError."""
+    sampling, learning = config.sampling, config.learning
+    if sampling.num_envs_per_worker % sampling.worker_num_splits:
+        raise ConfigError(
+            f"--num_envs_per_worker={sampling.num_envs_per_worker} must be a multiple of --worker_num_splits="
+            f"{sampling.worker_num_splits}: each split gets equally many envs. An odd number works with "
+            "--worker_num_splits=1"
+        )
+    recurrence = chunk_length(config)
+    if recurrence < 1 or learning.rollout % recurrence:
+        raise ConfigError(
+            f"--recurrence={learning.recurrence} must divide --rollout={learning.rollout}: a trajectory is cut into "
+            "whole pieces for backpropagation through time"
+        )
+    if learning.batch_size % learning.rollout:
+        raise ConfigError(
+            f"--batch_size={learning.batch_size} must be a multiple of --rollout={learning.rollout}: a minibatch "
+            "consists of whole trajectories"
+        )
+    name = config.run.experiment
+    if not name or name in (".", "..") or any(mark in name for mark in "/\\\0"):
+        raise ConfigError(f"--experiment={name!r} must be a plain folder name; group runs with --experiments_root")
+
+
+def chunk_length(config: Config) -> int:
+    """Steps of one piece of a trajectory in training: `recurrence` with an RNN, else the whole rollout."""
+    if not config.model.use_rnn or config.learning.recurrence == -1:
+        return config.learning.rollout
+    return config.learning.recurrence
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """'; did you mean X?' or an empty string."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _parse_identity(argv: Sequence[str]) -> dict[str, Any]:
+    """The flags that decide which other flags exist."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in ("env", "experiment", "experiments_root", "train_dir", "restart_behavior", "cfg"):
+        parser.add_argument(f"--{name}", default=argparse.SUPPRESS)
+    return vars(parser.parse_known_args(list(argv))[0])
+
+
+def _read_saved(identity: Mapping[str, Any], file_values: Mapping[str, Any], evaluation: bool) -> dict[str, Any]:
+    """cfg.json of the experiment if it is to be resumed or evaluated."""
+    named = {key: identity.get(key, file_values.get(key)) for key in ("experiment", "experiments_root", "train_dir")}
+    run = RunFlags(**{key: value for key, value in named.items() if value is not None})
+    folder = Path(run.train_dir).expanduser() / (run.experiments_root or "") / run.experiment
+    path = next((folder / name for name in ("cfg.json", "config.json") if (folder / name).exists()), None)
+    if evaluation and path is None:
+        raise ConfigError(f"no experiment at {folder}: cfg.json is missing; check --experiment and --train_dir")
+    if path is None or identity.get("restart_behavior", "resume") != "resume":
+        return {}
+    saved = _read_json(path)
+    # The folder may have been moved or copied: where it was found is what counts.
+    return {**saved, "train_dir": run.train_dir, "experiments_root": run.experiments_root, "experiment": run.experiment}
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} should hold one JSON object of flag names and values")
+    return values
+
+
+def _parse_typed(
+    argv: Sequence[str], sections: Mapping[str, type], defaults: Mapping[str, Any], env: str
+) -> dict[str, Any]:
+    """What was typed, by canonical name. Raises ConfigError for an unknown flag or a value of the wrong type."""
+    parser = argparse.ArgumentParser(
+        prog="python -m sample_factory.train", description=f"The flags of {env}, with their defaults.",
+        add_help=False, allow_abbrev=False, exit_on_error=False,
+    )
+    parser.add_argument("-h", "--help", action="help", help="show this list and exit")
+    for name, section in sections.items():
+        title = (section.__doc__ or name).strip().splitlines()[0].rstrip(".")
+        flags.add_flags(parser, section, title, defaults)
+    for name in RETIRED_FLAGS:
+        parser.add_argument(f"--{name}", nargs="?", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    try:
+        typed, rest = parser.parse_known_args(list(argv))
+    except argparse.ArgumentError as error:
+        raise ConfigError(str(error)) from None
+    if rest:
+        known = [option for action in parser._actions for option in action.option_strings]
+        word = rest[0].split("=")[0]
+        raise ConfigError(f"unknown flag {rest[0]}{nearest(word, known)} (--help lists the flags of {env})")
+    return {key: value for key, value in vars(typed).items()}
+
+
+def _index_fields(sections: Mapping[str, type]) -> tuple[dict[str, str], dict[str, str]]:
+    """(field -> section, alias -> field)."""
+    owner, canonical = {}, {}
+    for name, section in sections.items():
+        for field in dataclasses.fields(section):
+            owner[field.name] = name
+            canonical.update({alias: field.name for alias in field.metadata["aliases"]})
+    return owner, canonical

@@ -1,0 +1,136 @@
+"""One dataclass field = one command-line flag = one JSON key."""
+
+import argparse
+import dataclasses
+import types
+import typing
+from typing import Any, Mapping, Sequence
+
+
+def flag(default: Any, help: str, choices: Sequence[Any] = (), aliases: Sequence[str] = (), **checks: float) -> Any:
+    """A dataclass field that is also a command-line flag of the same name.
+
+    aliases: other spellings that are accepted (those of v2, mostly).
+    checks: `at_least`, `above`, `at_most`: bounds of a number.
+    """
+    metadata = {"help": help, "choices": tuple(choices), "aliases": tuple(aliases), "checks": checks}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def parse_bool(text: str) -> bool:
+    """Strict: `true` or `false` in any case."""
+    lowered = str(text).lower()
+    if lowered not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a bool; write True or False")
+    return lowered == "true"
+
+
+def parse_int(text: str) -> int:
+    """An integer; 4_000_000 and 4e6 are fine too."""
+    try:
+        value = float(text) if any(mark in text.lower() for mark in ("e", ".")) else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer") from None
+    if value != int(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer")
+    return int(value)
+
+
+def scalar_type(annotation: Any) -> tuple[type, bool, bool]:
+    """(scalar type, is it a list, may it be None) of a field's annotation."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        inner = [arg for arg in typing.get_args(annotation) if arg is not type(None)]
+        return scalar_type(inner[0])[0], scalar_type(inner[0])[1], True
+    if typing.get_origin(annotation) is tuple:
+        return typing.get_args(annotation)[0], True, False
+    return annotation, False, False
+
+
+def fields_of(section: type) -> list[tuple[dataclasses.Field, Any]]:
+    """The flags of a section: (field, resolved annotation)."""
+    hints = typing.get_type_hints(section)
+    return [(field, hints[field.name]) for field in dataclasses.fields(section)]
+
+
+def add_flags(parser: argparse.ArgumentParser, section: type, title: str, defaults: Mapping[str, Any]) -> None:
+    """Adds every field of a section to the parser. What is not typed stays out of the namespace.
+
+    `defaults` are shown in the help; they are those of this env, not the fields' own.
+    """
+    group = parser.add_argument_group(title)
+    parsers = {bool: parse_bool, int: parse_int, float: float, str: str}
+    for field, annotation in fields_of(section):
+        scalar, is_list, _ = scalar_type(annotation)
+        names = [f"--{name}" for name in (field.name, *field.metadata["aliases"])]
+        is_switch = scalar is bool and not is_list
+        nargs = "*" if is_list else "?" if is_switch else None
+        group.add_argument(
+            *names,
+            dest=field.name,
+            type=parsers[scalar],
+            nargs=nargs,
+            const=True if is_switch else None,  # a bare --no_render means True
+            default=argparse.SUPPRESS,
+            metavar={bool: "BOOL", int: "INT", float: "FLOAT", str: "STR"}[scalar],
+            help=_help_text(field, defaults),
+        )
+
+
+def _help_text(field: dataclasses.Field, defaults: Mapping[str, Any]) -> str:
+    default = defaults.get(field.name, field.default)
+    shown = " ".join(map(str, default)) or "empty" if isinstance(default, (tuple, list)) else default
+    choices = f"; one of: {', '.join(map(str, field.metadata['choices']))}" if field.metadata["choices"] else ""
+    return f"{field.metadata['help']}{choices} (default: {shown})".replace("%", "%%")
+
+
+def coerce(section: type, values: dict[str, Any], source: str) -> dict[str, Any]:
+    """Values from JSON or from code as the types of the section's fields.
+
+    Raises ValueError naming the key, the value, the type and the source.
+    """
+    coerced = {}
+    annotations = {field.name: annotation for field, annotation in fields_of(section)}
+    for key, value in values.items():
+        scalar, is_list, optional = scalar_type(annotations[key])
+        if value is None and optional:
+            coerced[key] = None
+        elif is_list and isinstance(value, (list, tuple)):
+            coerced[key] = tuple(_coerce_scalar(scalar, item, key, source) for item in value)
+        else:
+            coerced[key] = _coerce_scalar(scalar, value, key, source)
+    return coerced
+
+
+def _coerce_scalar(scalar: type, value: Any, key: str, source: str) -> Any:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if scalar is float and is_number:
+        return float(value)
+    if scalar is int and is_number and value == int(value):
+        return int(value)
+    if isinstance(value, scalar) and isinstance(value, bool) == (scalar is bool):
+        return value
+    raise ValueError(f"{source}: {key} = {value!r} should be of type {scalar.__name__}")
+
+
+def check_values(section: Any) -> None:
+    """Raises ValueError when a field is outside its choices or bounds."""
+    for field in dataclasses.fields(section):
+        value, name = getattr(section, field.name), f"--{field.name}"
+        choices, checks = field.metadata["choices"], field.metadata["checks"]
+        if choices and value is not None and value not in choices:
+            raise ValueError(f"{name}={value}: choose one of {', '.join(map(str, choices))}")
+        if value is None or isinstance(value, (str, bool)):
+            continue
+        for item in value if isinstance(value, tuple) else (value,):
+            _check_bounds(name, item, checks)
+
+
+def _check_bounds(name: str, value: Any, checks: dict[str, float]) -> None:
+    if value != value:
+        raise ValueError(f"{name}={value}: must be a number")
+    if "at_least" in checks and value < checks["at_least"]:
+        raise ValueError(f"{name}={value}: must be at least {checks['at_least']}")
+    if "above" in checks and value <= checks["above"]:
+        raise ValueError(f"{name}={value}: must be above {checks['above']}")
+    if "at_most" in checks and value > checks["at_most"]:
+        raise ValueError(f"{name}={value}: must be at most {checks['at_most']}")

@@ -1,0 +1,170 @@
+"""Families of environments by name prefix. Registering imports nothing; a family is resolved when it is used."""
+
+import argparse
+import dataclasses
+import difflib
+import importlib
+import inspect
+from typing import Any, Callable, Mapping
+
+from sample_factory.envs.protocol import EnvConfig
+
+
+class UnknownEnvError(ValueError):
+    """No registered family has a prefix of this env's name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FamilyEntry:
+    """A registration. Each part is an object or a "module:attribute" string."""
+
+    prefix: str
+    make_env: Callable | str
+    flags: type | str | None = None
+    defaults: Mapping[str, Any] | Callable[[str], Mapping[str, Any]] | str | None = None
+    extra: str | None = None  # what to `pip install sample-factory[extra]` when an import fails
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvFamily:
+    """A resolved family for one env: how to make it, its flags, its defaults. Travels to child processes."""
+
+    env_name: str
+    make_env: Callable
+    flags: type | None
+    defaults: Mapping[str, Any]
+
+    def make(self, cfg: Any, env_config: EnvConfig, render_mode: str | None = None) -> Any:
+        """The env as its author wrote it; `adapters.adapt` makes a MultiAgentEnv of it."""
+        accepted = inspect.signature(self.make_env).parameters
+        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
+        kwargs = {"cfg": cfg, "env_config": env_config, "render_mode": render_mode}
+        return self.make_env(
+            self.env_name, **{key: value for key, value in kwargs.items() if takes_any or key in accepted}
+        )
+
+
+_FAMILIES: dict[str, FamilyEntry] = {}
+
+
+def register_env(
+    prefix: str,
+    make_env: Callable | str,
+    flags: type | str | None = None,
+    defaults: Mapping[str, Any] | Callable[[str], Mapping[str, Any]] | str | None = None,
+    extra: str | None = None,
+) -> None:
+    """Registers every env whose name starts with `prefix` (the longest matching prefix wins).
+
+    make_env(full_env_name, cfg, env_config, render_mode): returns a Gymnasium env, a Gymnasium VectorEnv, or a
+        multi-agent env; it may leave out any of the last three parameters. cfg has every flag as an attribute.
+    flags: frozen dataclass of `sample_factory.config.flags.flag` fields, the family's own flags.
+    defaults: flag overrides, or a function of the env's name that returns them.
+    Registering a prefix again replaces the family.
+    """
+    _FAMILIES[prefix] = FamilyEntry(prefix, make_env, flags, defaults, extra)
+
+
+def resolve_family(env_name: str) -> EnvFamily:
+    """The family of an env. Raises UnknownEnvError with the nearest name, or ImportError naming the extra."""
+    matching = [prefix for prefix in _FAMILIES if env_name.startswith(prefix)]
+    if not matching:
+        raise UnknownEnvError(_unknown_env_message(env_name))
+    entry = _FAMILIES[max(matching, key=len)]
+    try:
+        make_env, flags, defaults = (_resolve(part) for part in (entry.make_env, entry.flags, entry.defaults))
+    except ImportError as error:
+        hint = f": pip install 'sample-factory[{entry.extra}]'" if entry.extra else ""
+        raise ImportError(f"env {env_name!r} needs a package that is not installed ({error}){hint}") from error
+    values = defaults(env_name) if callable(defaults) else defaults or {}
+    return EnvFamily(env_name, make_env, flags, dict(values))
+
+
+def global_env_registry() -> "_V1Registry":
+    """The registry as scripts written for v1 know it."""
+    return _V1Registry()
+
+
+class _V1Registry:
+    """v1's way to register a family: functions that edit an argparse parser."""
+
+    def register_env(
+        self, env_name_prefix: str, make_env_func: Callable, add_extra_params_func: Callable | None = None,
+        override_default_params_func: Callable | None = None,
+    ) -> None:
+        """Same parameters as v1; the parser functions are called with (env, parser)."""
+        recorder = _ParserRecorder(add_help=False)
+        if add_extra_params_func is not None:
+            add_extra_params_func(env_name_prefix, recorder)
+        flags = recorder.flags_type()
+
+        def defaults(env_name: str) -> Mapping[str, Any]:
+            overrides = _ParserRecorder(add_help=False)
+            if override_default_params_func is not None:
+                override_default_params_func(env_name, overrides)
+            return overrides.recorded_defaults
+
+        register_env(env_name_prefix, make_env_func, flags, defaults)
+
+
+class _ParserRecorder(argparse.ArgumentParser):
+    """A parser that remembers what was added to it, to be turned into fields."""
+
+    def __init__(self, **kwargs: Any):
+        self.recorded_actions: list[argparse.Action] = []
+        self.recorded_defaults: dict[str, Any] = {}
+        super().__init__(**kwargs)
+
+    def add_argument(self, *args: Any, **kwargs: Any) -> argparse.Action:
+        action = super().add_argument(*args, **kwargs)
+        self.recorded_actions.append(action)
+        return action
+
+    def set_defaults(self, **kwargs: Any) -> None:
+        self.recorded_defaults.update(kwargs)
+
+    def flags_type(self) -> type | None:
+        """The recorded arguments as a frozen dataclass."""
+        from sample_factory.config.flags import flag
+
+        if not self.recorded_actions:
+            return None
+        fields = []
+        for action in self.recorded_actions:
+            scalar = action.type if action.type in (int, float, str) else type(action.default)
+            annotation = scalar if action.default is not None else scalar | None
+            fields.append((action.dest, annotation, flag(action.default, action.help or "", action.choices or ())))
+        return dataclasses.make_dataclass("RegisteredFlags", fields, frozen=True)
+
+
+def _resolve(part: Any) -> Any:
+    """A "module:attribute" string to what it names."""
+    if not isinstance(part, str):
+        return part
+    module_name, _, attribute = part.partition(":")
+    module = importlib.import_module(module_name)
+    try:
+        return vars(module)[attribute]
+    except KeyError:
+        raise ImportError(f"{module_name} has no {attribute!r}") from None
+
+
+def _unknown_env_message(env_name: str) -> str:
+    from sample_factory.envs.doom.doom_specs import doom_env_names
+
+    close = difflib.get_close_matches(env_name, [*doom_env_names(), *_FAMILIES], n=1, cutoff=0.5)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"unknown env {env_name!r}{hint} Names start with one of: {', '.join(sorted(_FAMILIES))}"
+
+
+register_env(
+    "doom_",
+    "sample_factory.envs.doom.doom_family:make_doom_env",
+    "sample_factory.envs.doom.doom_family:DoomFlags",
+    "sample_factory.envs.doom.doom_family:doom_defaults",
+)
+register_env(
+    "gym_",
+    "sample_factory.envs.gym_family:make_gym_env",
+    defaults="sample_factory.envs.gym_family:gym_defaults",
+)

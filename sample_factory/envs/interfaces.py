@@ -1,0 +1,36 @@
+"""Abilities an env may have beyond the Gymnasium API. An env says so by inheriting; nobody probes attributes."""
+
+from typing import Any, Mapping
+
+import numpy as np
+
+
+class WritesObservations:
+    """A single-agent Gymnasium env that writes its observation into given arrays, which saves a copy.
+
+    Every wrapper around it that changes observations must pass `into` on. `into` maps each observation key to a
+    writable view with the shape and dtype of the space; the observation in the returned tuple is ignored by the
+    framework when `into` was given, and may be None.
+    """
+
+    def reset_into(self, into: Mapping[str, np.ndarray], *, seed: int | None = None) -> dict[str, Any]:
+        """Starts an episode, writes its first observation, returns info."""
+        raise NotImplementedError
+
+    def step_into(
+        self, action: Any, into: Mapping[str, np.ndarray]
+    ) -> tuple[float, bool, bool, Mapping[str, Any]]:
+        """Returns reward, terminated, truncated, info. At an episode's end nothing need be written."""
+        raise NotImplementedError
+
+
+class RewardShaping:
+    """An env whose reward is shaped by numbers that population-based training may change."""
+
+    def get_default_reward_shaping(self) -> dict[str, Any]:
+        """The shaping at the start, a (nested) dict of floats."""
+        raise NotImplementedError
+
+    def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
+        """Takes effect at the agent's next episode."""
+        raise NotImplementedError

@@ -1,0 +1,99 @@
+"""What the framework sees of an environment: every env is multi-agent, and writes its observations in place."""
+
+from typing import Any, Mapping, NamedTuple, Protocol, Sequence
+
+import numpy as np
+
+EMPTY_INFO: Mapping[str, Any] = {}
+
+
+class ObservationRows:
+    """Where the agents of one env must write their observations: row (buffers[i], step) for agent i.
+
+    `arrays[key]` has shape [num_buffers, num_steps, *observation_shape]; `buffers` has shape [num_agents], int.
+    The env writes, and never keeps a view: the rows belong to the trajectory.
+    """
+
+    __slots__ = ("arrays", "buffers", "step")
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], buffers: np.ndarray, step: int):
+        self.arrays = arrays
+        self.buffers = buffers
+        self.step = step
+
+    @classmethod
+    def allocate(cls, observation_space, num_agents: int) -> "ObservationRows":
+        """Rows of their own memory, for whoever drives an env outside the training system.
+
+        `observation_space` is a gymnasium Dict space of one agent.
+        """
+        arrays = {
+            key: np.zeros((num_agents, 1, *space.shape), space.dtype)
+            for key, space in observation_space.spaces.items()
+        }
+        return cls(arrays, np.arange(num_agents), 0)
+
+    def view(self, agent: int) -> dict[str, np.ndarray]:
+        """The row of one agent as writable views, one per observation key."""
+        buffer = self.buffers[agent]
+        # The trailing Ellipsis makes a view even of a scalar observation.
+        return {key: array[buffer, self.step, ...] for key, array in self.arrays.items()}
+
+    def write(self, agent: int, observation: Mapping[str, np.ndarray]) -> None:
+        """Copies one agent's observation dict into its row."""
+        buffer = self.buffers[agent]
+        for key, array in self.arrays.items():
+            array[buffer, self.step] = observation[key]
+
+    def write_all(self, observations: Mapping[str, np.ndarray]) -> None:
+        """Scatters a batch, [num_agents, *shape] per key, with one copy per key."""
+        for key, array in self.arrays.items():
+            array[self.buffers, self.step] = observations[key]
+
+
+class StepResult(NamedTuple):
+    """What a step returned, one entry per agent. Observations are already written to the rows.
+
+    terminated: the episode ended in a terminal state (its value is 0).
+    truncated: the episode was cut (time limit); never True together with terminated.
+    infos: for each agent a mapping, EMPTY_INFO where there is nothing to say. Keys with a meaning:
+        is_active (bool, default True), true_objective or true_reward (float, at an episode's end),
+        episode_extra_stats (dict of floats, at an episode's end).
+    """
+
+    rewards: Sequence[float]
+    terminated: Sequence[bool]
+    truncated: Sequence[bool]
+    infos: Sequence[Mapping[str, Any]]
+
+
+class MultiAgentEnv(Protocol):
+    """The env inside the framework. Auto-resets: when an agent's episode ends, the observation that the same
+    call to `step` writes is the first one of its next episode.
+
+    observation_space: gymnasium Dict of Box spaces, of one agent.
+    action_space: gymnasium Discrete, MultiDiscrete, Box, or Tuple of Discrete and Box, of one agent.
+    """
+
+    num_agents: int
+    observation_space: Any
+    action_space: Any
+
+    def reset(self, seed: int | None, into: ObservationRows) -> None:
+        """Starts the first episode of every agent."""
+
+    def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
+        """actions: [num_agents, num_action_values] float32; integers of discrete components are exact."""
+
+    def render(self) -> np.ndarray | None:
+        """A frame [height, width, 3] uint8 for people to look at, or None when the env shows itself."""
+
+    def close(self) -> None: ...
+
+
+class EnvConfig(NamedTuple):
+    """Which of the experiment's envs this is. env_id is unique in the run and seeds it."""
+
+    worker_index: int
+    vector_index: int
+    env_id: int
