@@ -1,0 +1,114 @@
+"""What each `doom_` env is made of."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Mapping, NamedTuple
+
+from sample_factory.envs.doom.action_spaces import (
+    BASIC,
+    DISCRETIZED_NO_WEAPON,
+    EXTENDED,
+    FULL,
+    FULL_WITH_USE,
+    HYBRID,
+    TURN_AND_ATTACK,
+    ActionGroups,
+    flat,
+)
+from sample_factory.envs.doom.reward_shaping import AGAINST_BOTS, SELF_PLAY
+
+SCENARIOS_FOLDER = Path(__file__).parent / "scenarios"
+
+
+class Match(NamedTuple):
+    """A deathmatch: who takes part, and for how long. Counts and minutes can be overridden by flags."""
+
+    num_agents: int
+    num_bots: int
+    minutes: float = 4.0
+    respawn_delay_seconds: int = 0
+
+
+@dataclass(frozen=True)
+class DoomSpec:
+    """One env.
+
+    scenario: the .cfg file; a relative path is relative to this package's scenarios folder. Its .wad is looked
+        for beside it, then where `wads.find_wad` looks.
+    actions: groups of buttons that match the .cfg's buttons one for one.
+    reward_scale: the last factor on the training reward.
+    time_limit_frames: the episode is truncated after so many env frames (tics), besides the .cfg's own timeout.
+    measurements: the observation has the vector of `measurements.py` besides the picture.
+    shaping: scheme of `reward_shaping.py` that is added to the engine's reward.
+    reward_healing: one point more for every step in which the health rose.
+    objective: what an episode is judged by, reported as `true_objective`: the engine's unshaped return, the frags,
+        or 1 for a match won; None: the return of the training reward.
+    match: not None makes it a multiplayer game.
+    """
+
+    name: str
+    scenario: str
+    actions: ActionGroups
+    reward_scale: float = 1.0
+    time_limit_frames: int | None = None
+    measurements: bool = False
+    shaping: Mapping[str, Any] | None = None
+    reward_healing: bool = False
+    objective: Literal["engine_return", "frags", "match_won"] | None = None
+    match: Match | None = None
+
+    def scenario_path(self) -> Path:
+        """Absolute path of the .cfg. Raises FileNotFoundError when there is none."""
+        path = (SCENARIOS_FOLDER / Path(self.scenario).expanduser()).resolve()
+        if not path.is_file():
+            raise FileNotFoundError(f"{self.name}: there is no scenario file {path}")
+        return path
+
+
+def _gathering(name: str, scenario: str, actions: ActionGroups) -> DoomSpec:
+    return DoomSpec(name, scenario, actions, reward_healing=True, objective="engine_return")
+
+
+def _battle(name: str, scenario: str) -> DoomSpec:
+    return DoomSpec(
+        name, scenario, DISCRETIZED_NO_WEAPON, time_limit_frames=2100, measurements=True, shaping=AGAINST_BOTS,
+        objective="engine_return",
+    )
+
+
+def _against_bots(name: str, scenario: str, actions: ActionGroups, match: Match) -> DoomSpec:
+    return DoomSpec(
+        name, scenario, actions, measurements=True, shaping=AGAINST_BOTS, objective="frags", match=match
+    )
+
+
+def _self_play(name: str, scenario: str, actions: ActionGroups, match: Match) -> DoomSpec:
+    return DoomSpec(
+        name, scenario, actions, measurements=True, shaping=SELF_PLAY, objective="match_won", match=match
+    )
+
+
+_SPECS = (
+    DoomSpec("doom_basic", "basic.cfg", flat(4), reward_scale=0.01, time_limit_frames=300),
+    _gathering("doom_two_colors_easy", "two_colors_easy.cfg", BASIC),
+    _gathering("doom_two_colors_hard", "two_colors_hard.cfg", BASIC),
+    _self_play("doom_dm", "cig.cfg", HYBRID, Match(8, 0)),
+    _self_play("doom_dwango5", "dwango5_dm.cfg", HYBRID, Match(8, 0)),
+    DoomSpec("doom_my_way_home_flat_actions", "my_way_home.cfg", flat(5)),
+    DoomSpec("doom_defend_the_center_flat_actions", "defend_the_center.cfg", flat(4)),
+    DoomSpec("doom_my_way_home", "my_way_home.cfg", BASIC),
+    DoomSpec("doom_deadly_corridor", "deadly_corridor.cfg", EXTENDED, reward_scale=0.01),
+    DoomSpec("doom_defend_the_center", "defend_the_center.cfg", TURN_AND_ATTACK),
+    DoomSpec("doom_defend_the_line", "defend_the_line.cfg", TURN_AND_ATTACK),
+    _gathering("doom_health_gathering", "health_gathering.cfg", flat(5)),
+    _gathering("doom_health_gathering_supreme", "health_gathering_supreme.cfg", flat(5)),
+    _battle("doom_battle", "battle_continuous_turning.cfg"),
+    _battle("doom_battle2", "battle2_continuous_turning.cfg"),
+    _against_bots("doom_duel_bots", "ssl2.cfg", FULL_WITH_USE, Match(1, 1, respawn_delay_seconds=2)),
+    _against_bots("doom_deathmatch_bots", "dwango5_dm_continuous_weap.cfg", FULL, Match(1, 7)),
+    _self_play("doom_duel", "ssl2.cfg", FULL_WITH_USE, Match(2, 0, respawn_delay_seconds=2)),
+    _self_play("doom_deathmatch_full", "freedm.cfg", FULL_WITH_USE, Match(4, 4, respawn_delay_seconds=2)),
+    DoomSpec("doom_benchmark", "battle.cfg", flat(9), time_limit_frames=2100),
+)
+
+DOOM_SPECS: Mapping[str, DoomSpec] = {spec.name: spec for spec in _SPECS}

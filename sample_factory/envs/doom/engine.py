@@ -1,0 +1,167 @@
+"""One engine process: configured from a scenario, started, seeded, closed."""
+
+import logging
+import shutil
+import socket
+import tempfile
+from pathlib import Path
+from typing import NamedTuple, Sequence
+
+import vizdoom
+
+from sample_factory.envs.doom.wads import find_wad
+
+log = logging.getLogger("sample_factory")
+
+START_ATTEMPTS = 3
+TICS_PER_MINUTE = 60 * 35
+START_ERRORS = (
+    vizdoom.ViZDoomErrorException,
+    vizdoom.ViZDoomUnexpectedExitException,
+    vizdoom.ViZDoomIsNotRunningException,
+    vizdoom.MessageQueueException,
+    vizdoom.SharedMemoryException,
+)
+
+
+class MatchSettings(NamedTuple):
+    """A deathmatch that this engine hosts for its one learning player."""
+
+    num_bots: int
+    minutes: float
+    respawn_delay_seconds: int
+
+
+class EngineSettings(NamedTuple):
+    """What to play. wad_folders: where the scenario's .wad is looked for before the installed packages."""
+
+    env_name: str
+    scenario: Path
+    wad_folders: Sequence[str | Path | None]
+    wide_aspect_ratio: bool
+    match: MatchSettings | None
+
+
+class DoomEngine:
+    """A DoomGame and its process, which `new_episode` starts when it first needs it, and `close` ends.
+
+    `game` is for the hot path; its buttons and variables are those of the scenario.
+    Raises ValueError for a broken scenario file and FileNotFoundError for a missing map.
+    """
+
+    def __init__(self, settings: EngineSettings):
+        self._settings = settings
+        self._is_started = False
+        self.game = self._configure()
+
+    def button_names(self) -> list[str]:
+        return [button.name for button in self.game.get_available_buttons()]
+
+    def variable_places(self) -> dict[str, int]:
+        """Where each of the scenario's variables is in a state's array."""
+        return {name.name: place for place, name in enumerate(self.game.get_available_game_variables())}
+
+    def variable_values(self) -> list[float]:
+        """The variables as they are now, which works after an episode's end too, where there is no state."""
+        return [self.game.get_game_variable(name) for name in self.game.get_available_game_variables()]
+
+    def new_episode(self, seed: int) -> None:
+        """Begins an episode; the same seed begins the same one."""
+        if self._is_started:
+            self.game.set_seed(seed)
+            self.game.new_episode()
+        else:
+            self._start(seed)
+        match = self._settings.match
+        if match is not None:
+            self.game.send_game_command("removebots")
+            for _ in range(match.num_bots):
+                self.game.send_game_command("addbot")
+
+    def close(self) -> None:
+        """Ends the process; a closed engine can be used again."""
+        self.game.close()
+        self._is_started = False
+
+    def _configure(self) -> vizdoom.DoomGame:
+        settings = self._settings
+        game = vizdoom.DoomGame()
+        if not game.load_config(str(settings.scenario)):
+            raise ValueError(f"{settings.env_name}: the engine does not understand {settings.scenario}")
+        wad_name = Path(game.get_doom_scenario_path()).name
+        wad = find_wad(wad_name, [*settings.wad_folders, settings.scenario.parent])
+        game.set_doom_scenario_path(str(wad.path))
+        if wad.doom_map is not None:
+            game.set_doom_map(wad.doom_map)
+        wide = settings.wide_aspect_ratio
+        resolutions = vizdoom.ScreenResolution
+        game.set_screen_resolution(resolutions.RES_256X144 if wide else resolutions.RES_160X120)
+        # Planes by colour, [3, height, width], which is how the observation is laid out.
+        game.set_screen_format(vizdoom.ScreenFormat.CRCGCB)
+        game.set_window_visible(False)
+        game.set_sound_enabled(False)
+        game.set_mode(vizdoom.Mode.PLAYER)
+        return game
+
+    def _start(self, seed: int) -> None:
+        for attempt in range(1, START_ATTEMPTS + 1):
+            try:
+                self._try_to_start(seed)
+                return
+            except START_ERRORS as error:
+                self.game.close()
+                self.game = self._configure()
+                log.warning("%s: start %d of the engine failed: %s", self._settings.env_name, attempt, error)
+                last_error = error
+        raise RuntimeError(
+            f"{self._settings.env_name}: the engine did not start in {START_ATTEMPTS} attempts; scenario "
+            f"{self._settings.scenario}, map {self.game.get_doom_scenario_path()}"
+        ) from last_error
+
+    def _try_to_start(self, seed: int) -> None:
+        self.game.set_seed(seed)
+        if self._settings.match is not None:
+            self._prepare_match(self._settings.match)
+        with _EngineFolder(self.game):
+            self.game.init()
+        self._is_started = True
+
+    def _prepare_match(self, match: MatchSettings) -> None:
+        # A new port for each attempt: between the test and the engine's start somebody else may have taken it.
+        self.game.clear_game_args()
+        self.game.add_game_args(
+            f"-host 1 -port {_free_udp_port()} -deathmatch +timelimit {match.minutes:g} "
+            "+sv_forcerespawn 1 +sv_noautoaim 1 +sv_respawnprotect 1 +sv_spawnfarthest 1 +sv_nocrouch 1 "
+            "+sv_nojump 1 +sv_nofreelook 1 +sv_noexit 1 "
+            f"+viz_respawn_delay {match.respawn_delay_seconds} +viz_connect_timeout 4 +name AI +colorset 0"
+        )
+        self.game.set_episode_timeout(round(match.minutes * TICS_PER_MINUTE))
+
+
+class _EngineFolder:
+    """The engine's current folder, where it makes a folder of its own; gone as soon as the engine has started.
+
+    The user's folder stays clean, and there is nothing to leave behind.
+    """
+
+    def __init__(self, game: vizdoom.DoomGame):
+        self._game = game
+
+    def __enter__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="doom_engine_"))
+        program = Path(vizdoom.__file__).parent / "vizdoom"
+        launcher = self._folder / "start"
+        launcher.write_text(f"#!/bin/sh\ncd '{self._folder}' && exec '{program}' \"$@\"\n")
+        launcher.chmod(0o700)
+        self._game.set_vizdoom_path(str(launcher))
+        # The engine would write its settings at exit.
+        self._game.set_doom_config_path("/dev/null")
+
+    def __exit__(self, *_exception) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _free_udp_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
