@@ -1,0 +1,338 @@
+"""A process that builds an object and runs it: the parent's side.
+
+Why not multiprocessing.Process: its children run the user's main script a second time (so a script without
+the `if __name__ == "__main__"` guard starts itself again, and a class from a notebook cannot be found); it
+starts one more process, the resource tracker; and a simulator that outlives a killed child keeps the pipe
+open by which the parent would notice the death.
+"""
+
+import io
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from multiprocessing import context as mp_context
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import Any, Callable, Mapping, NamedTuple, Self
+
+import cloudpickle
+
+from sample_factory.runtime.child_side import Failed, Finished, Ready, Setup, Stop
+from sample_factory.runtime.log import current_settings
+from sample_factory.runtime.shared_arrays import anonymous_file
+
+POLL_SECONDS = 0.01
+
+
+class ChildOptions(NamedTuple):
+    """How a child runs.
+
+    cores: the CPU cores it may use, with everything it starts; None: those of the parent.
+    niceness: added to the parent's.
+    environment: variables set before the child's interpreter starts, e.g. {"OMP_NUM_THREADS": "1"}.
+    grace_seconds: how long it may go on after the main process has died.
+    one_shot: its `run` may return before it is asked to stop.
+    """
+
+    cores: frozenset[int] | None = None
+    niceness: int = 0
+    environment: Mapping[str, str] = {}
+    grace_seconds: float = 10.0
+    one_shot: bool = False
+
+
+class ChildFailed(Exception):
+    """A child could not be built, raised, or ended although nobody had asked it to.
+
+    name: the child's. reason: one line, or a line and the traceback from inside the child.
+    """
+
+    def __init__(self, name: str, reason: str):
+        super().__init__(f"{name}: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+class Child:
+    """In the parent: a process where `factory(*args, context)` is built and its `run()` called. Promises:
+
+    1. The object is built in the child. `wait_ready` returns when it is built, or raises with the traceback.
+    2. `factory` and `args` travel by value where they must: classes and functions of the main script or of a
+       notebook work, and the main script is not run again. SharedArrays and Queues among the args are shared.
+    3. Ctrl+C in the terminal reaches only the main process. `stop`, SIGTERM, and the death of the main
+       process (even by kill -9) set `context.stopping`; a child without a parent is gone `grace_seconds`
+       later at the latest.
+    4. Whatever the child has started (simulators) is killed when the child is found to have ended, however it
+       ended, unless it left the child's process group.
+    5. A child that ends although nobody asked it to has a `failure`, whatever its exit code, unless it is
+       one_shot.
+
+    Its methods are for one thread of the parent.
+    """
+
+    def __init__(
+        self, name: str, factory: Callable, args: tuple = (), options: ChildOptions = ChildOptions()
+    ):
+        self.name = name
+        self.options = options
+        self._recipe = (factory, args)
+        self._process: subprocess.Popen | None = None
+        self._connection: Connection | None = None  # None before the start and after the end
+        self._exit_code: int | None = None
+        self._ready = False
+        self._finished: Finished | None = None
+        self._failed: Failed | None = None
+        self._stop_asked = False
+
+    def again(self) -> Self:
+        """A new child of the same recipe, not yet started."""
+        return Child(self.name, *self._recipe, self.options)
+
+    def start(self) -> None:
+        """Starts the process and returns at once."""
+        connection, childs_end = Pipe()
+        payload, fds = _payload(self.name, self.options, self._recipe)
+        try:
+            self._process = subprocess.Popen(
+                # The name is there for `ps`.
+                [sys.executable, "-c", _bootstrap(payload, childs_end.fileno()), self.name],
+                pass_fds=[payload, childs_end.fileno(), *fds],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **self.options.environment},
+                # A session of its own: no Ctrl+C from the terminal, and one process group with all it will
+                # start.
+                start_new_session=True,
+            )
+            self._connection = connection
+        finally:
+            os.close(payload)
+            childs_end.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and not self._has_ended()
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; minus the signal if one ended it."""
+        self._has_ended()
+        return self._exit_code
+
+    @property
+    def ready(self) -> bool:
+        """Whether its object is built."""
+        self._listen()
+        return self._ready
+
+    @property
+    def finished(self) -> bool:
+        """Whether its `run` has returned."""
+        self._listen()
+        return self._finished is not None
+
+    @property
+    def result(self) -> Any:
+        """What its `run` has returned; None before."""
+        return pickle.loads(self._finished.result) if self.finished else None
+
+    @property
+    def failure(self) -> str | None:
+        """Why it failed: a line, or a line and the traceback; None if it did not."""
+        ended = self._has_ended()
+        self._listen()
+        if self._failed is not None:
+            return f"{self._failed.error}\n{self._failed.traceback}"
+        if self._stop_asked or (self.options.one_shot and self._finished):
+            return None
+        if self._finished:
+            return "its run() returned although nobody had asked it to stop"
+        return _describe_exit(self._exit_code) if ended else None
+
+    @property
+    def waitables(self) -> list[Connection]:
+        """For multiprocessing.connection.wait: becomes ready when the child says something or dies."""
+        return [] if self._connection is None else [self._connection]
+
+    def wait_ready(self, timeout: float) -> None:
+        """Returns when the object is built. Raises ChildFailed if it cannot be built in time."""
+        deadline = time.monotonic() + timeout
+        while not self.ready:
+            failure = self.failure
+            if failure is not None:
+                raise ChildFailed(self.name, failure)
+            if time.monotonic() >= deadline:
+                raise ChildFailed(self.name, f"not ready after {timeout:g} s")
+            self._wait(deadline - time.monotonic())
+
+    def stop(self) -> None:
+        """Asks it to stop, and returns at once."""
+        self._stop_asked = True
+        if self._connection is not None:
+            try:
+                self._connection.send(Stop())
+            except OSError:
+                pass  # it has just died, which is what was asked for
+
+    def join(self, timeout: float) -> bool:
+        """Whether it has ended within `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while not self._has_ended():
+            if time.monotonic() >= deadline:
+                return False
+            self._listen()  # it may be blocked in telling a long result
+            self._wait(deadline - time.monotonic())
+        self._listen()
+        return True
+
+    def kill(self) -> None:
+        """Ends it and all that it has started, at once."""
+        if self.is_alive:
+            self._stop_asked = True
+            _kill_group(self.pid)
+            self.join(timeout=10)
+
+    def dump_stacks(self) -> None:
+        """Makes it print the stacks of its threads to stderr, wherever it is stuck."""
+        if self.is_alive and self.ready:  # before it is ready the signal could still end it
+            os.kill(self.pid, signal.SIGUSR1)
+
+    def _wait(self, seconds: float) -> None:
+        """Waits until the child says something, but not long: a process that it forked can hide its end."""
+        if self._connection is not None:
+            wait(self.waitables, min(seconds, 0.2))
+        else:
+            time.sleep(min(seconds, POLL_SECONDS))
+
+    def _listen(self) -> None:
+        try:
+            while self._connection is not None and self._connection.poll():
+                message = self._connection.recv()
+                self._ready = self._ready or isinstance(message, Ready)
+                self._finished = message if isinstance(message, Finished) else self._finished
+                # The first exception is the cause; others may follow from it.
+                self._failed = self._failed or (message if isinstance(message, Failed) else None)
+        except (EOFError, OSError):
+            self._connection.close()
+            self._connection = None
+
+    def _has_ended(self) -> bool:
+        if self._exit_code is None and self._process is not None and _is_dead(self._process):
+            # Before the pid goes back to the system, where it could come to mean someone else's group.
+            _kill_group(self.pid)
+            self._exit_code = self._process.wait()
+        return self._exit_code is not None
+
+
+class _Handover:
+    """Stands where DupFd expects multiprocessing's process-being-spawned: collects the descriptors to
+    pass."""
+
+    def __init__(self) -> None:
+        self.fds: list[int] = []
+
+    def duplicate_for_child(self, fd: int) -> int:
+        self.fds.append(fd)
+        return fd
+
+    def DupFd(self, fd: int) -> "_PassedFd":  # the name that DupFd calls
+        return _PassedFd(fd)
+
+
+class _PassedFd(NamedTuple):
+    """A descriptor that has the same number in the child."""
+
+    fd: int
+
+    def detach(self) -> int:
+        return self.fd
+
+
+def _payload(name: str, options: ChildOptions, recipe: tuple[Callable, tuple]) -> tuple[int, list[int]]:
+    """(a file with all that the child needs, the descriptors that must be passed along).
+
+    A file and not the connection, because writing to that would wait for the child's interpreter to come up.
+    """
+    stream, handover = io.BytesIO(), _Handover()
+    header = {"path": sys.path, "cores": options.cores, "niceness": options.niceness}
+    pickle.dump(header, stream)
+    pickle.dump(Setup(name, options.grace_seconds, current_settings()), stream)
+    mp_context.set_spawning_popen(handover)  # of this thread only
+    try:
+        cloudpickle.dump(recipe, stream)
+    finally:
+        mp_context.set_spawning_popen(None)
+    fd = anonymous_file(0)
+    with open(fd, "wb", closefd=False) as file:
+        file.write(stream.getbuffer())
+    return fd, handover.fds
+
+
+def _bootstrap(payload: int, connection: int) -> str:
+    """The child's first lines: what must be in effect before anything large is imported."""
+    return (
+        "import os, pickle, sys\n"
+        f"file = os.fdopen(os.dup({payload}), 'rb'); file.seek(0); header = pickle.load(file); file.close()\n"
+        "sys.path[:] = header['path']\n"
+        "if header['cores']: os.sched_setaffinity(0, header['cores'])\n"
+        "if header['niceness']: os.nice(header['niceness'])\n"
+        "from sample_factory.runtime.child_side import child_main\n"
+        f"child_main({payload}, {connection})\n"
+    )
+
+
+def _is_dead(process: subprocess.Popen) -> bool:
+    """Whether the process has ended; where the system allows, without giving its pid back."""
+    if sys.platform != "linux":
+        return process.poll() is not None
+    try:
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # someone else has waited for it
+        return True
+
+
+def _kill_group(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):  # nobody left; macOS says the second of a group of zombies
+        pass
+
+
+def _describe_exit(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code} although nobody had asked it to stop"
+    name = signal.Signals(-exit_code).name
+    hint = "; out of memory?" if name == "SIGKILL" else ""
+    return f"ended by signal {-exit_code} ({name}{hint})"
+
+
+def call_in_child(name: str, function: Callable, args: tuple = (), timeout: float = 60.0) -> Any:
+    """In the parent: what `function(*args)` returns in a process of its own. Raises ChildFailed.
+
+    For what must not happen here: loading an engine that cannot be unloaded, code that may crash.
+    """
+    child = Child(name, _Call, (function, args), ChildOptions(one_shot=True))
+    child.start()
+    try:
+        in_time = child.join(timeout)
+        if child.failure is not None:
+            raise ChildFailed(name, child.failure)
+        if not in_time:
+            raise ChildFailed(name, f"has not returned after {timeout:g} s")
+        return child.result
+    finally:
+        child.kill()
+
+
+class _Call:
+    def __init__(self, function: Callable, args: tuple, context: Any):
+        self._function = function
+        self._args = args
+
+    def run(self) -> Any:
+        return self._function(*self._args)

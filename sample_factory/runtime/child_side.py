@@ -1,0 +1,202 @@
+"""The child's side of `Child`: what runs in the new process, and what its object sees of it.
+
+Nothing here imports NumPy: the CPU affinity and the environment must be in effect before a library counts the
+cores.
+"""
+
+import faulthandler
+import os
+import pickle
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any, BinaryIO, NamedTuple
+
+from sample_factory.runtime.log import LogSettings, log, setup_logging
+
+
+class Ready(NamedTuple):
+    """Child to parent: the object is built."""
+
+
+class Finished(NamedTuple):
+    """Child to parent: `run` has returned."""
+
+    result: bytes  # cloudpickled
+
+
+class Failed(NamedTuple):
+    """Child to parent: an exception ended the child."""
+
+    error: str  # "ValueError: what it said"
+    traceback: str
+
+
+class Stop(NamedTuple):
+    """Parent to child: set `context.stopping`."""
+
+
+class Setup(NamedTuple):
+    """Parent to child, before anything else is unpickled."""
+
+    name: str
+    grace_seconds: float
+    logging: LogSettings
+
+
+class StopFlag:
+    """Like threading.Event, but a signal handler may set it, and connection.wait takes it too.
+
+    (To set an Event takes a lock: a handler that interrupts its own thread inside `Event.wait` would hang.)
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._read_fd, self._write_fd = os.pipe()
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        if not self._is_set:
+            self._is_set = True
+            os.write(self._write_fd, b"!")  # never read, so the other end stays readable
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether it is set within `timeout` seconds (None: however long it takes)."""
+        poller = select.poll()
+        poller.register(self._read_fd, select.POLLIN)
+        poller.poll(None if timeout is None else timeout * 1000)
+        return self._is_set
+
+    def fileno(self) -> int:
+        """Readable once the flag is set."""
+        return self._read_fd
+
+    def __del__(self) -> None:
+        os.close(self._read_fd)
+        os.close(self._write_fd)
+
+
+class ChildContext:
+    """In the child: what its object knows of the process around it.
+
+    name: the child's name.
+    stopping: set when the parent asks the child to stop or dies, when the child gets SIGTERM, and when
+    another
+        thread of the child has raised.
+    parent_alive: False once the main process has died.
+    """
+
+    def __init__(self, name: str):
+        self.name = name
+        self.stopping = StopFlag()
+        self.parent_alive = True
+
+    def keep_going(self) -> bool:
+        """False once it should stop; for the `keep_waiting` of a queue."""
+        return not self.stopping.is_set()
+
+
+def child_main(payload_fd: int, connection_fd: int) -> None:
+    """In the child: builds the object, runs it, and tells the parent how that went."""
+    for fd in (payload_fd, connection_fd):
+        # A simulator that held the connection would hide this process's death from the parent.
+        os.set_inheritable(fd, False)
+    link = _Link(Connection(connection_fd))
+    with open(payload_fd, "rb") as payload:
+        payload.seek(0)
+        pickle.load(payload)  # the header, which the bootstrap has acted upon
+        setup: Setup = pickle.load(payload)
+        context = ChildContext(setup.name)
+        _prepare_process(setup, context, link)
+        try:
+            _build_and_run(payload, context, link)
+            exit_code = 0
+        except BaseException as error:  # SystemExit too: nobody but the parent ends a child
+            link.tell(_failed(error))
+            exit_code = 1
+    _leave(exit_code, context)
+
+
+def _build_and_run(payload: BinaryIO, context: ChildContext, link: "_Link") -> None:
+    import cloudpickle
+
+    factory, args = pickle.load(payload)
+    payload.close()
+    body = factory(*args, context)
+    link.tell(Ready())
+    result = body.run()
+    link.tell(Finished(cloudpickle.dumps(result)))
+
+
+def _prepare_process(setup: Setup, context: ChildContext, link: "_Link") -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: context.stopping.set())
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    setup_logging(setup.name, *setup.logging)
+    _name_process(setup.name)
+
+    def thread_failed(args: threading.ExceptHookArgs) -> None:
+        link.tell(_failed(args.exc_value))
+        context.stopping.set()
+
+    threading.excepthook = thread_failed
+    threading.Thread(target=_obey, args=(link, context, setup.grace_seconds), daemon=True).start()
+
+
+def _obey(link: "_Link", context: ChildContext, grace_seconds: float) -> None:
+    """The body of a thread: waits for Stop, and for the end of the parent."""
+    try:
+        while True:
+            link.connection.recv()  # a Stop; nothing else is sent this way
+            context.stopping.set()
+    except (EOFError, OSError):
+        context.parent_alive = False
+        context.stopping.set()
+    time.sleep(grace_seconds)
+    _kill_own_group()
+
+
+def _leave(exit_code: int, context: ChildContext) -> None:
+    sys.stdout.flush()
+    if not context.parent_alive:
+        # Nobody is left to sweep up the simulators that this process did not close.
+        _kill_own_group()
+    sys.exit(exit_code)
+
+
+def _kill_own_group() -> None:
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _name_process(name: str) -> None:
+    """What `top` shows; Linux only, 15 characters."""
+    if sys.platform == "linux":
+        with open("/proc/self/comm", "w") as comm:
+            comm.write(name[:15])
+
+
+def _failed(error: BaseException) -> Failed:
+    text = "".join(traceback.format_exception_only(error)).strip()
+    return Failed(text, "".join(traceback.format_exception(error)))
+
+
+class _Link:
+    """The connection to the parent; several threads may tell it something, one listens."""
+
+    def __init__(self, connection: Connection):
+        self.connection = connection
+        self._lock = threading.Lock()
+
+    def tell(self, message: NamedTuple) -> None:
+        with self._lock:
+            try:
+                self.connection.send(message)
+            except OSError:
+                log.error("the main process is gone and cannot be told: %s", "\n".join(map(str, message)))
