@@ -159,9 +159,9 @@ def _unknown_env_message(env_name: str) -> str:
 
 register_env(
     "doom_",
-    "sample_factory.envs.doom.doom_family:make_doom_env",
-    "sample_factory.envs.doom.doom_family:DoomFlags",
-    "sample_factory.envs.doom.doom_family:doom_defaults",
+    "sample_factory.envs.doom.make_doom_env:make_doom_env",
+    "sample_factory.envs.doom.doom_flags:DoomFlags",
+    "sample_factory.envs.doom.doom_flags:doom_defaults",
 )
 register_env(
     "gym_",

@@ -1,0 +1,118 @@
+"""From the configuration to the recipe of each worker. The factories import lazily: the main process has no torch."""
+
+from typing import Any, Callable, NamedTuple
+
+from sample_factory.config.config import Config
+from sample_factory.envs.env_info import EnvInfo
+from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.exchange.channels import Channels
+from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.learning.settings import LearnerWorkerSettings
+from sample_factory.models.encoder_registry import registered_encoder
+from sample_factory.runtime import cpu
+from sample_factory.runtime.child import ChildOptions
+from sample_factory.sampling.settings import InferenceSettings, RewardRule, RolloutSettings
+
+MAX_MIN_REQUESTS = 8
+CORES_PER_LEARNER_THREAD = 4
+
+
+class Parts(NamedTuple):
+    """Everything that is there before any worker starts."""
+
+    config: Config
+    family: EnvFamily
+    info: EnvInfo
+    buffers: TrajectoryBuffers
+    channels: Channels
+    seed: int
+
+
+class Recipe(NamedTuple):
+    """What a Child is made of."""
+
+    name: str
+    factory: Callable
+    args: tuple
+    options: ChildOptions
+
+
+def rollout_worker_recipe(parts: Parts, index: int) -> Recipe:
+    """Pinned to a core with its simulators: their round trips are much shorter on one core."""
+    sampling, learning = parts.config.sampling, parts.config.learning
+    settings = RolloutSettings(
+        RewardRule(learning.reward_scale, learning.reward_clip),
+        parts.seed,
+        decorrelate_envs=sampling.decorrelate_envs_on_one_worker and not sampling.benchmark,
+        decorrelate_seconds=0.0 if sampling.benchmark else sampling.decorrelate_experience_max_seconds,
+        mix_policies=True,
+        learn=not sampling.sampler_only,
+    )
+    num_workers = parts.buffers.topology.num_workers
+    cores = None
+    if sampling.set_workers_cpu_affinity:
+        cores = cpu.cores_for_worker(index, num_workers, cpu.available_cores())
+    threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} if sampling.force_envs_single_thread else {}
+    args = (index, parts.family, parts.config.namespace(), settings, (parts.buffers, parts.channels))
+    options = ChildOptions(cores, sampling.default_niceness + 10, threads)
+    return Recipe(f"rollout_worker_{index}", build_rollout_worker, args, options)
+
+
+def policy_worker_recipe(parts: Parts, policy: int, index: int) -> Recipe:
+    """index: which of the policy's workers."""
+    config, topology = parts.config, parts.buffers.topology
+    # Half of what the splits of all workers can ask for at once: the other half is being stepped meanwhile.
+    min_requests = topology.num_workers * topology.num_splits // (2 * topology.policy_workers_per_policy)
+    settings = InferenceSettings(
+        config.model, parts.info.observation_space, parts.info.action_space, config.run.device, config.run.precision,
+        config.learning.normalize_returns,
+        min_requests=max(1, min(MAX_MIN_REQUESTS, min_requests)),
+        num_threads=1,
+        seed=parts.seed + 1000 * (policy + 1) + index,
+        custom_encoder=registered_encoder(config.model.encoder_custom),
+    )
+    options = ChildOptions(niceness=config.sampling.default_niceness + 2)
+    args = (policy, settings, parts.buffers, parts.channels)
+    return Recipe(f"policy_worker_{policy}_{index}", build_policy_worker, args, options)
+
+
+def learner_recipe(parts: Parts, policy: int) -> Recipe:
+    """One for each policy."""
+    config = parts.config
+    num_threads = config.sampling.learner_main_loop_num_cores
+    settings = LearnerWorkerSettings(
+        config.learning, config.model, parts.info.observation_space, parts.info.action_space,
+        config.sampling.max_policy_lag, config.monitoring.train_for_env_steps, config.run.device, config.run.precision,
+        num_threads=num_threads or max(1, len(cpu.available_cores()) // CORES_PER_LEARNER_THREAD),
+        seed=parts.seed + policy,
+        custom_encoder=registered_encoder(config.model.encoder_custom),
+        experiment_dir=config.experiment_dir,
+        keep_checkpoints=config.monitoring.keep_checkpoints,
+        save_every_sec=config.monitoring.save_every_sec,
+        save_milestones_sec=config.monitoring.save_milestones_sec,
+        load_checkpoint_kind=config.monitoring.load_checkpoint_kind,
+    )
+    options = ChildOptions(niceness=config.sampling.default_niceness)
+    args = (policy, settings, parts.buffers, parts.channels)
+    return Recipe(f"learner_{policy}", build_learner_worker, args, options)
+
+
+def build_rollout_worker(*args: Any) -> Any:
+    """In the child."""
+    from sample_factory.sampling.rollout_worker import RolloutWorker
+
+    return RolloutWorker(*args)
+
+
+def build_policy_worker(*args: Any) -> Any:
+    """In the child."""
+    from sample_factory.sampling.policy_worker import PolicyWorker
+
+    return PolicyWorker(*args)
+
+
+def build_learner_worker(*args: Any) -> Any:
+    """In the child."""
+    from sample_factory.learning.learner_worker import LearnerWorker
+
+    return LearnerWorker(*args)

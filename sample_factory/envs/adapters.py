@@ -1,0 +1,208 @@
+"""Any env to the one that the framework sees: multi-agent, auto-resetting, writing observations in place."""
+
+from typing import Any, Mapping, Sequence
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from sample_factory.envs.interfaces import RewardShaping, WritesObservations
+from sample_factory.envs.protocol import EMPTY_INFO, MultiAgentEnv, ObservationRows, StepResult
+from sample_factory.envs.spaces import action_decoder, observation_layout
+
+NO_INFO = (EMPTY_INFO,)
+
+
+def adapt(env: Any) -> MultiAgentEnv:
+    """Chooses the adapter. Raises TypeError for something that is no env.
+
+    An env is multi-agent when it says `is_multiagent = True` or has `num_agents > 1`, as in v1.
+    """
+    if isinstance(env, VectorEnv):
+        return VectorEnvAdapter(env)
+    if isinstance(env, WritesObservations):
+        return InPlaceAdapter(env)
+    if _is_multiagent(env):
+        return ListAdapter(env)
+    if isinstance(env, gym.Env):
+        return SingleAgentAdapter(env)
+    raise TypeError(
+        f"make_env returned {type(env).__name__}; it should return a gymnasium.Env, a gymnasium.vector.VectorEnv, "
+        "or a multi-agent env with num_agents, observation_space, action_space, reset and step"
+    )
+
+
+def _is_multiagent(env: Any) -> bool:
+    """v1's rule. These two attributes are the documented contract of user envs, hence the look-up by name."""
+    for candidate in (env, env.unwrapped) if isinstance(env, gym.Env) else (env,):
+        if getattr(candidate, "is_multiagent", False) or getattr(candidate, "num_agents", 1) > 1:
+            return True
+    return False
+
+
+class SingleAgentAdapter:
+    """A Gymnasium env as a multi-agent env of one agent."""
+
+    num_agents = 1
+
+    def __init__(self, env: gym.Env):
+        self.env = env
+        self.observation_space, self._flatten = observation_layout(env.observation_space)
+        self.action_space = env.action_space
+        self._decode = action_decoder(env.action_space)
+
+    def reset(self, seed: int | None, into: ObservationRows) -> None:
+        observation, _ = self.env.reset(seed=seed)
+        into.write(0, self._flatten(observation))
+
+    def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
+        returned = self.env.step(self._decode(actions[0]))
+        if len(returned) != 5:
+            raise ValueError(
+                f"step returned {len(returned)} values; Gymnasium's API has 5: observation, reward, terminated, "
+                "truncated, info"
+            )
+        observation, reward, terminated, truncated, info = returned
+        if terminated or truncated:
+            observation, _ = self.env.reset()
+        into.write(0, self._flatten(observation))
+        return StepResult((reward,), (terminated,), (truncated and not terminated,), (info,))
+
+    def render(self) -> np.ndarray | None:
+        return self.env.render()
+
+    def close(self) -> None:
+        self.env.close()
+
+
+class InPlaceAdapter:
+    """A single-agent env that writes its observation where it belongs."""
+
+    num_agents = 1
+
+    def __init__(self, env: Any):
+        self.env = env
+        self.observation_space = env.observation_space
+        self.action_space = env.action_space
+        self._decode = action_decoder(env.action_space)
+
+    def reset(self, seed: int | None, into: ObservationRows) -> None:
+        self.env.reset_into(into.view(0), seed=seed)
+
+    def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
+        row = into.view(0)
+        reward, terminated, truncated, info = self.env.step_into(self._decode(actions[0]), row)
+        if terminated or truncated:
+            self.env.reset_into(row)
+        return StepResult((reward,), (terminated,), (truncated and not terminated,), (info,))
+
+    def render(self) -> np.ndarray | None:
+        return self.env.render()
+
+    def close(self) -> None:
+        self.env.close()
+
+
+class ListAdapter:
+    """A multi-agent env whose reset and step return one entry per agent, and which resets agents by itself."""
+
+    def __init__(self, env: Any):
+        self.env = env
+        self.num_agents = int(env.num_agents)
+        self.observation_space, self._flatten = observation_layout(env.observation_space)
+        self.action_space = env.action_space
+        self._decode = action_decoder(env.action_space)
+
+    def reset(self, seed: int | None, into: ObservationRows) -> None:
+        observations, _ = self.env.reset(seed=seed)
+        self._write(observations, into)
+
+    def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
+        observations, rewards, terminated, truncated, infos = self.env.step([self._decode(row) for row in actions])
+        self._write(observations, into)
+        truncated = [cut and not ended for cut, ended in zip(truncated, terminated)]
+        return StepResult(rewards, terminated, truncated, infos)
+
+    def _write(self, observations: Sequence[Any], into: ObservationRows) -> None:
+        if len(observations) != self.num_agents:
+            raise ValueError(f"the env returned {len(observations)} observations for {self.num_agents} agents")
+        for agent, observation in enumerate(observations):
+            into.write(agent, self._flatten(observation))
+
+    def render(self) -> np.ndarray | None:
+        return self.env.render()
+
+    def close(self) -> None:
+        self.env.close()
+
+
+class VectorEnvAdapter:
+    """A Gymnasium VectorEnv as one env with an agent per sub-env; no Python per agent.
+
+    NEXT_STEP autoreset spends a step without meaning after each episode: the agent is inactive in it.
+    SAME_STEP and DISABLED have none.
+    """
+
+    def __init__(self, env: VectorEnv):
+        self.env = env
+        self.num_agents = env.num_envs
+        self.action_space = env.single_action_space
+        self.observation_space, self._flatten = _batch_layout(env.single_observation_space)
+        self._mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        self._ended = np.zeros(self.num_agents, bool)
+        if not isinstance(self.action_space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.Box)):
+            raise ValueError(f"a VectorEnv with actions {self.action_space} is not supported; use single envs")
+        self._low = getattr(self.action_space, "low", None)
+        self._high = getattr(self.action_space, "high", None)
+
+    def reset(self, seed: int | None, into: ObservationRows) -> None:
+        observations, _ = self.env.reset(seed=seed)
+        self._ended[:] = False
+        into.write_all(self._flatten(observations))
+
+    def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
+        observations, rewards, terminated, truncated, _ = self.env.step(self._decode(actions))
+        ended = terminated | truncated
+        if self._mode == AutoresetMode.DISABLED and ended.any():
+            observations, _ = self.env.reset(options={"reset_mask": ended})
+        infos: Sequence[Mapping[str, Any]] = ()
+        if self._mode == AutoresetMode.NEXT_STEP:
+            # The observation of an episode's end was written; the coming step only resets and is not trained on.
+            infos = [{"is_active": False} if end else EMPTY_INFO for end in ended] if ended.any() else ()
+        into.write_all(self._flatten(observations))
+        return StepResult(rewards, terminated, truncated & ~terminated, infos)
+
+    def _decode(self, actions: np.ndarray) -> np.ndarray:
+        space = self.action_space
+        if isinstance(space, gym.spaces.Discrete):
+            return actions[:, 0].astype(np.int64) + space.start
+        if isinstance(space, gym.spaces.MultiDiscrete):
+            return actions.astype(space.dtype).reshape(-1, *space.shape) + space.start
+        return np.clip(actions.reshape(-1, *space.shape), self._low, self._high).astype(space.dtype)
+
+    def render(self) -> np.ndarray | None:
+        frames = self.env.render()
+        return None if frames is None else frames[0]
+
+    def close(self) -> None:
+        self.env.close()
+
+
+def _batch_layout(space: gym.Space) -> tuple[gym.spaces.Dict, Any]:
+    """Layout of one sub-env's observation, and a function for a batch of them."""
+    layout = observation_layout(space)
+    if isinstance(space, gym.spaces.Box):
+        return layout.space, lambda batch: {"obs": batch}
+    if isinstance(space, gym.spaces.Dict) and all(isinstance(part, gym.spaces.Box) for part in space.values()):
+        return layout.space, lambda batch: batch
+    if isinstance(space, gym.spaces.Discrete):
+        eye, start = np.eye(space.n, dtype=np.float32), space.start
+        return layout.space, lambda batch: {"obs": eye[batch - start]}
+    raise ValueError(f"a VectorEnv with observations {space} is not supported; use Box, Dict of Box, or Discrete")
+
+
+def set_reward_shaping(env: MultiAgentEnv, shaping: Mapping[str, Any], agent: int) -> None:
+    """Passes new reward shaping on to envs that have one."""
+    inner = env.env.unwrapped if isinstance(env.env, gym.Env) else env.env
+    if isinstance(inner, RewardShaping):
+        inner.set_reward_shaping(shaping, agent)

@@ -1,0 +1,63 @@
+"""What one env looks like, found out by making one in a throw-away process."""
+
+from typing import Any, Mapping, NamedTuple
+
+from sample_factory.envs.adapters import adapt
+from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.envs.interfaces import RewardShaping
+from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
+from sample_factory.envs.spaces import num_action_values
+from sample_factory.runtime.child import Child, ChildOptions
+from sample_factory.runtime.child_side import ChildContext
+
+PROBE_TIMEOUT_SECONDS = 120.0
+
+
+class EnvInfo(NamedTuple):
+    """Spaces are those of one agent; `frameskip` is the number of env frames in an env step."""
+
+    observation_space: Any
+    action_space: Any
+    num_agents: int
+    frameskip: int
+    default_reward_shaping: Mapping[str, Any] | None
+
+
+def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
+    """Describes an env at hand. Raises ValueError for an action space that cannot be learned on."""
+    num_action_values(env.action_space)
+    inner = env.env.unwrapped
+    shaping = inner.get_default_reward_shaping() if isinstance(inner, RewardShaping) else None
+    return EnvInfo(env.observation_space, env.action_space, env.num_agents, cfg.env_frameskip or 1, shaping)
+
+
+def make_adapted_env(family: EnvFamily, cfg: Any, env_config: EnvConfig, render_mode: str | None = None) -> MultiAgentEnv:
+    """The family's env, adapted. Runs wherever the env is to live."""
+    return adapt(family.make(cfg, env_config, render_mode))
+
+
+class EnvProbe:
+    """In the child: makes one env, says what it looks like, and ends."""
+
+    def __init__(self, family: EnvFamily, cfg: Any, context: ChildContext):
+        env = make_adapted_env(family, cfg, EnvConfig(0, 0, 0))
+        try:
+            self._info = env_info(env, cfg)
+        finally:
+            env.close()
+
+    def run(self) -> EnvInfo:
+        """What `Child.result` is to be."""
+        return self._info
+
+
+def probe_env_info(family: EnvFamily, cfg: Any) -> EnvInfo:
+    """In the parent: the EnvInfo of a family's env. Raises ChildFailed with the traceback of what went wrong."""
+    child = Child("env_probe", EnvProbe, (family, cfg), ChildOptions(one_shot=True))
+    child.start()
+    try:
+        child.wait_ready(PROBE_TIMEOUT_SECONDS)
+        child.join(PROBE_TIMEOUT_SECONDS)
+        return child.result
+    finally:
+        child.kill()

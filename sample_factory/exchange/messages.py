@@ -1,0 +1,74 @@
+"""Everything that travels through queues. Addresses and small numbers, never data."""
+
+from typing import Mapping, NamedTuple
+
+import numpy as np
+
+
+class PolicyRequest(NamedTuple):
+    """Rollout worker -> policy workers of one policy: act for the rows (buffers[i], step)."""
+
+    worker_index: int
+    split: int
+    step: int
+    buffers: np.ndarray  # [n] int64
+
+
+class ActionsReady(NamedTuple):
+    """Policy worker -> rollout worker: the outputs of that policy stand in the rows that were asked for."""
+
+    split: int
+    policy_id: int
+
+
+class Trajectory(NamedTuple):
+    """Rollout worker -> learner: a ticket for one full buffer. The learner releases it after copying."""
+
+    buffer: int
+
+
+class EpisodeReport(NamedTuple):
+    """Rollout worker -> main process: an agent's episode has ended."""
+
+    policy_id: int
+    reward: float  # sum of the raw rewards
+    length: int  # env frames
+    true_objective: float
+    extra_stats: Mapping[str, float]
+
+
+class StatsReport(NamedTuple):
+    """Any component -> main process: means since the last report, by name."""
+
+    component: str  # "rollout_worker", "policy_worker" or "learner"
+    policy_id: int
+    stats: Mapping[str, float]
+
+
+class TrainReport(NamedTuple):
+    """Learner -> main process, after every iteration of training."""
+
+    policy_id: int
+    version: int  # number of SGD steps
+    env_frames: int
+    samples: int  # valid samples trained on since the start of the experiment
+    stats: Mapping[str, float] | None  # train/ summaries, now and then
+    best_value: float | None = None  # of save_best_metric when the best checkpoint was saved, if there is one
+
+
+class SaveRequest(NamedTuple):
+    """Main process -> learner: save a checkpoint of the best policy so far."""
+
+    metric: str
+    value: float
+
+
+class ComponentReady(NamedTuple):
+    """A component -> main process: it has started, with a line for the log."""
+
+    component: str
+    text: str
+
+
+LearnerMessage = Trajectory | SaveRequest
+Report = EpisodeReport | StatsReport | TrainReport | ComponentReady

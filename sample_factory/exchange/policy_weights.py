@@ -1,0 +1,107 @@
+"""One policy's parameters in shared memory, with a version: published by its learner, fetched by policy workers."""
+
+import mmap
+import os
+import time
+from multiprocessing import reduction
+from typing import Any, Mapping
+
+import numpy as np
+
+from sample_factory.runtime.shared_arrays import anonymous_file
+
+HEADER_BYTES = 4096
+ALIGNMENT = 64
+NOTHING_PUBLISHED = -1
+
+
+class PolicyWeights:
+    """Two slots of bytes and a version. Promises:
+
+    1. `fetch` returns a whole state, never a mixture of two versions.
+    2. Neither side ever waits for the other: the learner writes the slot that is not the newest.
+    3. The process that creates it need not know the model: the first `publish` sizes the memory.
+
+    Header, int64: [0] publications begun, [1] publications completed, [2] bytes of a slot, [3:5] version in each slot.
+    """
+
+    def __init__(self) -> None:
+        self._fd = anonymous_file(HEADER_BYTES)
+        self._map_header()
+        self._header[:5] = (0, 0, 0, NOTHING_PUBLISHED, NOTHING_PUBLISHED)
+        self._slots: np.ndarray | None = None
+        self._slots_map: mmap.mmap | None = None
+
+    def _map_header(self) -> None:
+        self._header_map = mmap.mmap(self._fd, HEADER_BYTES)
+        self._header = np.frombuffer(self._header_map, np.int64)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"fd": reduction.DupFd(self._fd)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._fd = state["fd"].detach()
+        self._map_header()
+        self._slots = self._slots_map = None
+
+    @property
+    def version(self) -> int:
+        """Version of the newest published parameters, or NOTHING_PUBLISHED."""
+        return int(self._header[3 + self._header[1] % 2])
+
+    def wait_published(self, keep_waiting: Any) -> bool:
+        """Blocks until the first publication; False if `keep_waiting()` turned false before."""
+        while self.version == NOTHING_PUBLISHED:
+            if not keep_waiting():
+                return False
+            time.sleep(0.005)
+        return True
+
+    def publish(self, state: Mapping[str, np.ndarray], version: int) -> None:
+        """In the learner: state maps names to contiguous arrays, the same names and shapes each time."""
+        layout, size = byte_layout(state)
+        if self._slots is None:
+            os.ftruncate(self._fd, HEADER_BYTES + 2 * size)
+            self._header[2] = size
+        slots = self._map_slots()
+        publication = int(self._header[1]) + 1
+        self._header[0] = publication
+        slot = slots[publication % 2]
+        for name, array in state.items():
+            begin = layout[name]
+            slot[begin : begin + array.nbytes] = array.reshape(-1).view(np.uint8)
+        self._header[3 + publication % 2] = version
+        self._header[1] = publication
+
+    def fetch(self, into: np.ndarray) -> int:
+        """In a policy worker: copies the newest state into `into`, [slot bytes] uint8; returns its version."""
+        slots = self._map_slots()
+        while True:
+            publication = int(self._header[1])
+            version = int(self._header[3 + publication % 2])
+            np.copyto(into, slots[publication % 2])
+            # The slot just read is written again only by the publication after the next one.
+            if int(self._header[0]) <= publication + 1:
+                return version
+
+    @property
+    def slot_bytes(self) -> int:
+        """Size of the array that `fetch` fills; known after the first publication."""
+        return int(self._header[2])
+
+    def _map_slots(self) -> np.ndarray:
+        if self._slots is None:
+            size = self.slot_bytes
+            self._slots_map = mmap.mmap(self._fd, HEADER_BYTES + 2 * size)
+            flat = np.frombuffer(self._slots_map, np.uint8, offset=HEADER_BYTES)
+            self._slots = flat.reshape(2, size)
+        return self._slots
+
+
+def byte_layout(state: Mapping[str, Any]) -> tuple[dict[str, int], int]:
+    """Where each array of a state begins in a slot, and the size of a slot. Arrays have `nbytes`."""
+    layout, end = {}, 0
+    for name, array in state.items():
+        layout[name] = end
+        end += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+    return layout, max(end, ALIGNMENT)

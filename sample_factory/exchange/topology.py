@@ -1,0 +1,117 @@
+"""Every derived count of a run, computed once: it sizes all memory and numbers all workers."""
+
+import math
+from dataclasses import dataclass
+
+from sample_factory.config.config import Config, ConfigError, chunk_length
+from sample_factory.envs.env_info import EnvInfo
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Counts of processes, envs, agents and trajectory buffers.
+
+    Buffers are partitioned: worker w alone fills buffers [w * buffers_per_worker, (w + 1) * buffers_per_worker), so
+    taking one needs no lock and a dead worker's buffers are known.
+    """
+
+    num_workers: int
+    num_splits: int
+    envs_per_split: int
+    agents_per_env: int
+    num_policies: int
+    policy_workers_per_policy: int
+    rollout: int
+    chunk: int  # steps of one piece in training; recurrent states are stored at its multiples
+    frameskip: int
+    trajectories_per_batch: int
+    max_ready_batches: int
+    buffers_per_worker: int
+    rollouts_per_iteration: int | None  # of each split, when sampling and learning alternate; None: asynchronous
+
+    @property
+    def agents_per_split(self) -> int:
+        return self.envs_per_split * self.agents_per_env
+
+    @property
+    def agents_per_worker(self) -> int:
+        return self.agents_per_split * self.num_splits
+
+    @property
+    def num_agents(self) -> int:
+        return self.agents_per_worker * self.num_workers
+
+    @property
+    def num_buffers(self) -> int:
+        return self.buffers_per_worker * self.num_workers
+
+    @property
+    def chunks_per_trajectory(self) -> int:
+        return self.rollout // self.chunk
+
+    def buffers_of(self, worker_index: int) -> range:
+        """The buffers that a worker fills."""
+        return range(worker_index * self.buffers_per_worker, (worker_index + 1) * self.buffers_per_worker)
+
+    def agent_id(self, worker_index: int, split: int, agent: int) -> int:
+        """A number unique in the run for an agent of a split."""
+        return worker_index * self.agents_per_worker + split * self.agents_per_split + agent
+
+
+def make_topology(config: Config, info: EnvInfo) -> Topology:
+    """Raises ConfigError when sampling and learning cannot alternate with these sizes."""
+    sampling, learning = config.sampling, config.learning
+    trajectories = learning.batch_size * learning.num_batches_per_iteration // learning.rollout
+    num_workers = 1 if sampling.serial_mode else sampling.num_workers
+    envs_per_worker = sampling.num_envs_per_worker * (sampling.num_workers if sampling.serial_mode else 1)
+    agents_per_worker = envs_per_worker * info.num_agents
+    agents_per_split = agents_per_worker // sampling.worker_num_splits
+    return Topology(
+        num_workers=num_workers,
+        num_splits=sampling.worker_num_splits,
+        envs_per_split=envs_per_worker // sampling.worker_num_splits,
+        agents_per_env=info.num_agents,
+        num_policies=sampling.num_policies,
+        policy_workers_per_policy=1 if sampling.serial_mode else sampling.policy_workers_per_policy,
+        rollout=learning.rollout,
+        chunk=chunk_length(config),
+        frameskip=info.frameskip,
+        trajectories_per_batch=trajectories,
+        max_ready_batches=max(1, sampling.num_batches_to_accumulate - 1) if sampling.async_rl else 1,
+        buffers_per_worker=_buffers_per_worker(config, num_workers, agents_per_worker, agents_per_split, trajectories),
+        rollouts_per_iteration=_rollouts_per_iteration(config, num_workers * agents_per_worker, trajectories),
+    )
+
+
+def _buffers_per_worker(
+    config: Config, num_workers: int, agents_per_worker: int, agents_per_split: int, trajectories_per_batch: int
+) -> int:
+    """Enough that the run cannot deadlock.
+
+    A worker stops when a split finds fewer than agents_per_split free buffers. If all workers have stopped, each has
+    at least buffers_per_worker - agents_per_worker - agents_per_split + 1 buffers at the learners. A learner waits
+    for as long as it has fewer than a batch. So with P learners, P * (batch - 1) + 1 buffers at the learners in
+    total mean that one of them can go on. The excess keeps sampling going while a batch is being copied.
+    """
+    at_learners = config.sampling.num_policies * (trajectories_per_batch - 1) + 1
+    needed = math.ceil(at_learners / num_workers) + agents_per_split - 1
+    return agents_per_worker + math.ceil(needed * config.sampling.traj_buffers_excess_ratio)
+
+
+def _rollouts_per_iteration(config: Config, num_agents: int, trajectories_per_batch: int) -> int | None:
+    if config.sampling.async_rl:
+        return None
+    if config.sampling.num_policies > 1:
+        raise ConfigError(
+            "--async_rl=False works with --num_policies=1 only: with more, the number of trajectories that each "
+            "policy gets in an iteration is random, and the learners would wait for ever"
+        )
+    if trajectories_per_batch % num_agents:
+        batch = config.learning.batch_size * config.learning.num_batches_per_iteration
+        unit = num_agents * config.learning.rollout
+        raise ConfigError(
+            f"--async_rl=False: batch_size * num_batches_per_iteration = {batch} must be a multiple of agents * "
+            f"rollout = {num_agents} * {config.learning.rollout} = {unit}, so that every agent contributes equally "
+            f"many rollouts to each iteration; the nearest that works is {max(unit, round(batch / unit) * unit)}"
+        )
+    return trajectories_per_batch // num_agents

@@ -1,0 +1,149 @@
+"""Trajectories in shared memory, addressed by (buffer, step), and who owns each buffer."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sample_factory.exchange.topology import Topology
+from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
+
+NOBODY = -1
+INACTIVE = -1
+
+
+class RowLayout(NamedTuple):
+    """Where things stand in one packed row of policy outputs, float32."""
+
+    num_action_values: int
+    num_logits: int
+
+    @property
+    def actions(self) -> slice:
+        return slice(0, self.num_action_values)
+
+    @property
+    def log_prob(self) -> int:
+        return self.num_action_values
+
+    @property
+    def value(self) -> int:
+        return self.num_action_values + 1
+
+    @property
+    def logits(self) -> slice:
+        return slice(self.num_action_values + 2, self.size)
+
+    @property
+    def size(self) -> int:
+        return self.num_action_values + 2 + self.num_logits
+
+
+class TrajectoryBuffers:
+    """N buffers of T steps. Promises:
+
+    1. A buffer is free, or owned by exactly one agent, or pending at one or more learners; every take and return
+       asserts it.
+    2. Only the worker of a buffer's partition takes it (`acquire`) and hands it over; only the learners that it is
+       pending at give it back (`release`). So no lock is needed: each mark has one writer.
+    3. It holds no Python state: after a worker died, `reclaim` frees what it owned.
+
+    Arrays (N buffers, T steps, H state size, K row size):
+        obs[key]      [N, T+1, *shape]  step T is the observation that V(x_T) bootstraps from
+        outputs       [N, T, K] f32     packed policy outputs, see RowLayout
+        versions      [N, T] i32        version of the policy that acted
+        rewards       [N, T] f32        scaled and clipped
+        terminated, truncated [N, T] bool
+        policy_ids    [N, T] i16        INACTIVE where the agent did not act
+        states        [N, T/chunk, H] f32  recurrent state before step i * chunk
+        state         [N, H] f32        recurrent state before the coming step
+    """
+
+    def __init__(self, topology: Topology, observation_space: Any, rows: RowLayout, state_size: int):
+        self.topology, self.rows, self.state_size = topology, rows, state_size
+        self._memory = SharedArrays(_specs(topology, observation_space, rows, state_size))
+        self._observation_keys = tuple(observation_space.spaces)
+        self._bind()
+        self._owner[:] = NOBODY
+
+    def _bind(self) -> None:
+        memory = self._memory
+        self.obs = {key: memory[f"obs/{key}"] for key in self._observation_keys}
+        self.outputs, self.versions = memory["outputs"], memory["versions"]
+        self.rewards, self.policy_ids = memory["rewards"], memory["policy_ids"]
+        self.terminated, self.truncated = memory["terminated"], memory["truncated"]
+        self.states, self.state = memory["states"], memory["state"]
+        self._owner, self._pending = memory["owner"], memory["pending"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = ("topology", "rows", "state_size", "_memory", "_observation_keys")
+        return {key: self.__dict__[key] for key in kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._bind()
+
+    @property
+    def nbytes(self) -> int:
+        return self._memory.nbytes
+
+    def poison(self) -> None:
+        """For tests: whatever is read without having been written becomes visible."""
+        keep = self._owner.copy(), self._pending.copy()
+        self._memory.poison()
+        self._owner[:], self._pending[:] = keep
+
+    def acquire(self, worker_index: int, agent_ids: np.ndarray) -> np.ndarray | None:
+        """In the rollout worker: a free buffer for each of the agents, or None if there are too few free ones."""
+        own = self.topology.buffers_of(worker_index)
+        owner, pending = self._owner[own.start : own.stop], self._pending[own.start : own.stop]
+        free = np.flatnonzero((owner == NOBODY) & ~pending.any(axis=1))
+        if len(free) < len(agent_ids):
+            return None
+        taken = free[: len(agent_ids)] + own.start
+        self._owner[taken] = agent_ids
+        return taken
+
+    def hand_over(self, buffer: int, agent_id: int, policy_ids: np.ndarray) -> None:
+        """In the rollout worker: from its agent to the learners of these policies; to nobody if there are none."""
+        assert self._owner[buffer] == agent_id, f"buffer {buffer} is owned by {self._owner[buffer]}, not {agent_id}"
+        assert not self._pending[buffer].any(), f"buffer {buffer} is owned and pending at a learner"
+        self._pending[buffer, policy_ids] = True
+        self._owner[buffer] = NOBODY
+
+    def release(self, buffers: np.ndarray, policy_id: int) -> None:
+        """In a learner: it has copied these buffers."""
+        assert self._pending[buffers, policy_id].all(), f"policy {policy_id} releases buffers that it does not hold"
+        self._pending[buffers, policy_id] = False
+
+    def reclaim(self, worker_index: int) -> int:
+        """In the main process, when that worker is dead: frees the buffers its agents owned; returns how many."""
+        own = self.topology.buffers_of(worker_index)
+        owner = self._owner[own.start : own.stop]
+        count = int(np.count_nonzero(owner != NOBODY))
+        owner[:] = NOBODY
+        return count
+
+    def counts(self) -> tuple[int, int, int]:
+        """(free, owned by agents, pending at learners); they add up to num_buffers."""
+        owned, pending = self._owner != NOBODY, self._pending.any(axis=1)
+        assert not (owned & pending).any(), "a buffer is owned by an agent and pending at a learner"
+        return int((~owned & ~pending).sum()), int(owned.sum()), int(pending.sum())
+
+
+def _specs(topology: Topology, observation_space: Any, rows: RowLayout, state_size: int) -> dict[str, ArraySpec]:
+    n, t = topology.num_buffers, topology.rollout
+    specs = {
+        f"obs/{key}": ArraySpec((n, t + 1, *space.shape), space.dtype)
+        for key, space in observation_space.spaces.items()
+    }
+    specs["outputs"] = ArraySpec((n, t, rows.size), np.float32)
+    specs["versions"] = ArraySpec((n, t), np.int32)
+    specs["rewards"] = ArraySpec((n, t), np.float32)
+    specs["terminated"] = ArraySpec((n, t), np.bool_)
+    specs["truncated"] = ArraySpec((n, t), np.bool_)
+    specs["policy_ids"] = ArraySpec((n, t), np.int16)
+    specs["states"] = ArraySpec((n, topology.chunks_per_trajectory, state_size), np.float32)
+    specs["state"] = ArraySpec((n, state_size), np.float32)
+    specs["owner"] = ArraySpec((n,), np.int32)
+    specs["pending"] = ArraySpec((n, topology.num_policies), np.bool_)
+    return specs

@@ -1,0 +1,197 @@
+"""The running whole: allocates memory, starts workers, supervises, reports, stops."""
+
+import logging
+import random
+import shutil
+import types
+from pathlib import Path
+from typing import Any, Sequence
+
+import numpy as np
+
+from sample_factory import blueprint
+from sample_factory.blueprint import Parts, Recipe
+from sample_factory.config.config import Config, ConfigError
+from sample_factory.envs.env_info import EnvInfo, probe_env_info
+from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.exchange.channels import Channels
+from sample_factory.exchange.policy_weights import PolicyWeights
+from sample_factory.exchange.topology import make_topology
+from sample_factory.exchange.trajectory_buffers import RowLayout, TrajectoryBuffers
+from sample_factory.models.action_layout import action_layout
+from sample_factory.models.sizes import state_size
+from sample_factory.monitoring.monitor import Monitor
+from sample_factory.runtime.child import Child, ChildFailed
+from sample_factory.runtime.child_side import StopFlag
+from sample_factory.runtime.log import setup_logging
+from sample_factory.runtime.queues import LocalQueue, Queue
+from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
+from sample_factory.runtime.supervisor import StopSignals, Supervisor
+
+log = logging.getLogger("sample_factory")
+
+STOP_GRACE_SECONDS = 20.0
+POLL_SECONDS = 0.1
+
+
+def run_experiment(config: Config, family: EnvFamily) -> int:
+    """Trains until done, stopped or failed. Returns the exit code; raises ConfigError for sizes that do not fit."""
+    prepare_folder(config)
+    log_file = str(config.experiment_dir / "sf_log.txt") if config.monitoring.log_to_file else None
+    setup_logging("main", log_file)
+    log.info("Experiment folder: %s", config.experiment_dir)
+    supervisor = Supervisor()
+    with supervisor, StopSignals(at_once=supervisor.kill_all) as signals:
+        try:
+            info = probe_env_info(family, config.namespace())
+            parts = allocate(config, family, info)
+            if config.sampling.serial_mode:
+                return run_serially(parts, signals)
+            return run_in_processes(parts, supervisor, signals)
+        except ChildFailed as failure:
+            log.error("%s failed: %s", failure.name, failure.reason)
+            return 1
+
+
+def prepare_folder(config: Config) -> None:
+    """The experiment folder, as --restart_behavior says, with cfg.json. Raises ConfigError when it cannot be used."""
+    folder = config.experiment_dir
+    try:
+        if folder.exists() and config.run.restart_behavior == "overwrite":
+            shutil.rmtree(folder)
+        elif folder.exists() and config.run.restart_behavior == "restart":
+            folder.rename(_unused_name(folder))
+        folder.mkdir(parents=True, exist_ok=True)
+        config.save()
+    except OSError as error:
+        raise ConfigError(f"cannot write to the experiment folder {folder}: {error.strerror}") from None
+
+
+def _unused_name(folder: Path) -> Path:
+    number = 0
+    while (candidate := folder.with_name(f"{folder.name}_old{number:04d}")).exists():
+        number += 1
+    return candidate
+
+
+def allocate(config: Config, family: EnvFamily, info: EnvInfo) -> Parts:
+    """Shared memory and queues, sized by Topology."""
+    topology = make_topology(config, info)
+    layout = action_layout(info.action_space)
+    rows = RowLayout(layout.num_action_values, layout.num_logits)
+    buffers = TrajectoryBuffers(topology, info.observation_space, rows, state_size(config.model))
+
+    def queues(count: int) -> list[Any]:
+        return [LocalQueue(waits=False) if config.sampling.serial_mode else Queue() for _ in range(count)]
+
+    channels = Channels(
+        inboxes=queues(topology.num_workers),
+        requests=queues(topology.num_policies),
+        learners=queues(topology.num_policies),
+        reports=queues(1)[0],
+        weights=[PolicyWeights() for _ in range(topology.num_policies)],
+        progress=SharedArrays({"iterations": ArraySpec((topology.num_policies,), np.int64)}),
+    )
+    seed = config.run.seed if config.run.seed is not None else random.SystemRandom().randrange(2**31)
+    log.info(
+        "%d workers x %d envs x %d agents; %d trajectory buffers of %d steps, %.0f MB of shared memory; seed %d",
+        topology.num_workers, topology.envs_per_split * topology.num_splits, topology.agents_per_env,
+        topology.num_buffers, topology.rollout, buffers.nbytes / 2**20, seed,
+    )
+    return Parts(config, family, info, buffers, channels, seed)
+
+
+def _recipes(parts: Parts) -> tuple[list[Recipe], list[Recipe], list[Recipe]]:
+    """(learners, policy workers, rollout workers)."""
+    topology = parts.buffers.topology
+    policies = range(topology.num_policies)
+    return (
+        [blueprint.learner_recipe(parts, policy) for policy in policies],
+        [
+            blueprint.policy_worker_recipe(parts, policy, index)
+            for policy in policies for index in range(topology.policy_workers_per_policy)
+        ],
+        [blueprint.rollout_worker_recipe(parts, index) for index in range(topology.num_workers)],
+    )
+
+
+def run_in_processes(parts: Parts, supervisor: Supervisor, signals: StopSignals) -> int:
+    """The usual way: one process per worker. Returns the exit code."""
+    learners, policy_workers, rollout_workers = _recipes(parts)
+    # Stages of stopping: learners last, because they save what has been learned.
+    for stage, recipes in enumerate((rollout_workers, policy_workers, learners)):
+        for recipe in recipes:
+            supervisor.add(Child(*recipe), stage, restartable=stage == 0)
+    monitor = _monitor(parts)
+    failure: ChildFailed | None = None
+    try:
+        supervisor.start_all(parts.config.sampling.reset_timeout_seconds, signals)
+        while not monitor.is_done and not signals.requested:
+            _report(parts, monitor, POLL_SECONDS)
+            for dead in supervisor.check():
+                _replace(dead, parts, supervisor)
+    except ChildFailed as error:
+        failure = error
+    finally:
+        stopped = supervisor.stop_all(STOP_GRACE_SECONDS)
+        _report(parts, monitor, 0.0)
+        monitor.close()
+    for line in monitor.summary():
+        log.info(line)
+    for error in [failure] if failure else stopped.failed:
+        log.error("%s failed: %s", error.name, error.reason)
+    return 1 if failure or stopped.failed else 0
+
+
+def _replace(dead: Child, parts: Parts, supervisor: Supervisor) -> None:
+    """A rollout worker has died: its buffers come back, a new one takes its place."""
+    log.error("%s died and is replaced: %s", dead.name, dead.failure)
+    index = int(dead.name.rpartition("_")[2])
+    parts.buffers.reclaim(index)
+    supervisor.restart(dead.name)
+
+
+def run_serially(parts: Parts, signals: StopSignals) -> int:
+    """--serial_mode: the same objects in this process, one after another. Returns the exit code."""
+    context = types.SimpleNamespace(name="serial", stopping=StopFlag(), keep_going=lambda: True)
+    learners, policy_workers, rollout_workers = (
+        [recipe.factory(*recipe.args, context) for recipe in recipes] for recipes in _recipes(parts)
+    )
+    monitor = _monitor(parts)
+    try:
+        while not monitor.is_done and not signals.requested:
+            _take_turns([*rollout_workers, *policy_workers, *learners])
+            for learner in learners:
+                learner.train_once(timeout=0.0)
+            _report(parts, monitor, 0.0)
+    finally:
+        for worker in rollout_workers:
+            worker.close()
+        for learner in learners:
+            learner.save()
+        _report(parts, monitor, 0.0)
+        monitor.close()
+    for line in monitor.summary():
+        log.info(line)
+    return 0
+
+
+def _take_turns(workers: Sequence[Any]) -> None:
+    for worker in workers:
+        worker.step(timeout=0.0)
+
+
+def _monitor(parts: Parts) -> Monitor:
+    config, topology = parts.config, parts.buffers.topology
+    return Monitor(config.experiment_dir, config.monitoring, topology.num_policies, topology.frameskip)
+
+
+def _report(parts: Parts, monitor: Monitor, timeout: float) -> None:
+    """Takes in what workers report; asks learners to save a policy that is the best so far."""
+    for report in parts.channels.reports.get_many(timeout):
+        monitor.handle(report)
+    monitor.tick()
+    for policy, learner in enumerate(parts.channels.learners):
+        wanted = monitor.best_request(policy)
+        if wanted is not None:
+            learner.put(wanted, keep_waiting=lambda: False)

@@ -1,0 +1,262 @@
+"""Turns a Batch into better weights and a TrainStats; knows no process and no queue."""
+
+from typing import Any, Iterator, Mapping, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sample_factory.algo.exploration_loss import entropy_loss, symmetric_kl_loss
+from sample_factory.algo.gae import gae
+from sample_factory.algo.ppo_loss import kl_loss, masked_mean, normalize_advantages, policy_loss, value_loss
+from sample_factory.algo.vtrace import vtrace
+from sample_factory.learning.batcher import Batch
+from sample_factory.learning.optimizers import LearningRate, make_optimizer
+from sample_factory.learning.settings import LearnerSettings
+from sample_factory.models.actor_critic import make_actor_critic
+
+MAX_SKIPPED_STEPS_IN_A_ROW = 20
+SAME_LOSS = 1e-6
+
+
+class TrainStats(NamedTuple):
+    """What one iteration of training did. `summaries` is empty unless it was asked for."""
+
+    version: int
+    env_frames: int
+    summaries: Mapping[str, float]
+
+
+class Targets(NamedTuple):
+    """advantages [R, C], not normalised yet; returns [R, C], on the scale of rewards."""
+
+    advantages: Tensor
+    returns: Tensor
+
+
+class Losses(NamedTuple):
+    """The parts of a minibatch's loss, weighted, and what summaries are made of."""
+
+    policy: Tensor
+    value: Tensor
+    exploration: Tensor
+    kl: Tensor
+    log_ratios: Tensor
+    values: Tensor
+    advantages: Tensor
+    distribution: Any
+    behavior: Any
+
+    @property
+    def total(self) -> Tensor:
+        return self.policy + self.value + self.exploration + self.kl
+
+
+class NumericalError(RuntimeError):
+    """Loss or gradients were not finite for many steps in a row."""
+
+
+class Learner:
+    """PPO on one policy. Promises:
+
+    1. Steps that are another policy's, inactive, or max_policy_lag old, enter no loss and no statistic.
+    2. Observation statistics change after a batch, never within: what acted and what is trained agree.
+    3. A step whose gradient is not finite is skipped and counted; the weights stay finite.
+    4. `state_dict` and `load_state_dict` carry on exactly: counters, weights, normalisers, optimizer, learning rate.
+    """
+
+    def __init__(self, policy_id: int, settings: LearnerSettings):
+        torch.manual_seed(settings.seed)
+        self.policy_id, self._settings, self._flags = policy_id, settings, settings.learning
+        self.model = make_actor_critic(
+            settings.model, settings.observation_space, settings.action_space, self._flags.normalize_returns
+        ).to(settings.device)
+        self._optimizer = make_optimizer(self._flags, self.model.parameters())
+        self._lr = LearningRate(self._flags, settings.train_for_env_frames)
+        self._rng = np.random.default_rng(settings.seed)
+        self.version = self.env_frames = self.samples = self.skipped_steps = self._skipped_in_a_row = 0
+        self.best_value: float | None = None
+
+    def train(self, batch: Batch, want_summaries: bool = False) -> TrainStats:
+        """One iteration: every epoch over every minibatch. Batch as the Batcher makes it."""
+        self._lr.at_frame(self.env_frames)
+        lag = self.version - batch.versions
+        valid = batch.own & (lag < self._settings.max_policy_lag)
+        targets = None if self._flags.with_vtrace else self._gae_targets(batch, valid)
+        # `valid` takes the place of `own`, and the fixed targets travel with their steps.
+        chunks = batch._replace(own=valid).in_chunks()
+        targets = targets and Targets(*(_cut_like(tensor, batch, chunks) for tensor in targets))
+        losses = grad_norm = None
+        previous_policy_loss = None
+        for _ in range(self._flags.ppo_epochs):
+            policy_losses, kls = [], []
+            for index in self._minibatches(chunks):
+                minibatch = chunks.select(index)
+                fixed = targets and Targets(*(tensor[:, index] for tensor in targets))
+                losses = self._losses(minibatch, fixed)
+                grad_norm = self._sgd_step(losses.total)
+                policy_losses.append(losses.policy.detach())
+                if self._lr.needs_kl:
+                    kls.append(self._mean_kl(losses, minibatch.own))
+                    self._lr.after_minibatch(kls[-1])
+            if kls:
+                self._lr.after_epoch(float(np.mean(kls)))
+            mean_policy_loss = torch.stack(policy_losses).mean()
+            if self._flags.ppo_epochs > 1 and previous_policy_loss is not None:
+                if abs(float(mean_policy_loss - previous_policy_loss)) < SAME_LOSS:
+                    break
+            previous_policy_loss = mean_policy_loss
+        summaries = self._summaries(losses, minibatch, grad_norm, lag, batch.own, valid) if want_summaries else {}
+        self.model.update_normalizers({key: tensor[:-1] for key, tensor in batch.obs.items()}, valid)
+        self.env_frames += int(batch.own.sum()) * self._settings.frameskip
+        self.samples += int(valid.sum())
+        return TrainStats(self.version, self.env_frames, summaries)
+
+    def _minibatches(self, chunks: Batch) -> Iterator[np.ndarray]:
+        """Columns of each minibatch of an epoch."""
+        num_chunks, parts = chunks.rewards.shape[1], self._flags.num_batches_per_iteration
+        order = np.arange(num_chunks)
+        if parts > 1 and self._flags.shuffle_minibatches:
+            self._rng.shuffle(order)
+        yield from np.array_split(order, parts)
+
+    def _unroll(self, minibatch: Batch) -> tuple[Tensor, Tensor]:
+        """logits [R, C, L] and values [R+1, C]; the last value is the bootstrap."""
+        device = self._settings.device
+        with torch.autocast(device.type, torch.bfloat16, enabled=self._settings.autocast):
+            unrolled = self.model.unroll(minibatch.obs, minibatch.states[0], minibatch.resets)
+        return unrolled.logits[:-1], unrolled.values
+
+    def _losses(self, minibatch: Batch, targets: Targets | None) -> Losses:
+        flags, valid = self._flags, minibatch.own
+        logits, values = self._unroll(minibatch)
+        distribution = self.model.distribution(logits)
+        behavior = self.model.distribution(minibatch.logits)
+        log_ratios = distribution.log_prob(minibatch.actions) - minibatch.log_probs
+        if targets is None:
+            targets = self._vtrace_targets(minibatch, log_ratios.detach(), values.detach())
+        advantages = normalize_advantages(targets.advantages, valid)
+        returns = targets.returns
+        if self.model.returns_normalizer is not None:
+            self.model.returns_normalizer.update(returns, valid)
+            returns = self.model.returns_normalizer.normalize(returns)
+        exploration = self._exploration_loss(distribution, valid)
+        kl = kl_loss(distribution, behavior, valid) * flags.kl_loss_coeff if flags.kl_loss_coeff else torch.zeros(())
+        value = value_loss(values[:-1], minibatch.values, returns, flags.ppo_clip_value, valid)
+        policy = policy_loss(log_ratios, advantages, flags.ppo_clip_ratio, valid)
+        return Losses(
+            policy, value * flags.value_loss_coeff, exploration, kl.to(policy.device), log_ratios, values, advantages,
+            distribution, behavior,
+        )
+
+    def _exploration_loss(self, distribution: Any, valid: Tensor) -> Tensor:
+        flags = self._flags
+        if flags.exploration_loss_coeff == 0:
+            return torch.zeros((), device=valid.device)
+        loss = entropy_loss if flags.exploration_loss == "entropy" else symmetric_kl_loss
+        return loss(distribution, valid) * flags.exploration_loss_coeff
+
+    def _vtrace_targets(self, minibatch: Batch, log_ratios: Tensor, values: Tensor) -> Targets:
+        """From present values and ratios, so that later epochs see what the earlier ones changed."""
+        flags = self._flags
+        steps = self._returns_steps(minibatch, values)
+        log_ratios = torch.where(minibatch.own, log_ratios, 0.0)
+        result = vtrace(log_ratios, *steps, rho_clip=flags.vtrace_rho, c_clip=flags.vtrace_c)
+        return Targets(result.advantages, result.targets)
+
+    @torch.no_grad()
+    def _gae_targets(self, batch: Batch, valid: Tensor) -> Targets:
+        """Once per batch, over whole trajectories, with the values that the present weights give."""
+        chunks = batch._replace(own=valid).in_chunks()
+        _, values = self._unroll(chunks)
+        pieces, trajectories = batch.states.shape[:2]
+        steps = values[:-1].unflatten(1, (pieces, trajectories)).transpose(0, 1).flatten(0, 1)
+        values = torch.cat([steps, values[-1:, -trajectories:]])
+        result = gae(*self._returns_steps(batch._replace(own=valid), values), self._flags.gae_lambda)
+        return Targets(result.advantages, result.targets)
+
+    def _returns_steps(self, batch: Batch, values: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """(values, next_values, rewards, discounts, continues), each [R, C], from critic outputs [R+1, C]."""
+        if self.model.returns_normalizer is not None:
+            values = self.model.returns_normalizer.denormalize(values)
+        v_t, v_tp1 = values[:-1], values[1:]
+        terminated, truncated = batch.terminated, batch.truncated
+        if not self._flags.value_bootstrap:
+            terminated, truncated = terminated | truncated, torch.zeros_like(truncated)
+        # The observation after a truncation is the next episode's; the state's own value is one step off.
+        next_values = torch.where(truncated, v_t, v_tp1)
+        discounts = self._flags.gamma * (~terminated).float()
+        next_is_valid = torch.cat([batch.own[1:], torch.ones_like(batch.own[:1])])
+        continues = (~(terminated | truncated) & next_is_valid).float()
+        return v_t, next_values, batch.rewards, discounts, continues
+
+    def _sgd_step(self, loss: Tensor) -> Tensor:
+        """One optimizer step, or none if the gradient is not finite. Returns the norm of the gradient."""
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._lr.value
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        limit = self._flags.max_grad_norm or float("inf")
+        grad_norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        self.version += 1
+        if torch.isfinite(grad_norm):
+            self._optimizer.step()
+            self._skipped_in_a_row = 0
+            return grad_norm
+        self.skipped_steps += 1
+        self._skipped_in_a_row += 1
+        if self._skipped_in_a_row >= MAX_SKIPPED_STEPS_IN_A_ROW:
+            raise NumericalError(
+                f"policy {self.policy_id}: loss {loss.item()} and gradient norm {grad_norm.item()} were not finite for "
+                f"{self._skipped_in_a_row} steps in a row; look for NaN or inf in rewards and observations, or lower "
+                "--learning_rate"
+            )
+        return grad_norm
+
+    def _mean_kl(self, losses: Losses, valid: Tensor) -> float:
+        return float(masked_mean(losses.behavior.kl(losses.distribution).detach(), valid))
+
+    def _summaries(self, losses: Losses, minibatch: Batch, grad_norm: Tensor, lag: Tensor, own: Tensor, valid: Tensor):
+        from sample_factory.learning.train_summaries import train_summaries
+
+        summaries = train_summaries(losses, minibatch, lag[own])
+        counters = {
+            "lr": self._lr.value, "grad_norm": float(grad_norm), "skipped_steps": float(self.skipped_steps),
+            "valids_fraction": float(valid.float().mean()), "same_policy_fraction": float(own.float().mean()),
+            "num_sgd_steps": float(self.version),
+        }
+        if self.model.returns_normalizer is not None:
+            normalizer = self.model.returns_normalizer
+            counters["returns_running_mean"] = float(normalizer.mean)
+            counters["returns_running_std"] = float(normalizer.variance.sqrt())
+        return {**summaries, **counters}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain numbers only, so that it loads with weights_only."""
+        return {
+            "train_step": self.version, "env_steps": self.env_frames, "samples": self.samples,
+            "skipped_steps": self.skipped_steps, "curr_lr": self._lr.value, "best_performance": self.best_value,
+            "model": self.model.state_dict(), "optimizer": self._optimizer.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raises RuntimeError if the weights do not fit the model, with the names and shapes that differ."""
+        self.model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self.version, self.env_frames = state["train_step"], state["env_steps"]
+        self.samples, self.skipped_steps = state.get("samples", 0), state.get("skipped_steps", 0)
+        self.best_value = state.get("best_performance")
+        if self._flags.lr_schedule.startswith("kl_adaptive"):
+            self._lr.value = state["curr_lr"]
+
+    def published_state(self) -> dict[str, np.ndarray]:
+        """The model's state as contiguous host arrays, in the order of its state_dict."""
+        return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in self.model.state_dict().items()}
+
+
+def _cut_like(tensor: Tensor, batch: Batch, chunks: Batch) -> Tensor:
+    """[T, B] to the [chunk, B * T / chunk] of `Batch.in_chunks`."""
+    if batch is chunks or batch.states.shape[0] == 1:
+        return tensor
+    pieces = batch.states.shape[0]
+    return tensor.unflatten(0, (pieces, -1)).transpose(0, 1).flatten(1, 2)

@@ -1,0 +1,169 @@
+"""The process around a Learner: batching and training overlap, with back-pressure; checkpoints."""
+
+import logging
+import queue
+import threading
+from typing import Any
+
+import torch
+
+from sample_factory.exchange.channels import Channels
+from sample_factory.exchange.messages import ComponentReady, SaveRequest, StatsReport, Trajectory, TrainReport
+from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.learning.batcher import Batch, Batcher
+from sample_factory.learning.checkpoints import Checkpoints
+from sample_factory.learning.learner import Learner
+from sample_factory.learning.settings import LearnerSettings, LearnerWorkerSettings
+from sample_factory.models.encoder_registry import register_encoder
+from sample_factory.runtime.child_side import ChildContext
+from sample_factory.runtime.clock import Clock, Every
+from sample_factory.runtime.cpu import rss_mb
+from sample_factory.runtime import gpu
+
+log = logging.getLogger("sample_factory")
+
+REPORT_SECONDS = 5.0
+# Seconds between train/ summaries, by number of SGD steps: frequent while a run is young.
+SUMMARY_SECONDS = ((0, 2.0), (100_000, 60.0), (1_000_000, 120.0))
+
+
+class LearnerWorker:
+    """In the child: one thread turns tickets into batches, the other trains on them.
+
+    Back-pressure needs no message: while max_ready_batches wait for the trainer, no buffer is released, and rollout
+    workers that find no free buffer pause.
+    """
+
+    def __init__(
+        self, policy_id: int, settings: LearnerWorkerSettings, buffers: TrajectoryBuffers, channels: Channels,
+        context: ChildContext,
+    ):
+        torch.set_num_threads(settings.num_threads)
+        device = torch.device(gpu.resolve(settings.device, policy_id))
+        autocast = settings.precision == "bf16" or settings.precision == "auto" and gpu.has_bf16(str(device))
+        self._policy_id, self._channels, self._stopping = policy_id, channels, context.stopping
+        self._inbox, self._weights = channels.learners[policy_id], channels.weights[policy_id]
+        if settings.custom_encoder is not None:
+            register_encoder(settings.model.encoder_custom, settings.custom_encoder)
+        self._learner = Learner(policy_id, LearnerSettings(
+            settings.learning, settings.model, settings.observation_space, settings.action_space,
+            settings.max_policy_lag, settings.train_for_env_frames, buffers.topology.frameskip, device, autocast,
+            settings.seed,
+        ))
+        self._batcher = Batcher(buffers, policy_id, device)
+        self._batch_size = buffers.topology.trajectories_per_batch
+        self._tickets: list[int] = []
+        self._ready: queue.Queue[Batch] = queue.Queue(buffers.topology.max_ready_batches)
+        self._failure: BaseException | None = None
+        self._wanted_best: SaveRequest | None = None
+        self._clock, self._time_to_report = Clock(), Every(REPORT_SECONDS)
+        self._time_to_summarise = Every(SUMMARY_SECONDS[0][1])
+        self._checkpoints = Checkpoints(settings.experiment_dir, policy_id, settings.keep_checkpoints)
+        self._time_to_save = Every(settings.save_every_sec)
+        milestones = settings.save_milestones_sec
+        self._time_for_milestone = Every(milestones if milestones > 0 else float("inf"))
+        self._resume(settings.load_checkpoint_kind)
+        self._weights.publish(self._learner.published_state(), self._learner.version)
+        precision = "bf16 autocast" if autocast else "fp32"
+        parameters = sum(p.numel() for p in self._learner.model.parameters())
+        text = f"policy {policy_id} learns on {device} in {precision}, {parameters:,} parameters"
+        channels.reports.put(ComponentReady("learner", text))
+        self._report_progress({})
+
+    def run(self) -> None:
+        """Until asked to stop: batch in this thread, train in another. Saves at the end, whatever ended it."""
+        trainer = threading.Thread(target=self._train_until_stopped, name="trainer")
+        trainer.start()
+        while not self._stopping.is_set() and self._failure is None:
+            self.step(timeout=0.05)
+        trainer.join()
+        if self._failure is not None:
+            raise self._failure
+        self.save()
+
+    def step(self, timeout: float) -> bool:
+        """Takes in messages and makes a batch if there is enough and the trainer can take it."""
+        messages = self._inbox.get_many(timeout=timeout)
+        for message in messages:
+            if isinstance(message, Trajectory):
+                self._tickets.append(message.buffer)
+            else:
+                self._wanted_best = message
+        if len(self._tickets) < self._batch_size or self._ready.full():
+            return bool(messages)
+        # Oldest first: what waits longest is the furthest off the policy.
+        tickets, self._tickets = self._tickets[: self._batch_size], self._tickets[self._batch_size :]
+        self._ready.put(self._batcher.next_batch(tickets))
+        return True
+
+    def train_once(self, timeout: float) -> bool:
+        """Trains on a batch if one is ready within `timeout` seconds; publishes and reports."""
+        self._clock.lap("other")
+        try:
+            batch = self._ready.get(block=timeout > 0, timeout=timeout or None)
+        except queue.Empty:
+            self._clock.lap("wait")
+            return False
+        self._clock.lap("wait")
+        stats = self._learner.train(batch, want_summaries=self._time_to_summarise())
+        self._clock.lap("train")
+        self._weights.publish(self._learner.published_state(), self._learner.version)
+        self._channels.progress["iterations"][self._policy_id] += 1
+        self._clock.lap("publish")
+        self._report_progress(stats.summaries)
+        self._save_when_due()
+        return True
+
+    def save(self) -> None:
+        """A checkpoint of this very moment."""
+        self._checkpoints.save(self._learner.state_dict(), self._learner.version, self._learner.env_frames)
+
+    def _train_until_stopped(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self.train_once(timeout=0.1)
+        except BaseException as error:  # carried over to the main thread, which ends the process with it
+            self._failure = error
+
+    def _resume(self, kind: str) -> None:
+        """Continues from the newest usable checkpoint. Raises CheckpointError rather than start over one."""
+        state = self._checkpoints.load(kind, check=self._learner.load_state_dict)
+        if state is not None:
+            log.info(
+                "Policy %d resumes at %d SGD steps, %d env frames", self._policy_id, self._learner.version,
+                self._learner.env_frames,
+            )
+
+    def _report_progress(self, summaries: Any) -> None:
+        learner = self._learner
+        report = TrainReport(
+            self._policy_id, learner.version, learner.env_frames, learner.samples, summaries or None, learner.best_value
+        )
+        self._channels.reports.put(report)
+        if summaries:
+            self._time_to_summarise = Every(_summary_seconds(learner.version))
+        if self._time_to_report():
+            shares = self._clock.take_shares()
+            shares["memory_mb"] = rss_mb()
+            self._channels.reports.put(StatsReport("learner", self._policy_id, shares))
+
+    def _save_when_due(self) -> None:
+        learner = self._learner
+        if self._time_to_save():
+            self.save()
+        if self._time_for_milestone():
+            self._checkpoints.save_milestone(learner.state_dict(), learner.version, learner.env_frames)
+        wanted, self._wanted_best = self._wanted_best, None
+        if wanted is not None and (learner.best_value is None or wanted.value > learner.best_value):
+            learner.best_value = wanted.value
+            self._checkpoints.save_best(
+                learner.state_dict(), learner.version, learner.env_frames, wanted.metric, wanted.value
+            )
+
+
+def _summary_seconds(version: int) -> float:
+    """Linear between the points of SUMMARY_SECONDS."""
+    for (begin, low), (end, high) in zip(SUMMARY_SECONDS, SUMMARY_SECONDS[1:]):
+        if version < end:
+            return low + (high - low) * (version - begin) / (end - begin)
+    return SUMMARY_SECONDS[-1][1]

@@ -1,0 +1,82 @@
+"""Adam or LAMB, and how the learning rate changes."""
+
+from typing import Any, Callable, Iterable
+
+import torch
+
+from sample_factory.config.sections import LearningFlags
+
+KL_TOO_LARGE, KL_TOO_SMALL, LR_FACTOR = 2.0, 0.5, 1.5
+
+
+def make_optimizer(flags: LearningFlags, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    """The optimizer that --optimizer names."""
+    betas = (flags.adam_beta1, flags.adam_beta2)
+    if flags.optimizer == "lamb":
+        return Lamb(parameters, flags.learning_rate, betas, flags.adam_eps)
+    return torch.optim.Adam(parameters, flags.learning_rate, betas, flags.adam_eps, fused=True)
+
+
+class Lamb(torch.optim.Optimizer):
+    """LAMB (You et al. 2020, algorithm 2, without weight decay): Adam's step scaled, for each tensor, to the norm of
+    the weights."""
+
+    def __init__(self, parameters: Iterable[torch.nn.Parameter], lr: float, betas: tuple[float, float], eps: float):
+        super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps})
+
+    @torch.no_grad()
+    def step(self, closure: Callable | None = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, group)
+
+    def _update(self, parameter: torch.nn.Parameter, group: dict[str, Any]) -> None:
+        state, grad = self.state[parameter], parameter.grad
+        if not state:
+            state["step"] = torch.tensor(0.0)
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+        beta1, beta2 = group["betas"]
+        state["step"] += 1
+        state["exp_avg"].lerp_(grad, 1 - beta1)
+        state["exp_avg_sq"].mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        mean = state["exp_avg"] / (1 - beta1 ** state["step"])
+        deviation = (state["exp_avg_sq"] / (1 - beta2 ** state["step"])).sqrt_().add_(group["eps"])
+        update = mean / deviation
+        weight_norm, update_norm = parameter.norm(), update.norm()
+        trust = torch.where((weight_norm > 0) & (update_norm > 0), weight_norm / update_norm, 1.0)
+        parameter.sub_(update * trust * group["lr"])
+
+
+class LearningRate:
+    """--lr_schedule: the step size as a function of the KL between updates, or of progress."""
+
+    def __init__(self, flags: LearningFlags, train_for_env_frames: int):
+        self.value = flags.learning_rate
+        self._flags, self._end = flags, train_for_env_frames
+
+    def after_minibatch(self, kl: float) -> None:
+        """kl: mean KL(behaviour, new) over the minibatch."""
+        if self._flags.lr_schedule == "kl_adaptive_minibatch":
+            self._adapt(kl)
+
+    def after_epoch(self, mean_kl: float) -> None:
+        """mean_kl: over the minibatches of the epoch."""
+        if self._flags.lr_schedule == "kl_adaptive_epoch":
+            self._adapt(mean_kl)
+
+    def at_frame(self, env_frames: int) -> None:
+        """Linear decay follows the env frames, so a resumed run is where it was."""
+        if self._flags.lr_schedule == "linear_decay":
+            self.value = self._flags.learning_rate * max(0.0, 1.0 - env_frames / self._end)
+
+    @property
+    def needs_kl(self) -> bool:
+        return self._flags.lr_schedule.startswith("kl_adaptive")
+
+    def _adapt(self, kl: float) -> None:
+        threshold = self._flags.lr_schedule_kl_threshold
+        if kl > KL_TOO_LARGE * threshold:
+            self.value = max(self.value / LR_FACTOR, self._flags.lr_adaptive_min)
+        elif kl < KL_TOO_SMALL * threshold:
+            self.value = min(self.value * LR_FACTOR, self._flags.lr_adaptive_max)

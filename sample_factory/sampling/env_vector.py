@@ -1,0 +1,159 @@
+"""The envs of one split of a rollout worker: the only place where `env.step` is called."""
+
+from typing import NamedTuple, Sequence
+
+import numpy as np
+
+from sample_factory.envs.protocol import EMPTY_INFO, MultiAgentEnv, ObservationRows
+from sample_factory.exchange.messages import EpisodeReport, PolicyRequest
+from sample_factory.exchange.trajectory_buffers import INACTIVE, TrajectoryBuffers
+from sample_factory.sampling.matchmaker import Matchmaker
+from sample_factory.sampling.settings import RewardRule
+
+
+class FullTrajectory(NamedTuple):
+    """A buffer to hand over, and the policies that acted in it."""
+
+    buffer: int
+    policy_ids: np.ndarray
+
+
+class EnvVector:
+    """E envs with A agents each, stepped one after another; all its agents are at the same step of their buffers.
+
+    Agents are numbered 0 .. E*A-1. Cycle: `requests` -> (policy workers write outputs) -> `step` -> ... until
+    `rollout_is_full`; then `finish_rollout`, which needs free buffers and can be tried again later.
+    """
+
+    def __init__(
+        self, envs: Sequence[MultiAgentEnv], matchmakers: Sequence[Matchmaker], buffers: TrajectoryBuffers,
+        address: tuple[int, int], reward_rule: RewardRule,
+    ):
+        topology = buffers.topology
+        self._envs, self._matchmakers, self._shared, self._reward_rule = envs, matchmakers, buffers, reward_rule
+        self.worker_index, self.split = address
+        self._agents_per_env = topology.agents_per_env
+        self._num_agents, self._rollout = topology.agents_per_split, topology.rollout
+        first = topology.agent_id(self.worker_index, self.split, 0)
+        self._agent_ids = np.arange(first, first + self._num_agents)
+        self.episode_reports: list[EpisodeReport] = []
+        self._step = 0
+        self._active = np.ones(self._num_agents, bool)
+        self._policies = np.array([m.policy_of(a) for m in matchmakers for a in range(self._agents_per_env)], np.int16)
+        self._returns = np.zeros(self._num_agents)
+        self._lengths = np.zeros(self._num_agents, np.int64)
+        acquired = buffers.acquire(self.worker_index, self._agent_ids)
+        assert acquired is not None, "Topology allots at least one buffer for each agent"
+        self._buffers = acquired
+        self._shared.state[self._buffers] = 0.0
+
+    def reset(self, seeds: Sequence[int | None], random_steps: Sequence[int], sample_action) -> None:
+        """Starts the envs, then takes `random_steps[i]` random actions in env i so that episodes are out of step.
+
+        sample_action() returns one agent's action row, [num_action_values] float32.
+        """
+        infos: list = []
+        for i, env in enumerate(self._envs):
+            rows = self._rows(i, 0)
+            env.reset(seeds[i], rows)
+            latest: Sequence = ()
+            for _ in range(random_steps[i]):
+                actions = np.stack([sample_action() for _ in range(self._agents_per_env)])
+                latest = env.step(actions, rows).infos
+            infos.extend(latest if len(latest) else (EMPTY_INFO,) * self._agents_per_env)
+        self._note_activity(infos)
+
+    @property
+    def rollout_is_full(self) -> bool:
+        return self._step == self._rollout
+
+    def requests(self) -> list[tuple[int, PolicyRequest]]:
+        """(policy, request) for every policy that must act now; empty when no agent is active."""
+        wanted = self._policies[self._active] if not self._active.all() else self._policies
+        found = []
+        for policy in np.unique(wanted):
+            mine = self._buffers[(self._policies == policy) & self._active]
+            found.append((int(policy), PolicyRequest(self.worker_index, self.split, self._step, mine)))
+        return found
+
+    def step(self) -> None:
+        """Acts in every env with the outputs at the present step; writes what came of it."""
+        shared, t = self._shared, self._step
+        actions = shared.outputs[self._buffers, t, shared.rows.actions]
+        if not self._active.all():
+            actions[~self._active] = 0.0
+        rewards = np.zeros(self._num_agents)
+        terminated, truncated = np.zeros(self._num_agents, bool), np.zeros(self._num_agents, bool)
+        infos: list = []
+        for i, env in enumerate(self._envs):
+            mine = slice(i * self._agents_per_env, (i + 1) * self._agents_per_env)
+            result = env.step(actions[mine], self._rows(i, t + 1))
+            rewards[mine], terminated[mine], truncated[mine] = result.rewards, result.terminated, result.truncated
+            infos.extend(result.infos if len(result.infos) else (EMPTY_INFO,) * self._agents_per_env)
+        self._store(t, rewards, terminated, truncated)
+        self._returns += rewards
+        self._lengths += 1
+        self._end_episodes(terminated | truncated, infos)
+        self._note_activity(infos)
+        self._step += 1
+
+    def finish_rollout(self) -> list[FullTrajectory] | None:
+        """Swaps full buffers for fresh ones; the last observation becomes step 0 of the next rollout.
+
+        Returns the trajectories that are now the learners', or None when there are too few free buffers yet.
+        """
+        shared, full = self._shared, self._buffers
+        fresh = shared.acquire(self.worker_index, self._agent_ids)
+        if fresh is None:
+            return None
+        for array in shared.obs.values():
+            array[fresh, 0] = array[full, self._rollout]
+        shared.state[fresh] = shared.state[full]
+        finished = []
+        for agent_id, buffer in zip(self._agent_ids, full):
+            policy_ids = np.unique(shared.policy_ids[buffer])
+            policy_ids = policy_ids[policy_ids != INACTIVE]
+            shared.hand_over(buffer, agent_id, policy_ids)
+            finished.append(FullTrajectory(int(buffer), policy_ids))
+        self._buffers, self._step = fresh, 0
+        return finished
+
+    def _rows(self, env: int, step: int) -> ObservationRows:
+        mine = self._buffers[env * self._agents_per_env : (env + 1) * self._agents_per_env]
+        return ObservationRows(self._shared.obs, mine, step)
+
+    def _store(self, t: int, rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> None:
+        shared, buffers, rule = self._shared, self._buffers, self._reward_rule
+        shared.rewards[buffers, t] = np.clip(rewards * rule.scale, -rule.clip, rule.clip)
+        shared.terminated[buffers, t] = terminated
+        shared.truncated[buffers, t] = truncated
+        shared.policy_ids[buffers, t] = np.where(self._active, self._policies, INACTIVE)
+
+    def _end_episodes(self, ended: np.ndarray, infos: Sequence) -> None:
+        for agent in np.flatnonzero(ended):
+            self._report_episode(agent, infos[agent])
+            self._returns[agent], self._lengths[agent] = 0.0, 0
+            self._shared.state[self._buffers[agent]] = 0.0
+            env, agent_of_env = divmod(int(agent), self._agents_per_env)
+            self._policies[agent] = self._matchmakers[env].episode_ended(agent_of_env)
+
+    def _report_episode(self, agent: int, info) -> None:
+        reward = float(self._returns[agent])
+        objective = info.get("true_objective", info.get("true_reward", reward))
+        frames = int(self._lengths[agent]) * self._shared.topology.frameskip
+        extra = info.get("episode_extra_stats", {})
+        self.episode_reports.append(
+            EpisodeReport(int(self._policies[agent]), reward, frames, float(objective), dict(extra))
+        )
+
+    def _note_activity(self, infos: Sequence) -> None:
+        """An agent that becomes inactive loses its recurrent state; the learner cuts there too."""
+        active = np.array([info.get("is_active", True) for info in infos], bool)
+        if active.all() and self._active.all():
+            return
+        self._shared.state[self._buffers[self._active & ~active]] = 0.0
+        self._active = active
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()

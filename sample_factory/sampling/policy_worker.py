@@ -1,0 +1,143 @@
+"""A process that answers action requests in batches, one forward pass each."""
+
+from typing import Sequence
+
+import numpy as np
+import torch
+
+from sample_factory.exchange.channels import Channels
+from sample_factory.exchange.messages import ActionsReady, ComponentReady, PolicyRequest, StatsReport
+from sample_factory.exchange.policy_weights import byte_layout
+from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.models.actor_critic import make_actor_critic
+from sample_factory.models.encoder_registry import register_encoder
+from sample_factory.runtime.child_side import ChildContext
+from sample_factory.runtime.clock import Clock, Every
+from sample_factory.runtime.cpu import rss_mb
+from sample_factory.runtime import gpu
+from sample_factory.sampling.settings import InferenceSettings
+
+GATHER_SECONDS = 0.004  # longest wait for more requests once there is one
+REPORT_SECONDS = 5.0
+
+
+class PolicyWorker:
+    """In the child: holds a copy of one policy. Promises that a request is answered with parameters at least as new
+    as those published when the batch was gathered."""
+
+    def __init__(
+        self, policy_id: int, settings: InferenceSettings, buffers: TrajectoryBuffers, channels: Channels,
+        context: ChildContext,
+    ):
+        torch.set_num_threads(settings.num_threads)
+        self._policy_id, self._settings, self._stopping = policy_id, settings, context.stopping
+        self._buffers, self._channels = buffers, channels
+        self._requests, self._weights = channels.requests[policy_id], channels.weights[policy_id]
+        self._device = torch.device(gpu.resolve(settings.device, policy_id))
+        self._autocast = settings.precision == "bf16" or settings.precision == "auto" and gpu.has_bf16(str(self._device))
+        torch.manual_seed(settings.seed)
+        if settings.custom_encoder is not None:
+            register_encoder(settings.model.encoder_custom, settings.custom_encoder)
+        self._model = make_actor_critic(
+            settings.model, settings.observation_space, settings.action_space, settings.normalize_returns
+        ).to(self._device)
+        self._model.requires_grad_(False)
+        self._version = -1
+        self._staging: np.ndarray | None = None
+        self._flat_obs = {key: array.reshape(-1, *array.shape[2:]) for key, array in buffers.obs.items()}
+        self._clock, self._time_to_report = Clock(), Every(REPORT_SECONDS)
+        self._num_batches = self._num_rows = 0
+        channels.reports.put(ComponentReady("policy_worker", f"policy {policy_id} answers requests on {self._device}"))
+
+    def run(self) -> None:
+        """Until asked to stop: gather requests, answer them."""
+        if not self._weights.wait_published(lambda: not self._stopping.is_set()):
+            return
+        while not self._stopping.is_set():
+            self.step(timeout=0.1)
+
+    def step(self, timeout: float) -> bool:
+        """Answers what is asked within `timeout` seconds. True if anything was."""
+        self._clock.lap("other")
+        requests = self.gather(timeout)
+        self._clock.lap("wait")
+        if requests:
+            self.answer(requests)
+        if self._time_to_report():
+            self._report_stats()
+        return bool(requests)
+
+    def gather(self, timeout: float) -> list[PolicyRequest]:
+        """Requests that are there, and a few more if they come soon; and the newest parameters."""
+        requests = self._requests.get_many(timeout=timeout)
+        if 0 < len(requests) < self._settings.min_requests and timeout > 0:
+            requests += self._requests.get_many(timeout=GATHER_SECONDS)
+        if requests and self._weights.version != self._version:
+            self._fetch_weights()
+        return requests
+
+    @torch.inference_mode()
+    def answer(self, requests: Sequence[PolicyRequest]) -> None:
+        """One forward pass for all rows of the requests; outputs and state are written where the inputs stood."""
+        shared = self._buffers
+        buffers = np.concatenate([request.buffers for request in requests])
+        steps = np.repeat([request.step for request in requests], [len(request.buffers) for request in requests])
+        rows = buffers * (shared.topology.rollout + 1) + steps
+        observations = {key: self._to_device(flat.take(rows, axis=0)) for key, flat in self._flat_obs.items()}
+        state = shared.state[buffers]
+        self._keep_chunk_states(buffers, steps, state)
+        self._clock.lap("gather")
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._autocast):
+            output = self._model.act(observations, self._to_device(state))
+        columns = (output.actions, output.log_probs[:, None], output.values[:, None], output.logits)
+        packed = torch.cat(columns, dim=1).cpu().numpy()
+        new_state = output.state.cpu().numpy()
+        self._clock.lap("forward")
+        shared.outputs[buffers, steps] = packed
+        shared.versions[buffers, steps] = self._version
+        shared.state[buffers] = new_state
+        for request in requests:
+            self._channels.inboxes[request.worker_index].put(ActionsReady(request.split, self._policy_id))
+        self._num_batches += 1
+        self._num_rows += len(buffers)
+        self._clock.lap("write")
+
+    def _keep_chunk_states(self, buffers: np.ndarray, steps: np.ndarray, state: np.ndarray) -> None:
+        """The learner starts each chunk from the state before its first step."""
+        chunk = self._buffers.topology.chunk
+        first = steps % chunk == 0
+        if first.any():
+            self._buffers.states[buffers[first], steps[first] // chunk] = state[first]
+
+    def _to_device(self, array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array).to(self._device)
+
+    def _fetch_weights(self) -> None:
+        """One copy of bytes; the first time, the model's parameters become views of it."""
+        if self._staging is None:
+            self._staging = np.empty(self._weights.slot_bytes, np.uint8)
+            self._bytes = torch.from_numpy(self._staging)
+            self._bytes = self._bytes.to(self._device) if self._device.type != "cpu" else self._bytes
+            bind_to_bytes(self._model, self._bytes)
+        self._version = self._weights.fetch(self._staging)
+        if self._device.type != "cpu":
+            self._bytes.copy_(torch.from_numpy(self._staging))
+        self._clock.lap("fetch_weights")
+
+    def _report_stats(self) -> None:
+        shares = self._clock.take_shares()
+        shares["memory_mb"] = rss_mb()
+        shares["avg_batch_size"] = self._num_rows / max(1, self._num_batches)
+        self._num_batches = self._num_rows = 0
+        self._channels.reports.put(StatsReport("policy_worker", self._policy_id, shares))
+
+
+def bind_to_bytes(model: torch.nn.Module, flat: torch.Tensor) -> None:
+    """Makes every tensor of the model's state a view of `flat`, [slot bytes] uint8, laid out as published."""
+    state = model.state_dict(keep_vars=True)
+    layout, size = byte_layout(state)
+    if size != flat.numel():
+        raise ValueError(f"the learner's parameters take {flat.numel()} bytes, this model's {size}")
+    for name, tensor in state.items():
+        begin = layout[name]
+        tensor.data = flat[begin : begin + tensor.nbytes].view(tensor.dtype).view(tensor.shape)

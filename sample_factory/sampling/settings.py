@@ -1,0 +1,38 @@
+"""What rollout and policy workers need of the configuration."""
+
+from typing import Any, NamedTuple
+
+from sample_factory.config.sections import ModelFlags
+
+
+class RewardRule(NamedTuple):
+    """What becomes of a raw reward before it is stored: multiplied, then clipped to plus or minus `clip`."""
+
+    scale: float
+    clip: float
+
+
+class RolloutSettings(NamedTuple):
+    """For a rollout worker."""
+
+    reward_rule: RewardRule
+    seed: int
+    decorrelate_envs: bool
+    decorrelate_seconds: float
+    mix_policies: bool
+    learn: bool  # False: finished rollouts are dropped (--sampler_only)
+
+
+class InferenceSettings(NamedTuple):
+    """For a policy worker."""
+
+    model: ModelFlags
+    observation_space: Any
+    action_space: Any
+    device: str
+    precision: str
+    normalize_returns: bool
+    min_requests: int  # requests that one forward pass waits for, for a short while
+    num_threads: int
+    seed: int
+    custom_encoder: Any  # what --encoder_custom names, if a user registered it
