@@ -11,6 +11,7 @@ from sample_factory.envs.doom.doom_specs import DoomSpec
 from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.measurements import NUM_MEASUREMENTS, MeasurementReader
 from sample_factory.envs.doom.player_score import PlayerScore
+from sample_factory.envs.doom.shrink import make_shrink
 from sample_factory.envs.interfaces import RewardShaping, WritesObservations
 from sample_factory.envs.protocol import EMPTY_INFO
 
@@ -50,19 +51,18 @@ class DoomEnv(gymnasium.Env, WritesObservations, RewardShaping):
         self._decoder = ActionDecoder(spec.actions)
         self._score = PlayerScore(spec, engine.variable_places())
         self._measurements = MeasurementReader(engine.variable_places()) if spec.measurements else None
+        self._needs_variables = spec.measurements or self._score.needs_variables
         self._frame_limit = spec.time_limit_frames or float("inf")
         self._screen: np.ndarray | None = None
 
         width, height = resolution
-        self._planes_shape = (3 * height, width)
+        self._shrink = make_shrink(engine.screen_shape(), (height, width))
         spaces = {"obs": gymnasium.spaces.Box(0, 255, (3, height, width), np.uint8)}
         if spec.measurements:
             spaces["measurements"] = gymnasium.spaces.Box(-np.inf, np.inf, (NUM_MEASUREMENTS,), np.float32)
         self.observation_space = gymnasium.spaces.Dict(spaces)
         self.action_space = action_space(spec.actions)
         self._observation = {key: np.zeros(space.shape, space.dtype) for key, space in spaces.items()}
-        # The copies are too small to share out among threads, which would disturb the other processes.
-        cv2.setNumThreads(0)
 
     def reset_into(self, into: Mapping[str, np.ndarray], *, seed: int | None = None) -> dict[str, Any]:
         """Starts an episode: a given seed determines this one and those after it."""
@@ -115,20 +115,14 @@ class DoomEnv(gymnasium.Env, WritesObservations, RewardShaping):
     def _observe(self, into: Mapping[str, np.ndarray]) -> list[float]:
         """Writes the observation and returns the variables, none where nobody needs them."""
         state = self._engine.game.get_state()
-        self._screen = screen = state.screen_buffer
-        self._shrink(screen, into["obs"])
+        self._screen = state.screen_buffer
+        self._shrink(self._screen, into["obs"])
+        if not self._needs_variables:
+            return NO_VALUES
+        values = state.game_variables.tolist()
         if self._measurements is not None:
-            self._measurements.write(state.game_variables, into["measurements"])
-        return state.game_variables.tolist() if self._score.needs_variables else NO_VALUES
-
-    def _shrink(self, screen: np.ndarray, into: np.ndarray) -> None:
-        # One call for the three planes, as if they were one picture with one plane below the other.
-        planes = screen.reshape(-1, screen.shape[2])
-        size = self._planes_shape[::-1]
-        if into.flags.c_contiguous:
-            cv2.resize(planes, size, dst=into.reshape(self._planes_shape), interpolation=cv2.INTER_NEAREST)
-        else:
-            into[...] = cv2.resize(planes, size, interpolation=cv2.INTER_NEAREST).reshape(into.shape)
+            self._measurements.write(values, into["measurements"])
+        return values
 
     def _end_episode(self, engine_reward: float) -> tuple[float, bool, bool, dict[str, Any]]:
         terminated = self._is_terminal()

@@ -1,14 +1,13 @@
 """One engine process: configured from a scenario, started, seeded, closed."""
 
 import logging
-import shutil
 import socket
-import tempfile
 from pathlib import Path
 from typing import NamedTuple, Sequence
 
 import vizdoom
 
+from sample_factory.envs.doom.engine_folder import EngineFolder
 from sample_factory.envs.doom.wads import find_wad
 
 log = logging.getLogger("sample_factory")
@@ -52,6 +51,7 @@ class DoomEngine:
     def __init__(self, settings: EngineSettings):
         self._settings = settings
         self._is_started = False
+        self._folder: EngineFolder | None = None
         self.game = self._configure()
 
     def button_names(self) -> list[str]:
@@ -64,6 +64,10 @@ class DoomEngine:
     def variable_values(self) -> list[float]:
         """The variables as they are now, which works after an episode's end too, where there is no state."""
         return [self.game.get_game_variable(name) for name in self.game.get_available_game_variables()]
+
+    def screen_shape(self) -> tuple[int, int]:
+        """Height and width of the pictures in the game's states."""
+        return self.game.get_screen_height(), self.game.get_screen_width()
 
     def new_episode(self, seed: int) -> None:
         """Begins an episode; the same seed begins the same one."""
@@ -82,6 +86,9 @@ class DoomEngine:
         """Ends the process; a closed engine can be used again."""
         self.game.close()
         self._is_started = False
+        if self._folder is not None:
+            self._folder.remove()
+            self._folder = None
 
     def _configure(self) -> vizdoom.DoomGame:
         settings = self._settings
@@ -109,7 +116,7 @@ class DoomEngine:
                 self._try_to_start(seed)
                 return
             except START_ERRORS as error:
-                self.game.close()
+                self.close()
                 self.game = self._configure()
                 log.warning("%s: start %d of the engine failed: %s", self._settings.env_name, attempt, error)
                 last_error = error
@@ -122,8 +129,11 @@ class DoomEngine:
         self.game.set_seed(seed)
         if self._settings.match is not None:
             self._prepare_match(self._settings.match)
-        with _EngineFolder(self.game):
-            self.game.init()
+        self._folder = EngineFolder()
+        self.game.set_vizdoom_path(str(self._folder.program))
+        # The engine writes its settings at exit.
+        self.game.set_doom_config_path("/dev/null")
+        self.game.init()
         self._is_started = True
 
     def _prepare_match(self, match: MatchSettings) -> None:
@@ -136,29 +146,6 @@ class DoomEngine:
             f"+viz_respawn_delay {match.respawn_delay_seconds} +viz_connect_timeout 4 +name AI +colorset 0"
         )
         self.game.set_episode_timeout(round(match.minutes * TICS_PER_MINUTE))
-
-
-class _EngineFolder:
-    """The engine's current folder, where it makes a folder of its own; gone as soon as the engine has started.
-
-    The user's folder stays clean, and there is nothing to leave behind.
-    """
-
-    def __init__(self, game: vizdoom.DoomGame):
-        self._game = game
-
-    def __enter__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="doom_engine_"))
-        program = Path(vizdoom.__file__).parent / "vizdoom"
-        launcher = self._folder / "start"
-        launcher.write_text(f"#!/bin/sh\ncd '{self._folder}' && exec '{program}' \"$@\"\n")
-        launcher.chmod(0o700)
-        self._game.set_vizdoom_path(str(launcher))
-        # The engine would write its settings at exit.
-        self._game.set_doom_config_path("/dev/null")
-
-    def __exit__(self, *_exception) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _free_udp_port() -> int:

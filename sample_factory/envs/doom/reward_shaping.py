@@ -11,8 +11,9 @@ from typing import Any, Mapping, Sequence
 NUM_SLOTS = 8
 # How much the weapon of a slot is preferred: the shotgun, chaingun and rockets, and most the two energy weapons.
 PREFERENCE = {3: 5, 4: 5, 5: 5, 6: 10, 7: 10}
-# A rise beyond this counts as this: one rocket into a crowd must not outweigh a frag.
-MAX_RISE = {"DAMAGECOUNT": 200.0, "HITCOUNT": 5.0}
+# A larger change counts as this one: a rocket into a crowd must not outweigh a frag. A player who is crushed by
+# another's arrival loses a million points of health.
+MAX_CHANGE = {"DAMAGECOUNT": 200.0, "HITCOUNT": 5.0, "HEALTH": 200.0}
 # A weapon in hand for fewer readings is one that the player is only passing by.
 MIN_READINGS_OF_SELECTED = 5
 
@@ -56,7 +57,7 @@ class VariableShaping:
 
     def __init__(self, scheme: Mapping[str, Any], variables: Mapping[str, int]):
         self._weights = [
-            (variables[name], weight["gain"], weight["loss"], MAX_RISE.get(name, float("inf")))
+            (variables[name], weight["gain"], weight["loss"], MAX_CHANGE.get(name, float("inf")))
             for name, weight in scheme["delta"].items()
             if name in variables
         ]
@@ -78,12 +79,12 @@ class VariableShaping:
         if previous is None or self._has_respawned(previous, values):
             return 0.0
         reward = self._selected_bonus(values)
-        for index, gain, loss, max_rise in self._weights:
+        for index, gain, loss, max_change in self._weights:
             change = values[index] - previous[index]
             if change > 0:
-                reward += gain * min(change, max_rise)
+                reward += gain * min(change, max_change)
             elif change < 0:
-                reward -= loss * change
+                reward += loss * min(-change, max_change)
         return reward
 
     def _has_respawned(self, previous: Sequence[float], values: Sequence[float]) -> bool:

@@ -19,10 +19,12 @@ class Fallback(NamedTuple):
     doom_map: str
 
 
+# Arenas with the full set of weapons in which bots find each other. Not multi_duel.wad, multi_deathmatch.wad and
+# map01 of cig.wad: rockets are all there is, and a deadly floor, two starting points or suicides decide the match.
 FALLBACKS = {
-    "ssl2.wad": Fallback("multi_duel.wad", "map01"),
-    "dwango5.wad": Fallback("cig.wad", "map01"),
-    "freedm.wad": Fallback("multi_deathmatch.wad", "map01"),
+    "ssl2.wad": Fallback("cig_with_unknown.wad", "map03"),
+    "dwango5.wad": Fallback("cig_with_unknown.wad", "map03"),
+    "freedm.wad": Fallback("cig_with_unknown.wad", "map05"),
 }
 
 
@@ -45,7 +47,7 @@ def find_wad(name: str, folders: Sequence[str | Path | None] = ()) -> Wad:
     fallback = FALLBACKS.get(name)
     path = _find_file(fallback.wad, searched) if fallback else None
     if path is not None:
-        _warn_of_fallback(name, fallback.wad)
+        _warn_of_fallback(name, fallback)
         return Wad(path, fallback.doom_map)
     looked_in = ", ".join(str(folder) for folder in [*searched, *_package_folders()])
     raise FileNotFoundError(
@@ -73,8 +75,8 @@ def _package_folders() -> tuple[Path, ...]:
 
 
 @functools.cache  # Once per process and map is enough.
-def _warn_of_fallback(name: str, fallback: str) -> None:
+def _warn_of_fallback(name: str, fallback: Fallback) -> None:
     log.warning(
-        "The map %s comes with no package; %s stands in for it. Results are not comparable with those on the "
-        "original, which --doom_scenarios_dir can supply.", name, fallback,
+        "The map %s comes with no package; %s of %s stands in for it. Results are not comparable with those on the "
+        "original, which --doom_scenarios_dir can supply.", name, fallback.doom_map, fallback.wad,
     )
