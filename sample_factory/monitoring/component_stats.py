@@ -1,0 +1,58 @@
+"""What the components say about themselves, averaged over each kind of component."""
+
+import collections
+from typing import Callable
+
+from sample_factory.exchange.messages import StatsReport
+
+KEEP_SECONDS = 20.0  # a component reports every 5 s, so each counts about equally in a mean over the reports
+
+# (component, stat) -> v1's tag, where v1 had one; all others are stats/<component>_<stat>.
+V1_TAGS = {
+    ("rollout_worker", "wait"): "stats/wait_actor",
+    ("rollout_worker", "env_step"): "stats/step_actor",
+    ("rollout_worker", "memory_mb"): "stats/memory_actor",
+    ("policy_worker", "wait"): "stats/wait_policy",
+    ("policy_worker", "forward"): "stats/step_policy",
+    ("policy_worker", "memory_mb"): "stats/memory_policy_worker",
+    ("learner", "memory_mb"): "stats/memory_learner",
+}
+
+
+class ComponentStats:
+    """The reports of the last KEEP_SECONDS; of a component and policy that is silent for longer, the last one."""
+
+    def __init__(self, now: Callable[[], float]):
+        self._now = now
+        self._reports: dict[tuple[str, int], collections.deque[tuple[float, StatsReport]]] = {}
+
+    def add(self, report: StatsReport) -> None:
+        reports = self._reports.setdefault((report.component, report.policy_id), collections.deque())
+        reports.append((self._now(), report))
+        while reports[0][0] < self._now() - KEEP_SECONDS:
+            reports.popleft()
+
+    def waits(self) -> dict[str, float]:
+        """Component -> mean share of its time, 0..1, that it waits for others."""
+        found: dict[str, list[float]] = {}
+        for (component, _), reports in self._reports.items():
+            found.setdefault(component, []).extend(_values(reports, "wait"))
+        return {component: _mean(values) for component, values in found.items() if values}
+
+    def summaries(self, policy_id: int) -> dict[str, float]:
+        """Tag -> mean over the components that serve a policy (rollout workers count as policy 0's)."""
+        scalars = {}
+        for (component, policy), reports in self._reports.items():
+            names = {name for _, report in reports for name in report.stats} if policy == policy_id else ()
+            for name in sorted(names):
+                tag = V1_TAGS.get((component, name), f"stats/{component}_{name}")
+                scalars[tag] = _mean(_values(reports, name))
+        return scalars
+
+
+def _values(reports, name: str) -> list[float]:
+    return [report.stats[name] for _, report in reports if name in report.stats]
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,75 @@
+"""What the console says about a run, in words."""
+
+import math
+from typing import Mapping, NamedTuple, Sequence
+
+from sample_factory.monitoring.episode_stats import EpisodeStats
+from sample_factory.monitoring.policy_progress import Lag, PolicyProgress
+
+
+class Status(NamedTuple):
+    """One moment of a run."""
+
+    env_frames: int  # of all policies, earlier runs included
+    fps: Mapping[float, float]  # by length of the window in seconds; only windows that are covered
+    progress: float | None  # 0..1 of --train_for_env_steps; None: there is no limit
+    seconds_left: float | None
+    bottleneck: str
+    policies: Sequence[PolicyProgress]
+
+
+def status_text(status: Status) -> str:
+    """One line, and one more for each policy if there are several."""
+    parts = [f"env frames {status.env_frames:,}{_progress_text(status)}", _fps_text(status.fps)]
+    if len(status.policies) == 1:
+        parts += [*_policy_parts(status.policies[0]), status.bottleneck]
+        return " | ".join(part for part in parts if part)
+    lines = [" | ".join(part for part in [*parts, status.bottleneck] if part)]
+    for policy_id, policy in enumerate(status.policies):
+        parts = [f"policy {policy_id}: env frames {policy.env_frames:,}", *_policy_parts(policy)]
+        lines.append("    " + " | ".join(part for part in parts if part))
+    return "\n".join(lines)
+
+
+def episodes_text(episodes: EpisodeStats) -> str:
+    """Averages over the last episodes, and over how many of them."""
+    reward, length = episodes.spread("reward"), episodes.spread("len")
+    if reward is None or length is None:
+        return "no episode has ended yet"
+    objective = ""
+    if episodes.has_own_objective:
+        objective = f", true objective {episodes.spread('true_objective').mean:.3f}"
+    number = "1 episode" if reward.count == 1 else f"{reward.count} episodes"
+    return f"reward {reward.mean:.3f}{objective}, length {length.mean:.0f} frames ({number})"
+
+
+def duration_text(seconds: float) -> str:
+    """The two largest units, e.g. "2 h 05 min"."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours:02d} h"
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+
+
+def _progress_text(status: Status) -> str:
+    said = [] if status.progress is None else [f"{100 * status.progress:.1f} %"]
+    if status.seconds_left is not None and math.isfinite(status.seconds_left):
+        said.append(f"{duration_text(status.seconds_left)} left")
+    return f" ({', '.join(said)})" if said else ""
+
+
+def _fps_text(fps: Mapping[float, float]) -> str:
+    known = [f"{rate:,.0f} ({seconds:.0f} s)" for seconds, rate in fps.items() if math.isfinite(rate)]
+    return "FPS " + ", ".join(known) if known else ""
+
+
+def _policy_parts(policy: PolicyProgress) -> list[str]:
+    return [episodes_text(policy.episodes), _lag_text(policy.lag)]
+
+
+def _lag_text(lag: Lag | None) -> str:
+    return "" if lag is None else f"policy lag {lag.mean:.1f} ({lag.low:.0f} to {lag.high:.0f})"

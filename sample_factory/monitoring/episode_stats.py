@@ -1,0 +1,76 @@
+"""Averages over the last episodes of one policy."""
+
+import collections
+from typing import NamedTuple
+
+from sample_factory.exchange.messages import EpisodeReport
+
+# An average over fewer episodes would mostly show the short ones, which end first.
+MIN_EPISODES = 10
+# v1's tags.
+TAGS = {"reward": "0_aux/avg_reward", "true_objective": "0_aux/avg_true_reward", "len": "0_aux/avg_len"}
+
+
+class Spread(NamedTuple):
+    """Of one metric over the episodes that have it."""
+
+    count: int
+    mean: float
+    low: float
+    high: float
+
+
+class EpisodeStats:
+    """The last `window` episodes. A metric is "reward", "true_objective", "len" or the name of an extra stat."""
+
+    def __init__(self, window: int):
+        self.window = window
+        self._episodes: collections.deque[EpisodeReport] = collections.deque(maxlen=window)
+
+    def __len__(self) -> int:
+        return len(self._episodes)
+
+    def add(self, report: EpisodeReport) -> None:
+        self._episodes.append(report)
+
+    @property
+    def metrics(self) -> list[str]:
+        """The three that every episode has, then the extra stats that any of the episodes has."""
+        extra = {name: None for episode in self._episodes for name in episode.extra_stats}
+        return [*TAGS, *(name for name in extra if name not in TAGS)]
+
+    @property
+    def has_own_objective(self) -> bool:
+        """Whether the true objective is something else than the reward."""
+        return any(episode.true_objective != episode.reward for episode in self._episodes)
+
+    def spread(self, metric: str) -> Spread | None:
+        """None if no episode has the metric."""
+        found = [_value(episode, metric) for episode in self._episodes]
+        values = [value for value in found if value is not None]
+        if not values:
+            return None
+        return Spread(len(values), sum(values) / len(values), min(values), max(values))
+
+    def summaries(self) -> dict[str, float]:
+        """Tag -> value; empty while there are fewer than MIN_EPISODES episodes (or than the window, if smaller)."""
+        if len(self) < min(MIN_EPISODES, self.window):
+            return {}
+        scalars = {}
+        for metric in self.metrics:
+            spread = self.spread(metric)
+            tag = TAGS.get(metric) or (metric if "/" in metric else f"0_aux/avg_{metric}")
+            scalars[tag] = spread.mean
+            if metric in TAGS:
+                scalars[f"{tag}_min"], scalars[f"{tag}_max"] = spread.low, spread.high
+        return scalars
+
+
+def _value(episode: EpisodeReport, metric: str) -> float | None:
+    if metric == "reward":
+        return episode.reward
+    if metric == "true_objective":
+        return episode.true_objective
+    if metric == "len":
+        return episode.length
+    return episode.extra_stats.get(metric)

@@ -1,0 +1,193 @@
+"""Everything a run says about itself: console, TensorBoard, and which policy is the best so far."""
+
+import logging
+import math
+import time
+from pathlib import Path
+from typing import Callable, Mapping
+
+from sample_factory.config.sections import NEVER, MonitoringFlags
+from sample_factory.exchange.messages import (
+    ComponentReady, EpisodeReport, Report, SaveRequest, StatsReport, TrainReport,
+)
+from sample_factory.monitoring.bottleneck import describe_bottleneck
+from sample_factory.monitoring.component_stats import ComponentStats
+from sample_factory.monitoring.console import Status, duration_text, episodes_text, status_text
+from sample_factory.monitoring.policy_progress import PolicyProgress
+from sample_factory.monitoring.tensorboard_writer import TensorboardWriter
+from sample_factory.runtime.clock import Every, RateWindow
+from sample_factory.runtime.cpu import rss_mb
+
+log = logging.getLogger("sample_factory")
+
+STATUS_SECONDS = 5.0
+SAMPLE_SECONDS = 1.0
+FPS_SECONDS = (10.0, 60.0, 300.0)
+SUMMARY_FPS_SECONDS = 60.0
+
+
+class Monitor:
+    """In the main process: takes in reports, tells the user. Promises:
+
+    1. Rates, the time that is left and the final means are about this run; `env_frames` and progress include the
+       runs that it resumes.
+    2. The time of the run starts with the first `tick`, when everything is up.
+    3. It never loads torch or TensorFlow.
+    """
+
+    def __init__(
+        self, experiment_dir: Path, flags: MonitoringFlags, num_policies: int, frameskip: int,
+        now: Callable[[], float] = time.monotonic,
+    ):
+        self._folder, self._flags, self._now = Path(experiment_dir), flags, now
+        self._frames_per_x = 1 if flags.summaries_use_frameskip else frameskip
+        self._policies = [PolicyProgress(policy_id, flags.stats_avg) for policy_id in range(num_policies)]
+        # v1's folders, so that its users' TensorBoard commands find them.
+        self._writers = [TensorboardWriter(self._folder / ".summary" / str(i)) for i in range(num_policies)]
+        self._components = ComponentStats(now)
+        self._frame_rates = RateWindow(FPS_SECONDS)
+        self._sample_rates = [RateWindow((SUMMARY_FPS_SECONDS,)) for _ in range(num_policies)]
+        self._started: float | None = None
+        self._time_to_sample = Every(SAMPLE_SECONDS, at_first=True, now=now)
+        self._time_for_status = Every(STATUS_SECONDS, now=now)
+        self._time_for_summaries = Every(flags.experiment_summaries_interval, now=now)
+        self._time_to_flush = Every(flags.flush_summaries_interval, now=now)
+        self._time_for_best = [Every(flags.save_best_every_sec, now=now) for _ in range(num_policies)]
+
+    def handle(self, report: Report) -> None:
+        """Takes in what a component reports."""
+        match report:
+            case EpisodeReport():
+                self._policies[report.policy_id].episodes.add(report)
+            case StatsReport():
+                self._components.add(report)
+            case TrainReport():
+                self._trained(report)
+            case ComponentReady():
+                log.info(report.text)
+
+    def tick(self) -> None:
+        """Does what is due. To be called several times a second."""
+        if self._started is None:
+            self._started = self._now()
+        if self._time_to_sample():
+            self._sample()
+        if self._time_for_status():
+            log.info(self.status())
+        if self._time_for_summaries():
+            self._write_summaries()
+        if self._time_to_flush():
+            self._flush()
+
+    def close(self) -> None:
+        """Writes the last summaries."""
+        self._write_summaries()
+        self._flush()
+
+    def env_frames(self, policy_id: int) -> int:
+        """That a policy has been trained on, in all runs of the experiment."""
+        return self._policies[policy_id].env_frames
+
+    def average(self, policy_id: int, metric: str) -> float | None:
+        """Over the last episodes of a policy; metric as in --save_best_metric. None: no episode has it."""
+        spread = self._policies[policy_id].episodes.spread(metric)
+        return None if spread is None else spread.mean
+
+    @property
+    def is_done(self) -> bool:
+        """All policies have --train_for_env_steps, or --train_for_seconds of this run have passed."""
+        limit = self._flags.train_for_env_steps
+        return self._seconds >= self._flags.train_for_seconds or all(p.env_frames >= limit for p in self._policies)
+
+    def best_request(self, policy_id: int) -> SaveRequest | None:
+        """What to ask of a policy's learner if the policy is better than ever, tested every --save_best_every_sec."""
+        policy = self._policies[policy_id]
+        if not self._time_for_best[policy_id]() or policy.env_frames <= self._flags.save_best_after:
+            return None
+        return policy.new_best(self._flags.save_best_metric)
+
+    def write(self, policy_id: int, scalars: Mapping[str, float]) -> None:
+        """Adds tag -> value to a policy's TensorBoard curves, at its env frames (or steps) of now."""
+        x = self._policies[policy_id].env_frames // self._frames_per_x
+        self._writers[policy_id].write(scalars, x)
+
+    def status(self) -> str:
+        """The run at this moment, in words."""
+        self._sample()
+        fps = self._frame_rates.rates()
+        # The shortest is told from the start, the others once they say something else.
+        covered = {s: rate for s, rate in fps.items() if s <= max(self._seconds, FPS_SECONDS[0])}
+        return status_text(Status(
+            self._total_frames, covered, self._progress, self._seconds_left(fps[FPS_SECONDS[-1]]),
+            describe_bottleneck(self._components.waits()), self._policies,
+        ))
+
+    def summary(self) -> list[str]:
+        """The last lines of a run."""
+        new_frames = sum(policy.new_frames for policy in self._policies)
+        fps = new_frames / self._seconds if self._seconds else 0.0
+        lines = [
+            f"{new_frames:,} env frames in {duration_text(self._seconds)}, {fps:,.0f} FPS on average; "
+            f"{self._total_frames:,} env frames in all runs of this experiment"
+        ]
+        for policy_id, policy in enumerate(self._policies):
+            lines.append(f"Policy {policy_id}: {policy.env_frames:,} env frames, {episodes_text(policy.episodes)}")
+        lines.append(f"Checkpoints are in {self._folder / 'checkpoint_p*'}, TensorBoard files in {self._folder}")
+        return lines
+
+    @property
+    def _seconds(self) -> float:
+        return 0.0 if self._started is None else self._now() - self._started
+
+    @property
+    def _total_frames(self) -> int:
+        return sum(policy.env_frames for policy in self._policies)
+
+    @property
+    def _progress(self) -> float | None:
+        limit = self._flags.train_for_env_steps
+        if limit >= NEVER:
+            return None
+        return sum(min(policy.env_frames, limit) for policy in self._policies) / (limit * len(self._policies))
+
+    def _seconds_left(self, fps: float) -> float | None:
+        """Until the first of the limits that are set."""
+        estimates = []
+        limit = self._flags.train_for_env_steps
+        if limit < NEVER and fps > 0:
+            estimates.append(sum(max(0, limit - policy.env_frames) for policy in self._policies) / fps)
+        if self._flags.train_for_seconds < NEVER:
+            estimates.append(max(0.0, self._flags.train_for_seconds - self._seconds))
+        return min(estimates, default=None)
+
+    def _trained(self, report: TrainReport) -> None:
+        policy = self._policies[report.policy_id]
+        is_first = not policy.has_started
+        policy.trained(report)
+        if is_first and report.env_frames > 0:
+            self._writers[report.policy_id].begin(report.env_frames // self._frames_per_x)
+        if report.stats:
+            self.write(report.policy_id, {f"train/{name}": value for name, value in report.stats.items()})
+
+    def _sample(self) -> None:
+        now = self._now()
+        self._frame_rates.add(now, sum(policy.new_frames for policy in self._policies))
+        for rates, policy in zip(self._sample_rates, self._policies):
+            rates.add(now, policy.new_samples)
+
+    def _write_summaries(self) -> None:
+        for policy_id, policy in enumerate(self._policies):
+            if not policy.has_started:
+                continue
+            scalars = {
+                "0_aux/_sample_throughput": self._sample_rates[policy_id].rates()[SUMMARY_FPS_SECONDS],
+                **policy.episodes.summaries(), **self._components.summaries(policy_id),
+            }
+            if policy_id == 0:  # as in v1, what is about the whole run stands with policy 0
+                scalars["0_aux/_fps"] = self._frame_rates.rates()[SUMMARY_FPS_SECONDS]
+                scalars["0_aux/master_process_memory_mb"] = rss_mb()
+            self.write(policy_id, {tag: value for tag, value in scalars.items() if math.isfinite(value)})
+
+    def _flush(self) -> None:
+        for writer in self._writers:
+            writer.flush()

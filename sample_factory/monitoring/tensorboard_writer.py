@@ -1,0 +1,89 @@
+"""Scalars for TensorBoard, without TensorFlow and without torch."""
+
+import io
+import itertools
+import logging
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any, Mapping
+
+log = logging.getLogger("sample_factory")
+
+_file_numbers = itertools.count()
+
+
+class TensorboardWriter:
+    """One event file in `folder`, made when the first scalars come. Promises:
+
+    1. The file on disk always consists of whole records: a write that fails is undone.
+    2. A full disk loses nothing and stops nothing: it is reported once, and what is pending is written later.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder = Path(folder)
+        self._path: Path | None = None
+        self._pending = io.BytesIO()
+        self._records: Any = None
+        self._is_failing = False
+
+    def begin(self, x: int) -> None:
+        """A resumed run starts here: TensorBoard hides what an earlier run wrote at `x` and beyond."""
+        from tensorboard.compat.proto.event_pb2 import SessionLog
+
+        self._add(step=x, session_log=SessionLog(status=SessionLog.START))
+
+    def write(self, scalars: Mapping[str, float], x: int) -> None:
+        """Adds tag -> value at position `x` of the axis. In memory until the next `flush`."""
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        if not scalars:
+            return
+        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
+        self._add(step=x, summary=Summary(value=values))
+
+    def flush(self) -> None:
+        """Appends what is pending to the file."""
+        data = self._pending.getvalue()
+        if not data:
+            return
+        try:
+            _append(self._path, data)
+        except OSError as error:
+            if not self._is_failing:
+                log.error("COULD NOT WRITE SUMMARIES to %s: %s. Will try again; training goes on", self._path, error)
+            self._is_failing = True
+            return
+        self._is_failing = False
+        self._pending.seek(0)
+        self._pending.truncate()
+
+    def close(self) -> None:
+        self.flush()
+
+    def _add(self, **content: Any) -> None:
+        # Not at the top of the file: it takes 0.2 s, which every importer of this module would pay.
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        if self._path is None:
+            name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
+            self._path = self._folder / f"{name}.{next(_file_numbers)}"
+            self._records = RecordWriter(self._pending)
+            self._add(file_version="brain.Event:2")
+        self._records.write(Event(wall_time=time.time(), **content).SerializeToString())
+
+
+def _append(path: Path, data: bytes) -> None:
+    """All or nothing. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "ab", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            if file.write(data) < len(data):
+                raise OSError(f"no room for {len(data):,} bytes")
+        except OSError:
+            # Readers stop for good at a record that is cut off.
+            file.truncate(size)
+            raise

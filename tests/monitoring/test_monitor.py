@@ -1,0 +1,355 @@
+import logging
+import subprocess
+import sys
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from sample_factory.config.sections import MonitoringFlags
+from sample_factory.exchange.messages import (
+    ComponentReady, EpisodeReport, SaveRequest, StatsReport, TrainReport,
+)
+from sample_factory.monitoring.monitor import Monitor
+
+FRAMESKIP = 4
+
+
+class FakeTime:
+    def __init__(self):
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def fake_time():
+    return FakeTime()
+
+
+@pytest.fixture
+def make_monitor(tmp_path, fake_time):
+    def make(num_policies: int = 1, **flags) -> Monitor:
+        return Monitor(tmp_path, MonitoringFlags(**flags), num_policies, FRAMESKIP, now=fake_time)
+
+    return make
+
+
+@pytest.fixture
+def logged(caplog, monkeypatch):
+    """The lines that were logged. Elsewhere the logger may have been set up not to tell anybody above it."""
+    monkeypatch.setattr(logging.getLogger("sample_factory"), "propagate", True)
+    caplog.set_level(logging.INFO, "sample_factory")
+    return lambda: caplog.messages
+
+
+def train_report(env_frames: int, policy: int = 0, samples: int = 0, **kwargs) -> TrainReport:
+    return TrainReport(policy, 7, env_frames, samples, kwargs.pop("stats", None), **kwargs)
+
+
+def episode(reward: float, policy: int = 0, **extra_stats: float) -> EpisodeReport:
+    objective = extra_stats.pop("objective", reward)
+    return EpisodeReport(policy, reward, 300, objective, extra_stats)
+
+
+def train_steadily(monitor: Monitor, fake_time: FakeTime, seconds: int, first: int, frames_per_second: int) -> None:
+    for second in range(seconds + 1):
+        monitor.handle(train_report(first + second * frames_per_second, samples=second * 10))
+        monitor.tick()
+        if second < seconds:
+            fake_time.seconds += 1
+
+
+def curves(tmp_path, policy: int = 0) -> dict[str, list[tuple[int, float]]]:
+    accumulator = EventAccumulator(str(tmp_path / ".summary" / str(policy))).Reload()
+    return {
+        tag: [(event.step, event.value) for event in accumulator.Scalars(tag)]
+        for tag in accumulator.Tags()["scalars"]
+    }
+
+
+def test_a_run_without_any_report_says_so_and_does_not_crash(make_monitor, fake_time, tmp_path):
+    monitor = make_monitor(num_policies=2)
+    for _ in range(100):
+        monitor.tick()
+        fake_time.seconds += 1
+    assert "env frames 0" in monitor.status() and "no episode has ended yet" in monitor.status()
+    assert not monitor.is_done
+    assert monitor.best_request(0) is None
+    monitor.close()
+    assert len(monitor.summary()) == 4
+    assert not (tmp_path / ".summary").exists()
+
+
+def test_a_monitor_that_never_ticked_can_be_closed_and_summed_up(make_monitor):
+    monitor = make_monitor()
+    monitor.close()
+    assert "0 env frames in 0 s" in monitor.summary()[0]
+
+
+def test_fps_is_frames_per_second_of_the_learners(make_monitor, fake_time):
+    monitor = make_monitor()
+    train_steadily(monitor, fake_time, 20, first=0, frames_per_second=5000)
+    assert "FPS 5,000 (10 s)" in monitor.status()
+
+
+def test_fps_windows_appear_when_they_are_covered(make_monitor, fake_time):
+    monitor = make_monitor()
+    train_steadily(monitor, fake_time, 59, first=0, frames_per_second=100)
+    assert "(10 s)" in monitor.status() and "(60 s)" not in monitor.status()
+    train_steadily(monitor, fake_time, 60, first=5900, frames_per_second=100)
+    assert "FPS 100 (10 s), 100 (60 s) |" in monitor.status()
+
+
+def test_resumed_frames_are_not_counted_as_new(make_monitor, fake_time):
+    monitor = make_monitor()
+    train_steadily(monitor, fake_time, 20, first=1_000_000, frames_per_second=50)
+    assert monitor.env_frames(0) == 1_001_000
+    assert "FPS 50 (10 s)" in monitor.status()
+    assert monitor.summary()[0].startswith("1,000 env frames in 20 s, 50 FPS on average; 1,001,000 env frames in all")
+
+
+def test_time_left_comes_from_new_frames_and_progress_from_all(make_monitor, fake_time):
+    monitor = make_monitor(train_for_env_steps=2_000_000)
+    train_steadily(monitor, fake_time, 20, first=999_000, frames_per_second=50)
+    assert "env frames 1,000,000 (50.0 %, 5 h 33 min left)" in monitor.status()
+
+
+def test_a_stalled_run_shows_it_in_its_fps(make_monitor, fake_time):
+    monitor = make_monitor()
+    train_steadily(monitor, fake_time, 20, first=0, frames_per_second=50)
+    for _ in range(30):
+        fake_time.seconds += 1
+        monitor.tick()
+    assert "FPS 0 (10 s)" in monitor.status()
+
+
+def test_without_a_limit_there_is_no_progress(make_monitor, fake_time):
+    monitor = make_monitor()
+    train_steadily(monitor, fake_time, 20, first=0, frames_per_second=50)
+    assert "%" not in monitor.status() and "left" not in monitor.status()
+
+
+def test_a_run_is_done_when_all_policies_have_their_frames(make_monitor):
+    monitor = make_monitor(num_policies=2, train_for_env_steps=100)
+    monitor.handle(train_report(100, policy=0))
+    assert not monitor.is_done
+    monitor.handle(train_report(99, policy=1))
+    assert not monitor.is_done
+    monitor.handle(train_report(100, policy=1))
+    assert monitor.is_done
+
+
+def test_the_time_of_a_run_starts_with_the_first_tick(make_monitor, fake_time):
+    monitor = make_monitor(train_for_seconds=10)
+    fake_time.seconds += 50  # starting up
+    assert not monitor.is_done
+    monitor.tick()
+    fake_time.seconds += 9
+    assert not monitor.is_done
+    fake_time.seconds += 1
+    assert monitor.is_done
+
+
+def test_a_status_is_logged_every_five_seconds(make_monitor, fake_time, logged):
+    monitor = make_monitor()
+    for _ in range(200):
+        monitor.tick()
+        fake_time.seconds += 0.1
+    assert len([line for line in logged() if "env frames" in line]) == 3
+
+
+def test_a_component_that_is_ready_is_logged(make_monitor, logged):
+    make_monitor().handle(ComponentReady("rollout_worker", "worker 3: envs are ready"))
+    assert logged() == ["worker 3: envs are ready"]
+
+
+def test_status_tells_averages_lag_and_bottleneck(make_monitor):
+    monitor = make_monitor(stats_avg=2)
+    for reward in (100.0, 1.0, 2.0):  # the first falls out of the window
+        monitor.handle(episode(reward))
+    lag = {"version_diff_avg": 2.5, "version_diff_min": 1.0, "version_diff_max": 6.0}
+    monitor.handle(train_report(10, stats=lag))
+    for component, wait in (("rollout_worker", 0.6), ("policy_worker", 0.5), ("learner", 0.02)):
+        monitor.handle(StatsReport(component, 0, {"wait": wait}))
+    status = monitor.status()
+    assert "reward 1.500, length 300 frames (2 episodes)" in status
+    assert "policy lag 2.5 (1 to 6)" in status
+    assert status.endswith("bottleneck: learner (busy 98 %; rollout workers wait 60 %; policy workers wait 50 %)")
+    assert "\n" not in status
+
+
+def test_the_true_objective_is_told_when_it_is_not_the_reward(make_monitor):
+    monitor = make_monitor()
+    monitor.handle(episode(1.0))
+    assert "true objective" not in monitor.status()
+    monitor.handle(episode(1.0, objective=4.0))
+    assert "true objective 2.500" in monitor.status()
+
+
+def test_several_policies_have_a_line_each(make_monitor):
+    monitor = make_monitor(num_policies=2)
+    monitor.handle(train_report(1000, policy=0))
+    monitor.handle(train_report(234, policy=1))
+    first, *rest = monitor.status().splitlines()
+    assert "env frames 1,234" in first
+    assert ["policy 0: env frames 1,000" in rest[0], "policy 1: env frames 234" in rest[1]] == [True, True]
+
+
+def test_train_stats_are_written_as_they_come_at_the_policys_frames(make_monitor, tmp_path):
+    monitor = make_monitor(num_policies=2)
+    monitor.handle(train_report(0, policy=1))
+    monitor.handle(train_report(400, policy=1, stats={"loss": 0.5}))
+    monitor.handle(train_report(800, policy=1, stats={"loss": 0.25}))
+    monitor.close()
+    assert curves(tmp_path, policy=1)["train/loss"] == [(400, 0.5), (800, 0.25)]
+    assert not (tmp_path / ".summary" / "0").exists()
+
+
+def test_without_summaries_use_frameskip_the_axis_is_env_steps(make_monitor, tmp_path):
+    monitor = make_monitor(summaries_use_frameskip=False)
+    monitor.handle(train_report(400, stats={"loss": 0.5}))
+    monitor.close()
+    assert curves(tmp_path)["train/loss"] == [(400 // FRAMESKIP, 0.5)]
+
+
+def test_summaries_have_the_keys_of_v1(make_monitor, fake_time, tmp_path):
+    monitor = make_monitor()
+    for number in range(10):
+        monitor.handle(episode(float(number), objective=2.0, kills=3.0, **{"_dmlab/score": 4.0}))
+    monitor.handle(StatsReport("rollout_worker", 0, {"wait": 0.2, "env_step": 0.7, "memory_mb": 60.0}))
+    monitor.handle(StatsReport("rollout_worker", 0, {"wait": 0.4, "env_step": 0.5, "memory_mb": 60.0}))
+    monitor.handle(StatsReport("policy_worker", 0, {"wait": 0.1, "forward": 0.8, "memory_mb": 300.0}))
+    monitor.handle(StatsReport("learner", 0, {"wait": 0.1, "train": 0.9, "memory_mb": 500.0}))
+    train_steadily(monitor, fake_time, 20, first=0, frames_per_second=50)
+    monitor.close()
+    found = {tag: points[-1] for tag, points in curves(tmp_path).items()}
+    assert found.pop("0_aux/master_process_memory_mb")[1] > 1
+    expected = {
+        "0_aux/_fps": 50, "0_aux/_sample_throughput": 10,
+        "0_aux/avg_reward": 4.5, "0_aux/avg_reward_min": 0, "0_aux/avg_reward_max": 9,
+        "0_aux/avg_true_reward": 2, "0_aux/avg_true_reward_min": 2, "0_aux/avg_true_reward_max": 2,
+        "0_aux/avg_len": 300, "0_aux/avg_len_min": 300, "0_aux/avg_len_max": 300,
+        "0_aux/avg_kills": 3, "_dmlab/score": 4,
+        "stats/wait_actor": 0.3, "stats/step_actor": 0.6, "stats/memory_actor": 60,
+        "stats/wait_policy": 0.1, "stats/step_policy": 0.8, "stats/memory_policy_worker": 300,
+        "stats/learner_wait": 0.1, "stats/learner_train": 0.9, "stats/memory_learner": 500,
+    }
+    assert set(found) == set(expected)
+    assert {tag: value for tag, (_, value) in found.items()} == pytest.approx(expected)
+    assert {x for x, _ in found.values()} == {1000}
+
+
+def test_averages_over_a_few_episodes_are_not_drawn(make_monitor, tmp_path):
+    monitor = make_monitor()
+    monitor.handle(train_report(10))
+    for _ in range(9):
+        monitor.handle(episode(1.0))
+    monitor.close()
+    assert "0_aux/avg_reward" not in curves(tmp_path)
+
+
+def test_summaries_come_at_their_interval(make_monitor, fake_time, tmp_path):
+    monitor = make_monitor(experiment_summaries_interval=5)
+    train_steadily(monitor, fake_time, 21, first=0, frames_per_second=1)
+    monitor._flush()
+    assert [x for x, _ in curves(tmp_path)["0_aux/_fps"]] == [5, 10, 15, 20]
+
+
+def test_a_resumed_run_hides_what_was_drawn_beyond_its_checkpoint(make_monitor, tmp_path):
+    killed, resumed = make_monitor(), make_monitor()
+    killed.handle(train_report(100, stats={"loss": 1.0}))
+    killed.handle(train_report(200, stats={"loss": 2.0}))
+    killed.handle(train_report(300, stats={"loss": 3.0}))
+    killed.close()
+    resumed.handle(train_report(200))
+    resumed.handle(train_report(250, stats={"loss": 9.0}))
+    resumed.close()
+    assert curves(tmp_path)["train/loss"] == [(100, 1.0), (250, 9.0)]
+
+
+class TestBestRequest:
+    @pytest.fixture
+    def monitor(self, make_monitor):
+        monitor = make_monitor(stats_avg=4, save_best_after=100, save_best_every_sec=5)
+        monitor.handle(train_report(0))
+        monitor.handle(train_report(101))
+        return monitor
+
+    def ask(self, monitor, fake_time):
+        fake_time.seconds += 5
+        return monitor.best_request(0)
+
+    def test_the_first_full_window_is_the_best_so_far(self, monitor, fake_time):
+        for reward in (1.0, 2.0, 3.0):
+            monitor.handle(episode(reward))
+        assert self.ask(monitor, fake_time) is None
+        monitor.handle(episode(4.0))
+        assert self.ask(monitor, fake_time) == SaveRequest("reward", 2.5)
+
+    def test_only_a_better_value_is_saved(self, monitor, fake_time):
+        for _ in range(4):
+            monitor.handle(episode(1.0))
+        assert self.ask(monitor, fake_time) is not None
+        monitor.handle(episode(1.003))  # the mean grows by less than 0.001
+        assert self.ask(monitor, fake_time) is None
+        monitor.handle(episode(2.0))
+        assert self.ask(monitor, fake_time).value == pytest.approx(1.25075)
+
+    def test_it_is_tested_at_its_interval(self, monitor, fake_time):
+        for _ in range(4):
+            monitor.handle(episode(1.0))
+        fake_time.seconds += 4.9
+        assert monitor.best_request(0) is None
+        fake_time.seconds += 0.1
+        assert monitor.best_request(0) is not None
+
+    def test_nothing_is_saved_before_save_best_after(self, make_monitor, fake_time):
+        monitor = make_monitor(stats_avg=1, save_best_after=100)
+        monitor.handle(train_report(100))
+        monitor.handle(episode(1.0))
+        assert self.ask(monitor, fake_time) is None
+
+    def test_a_restored_best_value_has_to_be_beaten(self, make_monitor, fake_time):
+        monitor = make_monitor(stats_avg=1, save_best_after=0)
+        monitor.handle(train_report(100, best_value=5.0))
+        monitor.handle(train_report(200))
+        monitor.handle(episode(4.0))
+        assert self.ask(monitor, fake_time) is None
+        monitor.handle(episode(6.0))
+        assert self.ask(monitor, fake_time) == SaveRequest("reward", 6.0)
+
+    @pytest.mark.parametrize("metric, value", [("true_objective", 7.0), ("len", 300.0), ("kills", 3.0)])
+    def test_any_statistic_can_be_the_metric(self, make_monitor, fake_time, metric, value):
+        monitor = make_monitor(stats_avg=1, save_best_after=0, save_best_metric=metric)
+        monitor.handle(train_report(1))
+        monitor.handle(episode(1.0, objective=7.0, kills=3.0))
+        assert self.ask(monitor, fake_time) == SaveRequest(metric, value)
+        assert monitor.average(0, metric) == value
+
+    def test_an_unknown_metric_is_reported_once(self, make_monitor, fake_time, logged):
+        monitor = make_monitor(stats_avg=1, save_best_after=0, save_best_metric="kils")
+        monitor.handle(train_report(1))
+        monitor.handle(episode(1.0, kills=3.0))
+        assert [self.ask(monitor, fake_time) for _ in range(3)] == [None] * 3
+        (warning,) = logged()
+        assert "kils" in warning and "reward, true_objective, len, kills" in warning
+
+
+def test_the_monitor_loads_neither_torch_nor_tensorboard_until_it_writes():
+    code = (
+        "import sys, sample_factory.monitoring.monitor\n"
+        "assert not {'torch', 'tensorboard', 'tensorflow'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_writing_summaries_loads_neither_torch_nor_tensorflow(tmp_path):
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from sample_factory.monitoring.tensorboard_writer import TensorboardWriter\n"
+        "TensorboardWriter(Path(sys.argv[1])).write({'a': 1.0}, 0)\n"
+        "assert not {'torch', 'tensorflow'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
