@@ -1,46 +1,26 @@
-"""A process that builds an object and runs it: the parent's side.
+"""A process that builds an object and runs it: the parent's side."""
 
-Why not multiprocessing.Process: its children run the user's main script a second time (so a script without
-the `if __name__ == "__main__"` guard starts itself again, and a class from a notebook cannot be found); it
-starts one more process, the resource tracker; and a simulator that outlives a killed child keeps the pipe
-open by which the parent would notice the death.
-"""
-
-import io
 import os
 import pickle
 import signal
 import subprocess
 import sys
 import time
-from multiprocessing import context as mp_context
+import weakref
 from multiprocessing.connection import Connection, Pipe, wait
-from typing import Any, Callable, Mapping, NamedTuple, Self
+from typing import Any, Callable, Self
 
-import cloudpickle
+from sample_factory.runtime.child_side import ChildContext, Failed, Finished, Ready, Stop, StopFlag
+from sample_factory.runtime.launch import ChildOptions, launch
 
-from sample_factory.runtime.child_side import Failed, Finished, Ready, Setup, Stop
-from sample_factory.runtime.log import current_settings
-from sample_factory.runtime.shared_arrays import anonymous_file
+__all__ = [
+    "Child", "ChildContext", "ChildFailed", "ChildOptions", "StopFlag", "call_in_child", "kill_children",
+]
 
 POLL_SECONDS = 0.01
 
-
-class ChildOptions(NamedTuple):
-    """How a child runs.
-
-    cores: the CPU cores it may use, with everything it starts; None: those of the parent.
-    niceness: added to the parent's.
-    environment: variables set before the child's interpreter starts, e.g. {"OMP_NUM_THREADS": "1"}.
-    grace_seconds: how long it may go on after the main process has died.
-    one_shot: its `run` may return before it is asked to stop.
-    """
-
-    cores: frozenset[int] | None = None
-    niceness: int = 0
-    environment: Mapping[str, str] = {}
-    grace_seconds: float = 10.0
-    one_shot: bool = False
+# All that this process has started and that somebody still refers to.
+_started: "weakref.WeakSet[Child]" = weakref.WeakSet()
 
 
 class ChildFailed(Exception):
@@ -93,26 +73,20 @@ class Child:
     def start(self) -> None:
         """Starts the process and returns at once."""
         connection, childs_end = Pipe()
-        payload, fds = _payload(self.name, self.options, self._recipe)
         try:
-            self._process = subprocess.Popen(
-                # The name is there for `ps`.
-                [sys.executable, "-c", _bootstrap(payload, childs_end.fileno()), self.name],
-                pass_fds=[payload, childs_end.fileno(), *fds],
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, **self.options.environment},
-                # A session of its own: no Ctrl+C from the terminal, and one process group with all it will
-                # start.
-                start_new_session=True,
-            )
+            self._process = launch(self.name, self._recipe, self.options, childs_end.fileno())
             self._connection = connection
+            _started.add(self)
         finally:
-            os.close(payload)
             childs_end.close()
 
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def started(self) -> bool:
+        return self._process is not None
 
     @property
     def is_alive(self) -> bool:
@@ -191,11 +165,16 @@ class Child:
         return True
 
     def kill(self) -> None:
-        """Ends it and all that it has started, at once."""
+        """Ends it and all that it has started, at once; returns when it has ended."""
         if self.is_alive:
+            self.send_kill()
+            self.join(timeout=10)
+
+    def send_kill(self) -> None:
+        """Like kill, and does not wait; a signal handler may call it."""
+        if self._process is not None and self._exit_code is None:
             self._stop_asked = True
             _kill_group(self.pid)
-            self.join(timeout=10)
 
     def dump_stacks(self) -> None:
         """Makes it print the stacks of its threads to stderr, wherever it is stuck."""
@@ -229,61 +208,10 @@ class Child:
         return self._exit_code is not None
 
 
-class _Handover:
-    """Stands where DupFd expects multiprocessing's process-being-spawned: collects the descriptors to
-    pass."""
-
-    def __init__(self) -> None:
-        self.fds: list[int] = []
-
-    def duplicate_for_child(self, fd: int) -> int:
-        self.fds.append(fd)
-        return fd
-
-    def DupFd(self, fd: int) -> "_PassedFd":  # the name that DupFd calls
-        return _PassedFd(fd)
-
-
-class _PassedFd(NamedTuple):
-    """A descriptor that has the same number in the child."""
-
-    fd: int
-
-    def detach(self) -> int:
-        return self.fd
-
-
-def _payload(name: str, options: ChildOptions, recipe: tuple[Callable, tuple]) -> tuple[int, list[int]]:
-    """(a file with all that the child needs, the descriptors that must be passed along).
-
-    A file and not the connection, because writing to that would wait for the child's interpreter to come up.
-    """
-    stream, handover = io.BytesIO(), _Handover()
-    header = {"path": sys.path, "cores": options.cores, "niceness": options.niceness}
-    pickle.dump(header, stream)
-    pickle.dump(Setup(name, options.grace_seconds, current_settings()), stream)
-    mp_context.set_spawning_popen(handover)  # of this thread only
-    try:
-        cloudpickle.dump(recipe, stream)
-    finally:
-        mp_context.set_spawning_popen(None)
-    fd = anonymous_file(0)
-    with open(fd, "wb", closefd=False) as file:
-        file.write(stream.getbuffer())
-    return fd, handover.fds
-
-
-def _bootstrap(payload: int, connection: int) -> str:
-    """The child's first lines: what must be in effect before anything large is imported."""
-    return (
-        "import os, pickle, sys\n"
-        f"file = os.fdopen(os.dup({payload}), 'rb'); file.seek(0); header = pickle.load(file); file.close()\n"
-        "sys.path[:] = header['path']\n"
-        "if header['cores']: os.sched_setaffinity(0, header['cores'])\n"
-        "if header['niceness']: os.nice(header['niceness'])\n"
-        "from sample_factory.runtime.child_side import child_main\n"
-        f"child_main({payload}, {connection})\n"
-    )
+def kill_children() -> None:
+    """In the parent: kills all children of this process at once; a signal handler may call it."""
+    for child in list(_started):
+        child.send_kill()
 
 
 def _is_dead(process: subprocess.Popen) -> bool:
@@ -330,7 +258,7 @@ def call_in_child(name: str, function: Callable, args: tuple = (), timeout: floa
 
 
 class _Call:
-    def __init__(self, function: Callable, args: tuple, context: Any):
+    def __init__(self, function: Callable, args: tuple, context: ChildContext):
         self._function = function
         self._args = args
 

@@ -1,0 +1,63 @@
+"""Cores and memory of this machine."""
+
+import os
+import sys
+from typing import Sequence
+
+import psutil
+
+
+def available_cores() -> list[int]:
+    """The cores that this process may use, in order. Its own affinity counts: a batch system sets that."""
+    if sys.platform == "linux":
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def worker_cores(
+    index: int, num_workers: int, cores: Sequence[int] | None = None
+) -> frozenset[int] | None:
+    """The cores to which worker `index` of `num_workers` is pinned; None: it may use all.
+
+    As many workers as divide evenly get one core each, in turn. The rest share out the cores in equal
+    consecutive ranges if that comes out even, and are not pinned if not. Not on macOS, which cannot pin.
+
+    cores: those to share out, by default all that this process may use.
+    """
+    if sys.platform != "linux":
+        return None
+    cores = available_cores() if cores is None else cores
+    num_cores = len(cores)
+    num_single = num_workers // num_cores * num_cores
+    if index < num_single:
+        return frozenset([cores[index % num_cores]])
+    num_rest = num_workers - num_single
+    if num_cores % num_rest != 0:
+        return None
+    width = num_cores // num_rest
+    first = (index - num_single) * width
+    return frozenset(cores[first : first + width])
+
+
+def rss_mb(pid: int | None = None) -> float:
+    """Resident memory of a process (None: this one) in MB, shared memory that it has touched included.
+
+    Raises psutil.NoSuchProcess if there is no such process.
+    """
+    return psutil.Process(pid).memory_info().rss / 2**20
+
+
+def raise_open_files_limit() -> int:
+    """Lets this process and its later children open as many files as it is allowed to; returns that number.
+
+    The usual 1024 does not suffice for some hundred children: each costs the parent five descriptors.
+    """
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Some programs close every descriptor up to the limit when they start another one.
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
+    if wanted > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return soft

@@ -1,0 +1,213 @@
+"""Starts children, watches them, stops them."""
+
+import collections
+import multiprocessing.connection
+import os
+import signal
+import threading
+import time
+from typing import Any, Iterable, NamedTuple, Self, Sequence
+
+from sample_factory.runtime.child import Child, ChildFailed, StopFlag, kill_children
+from sample_factory.runtime.log import log
+
+# A child's end can be hidden by a process that it forked; so the exit codes are looked at this often.
+LOOK_SECONDS = 1.0
+POLL_SECONDS = 0.01
+# What a stuck child gets to print where it is stuck.
+DUMP_SECONDS = 0.3
+
+
+class DeathLimit(NamedTuple):
+    """More than `deaths` of one restartable child within `seconds` are a failure of the run."""
+
+    deaths: int = 5
+    seconds: float = 600.0
+
+
+class StopReport(NamedTuple):
+    """killed: names of children that had to be. failed: those that raised while they stopped."""
+
+    killed: list[str]
+    failed: list[ChildFailed]
+
+
+class Supervisor:
+    """In the parent: all children of the run. Promises:
+
+    1. `start_all` starts them side by side; `wait_ready` raises the first failure at once.
+    2. `check` raises the failure of a child that may not die, and hands back those that may and did. One that
+       dies too often counts among the first.
+    3. `stop_all` ends them stage by stage; those that do not end within their grace are killed.
+    4. Leaving the `with` block kills whatever is left, with all that it has started.
+    """
+
+    def __init__(
+        self,
+        children: Iterable[Child],
+        restartable: Iterable[Child] = (),
+        death_limit: DeathLimit = DeathLimit(),
+    ):
+        """children: their names must differ. restartable: those of them whose death does not end the run."""
+        self._children = {child.name: child for child in children}
+        self._restartable = {child.name for child in restartable}
+        self._death_limit = death_limit
+        self._deaths: dict[str, list[float]] = collections.defaultdict(list)
+        self._counted: set[Child] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.kill_all()
+
+    @property
+    def children(self) -> list[Child]:
+        """The present ones: a restarted child takes the place of its predecessor."""
+        return list(self._children.values())
+
+    def start_all(self) -> None:
+        """Starts all children and returns at once."""
+        for child in self.children:
+            child.start()
+
+    def wait_ready(self, timeout: float, signals: "StopSignals | None" = None) -> None:
+        """Returns when all are ready, or when a signal has come.
+
+        Raises ChildFailed for the first that fails, and for one that is not ready within `timeout` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while waited_for := [child for child in self.children if not child.ready]:
+            if signals is not None and signals.requested:
+                return
+            self._raise_first_failure()
+            if time.monotonic() >= deadline:
+                names = ", ".join(child.name for child in waited_for)
+                raise ChildFailed(waited_for[0].name, f"not ready after {timeout:g} s (waiting for {names})")
+            self.wait(deadline - time.monotonic(), [signals] if signals is not None else [])
+
+    def _raise_first_failure(self) -> None:
+        for child in self.children:
+            if child.failure is not None:
+                raise ChildFailed(child.name, child.failure)
+
+    def wait(self, timeout: float, others: Sequence[Any] = ()) -> None:
+        """Returns when a child says something or dies, or after `timeout` seconds; after one at the latest.
+
+        others: what else to wait for, e.g. StopSignals and Queues.
+        """
+        seconds = max(0.0, min(timeout, LOOK_SECONDS))
+        waitables = [waitable for child in self.children for waitable in child.waitables]
+        if any(child.is_alive and not child.waitables for child in self.children):
+            seconds = min(seconds, POLL_SECONDS)  # it has closed its connection and is about to end
+        multiprocessing.connection.wait([*waitables, *others], seconds)
+
+    def check(self) -> list[Child]:
+        """The dead restartable children (each until it is restarted). Raises ChildFailed for any other."""
+        dead = []
+        for child in self.children:
+            failure = child.failure
+            if failure is None and child not in self._counted:
+                continue
+            if child.name not in self._restartable:
+                raise ChildFailed(child.name, failure)
+            # One that has raised may still be busy with its simulators, which a successor could collide with.
+            child.kill()
+            self._count_death(child, failure)
+            dead.append(child)
+        return dead
+
+    def _count_death(self, child: Child, failure: str) -> None:
+        if child in self._counted:
+            return
+        self._counted.add(child)
+        now, limit, deaths = time.monotonic(), self._death_limit, self._deaths[child.name]
+        deaths.append(now)
+        recent = sum(death > now - limit.seconds for death in deaths)
+        if recent > limit.deaths:
+            reason = f"died {recent} times within {limit.seconds:g} s; the last time: {failure}"
+            raise ChildFailed(child.name, reason)
+
+    def restart(self, child: Child) -> Child:
+        """Starts a dead child anew and returns the new one, not ready yet; first reclaim what it held."""
+        child.kill()
+        self._counted.discard(child)
+        successor = self._children[child.name] = child.again()
+        successor.start()
+        return successor
+
+    def stop_all(
+        self, stages: Iterable[Iterable[Child]] | None = None, grace_seconds: float = 30.0
+    ) -> StopReport:
+        """Asks the children of each stage in turn to stop; kills those that have not after `grace_seconds`.
+
+        stages: those that save come last, e.g. [rollout_workers, policy_workers, learners]; a child that was
+            restarted stands for its successor. None: all at once.
+        """
+        report = StopReport([], [])
+        for stage in [self.children] if stages is None else stages:
+            children = [self._children[child.name] for child in stage]
+            failed_before = {child for child in children if child.failure is not None}
+            _stop(children, grace_seconds, report.killed)
+            report.failed.extend(
+                ChildFailed(child.name, child.failure)
+                for child in children if child.failure is not None and child not in failed_before
+            )
+        return report
+
+    def kill_all(self) -> None:
+        """Ends all children and what they have started, at once."""
+        for child in self.children:
+            child.send_kill()
+        for child in self.children:
+            child.kill()
+
+
+def _stop(children: Sequence[Child], grace_seconds: float, killed: list[str]) -> None:
+    deadline = time.monotonic() + grace_seconds
+    for child in children:
+        child.stop()
+    for child in children:
+        if not child.join(max(0.0, deadline - time.monotonic())):
+            log.warning("%s has not stopped within %g s and is killed", child.name, grace_seconds)
+            child.dump_stacks()
+            child.join(DUMP_SECONDS)
+            child.kill()
+            killed.append(child.name)
+
+
+class StopSignals:
+    """In the parent, as a `with` block: SIGINT, SIGTERM and SIGHUP become a request to stop. Promises:
+
+    1. The first signal is only recorded: `requested` holds its number, and `fileno()` becomes readable.
+    2. The second kills all children and ends this process with exit code 128 + number.
+    3. A signal that was ignored before (as nohup does with SIGHUP) stays ignored.
+    4. The former handlers are back after the block. Outside of the main thread the block does nothing.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self.requested: int | None = None
+        self._flag = StopFlag()
+        self._former: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            heard = [number for number in self.SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+            self._former = {number: signal.signal(number, self._handle) for number in heard}
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for number, handler in self._former.items():
+            signal.signal(number, handler)
+
+    def fileno(self) -> int:
+        return self._flag.fileno()
+
+    def _handle(self, number: int, frame: Any) -> None:
+        if self.requested is not None:
+            kill_children()
+            os._exit(128 + number)
+        self.requested = number
+        self._flag.set()
