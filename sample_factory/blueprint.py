@@ -51,7 +51,7 @@ def rollout_worker_recipe(parts: Parts, index: int) -> Recipe:
     num_workers = parts.buffers.topology.num_workers
     cores = None
     if sampling.set_workers_cpu_affinity:
-        cores = cpu.cores_for_worker(index, num_workers, cpu.available_cores())
+        cores = cpu.worker_cores(index, num_workers)
     threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} if sampling.force_envs_single_thread else {}
     args = (index, parts.family, parts.config.namespace(), settings, (parts.buffers, parts.channels))
     options = ChildOptions(cores, sampling.default_niceness + 10, threads)

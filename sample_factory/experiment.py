@@ -40,14 +40,12 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
     log_file = str(config.experiment_dir / "sf_log.txt") if config.monitoring.log_to_file else None
     setup_logging("main", log_file)
     log.info("Experiment folder: %s", config.experiment_dir)
-    supervisor = Supervisor()
-    with supervisor, StopSignals(at_once=supervisor.kill_all) as signals:
+    with StopSignals() as signals:
         try:
             info = probe_env_info(family, config.namespace())
             parts = allocate(config, family, info)
-            if config.sampling.serial_mode:
-                return run_serially(parts, signals)
-            return run_in_processes(parts, supervisor, signals)
+            run = run_serially if config.sampling.serial_mode else run_in_processes
+            return run(parts, signals)
         except ChildFailed as failure:
             log.error("%s failed: %s", failure.name, failure.reason)
             return 1
@@ -115,40 +113,38 @@ def _recipes(parts: Parts) -> tuple[list[Recipe], list[Recipe], list[Recipe]]:
     )
 
 
-def run_in_processes(parts: Parts, supervisor: Supervisor, signals: StopSignals) -> int:
+def run_in_processes(parts: Parts, signals: StopSignals) -> int:
     """The usual way: one process per worker. Returns the exit code."""
-    learners, policy_workers, rollout_workers = _recipes(parts)
-    # Stages of stopping: learners last, because they save what has been learned.
-    for stage, recipes in enumerate((rollout_workers, policy_workers, learners)):
-        for recipe in recipes:
-            supervisor.add(Child(*recipe), stage, restartable=stage == 0)
+    learners, policy_workers, rollout_workers = ([Child(*recipe) for recipe in recipes] for recipes in _recipes(parts))
     monitor = _monitor(parts)
     failure: ChildFailed | None = None
-    try:
-        supervisor.start_all(parts.config.sampling.reset_timeout_seconds, signals)
-        while not monitor.is_done and not signals.requested:
-            _report(parts, monitor, POLL_SECONDS)
-            for dead in supervisor.check():
-                _replace(dead, parts, supervisor)
-    except ChildFailed as error:
-        failure = error
-    finally:
-        stopped = supervisor.stop_all(STOP_GRACE_SECONDS)
-        _report(parts, monitor, 0.0)
-        monitor.close()
+    with Supervisor([*learners, *policy_workers, *rollout_workers], restartable=rollout_workers) as supervisor:
+        try:
+            supervisor.start_all()
+            supervisor.wait_ready(parts.config.sampling.reset_timeout_seconds, signals)
+            while not monitor.is_done and not signals.requested:
+                _report(parts, monitor, POLL_SECONDS)
+                for dead in supervisor.check():
+                    _replace(dead, parts, supervisor)
+        except ChildFailed as error:
+            failure = error
+        # Learners last: they save what has been learned.
+        stopped = supervisor.stop_all([rollout_workers, policy_workers, learners], STOP_GRACE_SECONDS)
+    _report(parts, monitor, 0.0)
+    monitor.close()
     for line in monitor.summary():
         log.info(line)
-    for error in [failure] if failure else stopped.failed:
+    failures = [failure] if failure else stopped.failed
+    for error in failures:
         log.error("%s failed: %s", error.name, error.reason)
-    return 1 if failure or stopped.failed else 0
+    return 1 if failures else 0
 
 
 def _replace(dead: Child, parts: Parts, supervisor: Supervisor) -> None:
     """A rollout worker has died: its buffers come back, a new one takes its place."""
     log.error("%s died and is replaced: %s", dead.name, dead.failure)
-    index = int(dead.name.rpartition("_")[2])
-    parts.buffers.reclaim(index)
-    supervisor.restart(dead.name)
+    parts.buffers.reclaim(int(dead.name.rpartition("_")[2]))
+    supervisor.restart(dead)
 
 
 def run_serially(parts: Parts, signals: StopSignals) -> int:

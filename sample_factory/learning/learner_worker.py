@@ -39,7 +39,7 @@ class LearnerWorker:
         context: ChildContext,
     ):
         torch.set_num_threads(settings.num_threads)
-        device = torch.device(gpu.resolve(settings.device, policy_id))
+        device = torch.device(gpu.resolve_device(settings.device, policy_id))
         autocast = settings.precision == "bf16" or settings.precision == "auto" and gpu.has_bf16(str(device))
         self._policy_id, self._channels, self._stopping = policy_id, channels, context.stopping
         self._inbox, self._weights = channels.learners[policy_id], channels.weights[policy_id]

@@ -33,7 +33,7 @@ class PolicyWorker:
         self._policy_id, self._settings, self._stopping = policy_id, settings, context.stopping
         self._buffers, self._channels = buffers, channels
         self._requests, self._weights = channels.requests[policy_id], channels.weights[policy_id]
-        self._device = torch.device(gpu.resolve(settings.device, policy_id))
+        self._device = torch.device(gpu.resolve_device(settings.device, policy_id))
         self._autocast = settings.precision == "bf16" or settings.precision == "auto" and gpu.has_bf16(str(self._device))
         torch.manual_seed(settings.seed)
         if settings.custom_encoder is not None:
