@@ -1,0 +1,126 @@
+"""An env and a model in which every step, action and state is an integer that must line up."""
+
+import types
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from sample_factory.config.config import Config, build_config
+from sample_factory.config.sections import TRAINING_SECTIONS
+from sample_factory.envs.adapters import adapt
+from sample_factory.envs.env_info import env_info
+from sample_factory.exchange.channels import Channels
+from sample_factory.exchange.policy_weights import PolicyWeights
+from sample_factory.exchange.topology import make_topology
+from sample_factory.exchange.trajectory_buffers import RowLayout, TrajectoryBuffers
+from sample_factory.models.actor_critic import PolicyOutput
+from sample_factory.runtime.queues import LocalQueue
+from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
+
+NUM_ACTIONS = 1000
+ENV, EPISODE, STEP, LAST_ACTION = range(4)  # columns of the observation
+
+
+class CountingEnv:
+    """A multi-agent env whose observation says where it is: env id, episode, step of the episode, last action.
+
+    Episode e of agent a lasts 3 + (e + a + env id) % 5 steps; every second one is truncated. The reward is the step.
+    Agents from `first_sleeper` on are inactive in every third step.
+    """
+
+    is_multiagent = True
+    observation_space = gym.spaces.Box(-1, 1e9, (4,), np.float32)
+    action_space = gym.spaces.Discrete(NUM_ACTIONS)
+
+    def __init__(self, env_id: int = 0, num_agents: int = 1, first_sleeper: int = 1000):
+        self.env_id, self.num_agents, self._first_sleeper = env_id, num_agents, first_sleeper
+        self.unwrapped = self
+
+    def reset(self, seed=None, options=None):
+        self.episode, self.step_of_episode = [0] * self.num_agents, [0] * self.num_agents
+        self.total_steps = 0
+        return [self._observation(agent, -1) for agent in range(self.num_agents)], [{}] * self.num_agents
+
+    def step(self, actions):
+        self.total_steps += 1
+        results = [self._step_agent(agent, int(action)) for agent, action in enumerate(actions)]
+        return tuple(list(part) for part in zip(*results))
+
+    def _step_agent(self, agent: int, action: int):
+        self.step_of_episode[agent] += 1
+        reward = float(self.step_of_episode[agent])
+        episode = self.episode[agent]
+        ended = self.step_of_episode[agent] == 3 + (episode + agent + self.env_id) % 5
+        if ended:
+            self.episode[agent] += 1
+            self.step_of_episode[agent] = 0
+        sleeps = agent >= self._first_sleeper and self.total_steps % 3 == 0
+        truncated = ended and episode % 2 == 1
+        return self._observation(agent, action), reward, ended and not truncated, truncated, {"is_active": not sleeps}
+
+    def _observation(self, agent: int, action: int) -> np.ndarray:
+        return np.array([self.env_id, self.episode[agent], self.step_of_episode[agent], action], np.float32)
+
+    def render(self):
+        return None
+
+    def close(self):
+        pass
+
+
+class CountingModel(torch.nn.Module):
+    """Counts its own calls in the recurrent state: the value is the state before the step. The action is the step of
+    the episode plus ten times the episode, modulo NUM_ACTIONS."""
+
+    state_size = 1
+
+    def __init__(self, *_: Any):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def act(self, observations, state, deterministic=False) -> PolicyOutput:
+        obs = observations["obs"]
+        actions = ((obs[:, STEP] + 10 * obs[:, EPISODE]) % NUM_ACTIONS)[:, None]
+        zeros = torch.zeros(len(obs))
+        return PolicyOutput(actions, zeros, state[:, 0], torch.zeros(len(obs), 1), state + 1)
+
+
+def make_config(**typed: Any) -> Config:
+    """A configuration from flags, over small defaults."""
+    small = {
+        "env": "counting", "num_workers": 1, "num_envs_per_worker": 2, "rollout": 8, "batch_size": 16,
+        "decorrelate_envs_on_one_worker": False, "device": "cpu", "precision": "fp32", "seed": 1, "hidden_size": 1,
+    }
+    return build_config(TRAINING_SECTIONS, [("small defaults", small), ("test", typed)], typed)
+
+
+def make_shared(config: Config, env: Any, num_logits: int = 1) -> tuple[TrajectoryBuffers, Channels]:
+    """Poisoned buffers and queues for threads."""
+    info = env_info(adapt(env), types.SimpleNamespace(env_frameskip=None))
+    topology = make_topology(config, info)
+    buffers = TrajectoryBuffers(topology, info.observation_space, RowLayout(1, num_logits), CountingModel.state_size)
+    buffers.poison()
+    policies = range(topology.num_policies)
+    channels = Channels(
+        [LocalQueue() for _ in range(topology.num_workers)], [LocalQueue() for _ in policies],
+        [LocalQueue() for _ in policies], LocalQueue(), [PolicyWeights() for _ in policies],
+        SharedArrays({"iterations": ArraySpec((len(policies),), np.int64)}),
+    )
+    return buffers, channels
+
+
+def assert_lines_up(buffers: TrajectoryBuffers, buffer: int) -> None:
+    """Every row of one full buffer follows from the row before it."""
+    obs, actions = buffers.obs["obs"][buffer], buffers.outputs[buffer, :, 0]
+    for t in range(buffers.topology.rollout):
+        ended = buffers.terminated[buffer, t] or buffers.truncated[buffer, t]
+        acted = buffers.policy_ids[buffer, t] >= 0
+        assert obs[t + 1, ENV] == obs[t, ENV]
+        assert obs[t + 1, EPISODE] == obs[t, EPISODE] + ended
+        assert obs[t + 1, STEP] == (0 if ended else obs[t, STEP] + 1)
+        assert buffers.rewards[buffer, t] == obs[t, STEP] + 1
+        if acted:
+            assert actions[t] == (obs[t, STEP] + 10 * obs[t, EPISODE]) % NUM_ACTIONS
+            assert obs[t + 1, LAST_ACTION] == actions[t], "the env was given another action than the stored one"

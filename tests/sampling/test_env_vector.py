@@ -1,0 +1,126 @@
+import numpy as np
+import pytest
+
+from sample_factory.envs.adapters import adapt
+from sample_factory.exchange.trajectory_buffers import INACTIVE
+from sample_factory.sampling.env_vector import EnvVector
+from sample_factory.sampling.matchmaker import Matchmaker
+from sample_factory.sampling.settings import RewardRule
+from tests.counting import EPISODE, LAST_ACTION, NUM_ACTIONS, STEP, CountingEnv, assert_lines_up, make_config, make_shared
+
+
+def make_vector(num_agents=1, num_policies=1, sleeper=1000, rule=RewardRule(1.0, 1e9), **flags):
+    config = make_config(worker_num_splits=1, num_policies=num_policies, **flags)
+    envs = [CountingEnv(env_id, num_agents, sleeper) for env_id in range(config.sampling.num_envs_per_worker)]
+    buffers, _ = make_shared(config, envs[0])
+    rng = np.random.default_rng(0)
+    matchmakers = [Matchmaker(num_policies, num_agents, True, rng) for _ in envs]
+    vector = EnvVector([adapt(env) for env in envs], matchmakers, buffers, (0, 0), rule)
+    vector.reset([None] * len(envs), [0] * len(envs), lambda: np.zeros(1, np.float32))
+    return vector, buffers
+
+
+def play(vector, buffers, steps):
+    """Acts as the counting model would; returns the trajectories that were finished."""
+    finished = []
+    for _ in range(steps):
+        if vector.rollout_is_full:
+            done = vector.finish_rollout()
+            assert done is not None
+            finished += done
+        for policy, request in vector.requests():
+            obs = buffers.obs["obs"][request.buffers, request.step]
+            buffers.outputs[request.buffers, request.step] = 0.0
+            buffers.outputs[request.buffers, request.step, 0] = (obs[:, STEP] + 10 * obs[:, EPISODE]) % NUM_ACTIONS
+            buffers.versions[request.buffers, request.step] = policy
+        vector.step()
+    return finished
+
+
+@pytest.mark.parametrize("num_agents", [1, 3])
+def test_each_row_follows_from_the_row_before(num_agents):
+    vector, buffers = make_vector(num_agents)
+    finished = play(vector, buffers, 9)
+    assert len(finished) == 2 * num_agents
+    for trajectory in finished:
+        assert_lines_up(buffers, trajectory.buffer)
+
+
+def test_the_last_observation_of_a_rollout_is_the_first_of_the_next():
+    vector, buffers = make_vector()
+    finished = play(vector, buffers, 8 + 1)
+    first = [t.buffer for t in finished]
+    current = vector.requests()[0][1].buffers
+    assert np.array_equal(buffers.obs["obs"][first, 8], buffers.obs["obs"][current, 0])
+    assert not set(first) & set(current)
+
+
+def test_rewards_are_scaled_and_then_clipped_but_reported_raw():
+    vector, buffers = make_vector(rule=RewardRule(0.5, 1.0))
+    finished = play(vector, buffers, 9)
+    steps = buffers.obs["obs"][finished[0].buffer, :8, STEP] + 1
+    assert np.array_equal(buffers.rewards[finished[0].buffer], np.minimum(steps * 0.5, 1.0))
+    assert vector.episode_reports[0].reward == 1 + 2 + 3
+
+
+def test_an_episode_is_reported_once_with_its_length():
+    vector, buffers = make_vector()
+    play(vector, buffers, 9)
+    lengths = [(report.length, report.reward) for report in vector.episode_reports]
+    # Env 0: episodes of 3 and 4 steps within 9; env 1: of 4 and 5.
+    assert sorted(lengths) == [(3, 6.0), (4, 10.0), (4, 10.0), (5, 15.0)]
+
+
+def test_truncation_is_not_termination():
+    vector, buffers = make_vector()
+    finished = play(vector, buffers, 9)
+    b = finished[0].buffer
+    assert not (buffers.terminated[b] & buffers.truncated[b]).any()
+    episodes = buffers.obs["obs"][b, :8, EPISODE]
+    assert (episodes[buffers.truncated[b]] % 2 == 1).all() and (episodes[buffers.terminated[b]] % 2 == 0).all()
+    assert buffers.truncated[b].any() and buffers.terminated[b].any()
+
+
+def test_an_inactive_agent_is_asked_for_nothing_and_its_steps_are_marked():
+    vector, buffers = make_vector(num_agents=2, sleeper=1)
+    finished = play(vector, buffers, 9)
+    active, sleeper = finished[0].buffer, finished[1].buffer
+    assert (buffers.policy_ids[active] == 0).all()
+    # It sleeps in the step after each third one.
+    assert [i for i in range(8) if buffers.policy_ids[sleeper, i] == INACTIVE] == [3, 6]
+    assert buffers.obs["obs"][sleeper, 4, LAST_ACTION] == 0.0, "an inactive agent acts with zeros"
+    assert_lines_up(buffers, sleeper)
+
+
+def test_a_policy_changes_only_where_an_episode_ends():
+    vector, buffers = make_vector(num_agents=4, num_policies=3, num_envs_per_worker=3)
+    changes = 0
+    for _ in range(60):
+        for trajectory in play(vector, buffers, 8):
+            b = trajectory.buffer
+            ids = buffers.policy_ids[b]
+            ended = buffers.terminated[b] | buffers.truncated[b]
+            switched = np.flatnonzero(ids[1:] != ids[:-1])
+            assert ended[switched].all()
+            assert set(trajectory.policy_ids) == set(ids)
+            changes += len(switched)
+            for policy in trajectory.policy_ids:
+                buffers.release(np.array([b]), policy)
+    assert changes > 0
+
+
+def test_without_free_buffers_the_rollout_stays_whole_and_can_be_finished_later():
+    vector, buffers = make_vector()
+    held = []
+    while True:
+        play(vector, buffers, 0)
+        while not vector.rollout_is_full:
+            play(vector, buffers, 1)
+        done = vector.finish_rollout()
+        if done is None:
+            break
+        held += done
+    free, owned, pending = buffers.counts()
+    assert (free, owned, pending) == (buffers.topology.num_buffers - 2 - len(held), 2, len(held)) and free < 2
+    buffers.release(np.array([t.buffer for t in held]), 0)
+    assert len(vector.finish_rollout()) == 2

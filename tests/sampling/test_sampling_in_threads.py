@@ -1,0 +1,130 @@
+"""Rollout worker and policy worker as in a run, but in threads of one process and with the counting model."""
+
+import threading
+import time
+import types
+
+import numpy as np
+import pytest
+
+from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.exchange.messages import EpisodeReport, Trajectory
+from sample_factory.runtime.child_side import StopFlag
+from sample_factory.sampling import policy_worker as policy_worker_module
+from sample_factory.sampling.policy_worker import PolicyWorker
+from sample_factory.sampling.rollout_worker import RolloutWorker
+from sample_factory.sampling.settings import InferenceSettings, RewardRule, RolloutSettings
+from tests.counting import STEP, CountingEnv, CountingModel, assert_lines_up, make_config, make_shared
+
+
+def family(num_agents):
+    return EnvFamily(
+        "counting", lambda name, cfg, env_config: CountingEnv(env_config.env_id, num_agents), None, {}
+    )
+
+
+class Sampler:
+    """Two rollout workers and one policy worker per policy, each in a thread."""
+
+    def __init__(self, monkeypatch, num_agents=1, **flags):
+        monkeypatch.setattr(policy_worker_module, "make_actor_critic", CountingModel)
+        self.config = make_config(**{"num_workers": 2, "num_envs_per_worker": 4, "batch_size": 128, **flags})
+        env = CountingEnv(0, num_agents)
+        self.buffers, self.channels = make_shared(self.config, env)
+        context = types.SimpleNamespace(name="test", stopping=StopFlag())
+        self.stopping = context.stopping
+        rollout = RolloutSettings(RewardRule(1.0, 1e9), 1, False, 0.0, mix_policies=True, learn=True)
+        inference = InferenceSettings(
+            self.config.model, env.observation_space, env.action_space, "cpu", "fp32", True, min_requests=2,
+            num_threads=1, seed=1, custom_encoder=None,
+        )
+        shared = (self.buffers, self.channels)
+        cfg = types.SimpleNamespace(env_frameskip=None)
+        self.workers = [RolloutWorker(i, family(num_agents), cfg, rollout, shared, context) for i in range(2)]
+        policies = range(self.config.sampling.num_policies)
+        self.workers += [PolicyWorker(i, inference, self.buffers, self.channels, context) for i in policies]
+        for weights in self.channels.weights:
+            weights.publish({"weight": np.zeros(1, np.float32)}, version=0)
+
+    def __enter__(self):
+        self.threads = [threading.Thread(target=worker.run) for worker in self.workers]
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stopping.set()
+        for thread in self.threads:
+            thread.join()
+
+    def trajectories(self, count, policy=0):
+        """The next full buffers of a policy; the caller holds them until it releases them."""
+        found, deadline = [], time.monotonic() + 30
+        while len(found) < count:
+            assert time.monotonic() < deadline, f"only {len(found)} of {count} trajectories in 30 s"
+            found += self.channels.learners[policy].get_many(timeout=0.1)
+        assert all(isinstance(message, Trajectory) for message in found)
+        return [message.buffer for message in found]
+
+
+@pytest.mark.parametrize("num_agents", [1, 2])
+def test_observations_actions_and_states_line_up_over_many_rollouts(monkeypatch, num_agents):
+    with Sampler(monkeypatch, num_agents) as sampler:
+        for _ in range(30):
+            for buffer in sampler.trajectories(8):
+                assert_lines_up(sampler.buffers, buffer)
+                # The counting model's value is its state: the number of steps since the episode began.
+                steps = sampler.buffers.obs["obs"][buffer, :-1, STEP]
+                assert np.array_equal(sampler.buffers.outputs[buffer, :, 2], steps)
+                assert sampler.buffers.states[buffer, 0, 0] == steps[0]
+                assert (sampler.buffers.versions[buffer] == 0).all()
+                sampler.buffers.release(np.array([buffer]), 0)
+
+
+def test_a_state_is_kept_for_every_chunk(monkeypatch):
+    with Sampler(monkeypatch, recurrence=2) as sampler:
+        for buffer in sampler.trajectories(16):
+            steps = sampler.buffers.obs["obs"][buffer, :-1, STEP]
+            assert np.array_equal(sampler.buffers.states[buffer, :, 0], steps[::2])
+            sampler.buffers.release(np.array([buffer]), 0)
+
+
+def test_every_policy_gets_the_trajectories_it_acted_in(monkeypatch):
+    with Sampler(monkeypatch, num_agents=2, num_policies=2) as sampler:
+        for policy in (0, 1):
+            for buffer in sampler.trajectories(4, policy):
+                assert (sampler.buffers.policy_ids[buffer] == policy).any()
+                assert_lines_up(sampler.buffers, buffer)
+
+
+def test_sampling_pauses_while_no_buffer_is_free_and_goes_on_after_a_release(monkeypatch):
+    with Sampler(monkeypatch) as sampler:
+        buffers, deadline = sampler.buffers, time.monotonic() + 30
+        held = []
+        # Until the pipeline stands still: nobody releases anything.
+        while buffers.counts()[0] >= sampler.buffers.topology.agents_per_split * 2:
+            held += sampler.trajectories(1)
+            assert time.monotonic() < deadline
+        held += [m.buffer for m in sampler.channels.learners[0].get_many(timeout=0.2)]
+        assert len(set(held)) == len(held)
+        assert len(held) >= sampler.buffers.topology.trajectories_per_batch, "a learner could never fill a batch"
+        buffers.release(np.array(held), 0)
+        assert sampler.trajectories(8)
+
+
+def test_with_alternation_no_rollout_starts_before_its_iteration(monkeypatch):
+    # 8 agents with rollouts of 8 steps: one rollout of each makes an iteration of 64 samples.
+    with Sampler(monkeypatch, async_rl=False, batch_size=64) as sampler:
+        first = sampler.trajectories(8)
+        assert sampler.channels.learners[0].get_many(timeout=0.3) == []
+        sampler.buffers.release(np.array(first), 0)
+        assert sampler.channels.learners[0].get_many(timeout=0.3) == [], "it must wait for the learner, not for buffers"
+        sampler.channels.progress["iterations"][0] += 1
+        assert len(sampler.trajectories(8)) == 8
+
+
+def test_episodes_are_reported(monkeypatch):
+    with Sampler(monkeypatch) as sampler:
+        held = sampler.trajectories(8)
+        reports = [r for r in sampler.channels.reports.get_many(timeout=1.0) if isinstance(r, EpisodeReport)]
+        assert held and reports and all(r.reward == r.length * (r.length + 1) / 2 for r in reports)
