@@ -13,10 +13,10 @@ IDLE = 0.5
 
 
 def bottlenecks(waits: Mapping[str, float]) -> list[str]:
-    """The components that are busiest, or all but; empty when none is busy for even half of its time.
+    """The busiest component and those about as busy; empty when none is busy for even half of its time.
 
-    waits: component -> share of its time, 0..1, that it waits for others. Every part of a run waits for the slowest,
-    which waits for nobody.
+    waits: component -> share of its time, 0..1, that it waits for others. Every part of a run waits for the
+    slowest, which waits for nobody.
     """
     if not waits:
         return []
@@ -27,7 +27,10 @@ def bottlenecks(waits: Mapping[str, float]) -> list[str]:
 
 
 def describe_bottleneck(waits: Mapping[str, float]) -> str:
-    """In words, e.g. "bottleneck: learner (busy 98 %; rollout workers wait 61 %)". Empty when too little is known."""
+    """In words, e.g. "bottleneck: learner (busy 98 %; rollout workers wait 61 %)".
+
+    waits: as of `bottlenecks`. Empty while fewer than two of the components are known.
+    """
     known = {component: waits[component] for component in PARTS if component in waits}
     if len(known) < 2:
         return ""
@@ -37,8 +40,8 @@ def describe_bottleneck(waits: Mapping[str, float]) -> str:
         return f"bottleneck: none in particular ({waiting})"
     names = " and ".join(PARTS[component][0] for component in guilty)
     busy = " and ".join(_percent(1 - known[component]) for component in guilty)
-    rest = "".join("; " + _waiting(component, wait) for component, wait in known.items() if component not in guilty)
-    return f"bottleneck: {names} (busy {busy}{rest})"
+    others = [_waiting(component, wait) for component, wait in known.items() if component not in guilty]
+    return f"bottleneck: {names} ({'; '.join([f'busy {busy}', *others])})"
 
 
 def _waiting(component: str, wait: float) -> str:

@@ -21,7 +21,8 @@ class Spread(NamedTuple):
 
 
 class EpisodeStats:
-    """The last `window` episodes. A metric is "reward", "true_objective", "len" or the name of an extra stat."""
+    """The last `window` episodes. A metric is "reward", "true_objective", "len" (env frames), or the name of
+    an extra stat."""
 
     def __init__(self, window: int):
         self.window = window
@@ -53,7 +54,7 @@ class EpisodeStats:
         return Spread(len(values), sum(values) / len(values), min(values), max(values))
 
     def summaries(self) -> dict[str, float]:
-        """Tag -> value; empty while there are fewer than MIN_EPISODES episodes (or than the window, if smaller)."""
+        """Tag -> value; none below MIN_EPISODES episodes, or a full window if that is smaller."""
         if len(self) < min(MIN_EPISODES, self.window):
             return {}
         scalars = {}

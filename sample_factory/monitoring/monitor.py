@@ -29,8 +29,8 @@ SUMMARY_FPS_SECONDS = 60.0
 class Monitor:
     """In the main process: takes in reports, tells the user. Promises:
 
-    1. Rates, the time that is left and the final means are about this run; `env_frames` and progress include the
-       runs that it resumes.
+    1. Rates, the time that is left and the final means are about this run; `env_frames` and progress include
+       the runs that it resumes.
     2. The time of the run starts with the first `tick`, when everything is up.
     3. It never loads torch or TensorFlow.
     """
@@ -96,11 +96,12 @@ class Monitor:
     @property
     def is_done(self) -> bool:
         """All policies have --train_for_env_steps, or --train_for_seconds of this run have passed."""
-        limit = self._flags.train_for_env_steps
-        return self._seconds >= self._flags.train_for_seconds or all(p.env_frames >= limit for p in self._policies)
+        if self._seconds >= self._flags.train_for_seconds:
+            return True
+        return all(policy.env_frames >= self._flags.train_for_env_steps for policy in self._policies)
 
     def best_request(self, policy_id: int) -> SaveRequest | None:
-        """What to ask of a policy's learner if the policy is better than ever, tested every --save_best_every_sec."""
+        """What to ask of the learner if its policy is the best so far; tested every --save_best_every_sec."""
         policy = self._policies[policy_id]
         if not self._time_for_best[policy_id]() or policy.env_frames <= self._flags.save_best_after:
             return None
@@ -115,8 +116,9 @@ class Monitor:
         """The run at this moment, in words."""
         self._sample()
         fps = self._frame_rates.rates()
-        # The shortest is told from the start, the others once they say something else.
-        covered = {s: rate for s, rate in fps.items() if s <= max(self._seconds, FPS_SECONDS[0])}
+        # The shortest window is told from the start, the others once they say something else.
+        shown = max(self._seconds, FPS_SECONDS[0])
+        covered = {window: rate for window, rate in fps.items() if window <= shown}
         return status_text(Status(
             self._total_frames, covered, self._progress, self._seconds_left(fps[FPS_SECONDS[-1]]),
             describe_bottleneck(self._components.waits()), self._policies,
@@ -131,9 +133,10 @@ class Monitor:
             f"{self._total_frames:,} env frames in all runs of this experiment"
         ]
         for policy_id, policy in enumerate(self._policies):
-            lines.append(f"Policy {policy_id}: {policy.env_frames:,} env frames, {episodes_text(policy.episodes)}")
-        lines.append(f"Checkpoints are in {self._folder / 'checkpoint_p*'}, TensorBoard files in {self._folder}")
-        return lines
+            episodes = episodes_text(policy.episodes)
+            lines.append(f"Policy {policy_id}: {policy.env_frames:,} env frames, {episodes}")
+        lines.append(f"Checkpoints: {self._folder / 'checkpoint_p*'}")
+        return [*lines, f"Curves: tensorboard --logdir={self._folder}"]
 
     @property
     def _seconds(self) -> float:

@@ -71,6 +71,6 @@ class PolicyProgress:
         if not self._has_warned:
             self._has_warned = True
             log.warning(
-                "No best checkpoint of policy %d: --save_best_metric=%s is not among the statistics of its episodes (%s)",
+                "No best checkpoint of policy %d: its episodes have no --save_best_metric=%s, only %s",
                 self._policy_id, metric, ", ".join(self.episodes.metrics),
             )

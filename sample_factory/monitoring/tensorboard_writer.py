@@ -52,15 +52,12 @@ class TensorboardWriter:
             _append(self._path, data)
         except OSError as error:
             if not self._is_failing:
-                log.error("COULD NOT WRITE SUMMARIES to %s: %s. Will try again; training goes on", self._path, error)
+                log.error("COULD NOT WRITE %s: %s. Will try again; training goes on", self._path, error)
             self._is_failing = True
             return
         self._is_failing = False
         self._pending.seek(0)
         self._pending.truncate()
-
-    def close(self) -> None:
-        self.flush()
 
     def _add(self, **content: Any) -> None:
         # Not at the top of the file: it takes 0.2 s, which every importer of this module would pay.

@@ -1,0 +1,36 @@
+import pytest
+
+from sample_factory.exchange.messages import StatsReport
+from sample_factory.monitoring.component_stats import KEEP_SECONDS, ComponentStats
+
+
+def test_old_reports_leave_the_mean(fake_time):
+    stats = ComponentStats(fake_time)
+    stats.add(StatsReport("learner", 0, {"wait": 1.0}))
+    fake_time.seconds += KEEP_SECONDS + 1
+    stats.add(StatsReport("learner", 0, {"wait": 0.5}))
+    stats.add(StatsReport("learner", 0, {"wait": 0.1}))
+    assert stats.waits() == {"learner": pytest.approx(0.3)}
+
+
+def test_the_last_report_of_a_silent_component_stands(fake_time):
+    stats = ComponentStats(fake_time)
+    stats.add(StatsReport("learner", 0, {"wait": 0.2}))
+    fake_time.seconds += 10 * KEEP_SECONDS
+    assert stats.waits() == {"learner": 0.2}
+
+
+def test_each_policy_has_the_stats_of_its_own_components(fake_time):
+    stats = ComponentStats(fake_time)
+    stats.add(StatsReport("rollout_worker", 0, {"request": 0.1}))
+    stats.add(StatsReport("learner", 0, {"train": 0.8}))
+    stats.add(StatsReport("learner", 1, {"train": 0.4}))
+    assert stats.summaries(0) == {"stats/rollout_worker_request": 0.1, "stats/learner_train": 0.8}
+    assert stats.summaries(1) == {"stats/learner_train": 0.4}
+
+
+def test_waits_are_means_over_all_policies(fake_time):
+    stats = ComponentStats(fake_time)
+    stats.add(StatsReport("learner", 0, {"wait": 0.2}))
+    stats.add(StatsReport("learner", 1, {"wait": 0.4}))
+    assert stats.waits() == {"learner": pytest.approx(0.3)}

@@ -1,0 +1,40 @@
+import math
+
+import pytest
+
+from sample_factory.exchange.messages import EpisodeReport, TrainReport
+from sample_factory.monitoring.console import Status, duration_text, episodes_text, status_text
+from sample_factory.monitoring.episode_stats import EpisodeStats
+from sample_factory.monitoring.policy_progress import PolicyProgress
+
+
+@pytest.mark.parametrize("seconds, text", [
+    (0, "0 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (61, "1 min 01 s"), (3600, "1 h 00 min"),
+    (7505, "2 h 05 min"), (86400 * 2 + 3600 * 3, "2 d 03 h"),
+])
+def test_a_duration_is_told_in_its_two_largest_units(seconds, text):
+    assert duration_text(seconds) == text
+
+
+def test_the_status_of_one_policy_is_one_line():
+    policy = PolicyProgress(0, stats_avg=100)
+    lag = {"version_diff_avg": 3.25, "version_diff_min": 1.0, "version_diff_max": 7.0}
+    policy.trained(TrainReport(0, 1, 0, 0, lag))
+    policy.episodes.add(EpisodeReport(0, 0.81, 96, 0.81, {}))
+    status = Status(1_234_560, {10.0: 6120.4, 60.0: 6050.0}, 0.123, 3725.0, "bottleneck: learner", [policy])
+    assert status_text(status) == (
+        "env frames 1,234,560 (12.3 %, 1 h 02 min left) | FPS 6,120 (10 s), 6,050 (60 s) | "
+        "reward 0.810, length 96 frames (1 episode) | policy lag 3.2 (1 to 7) | bottleneck: learner"
+    )
+
+
+def test_what_is_not_known_is_left_out():
+    status = Status(0, {10.0: math.nan}, None, None, "", [PolicyProgress(0, stats_avg=100)])
+    assert status_text(status) == "env frames 0 | no episode has ended yet"
+
+
+def test_averages_say_over_how_many_episodes():
+    episodes = EpisodeStats(100)
+    for reward in (1.0, 2.0):
+        episodes.add(EpisodeReport(0, reward, 100, reward, {}))
+    assert episodes_text(episodes) == "reward 1.500, length 100 frames (2 episodes)"

@@ -1,0 +1,37 @@
+from sample_factory.exchange.messages import EpisodeReport
+from sample_factory.monitoring.episode_stats import EpisodeStats, Spread
+
+
+def episode(reward: float, **extra_stats: float) -> EpisodeReport:
+    return EpisodeReport(0, reward, 100, reward, extra_stats)
+
+
+def test_only_the_last_episodes_of_the_window_count():
+    stats = EpisodeStats(2)
+    for reward in (100.0, 1.0, 3.0):
+        stats.add(episode(reward))
+    assert stats.spread("reward") == Spread(2, 2.0, 1.0, 3.0)
+
+
+def test_an_extra_stat_is_averaged_over_the_episodes_that_have_it():
+    stats = EpisodeStats(10)
+    stats.add(episode(0.0, kills=4.0))
+    stats.add(episode(0.0))
+    assert stats.spread("kills") == Spread(1, 4.0, 4.0, 4.0)
+    assert stats.spread("deaths") is None
+
+
+def test_a_window_smaller_than_the_usual_minimum_is_drawn_when_full():
+    stats = EpisodeStats(2)
+    stats.add(episode(1.0))
+    assert stats.summaries() == {}
+    stats.add(episode(2.0))
+    assert stats.summaries()["0_aux/avg_reward"] == 1.5
+
+
+def test_a_stat_with_a_slash_keeps_its_own_tag():
+    stats = EpisodeStats(1)
+    stats.add(episode(1.0, **{"z_00_level/score": 5.0, "kills": 3.0}))
+    summaries = stats.summaries()
+    assert summaries["z_00_level/score"] == 5.0
+    assert summaries["0_aux/avg_kills"] == 3.0
