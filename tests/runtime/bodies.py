@@ -1,0 +1,152 @@
+"""Objects that the tests run in children."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+from sample_factory.runtime.child import ChildContext
+from sample_factory.runtime.queues import Queue
+from sample_factory.runtime.shared_arrays import SharedArrays
+
+
+class Idle:
+    """Waits until it is asked to stop."""
+
+    def __init__(self, context: ChildContext):
+        self.context = context
+
+    def run(self) -> str:
+        self.context.stopping.wait()
+        return "stopped"
+
+
+class FailsInFactory:
+    def __init__(self, context: ChildContext):
+        raise LookupError("no such map")
+
+
+class FailsInThread(Idle):
+    def run(self) -> str:
+        threading.Thread(target=self._raise).start()
+        return super().run()
+
+    def _raise(self) -> None:
+        raise ArithmeticError("in the thread")
+
+
+class Returns(Idle):
+    def run(self) -> int:
+        return 7
+
+
+class ExitsWith(Idle):
+    """Ends without a word, like a crash in native code."""
+
+    def __init__(self, code: int, context: ChildContext):
+        super().__init__(context)
+        self.code = code
+
+    def run(self) -> None:
+        os._exit(self.code)
+
+
+class Stubborn(Idle):
+    """Does not stop."""
+
+    def run(self) -> None:
+        while True:
+            time.sleep(60)
+
+
+class WithSimulator(Idle):
+    """Starts a process that does not end by itself and, like an engine, ignores polite signals."""
+
+    def __init__(self, pids: SharedArrays, stubborn: bool, context: ChildContext):
+        super().__init__(context)
+        code = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+        simulator = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, close_fds=False)
+        simulator.stdout.readline()
+        pids["pids"][:] = os.getpid(), simulator.pid
+        self.stubborn = stubborn
+
+    def run(self) -> None:
+        super().run()
+        while self.stubborn:
+            time.sleep(60)
+
+
+class Doubles(Idle):
+    """Doubles the array once for each message that it gets."""
+
+    def __init__(self, arrays: SharedArrays, orders: Queue, done: Queue, context: ChildContext):
+        super().__init__(context)
+        self.arrays, self.orders, self.done = arrays, orders, done
+
+    def run(self) -> None:
+        while not self.context.stopping.is_set():
+            for order in self.orders.get_many(timeout=0.05):
+                np.multiply(self.arrays["numbers"], 2, out=self.arrays["numbers"])
+                self.done.put(order)
+
+
+class Produces(Idle):
+    """Sends (its number, 0), (its number, 1), ..."""
+
+    def __init__(self, queue: Queue, number: int, count: int, context: ChildContext):
+        super().__init__(context)
+        self.queue, self.number, self.count = queue, number, count
+
+    def run(self) -> bool:
+        return all(self.queue.put((self.number, i), self.context.keep_going) for i in range(self.count))
+
+
+class Consumes(Idle):
+    """Passes on what it gets, until it gets None; returns how much."""
+
+    def __init__(self, source: Queue, target: Queue, context: ChildContext):
+        super().__init__(context)
+        self.source, self.target = source, target
+
+    def run(self) -> int:
+        count = 0
+        while True:
+            for message in self.source.get_many(timeout=1.0, max_messages=1):
+                if message is None:
+                    return count
+                self.target.put(message)
+                count += 1
+
+
+class Hammers(Idle):
+    """Uses the queue as hard as it can."""
+
+    def __init__(self, queue: Queue, writes: bool, context: ChildContext):
+        super().__init__(context)
+        self.queue, self.writes = queue, writes
+
+    def run(self) -> None:
+        while True:
+            if self.writes:
+                self.queue.put(("x", 100 * "y"))
+            else:
+                self.queue.get_many(timeout=1.0)
+
+
+class Surroundings(Idle):
+    """Returns what the process around it looks like."""
+
+    def run(self) -> dict[str, Any]:
+        return {
+            "cores": os.sched_getaffinity(0),
+            "niceness": os.nice(0),
+            "environment": dict(os.environ),
+            "ignores_sigint": signal.getsignal(signal.SIGINT) == signal.SIG_IGN,
+            "leads_group": os.getpgrp() == os.getpid(),
+            "modules": set(sys.modules),
+        }

@@ -1,0 +1,242 @@
+"""Children: how they start, fail, stop, and what they leave behind."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sample_factory.runtime.child import Child, ChildFailed, ChildOptions, call_in_child
+from sample_factory.runtime.queues import Queue
+from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
+from tests.runtime.bodies import (
+    Doubles, ExitsWith, FailsInFactory, FailsInThread, Idle, Returns, Stubborn, Surroundings, WithSimulator,
+)
+from tests.runtime.waiting import eventually, is_running, kill_9
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def start():
+    """start(factory, *args, **options) -> a started child, which the test's end kills."""
+    children = []
+
+    def start_child(factory, *args, **options):
+        children.append(Child(factory.__name__, factory, args, ChildOptions(**options)))
+        children[-1].start()
+        return children[-1]
+
+    yield start_child
+    for child in children:
+        child.kill()
+
+
+def test_a_child_stops_when_asked_and_that_is_no_failure(start):
+    child = start(Idle)
+    child.wait_ready(15)
+    assert child.is_alive and child.exit_code is None and child.failure is None
+    child.stop()
+    assert child.join(15)
+    assert (child.exit_code, child.failure, child.result) == (0, None, "stopped")
+
+
+def test_sigterm_is_a_request_to_stop(start):
+    child = start(Idle, one_shot=True)
+    child.wait_ready(15)
+    os.kill(child.pid, 15)
+    assert child.join(15)
+    assert (child.exit_code, child.result) == (0, "stopped")
+
+
+def test_an_exception_in_the_factory_comes_back_with_the_traceback(start):
+    child = start(FailsInFactory)
+    with pytest.raises(ChildFailed, match="LookupError: no such map") as caught:
+        child.wait_ready(15)
+    assert caught.value.name == "FailsInFactory"
+    assert "bodies.py" in caught.value.reason
+    assert child.join(15) and child.exit_code == 1
+
+
+def test_an_exception_in_a_thread_of_the_child_is_its_failure_too(start):
+    child = start(FailsInThread)
+    assert eventually(lambda: child.failure is not None)
+    assert "ArithmeticError: in the thread" in child.failure
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_silent_end_is_a_failure_whatever_the_exit_code(start, code):
+    child = start(ExitsWith, code)
+    assert child.join(15)
+    assert child.failure == f"ended with exit code {code} although nobody had asked it to stop"
+
+
+def test_a_run_that_returns_unasked_is_a_failure_unless_the_child_is_one_shot(start):
+    worker, probe = start(Returns), start(Returns, one_shot=True)
+    assert worker.join(15) and "returned" in worker.failure
+    assert probe.join(15) and probe.failure is None and probe.result == 7
+
+
+def test_a_killed_child_says_by_which_signal(start):
+    child = start(Idle)
+    child.wait_ready(15)
+    kill_9(child.pid)
+    assert child.join(15)
+    assert child.exit_code == -9 and "signal 9 (SIGKILL" in child.failure
+
+
+def test_a_child_that_is_not_ready_in_time_is_named(start):
+    with pytest.raises(ChildFailed, match="Idle: not ready after 0 s"):
+        start(Idle).wait_ready(0)
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_a_dead_childs_simulators_are_killed_when_its_end_is_noticed(start, stubborn):
+    pids = SharedArrays({"pids": ArraySpec((2,), np.int64)})
+    child = start(WithSimulator, pids, stubborn)
+    child.wait_ready(15)
+    child_pid, simulator = map(int, pids["pids"])
+    assert child_pid == child.pid and is_running(simulator)
+    kill_9(child.pid)
+    assert child.join(15)  # although the simulator, which inherited what it could, is alive
+    assert eventually(lambda: not is_running(simulator))
+
+
+def test_kill_ends_a_child_that_does_not_stop_with_its_simulators(start):
+    pids = SharedArrays({"pids": ArraySpec((2,), np.int64)})
+    child = start(WithSimulator, pids, True)
+    child.wait_ready(15)
+    child.stop()
+    assert not child.join(0.1)
+    child.kill()
+    assert not child.is_alive and child.exit_code == -9
+    assert eventually(lambda: not is_running(int(pids["pids"][1])))
+
+
+def test_environment_cores_and_niceness_are_in_effect_in_the_child(start):
+    core = min(os.sched_getaffinity(0))
+    child = start(
+        Surroundings, cores=frozenset({core}), niceness=3, environment={"OMP_NUM_THREADS": "1"}, one_shot=True
+    )
+    assert child.join(15)
+    seen = child.result
+    assert seen["cores"] == {core}
+    assert seen["niceness"] == os.nice(0) + 3
+    assert seen["environment"]["OMP_NUM_THREADS"] == "1"
+    assert seen["ignores_sigint"] and seen["leads_group"]
+    assert "torch" not in seen["modules"]
+
+
+def test_arrays_and_queues_are_shared_with_a_child_and_with_its_successor(start):
+    arrays, orders, done = SharedArrays({"numbers": ArraySpec((3,), np.float32)}), Queue(), Queue()
+    arrays["numbers"][:] = 1, 2, 3
+    child = start(Doubles, arrays, orders, done)
+    orders.put("first")
+    assert done.get(15) == "first"
+    kill_9(child.pid)
+    assert child.join(15)
+    successor = child.again()
+    successor.start()
+    orders.put("second")
+    assert done.get(15) == "second"
+    successor.kill()
+    assert arrays["numbers"].tolist() == [4, 8, 12]
+
+
+def test_call_in_child_gives_back_the_result_or_the_failure():
+    offset = 5
+    assert call_in_child("adds", lambda x: x + offset, (3,)) == 8
+    with pytest.raises(ChildFailed, match="ZeroDivisionError"):
+        call_in_child("divides", lambda: 1 / 0)
+    with pytest.raises(ChildFailed, match="has not returned after 0.2 s"):
+        call_in_child("sleeps", Stubborn(None).run, timeout=0.2)
+    with pytest.raises(ChildFailed, match="exit code 5"):
+        call_in_child("crashes", os._exit, (5,))
+
+
+def test_a_stuck_child_prints_where_it_is_stuck(start, capfd):
+    child = start(Stubborn)
+    child.wait_ready(15)
+    printed = []
+
+    def is_named() -> bool:
+        child.dump_stacks()  # again and again: "ready" is said a moment before `run` is called
+        printed.append(capfd.readouterr().err)
+        return "bodies.py" in "".join(printed)
+
+    assert eventually(is_named)
+
+
+def test_a_result_larger_than_the_connection_holds_arrives():
+    assert len(call_in_child("large", bytes, (5_000_000,))) == 5_000_000
+
+
+def run_script(folder: Path, source: str) -> subprocess.CompletedProcess:
+    script = folder / "script.py"
+    script.write_text(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n" + textwrap.dedent(source))
+    command = [sys.executable, str(script)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+
+
+def test_classes_of_an_unguarded_main_script_work_and_the_script_runs_once(tmp_path):
+    done = run_script(tmp_path, """
+        print("the script runs")
+        from sample_factory.runtime.child import Child, ChildOptions
+
+        FACTOR = 3
+
+        class Setting:
+            value = 2
+
+        class Body:
+            def __init__(self, setting, context):
+                self.setting = setting
+
+            def run(self):
+                self.setting.value *= FACTOR
+                return self.setting
+
+        child = Child("body", Body, (Setting(),), ChildOptions(one_shot=True))
+        child.start()
+        child.join(30)
+        print(child.failure, child.result.value, type(child.result) is Setting)
+    """)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["the script runs", "None 6 True"]
+
+
+PARENT = """
+import os, sys
+sys.path.insert(0, {root!r})
+from sample_factory.runtime.child import Child, ChildOptions
+from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
+from tests.runtime.bodies import WithSimulator
+
+pids = SharedArrays({{"pids": ArraySpec((2,), "int64")}})
+child = Child("child", WithSimulator, (pids, {stubborn}), ChildOptions(grace_seconds=0.5))
+child.start()
+child.wait_ready(30)
+print(*pids["pids"], flush=True)
+{end}
+"""
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "sys.exit(0)", "raise ValueError"])
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_no_process_outlives_its_parent_however_that_ends(stubborn, end):
+    source = PARENT.format(root=str(ROOT), stubborn=stubborn, end=end)
+    command = [sys.executable, "-c", source]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert len(pids) == 2
+    assert eventually(lambda: not any(is_running(pid) for pid in pids))
+
+
+def test_a_childs_start_adds_no_other_process(start):
+    child = start(Idle)
+    child.wait_ready(15)
+    with open(f"/proc/self/task/{os.getpid()}/children") as children:
+        assert [int(pid) for pid in children.read().split()] == [child.pid]

@@ -1,0 +1,73 @@
+"""The rule that pins workers to cores, and the choice of the device."""
+
+import os
+import resource
+import sys
+
+import pytest
+
+from sample_factory.runtime import cpu, gpu
+
+UNPINNED = None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux pins")
+@pytest.mark.parametrize(
+    "num_workers, cores, expected",
+    [
+        (2, [0, 1], [{0}, {1}]),
+        (4, [0, 1], [{0}, {1}, {0}, {1}]),
+        (5, [0, 1], [{0}, {1}, {0}, {1}, {0, 1}]),
+        (1, [0, 1, 2, 3], [{0, 1, 2, 3}]),
+        (2, [4, 5, 8, 9], [{4, 5}, {8, 9}]),
+        (3, [0, 1, 2, 3], [UNPINNED] * 3),
+        (6, [0, 1, 2, 3], [{0}, {1}, {2}, {3}, {0, 1}, {2, 3}]),
+        (7, [0, 1, 2, 3], [{0}, {1}, {2}, {3}, UNPINNED, UNPINNED, UNPINNED]),
+    ],
+)
+def test_whole_rounds_get_a_core_each_and_the_rest_share_or_float(num_workers, cores, expected):
+    assert [cpu.worker_cores(i, num_workers, cores) for i in range(num_workers)] == expected
+
+
+def test_the_cores_to_share_are_those_of_this_process():
+    assert set(cpu.available_cores()) == os.sched_getaffinity(0)
+    assert cpu.worker_cores(0, len(cpu.available_cores())) == {cpu.available_cores()[0]}
+
+
+def test_memory_is_counted_in_megabytes():
+    assert 5 < cpu.rss_mb() < 100_000
+    assert cpu.rss_mb(os.getpid()) == pytest.approx(cpu.rss_mb(), rel=0.2)
+
+
+def test_the_limit_of_open_files_never_shrinks():
+    former = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (512, former[1]))
+        assert cpu.raise_open_files_limit() > 512
+        assert cpu.raise_open_files_limit() == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, former)
+
+
+def test_an_unknown_device_is_an_error_that_lists_the_known_ones():
+    with pytest.raises(ValueError, match="auto, gpu or cpu"):
+        gpu.resolve_device("tpu")
+
+
+def test_the_device_is_what_was_asked_for_or_what_there_is():
+    torch = pytest.importorskip("torch")
+    assert gpu.resolve_device("cpu") == "cpu"
+    if torch.cuda.is_available():
+        assert gpu.resolve_device("auto") == gpu.resolve_device("gpu") == "cuda:0"
+        assert gpu.resolve_device("gpu", torch.cuda.device_count()) == "cuda:0"
+        assert isinstance(gpu.has_bf16(torch.device("cuda:0")), bool)
+    else:
+        assert gpu.resolve_device("auto") == "cpu"
+        with pytest.raises(RuntimeError, match="--device=gpu, but .*Use --device=cpu"):
+            gpu.resolve_device("gpu")
+
+
+def test_bf16_on_a_cpu_follows_its_instruction_set(monkeypatch):
+    for flags, expected in [({"avx2"}, False), ({"avx2", "avx512_bf16"}, True), ({"amx_bf16"}, True)]:
+        monkeypatch.setattr(gpu, "cpu_flags", lambda flags=flags: frozenset(flags))
+        assert gpu.has_bf16("cpu") is expected

@@ -1,0 +1,70 @@
+"""Shared arrays in one process; tests/runtime/test_child.py has them in two."""
+
+import gc
+import os
+import pickle
+
+import numpy as np
+import pytest
+
+from sample_factory.runtime.shared_arrays import ALIGNMENT, ArraySpec, SharedArrays
+
+SPECS = {
+    "pixels": ArraySpec((3, 5, 7), np.uint8),
+    "reward": ArraySpec((3,), "float32"),
+    "empty": ArraySpec((0, 4), np.float64),
+    "done": ArraySpec((), bool),
+}
+
+
+def test_arrays_are_aligned_zeroed_and_do_not_overlap():
+    arrays = SharedArrays(SPECS)
+    for name, spec in SPECS.items():
+        array = arrays[name]
+        assert (array.shape, array.dtype) == (spec.shape, np.dtype(spec.dtype))
+        assert array.ctypes.data % ALIGNMENT == 0 and not array.any()
+    for number, name in enumerate(SPECS, start=1):
+        arrays[name].fill(number)
+    assert (arrays["pixels"] == 1).all() and (arrays["reward"] == 2).all() and arrays["done"]
+    assert arrays.names == tuple(SPECS) and "done" in arrays and "reset" not in arrays
+    assert arrays.nbytes >= sum(spec.nbytes for spec in SPECS.values())
+
+
+def test_poison_marks_every_value():
+    arrays = SharedArrays(SPECS)
+    arrays.poison()
+    assert (arrays["pixels"] == 255).all() and np.isnan(arrays["reward"]).all() and arrays["done"]
+
+
+def memfd_maps() -> int:
+    with open("/proc/self/maps") as maps:
+        return sum("memfd:sample_factory" in line for line in maps)
+
+
+def test_memory_and_descriptors_are_returned_when_the_last_view_is_gone():
+    gc.collect()
+    maps, fds = memfd_maps(), len(os.listdir("/proc/self/fd"))
+    arrays = SharedArrays(SPECS)
+    view = arrays["reward"][1:]
+    arrays.close()
+    view[:] = 3  # still valid
+    assert memfd_maps() == maps + 1
+    with pytest.raises(KeyError):
+        arrays["reward"]
+    del view
+    dropped = SharedArrays(SPECS)
+    del dropped
+    assert (memfd_maps(), len(os.listdir("/proc/self/fd"))) == (maps, fds)
+
+
+def test_nothing_is_created_in_dev_shm():
+    before = set(os.listdir("/dev/shm"))
+    arrays = SharedArrays(SPECS)
+    new = {name for name in set(os.listdir("/dev/shm")) - before if "izdoom" not in name.lower()}
+    assert arrays.nbytes and not new
+    assert "/dev/shm" not in os.readlink(f"/proc/self/fd/{arrays._fd}")
+
+
+def test_arrays_are_pickled_only_for_a_child():
+    with pytest.raises(RuntimeError):
+        pickle.dumps(SharedArrays(SPECS))

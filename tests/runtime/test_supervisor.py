@@ -1,0 +1,158 @@
+"""The supervisor and the signals of the main process."""
+
+import multiprocessing.connection
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sample_factory.runtime.child import Child, ChildFailed
+from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
+from sample_factory.runtime.supervisor import DeathLimit, StopSignals, Supervisor
+from tests.runtime.bodies import ExitsWith, FailsInFactory, Idle, Stubborn, WithSimulator
+from tests.runtime.waiting import eventually, is_running, kill_9
+
+ROOT = Path(__file__).parents[2]
+
+
+def await_check(supervisor: Supervisor) -> list[Child]:
+    """The first non-empty answer of check()."""
+    for _ in range(200):
+        if dead := supervisor.check():
+            return dead
+        supervisor.wait(0.1)
+    raise AssertionError("no child died")
+
+
+def test_all_children_become_ready_and_stop_in_their_stages():
+    learner, workers = Child("learner", Idle), [Child(f"worker_{i}", Idle) for i in range(2)]
+    with Supervisor([learner, *workers]) as supervisor:
+        supervisor.start_all()
+        supervisor.wait_ready(20)
+        assert supervisor.check() == []
+        assert supervisor.stop_all([workers, [learner]], grace_seconds=15) == ([], [])
+        assert [child.exit_code for child in supervisor.children] == [0, 0, 0]
+
+
+def test_the_first_failure_to_build_is_raised_while_others_are_still_not_ready():
+    with Supervisor([Child("good", Idle), Child("bad", FailsInFactory)]) as supervisor:
+        supervisor.start_all()
+        with pytest.raises(ChildFailed, match="bad: LookupError: no such map"):
+            supervisor.wait_ready(20)
+    assert not any(child.is_alive for child in supervisor.children)
+
+
+def test_children_that_are_not_ready_in_time_are_named():
+    with Supervisor([Child("a", Idle), Child("b", Idle)]) as supervisor:
+        supervisor.start_all()
+        with pytest.raises(ChildFailed, match="waiting for a, b"):
+            supervisor.wait_ready(0)
+
+
+def test_a_death_ends_the_run_unless_the_child_is_restartable():
+    learner, worker = Child("learner", Idle), Child("worker", Idle)
+    with Supervisor([learner, worker], restartable=[worker]) as supervisor:
+        supervisor.start_all()
+        supervisor.wait_ready(20)
+        kill_9(worker.pid)
+        assert await_check(supervisor) == [worker]
+        assert supervisor.check() == [worker]  # until it is restarted
+        successor = supervisor.restart(worker)
+        supervisor.wait_ready(20)
+        assert supervisor.check() == [] and successor.pid != worker.pid
+        kill_9(learner.pid)
+        with pytest.raises(ChildFailed, match="learner: ended by signal 9"):
+            await_check(supervisor)
+        # The stages were written down before the restart.
+        supervisor.stop_all([[worker], [learner]], grace_seconds=15)
+        assert successor.exit_code == 0
+
+
+def test_repeated_deaths_of_a_restartable_child_end_the_run():
+    worker = Child("worker", ExitsWith, (4,))
+    with Supervisor([worker], restartable=[worker], death_limit=DeathLimit(2, 600.0)) as supervisor:
+        supervisor.start_all()
+        with pytest.raises(ChildFailed, match="worker: died 3 times .* exit code 4"):
+            for _ in range(3):
+                supervisor.restart(*await_check(supervisor))
+
+
+def test_a_child_that_does_not_stop_is_killed_and_named():
+    idle, stubborn = Child("idle", Idle), Child("stubborn", Stubborn)
+    with Supervisor([idle, stubborn]) as supervisor:
+        supervisor.start_all()
+        supervisor.wait_ready(20)
+        assert supervisor.stop_all([[idle]], grace_seconds=15).killed == []
+        assert supervisor.stop_all([[stubborn]], grace_seconds=0.1).killed == ["stubborn"]
+        assert not stubborn.is_alive
+
+
+def test_leaving_the_block_kills_children_and_their_simulators():
+    pids = SharedArrays({"pids": ArraySpec((2,), np.int64)})
+    with pytest.raises(KeyError), Supervisor([Child("child", WithSimulator, (pids, True))]) as supervisor:
+        supervisor.start_all()
+        supervisor.wait_ready(20)
+        raise KeyError
+    assert eventually(lambda: not any(is_running(int(pid)) for pid in pids["pids"]))
+
+
+def test_a_signal_ends_every_wait_and_the_former_handlers_come_back():
+    former = signal.getsignal(signal.SIGTERM)
+    with StopSignals() as signals, Supervisor([Child("child", Idle)]) as supervisor:
+        supervisor.start_all()
+        supervisor.wait_ready(20)
+        assert signals.requested is None
+        signal.raise_signal(signal.SIGTERM)
+        assert signals.requested == signal.SIGTERM
+        assert multiprocessing.connection.wait([signals], timeout=0) == [signals]
+        supervisor.wait(600.0, [signals])
+        supervisor.wait_ready(600.0, signals)
+    assert signal.getsignal(signal.SIGTERM) == former
+
+
+MAIN = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from sample_factory.runtime.child import Child
+from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
+from sample_factory.runtime.supervisor import StopSignals, Supervisor
+from tests.runtime.bodies import WithSimulator
+
+pids = SharedArrays({{"pids": ArraySpec((2,), "int64")}})
+with StopSignals() as signals, Supervisor([Child("child", WithSimulator, (pids, True))]) as supervisor:
+    supervisor.start_all()
+    supervisor.wait_ready(30)
+    print(*pids["pids"], flush=True)
+    while not signals.requested:
+        supervisor.wait(1.0, [signals])
+    print("stopping", flush=True)
+    supervisor.stop_all(grace_seconds=60)
+"""
+
+
+def test_a_second_signal_kills_all_children_at_once():
+    main = subprocess.Popen([sys.executable, "-c", MAIN], stdout=subprocess.PIPE, text=True)
+    try:
+        pids = [int(pid) for pid in main.stdout.readline().split()]
+        main.send_signal(signal.SIGINT)
+        assert main.stdout.readline() == "stopping\n"
+        main.send_signal(signal.SIGTERM)
+        assert main.wait(15) == 128 + signal.SIGTERM
+        assert eventually(lambda: not any(is_running(pid) for pid in pids))
+    finally:
+        main.kill()
+        main.stdout.close()
+
+
+def test_an_ignored_signal_stays_ignored():
+    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopSignals() as signals:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signals.requested is None
+    finally:
+        signal.signal(signal.SIGHUP, former)

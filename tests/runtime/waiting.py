@@ -1,0 +1,28 @@
+"""Waiting for something to become true, with a limit."""
+
+import os
+import time
+from typing import Callable
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 15.0) -> bool:
+    """Whether it becomes true within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process; a zombie, which only waits to be noticed, does not count."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def kill_9(pid: int) -> None:
+    os.kill(pid, 9)
