@@ -141,7 +141,7 @@ class Supervisor:
     ) -> StopReport:
         """Asks the children of each stage in turn to stop; kills those that have not after `grace_seconds`.
 
-        stages: those that save come last, e.g. [rollout_workers, policy_workers, learners]; a child that was
+        stages: those that save when they stop should come last; a child that was
             restarted stands for its successor. None: all at once.
         """
         report = StopReport([], [])
