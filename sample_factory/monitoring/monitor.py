@@ -48,6 +48,7 @@ class Monitor:
         self._frame_rates = RateWindow(FPS_SECONDS)
         self._sample_rates = [RateWindow((SUMMARY_FPS_SECONDS,)) for _ in range(num_policies)]
         self._started: float | None = None
+        self._mean_fps: float | None = None
         self._time_to_sample = Every(SAMPLE_SECONDS, at_first=True, now=now)
         self._time_for_status = Every(STATUS_SECONDS, now=now)
         self._time_for_summaries = Every(flags.experiment_summaries_interval, now=now)
@@ -70,6 +71,8 @@ class Monitor:
         """Does what is due. To be called several times a second."""
         if self._started is None:
             self._started = self._now()
+            # Anew, because starting up may have taken longer than this, and there is nothing to tell yet.
+            self._time_for_status = Every(STATUS_SECONDS, now=self._now)
         if self._time_to_sample():
             self._sample()
         if self._time_for_status():
@@ -78,6 +81,10 @@ class Monitor:
             self._write_summaries()
         if self._time_to_flush():
             self._flush()
+
+    def stopping(self) -> None:
+        """The main loop has ended: the time it takes to save and stop does not enter the run's mean FPS."""
+        self._mean_fps = self._compute_mean_fps()
 
     def close(self) -> None:
         """Writes the last summaries."""
@@ -126,10 +133,9 @@ class Monitor:
 
     def summary(self) -> list[str]:
         """The last lines of a run."""
-        new_frames = sum(policy.new_frames for policy in self._policies)
-        fps = new_frames / self._seconds if self._seconds else 0.0
+        fps = self._compute_mean_fps() if self._mean_fps is None else self._mean_fps
         lines = [
-            f"{new_frames:,} env frames in {duration_text(self._seconds)}, {fps:,.0f} FPS on average; "
+            f"{self._new_frames:,} env frames in {duration_text(self._seconds)}, {fps:,.0f} FPS on average; "
             f"{self._total_frames:,} env frames in all runs of this experiment"
         ]
         for policy_id, policy in enumerate(self._policies):
@@ -145,6 +151,13 @@ class Monitor:
     @property
     def _total_frames(self) -> int:
         return sum(policy.env_frames for policy in self._policies)
+
+    @property
+    def _new_frames(self) -> int:
+        return sum(policy.new_frames for policy in self._policies)
+
+    def _compute_mean_fps(self) -> float:
+        return self._new_frames / self._seconds if self._seconds else 0.0
 
     @property
     def _progress(self) -> float | None:
@@ -174,7 +187,7 @@ class Monitor:
 
     def _sample(self) -> None:
         now = self._now()
-        self._frame_rates.add(now, sum(policy.new_frames for policy in self._policies))
+        self._frame_rates.add(now, self._new_frames)
         for rates, policy in zip(self._sample_rates, self._policies):
             rates.add(now, policy.new_samples)
 

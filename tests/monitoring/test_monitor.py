@@ -138,6 +138,24 @@ def test_a_status_is_logged_every_five_seconds(make_monitor, fake_time, logged):
     assert len([line for line in logged() if "env frames" in line]) == 3
 
 
+def test_the_first_status_comes_five_seconds_after_the_start(make_monitor, fake_time, logged):
+    monitor = make_monitor()
+    fake_time.seconds += 60  # starting up
+    monitor.tick()
+    assert logged() == []
+    fake_time.seconds += 5
+    monitor.tick()
+    assert len(logged()) == 1
+
+
+def test_the_time_of_stopping_does_not_enter_the_mean_fps(make_monitor, fake_time):
+    monitor = make_monitor()
+    train_steadily(monitor, fake_time, 20, first=0, frames_per_second=50)
+    monitor.stopping()
+    fake_time.seconds += 30
+    assert "50 FPS on average" in monitor.summary()[0]
+
+
 def test_a_component_that_is_ready_is_logged(make_monitor, logged):
     make_monitor().handle(ComponentReady("rollout_worker", "worker 3: envs are ready"))
     assert logged() == ["worker 3: envs are ready"]
