@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from pathlib import Path
-from typing import Callable, Mapping
+from typing import Callable, Mapping, NamedTuple
 
 from sample_factory.config.sections import NEVER, MonitoringFlags
 from sample_factory.exchange.messages import (
@@ -24,6 +24,25 @@ STATUS_SECONDS = 5.0
 SAMPLE_SECONDS = 1.0
 FPS_SECONDS = (10.0, 60.0, 300.0)
 SUMMARY_FPS_SECONDS = 60.0
+
+
+class Timers(NamedTuple):
+    """What `Monitor.tick` does now and then."""
+
+    sample: Every
+    status: Every
+    summaries: Every
+    flush: Every
+
+
+def start_timers(flags: MonitoringFlags, now: Callable[[], float]) -> Timers:
+    """All but the first are due for the first time when their interval has passed."""
+    return Timers(
+        sample=Every(SAMPLE_SECONDS, at_first=True, now=now),
+        status=Every(STATUS_SECONDS, now=now),
+        summaries=Every(flags.experiment_summaries_interval, now=now),
+        flush=Every(flags.flush_summaries_interval, now=now),
+    )
 
 
 class Monitor:
@@ -49,10 +68,7 @@ class Monitor:
         self._sample_rates = [RateWindow((SUMMARY_FPS_SECONDS,)) for _ in range(num_policies)]
         self._started: float | None = None
         self._mean_fps: float | None = None
-        self._time_to_sample = Every(SAMPLE_SECONDS, at_first=True, now=now)
-        self._time_for_status = Every(STATUS_SECONDS, now=now)
-        self._time_for_summaries = Every(flags.experiment_summaries_interval, now=now)
-        self._time_to_flush = Every(flags.flush_summaries_interval, now=now)
+        self._timers = start_timers(flags, now)
         self._time_for_best = [Every(flags.save_best_every_sec, now=now) for _ in range(num_policies)]
 
     def handle(self, report: Report) -> None:
@@ -71,15 +87,15 @@ class Monitor:
         """Does what is due. To be called several times a second."""
         if self._started is None:
             self._started = self._now()
-            # Anew, because starting up may have taken longer than this, and there is nothing to tell yet.
-            self._time_for_status = Every(STATUS_SECONDS, now=self._now)
-        if self._time_to_sample():
+            # Anew: starting up may have taken so long that all are due, and there is nothing to tell yet.
+            self._timers = start_timers(self._flags, self._now)
+        if self._timers.sample():
             self._sample()
-        if self._time_for_status():
+        if self._timers.status():
             log.info(self.status())
-        if self._time_for_summaries():
+        if self._timers.summaries():
             self._write_summaries()
-        if self._time_to_flush():
+        if self._timers.flush():
             self._flush()
 
     def stopping(self) -> None:

@@ -138,14 +138,18 @@ def test_a_status_is_logged_every_five_seconds(make_monitor, fake_time, logged):
     assert len([line for line in logged() if "env frames" in line]) == 3
 
 
-def test_the_first_status_comes_five_seconds_after_the_start(make_monitor, fake_time, logged):
-    monitor = make_monitor()
+def test_intervals_are_counted_from_the_first_tick(make_monitor, fake_time, logged, tmp_path):
+    monitor = make_monitor(experiment_summaries_interval=5)
+    monitor.handle(train_report(100))
     fake_time.seconds += 60  # starting up
     monitor.tick()
     assert logged() == []
     fake_time.seconds += 5
+    monitor.handle(train_report(200))
     monitor.tick()
     assert len(logged()) == 1
+    monitor.close()
+    assert [x for x, _ in curves(tmp_path)["0_aux/_fps"]] == [200, 200]
 
 
 def test_the_time_of_stopping_does_not_enter_the_mean_fps(make_monitor, fake_time):
