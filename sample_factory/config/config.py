@@ -55,14 +55,15 @@ class Config:
     family: Any = None  # the env family's own flags, an instance of Family.flags
     typed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     unknown: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # sections that only one program has
 
     def flat(self) -> dict[str, Any]:
         """Every flag by its name."""
         values: dict[str, Any] = {}
         for name in TRAINING_SECTIONS:
             values.update(flat_values(getattr(self, name)))
-        if self.family is not None:
-            values.update(flat_values(self.family))
+        for section in (self.family, *self.extra.values()):
+            values.update(flat_values(section) if section is not None else {})
         return values
 
     def namespace(self) -> types.SimpleNamespace:
@@ -85,21 +86,25 @@ class Config:
 
 
 def parse_config(
-    argv: Sequence[str], resolve_family: Callable[[str], Family], evaluation: bool = False
+    argv: Sequence[str],
+    resolve_family: Callable[[str], Family],
+    evaluation: bool = False,
+    extra_sections: Mapping[str, type] | None = None,
 ) -> Config:
     """Command line to Config. Precedence: field default < family default < --cfg file < saved cfg.json < typed.
 
     `evaluation`: the experiment must exist, and its cfg.json also tells the env if it was not typed.
+    `extra_sections`: flags of a program that has no experiment, so that no cfg.json is read; in `Config.extra`.
     Raises ConfigError. Prints the help and exits with 0 on --help.
     """
     identity = _parse_identity(argv)
     file_values = _read_json(Path(identity["cfg"])) if identity.get("cfg") else {}
-    saved_values = _read_saved(identity, file_values, evaluation)
+    saved_values = {} if extra_sections else _read_saved(identity, file_values, evaluation)
     env = identity.get("env") or saved_values.get("env") or file_values.get("env")
     if not env:
         raise ConfigError("--env is missing: the full name of an environment, e.g. --env=doom_battle")
     family = resolve_family(env)
-    sections = dict(TRAINING_SECTIONS)
+    sections = {**TRAINING_SECTIONS, **(extra_sections or {})}
     if family.flags is not None:
         sections["family"] = family.flags
     typed = _parse_typed(argv, sections, family.defaults, env)
@@ -133,7 +138,9 @@ def build_config(
         raise ConfigError(str(error)) from None
     for key in PROVENANCE_KEYS:
         unknown.pop(key, None)
-    config = Config(**built, typed=dict(typed), unknown=unknown)
+    fields = {field.name for field in dataclasses.fields(Config)}
+    extra = {name: built.pop(name) for name in list(built) if name not in fields}
+    config = Config(**built, typed=dict(typed), unknown=unknown, extra=extra)
     check_consistency(config)
     return config
 

@@ -1,0 +1,49 @@
+"""Shows and measures a trained policy: python -m sample_factory.enjoy --env=doom_battle --experiment=my_experiment
+
+With --save_video --no_render it writes a video on a machine without a display.
+"""
+
+import sys
+from typing import TYPE_CHECKING, Sequence
+
+if TYPE_CHECKING:
+    from sample_factory.config.config import Config
+    from sample_factory.evaluation.evaluate import Evaluation
+
+
+def enjoy(config: "Config") -> "Evaluation":
+    """Plays with the policy of an experiment until --max_num_episodes, --max_num_frames, or Ctrl+C.
+
+    Raises ConfigError when there is no checkpoint, CheckpointError for an unusable one, VideoError.
+    """
+    from sample_factory.envs.env_registry import resolve_family
+    from sample_factory.evaluation.evaluate import evaluate
+
+    return evaluate(config, resolve_family(config.run.env))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit code: 0 done or stopped, 1 the checkpoint or the video failed, 2 bad input."""
+    from sample_factory.config.config import ConfigError, parse_config
+    from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
+    from sample_factory.runtime.log import setup_logging
+
+    try:
+        config = parse_config(sys.argv[1:] if argv is None else argv, resolve_family, evaluation=True)
+        setup_logging("enjoy")
+        from sample_factory.evaluation.video import VideoError
+        from sample_factory.learning.checkpoints import CheckpointError
+
+        try:
+            enjoy(config)
+        except (CheckpointError, VideoError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+    except (ConfigError, UnknownEnvError, ImportError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""The whole evaluation: env, policy, pictures, and the results of the episodes."""
+
+import contextlib
+import dataclasses
+from pathlib import Path
+from typing import Callable, NamedTuple, Sequence
+
+import numpy as np
+import torch
+
+from sample_factory.config.config import Config, ConfigError
+from sample_factory.config.sections import NEVER, EvaluationFlags
+from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.evaluation.player import EpisodeResult, Player
+from sample_factory.evaluation.policy import load_policy
+from sample_factory.evaluation.screen import Screen, frames_per_second, make_env, open_screen
+from sample_factory.runtime.supervisor import StopSignals
+
+
+class Spread(NamedTuple):
+    """Mean and standard deviation over episodes; nan when there were none."""
+
+    mean: float
+    std: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} +- {self.std:.3f}"
+
+
+class Evaluation(NamedTuple):
+    """What came of it. env_frames: those that were played, unfinished episodes included."""
+
+    episodes: tuple[EpisodeResult, ...]
+    env_frames: int
+    video: Path | None
+
+    @property
+    def reward(self) -> Spread:
+        return _spread([episode.reward for episode in self.episodes])
+
+    @property
+    def length(self) -> Spread:
+        """In env frames."""
+        return _spread([episode.length for episode in self.episodes])
+
+    @property
+    def true_objective(self) -> Spread:
+        return _spread([episode.true_objective for episode in self.episodes])
+
+    def summary(self) -> str:
+        """For people."""
+        lines = [f"{len(self.episodes)} episodes, {self.env_frames} env frames"]
+        if self.episodes:
+            lines += [f"reward {self.reward}", f"length {self.length}", f"true objective {self.true_objective}"]
+        return "\n".join([*lines, f"video: {self.video}"] if self.video else lines)
+
+
+def evaluate(config: Config, family: EnvFamily) -> Evaluation:
+    """Plays until a limit, a closed window or a signal, and prints each episode.
+
+    Raises ConfigError, CheckpointError, VideoError, and what the env raises.
+    """
+    config = _with_action_repeat(config)
+    if not config.evaluation.video_name.endswith(".mp4"):
+        raise ConfigError(f"--video_name={config.evaluation.video_name} should end with .mp4")
+    frameskip = config.env.env_frameskip or 1
+    if config.run.seed is not None:
+        torch.manual_seed(config.run.seed)
+    with StopSignals() as signals, contextlib.closing(make_env(config, family)) as env:
+        player = Player(env, load_policy(config, env.observation_space, env.action_space), frameskip)
+        screen = open_screen(config, frames_per_second(config, family, env), frameskip)
+        limits = _Limits(config.evaluation)
+        try:
+            player.start(config.run.seed)
+            screen.show(env)
+            episodes = _play(player, lambda: screen.show(env), lambda *done: (
+                signals.requested is not None or limits.are_reached(*done, screen)
+            ))
+        finally:
+            video = screen.close()
+    result = Evaluation(tuple(episodes), player.env_frames, video)
+    print(result.summary())
+    return result
+
+
+def _with_action_repeat(config: Config) -> Config:
+    """--render_action_repeat takes the place of the frameskip, inside the env, where episodes end in time."""
+    if config.evaluation.render_action_repeat is None:
+        return config
+    env_flags = dataclasses.replace(config.env, env_frameskip=config.evaluation.render_action_repeat)
+    return dataclasses.replace(config, env=env_flags)
+
+
+class _Limits:
+    """When to stop of oneself."""
+
+    def __init__(self, flags: EvaluationFlags):
+        self._num_episodes, self._num_frames = flags.max_num_episodes, flags.max_num_frames
+        has_limit = min(self._num_episodes, self._num_frames) < NEVER
+        # Nobody wants a video without end; by default it is one episode.
+        self._ends_with_video = flags.save_video and not has_limit
+        if self._ends_with_video and flags.video_frames < 0:
+            self._num_episodes = 1
+
+    def are_reached(self, num_episodes: int, env_frames: int, screen: Screen) -> bool:
+        if num_episodes >= self._num_episodes or env_frames >= self._num_frames:
+            return True
+        return screen.is_closed or (self._ends_with_video and screen.video_is_complete)
+
+
+def _play(
+    player: Player, show: Callable[[], None], is_over: Callable[[int, int], bool]
+) -> list[EpisodeResult]:
+    """Steps and shows until `is_over(number of episodes, env frames)`."""
+    episodes: list[EpisodeResult] = []
+    while not is_over(len(episodes), player.env_frames):
+        finished = player.step()
+        show()
+        for episode in finished:
+            episodes.append(episode)
+            print(_episode_line(episodes), flush=True)
+    return episodes
+
+
+def _episode_line(episodes: Sequence[EpisodeResult]) -> str:
+    last = episodes[-1]
+    return (
+        f"episode {len(episodes)} (agent {last.agent}): reward {last.reward:.3f}, {last.length} env frames, "
+        f"true objective {last.true_objective:.3f}; mean reward {np.mean([e.reward for e in episodes]):.3f}"
+    )
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    return Spread(float(np.mean(values)), float(np.std(values))) if values else Spread(float("nan"), float("nan"))
