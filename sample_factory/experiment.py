@@ -3,7 +3,6 @@
 import logging
 import random
 import shutil
-import types
 from pathlib import Path
 from typing import Any, Sequence
 
@@ -21,8 +20,9 @@ from sample_factory.exchange.trajectory_buffers import RowLayout, TrajectoryBuff
 from sample_factory.models.action_layout import action_layout
 from sample_factory.models.sizes import state_size
 from sample_factory.monitoring.monitor import Monitor
+from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildFailed
-from sample_factory.runtime.child_side import StopFlag
+from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.log import setup_logging
 from sample_factory.runtime.queues import LocalQueue, Queue
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
@@ -39,6 +39,7 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
     prepare_folder(config)
     log_file = str(config.experiment_dir / "sf_log.txt") if config.monitoring.log_to_file else None
     setup_logging("main", log_file)
+    cpu.raise_open_files_limit()  # every queue and every child costs descriptors
     log.info("Experiment folder: %s", config.experiment_dir)
     with StopSignals() as signals:
         try:
@@ -149,7 +150,7 @@ def _replace(dead: Child, parts: Parts, supervisor: Supervisor) -> None:
 
 def run_serially(parts: Parts, signals: StopSignals) -> int:
     """--serial_mode: the same objects in this process, one after another. Returns the exit code."""
-    context = types.SimpleNamespace(name="serial", stopping=StopFlag(), keep_going=lambda: True)
+    context = ChildContext("serial")
     learners, policy_workers, rollout_workers = (
         [recipe.factory(*recipe.args, context) for recipe in recipes] for recipes in _recipes(parts)
     )

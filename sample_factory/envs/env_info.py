@@ -7,8 +7,7 @@ from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.interfaces import RewardShaping
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
 from sample_factory.envs.spaces import num_action_values
-from sample_factory.runtime.child import Child, ChildOptions
-from sample_factory.runtime.child_side import ChildContext
+from sample_factory.runtime.child import call_in_child
 
 PROBE_TIMEOUT_SECONDS = 120.0
 
@@ -36,28 +35,15 @@ def make_adapted_env(family: EnvFamily, cfg: Any, env_config: EnvConfig, render_
     return adapt(family.make(cfg, env_config, render_mode))
 
 
-class EnvProbe:
-    """In the child: makes one env, says what it looks like, and ends."""
-
-    def __init__(self, family: EnvFamily, cfg: Any, context: ChildContext):
-        env = make_adapted_env(family, cfg, EnvConfig(0, 0, 0))
-        try:
-            self._info = env_info(env, cfg)
-        finally:
-            env.close()
-
-    def run(self) -> EnvInfo:
-        """What `Child.result` is to be."""
-        return self._info
-
-
 def probe_env_info(family: EnvFamily, cfg: Any) -> EnvInfo:
     """In the parent: the EnvInfo of a family's env. Raises ChildFailed with the traceback of what went wrong."""
-    child = Child("env_probe", EnvProbe, (family, cfg), ChildOptions(one_shot=True))
-    child.start()
+    return call_in_child("env_probe", _probe, (family, cfg), PROBE_TIMEOUT_SECONDS)
+
+
+def _probe(family: EnvFamily, cfg: Any) -> EnvInfo:
+    """In the child."""
+    env = make_adapted_env(family, cfg, EnvConfig(0, 0, 0))
     try:
-        child.wait_ready(PROBE_TIMEOUT_SECONDS)
-        child.join(PROBE_TIMEOUT_SECONDS)
-        return child.result
+        return env_info(env, cfg)
     finally:
-        child.kill()
+        env.close()

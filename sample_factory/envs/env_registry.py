@@ -5,7 +5,7 @@ import dataclasses
 import difflib
 import importlib
 import inspect
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Collection, Mapping
 
 from sample_factory.envs.protocol import EnvConfig
 
@@ -22,6 +22,7 @@ class FamilyEntry:
     make_env: Callable | str
     flags: type | str | None = None
     defaults: Mapping[str, Any] | Callable[[str], Mapping[str, Any]] | str | None = None
+    names: Collection[str] | str | None = None  # all envs of the family, where they can be listed
     extra: str | None = None  # what to `pip install sample-factory[extra]` when an import fails
 
 
@@ -52,6 +53,7 @@ def register_env(
     make_env: Callable | str,
     flags: type | str | None = None,
     defaults: Mapping[str, Any] | Callable[[str], Mapping[str, Any]] | str | None = None,
+    names: Collection[str] | str | None = None,
     extra: str | None = None,
 ) -> None:
     """Registers every env whose name starts with `prefix` (the longest matching prefix wins).
@@ -60,18 +62,23 @@ def register_env(
         multi-agent env; it may leave out any of the last three parameters. cfg has every flag as an attribute.
     flags: frozen dataclass of `sample_factory.config.flags.flag` fields, the family's own flags.
     defaults: flag overrides, or a function of the env's name that returns them.
+    names: the full names of the family's envs; with them, a mistyped one is an error at once.
+    Each of these may be a "module:attribute" string, imported when the family is used.
     Registering a prefix again replaces the family.
     """
-    _FAMILIES[prefix] = FamilyEntry(prefix, make_env, flags, defaults, extra)
+    _FAMILIES[prefix] = FamilyEntry(prefix, make_env, flags, defaults, names, extra)
 
 
 def resolve_family(env_name: str) -> EnvFamily:
     """The family of an env. Raises UnknownEnvError with the nearest name, or ImportError naming the extra."""
     matching = [prefix for prefix in _FAMILIES if env_name.startswith(prefix)]
     if not matching:
-        raise UnknownEnvError(_unknown_env_message(env_name))
+        raise UnknownEnvError(_unknown_env_message(env_name, ()))
     entry = _FAMILIES[max(matching, key=len)]
     try:
+        names = _resolve(entry.names)
+        if names is not None and env_name not in names:
+            raise UnknownEnvError(_unknown_env_message(env_name, names))
         make_env, flags, defaults = (_resolve(part) for part in (entry.make_env, entry.flags, entry.defaults))
     except ImportError as error:
         hint = f": pip install 'sample-factory[{entry.extra}]'" if entry.extra else ""
@@ -149,12 +156,12 @@ def _resolve(part: Any) -> Any:
         raise ImportError(f"{module_name} has no {attribute!r}") from None
 
 
-def _unknown_env_message(env_name: str) -> str:
-    from sample_factory.envs.doom.doom_specs import doom_env_names
-
-    close = difflib.get_close_matches(env_name, [*doom_env_names(), *_FAMILIES], n=1, cutoff=0.5)
+def _unknown_env_message(env_name: str, names: Collection[str]) -> str:
+    close = difflib.get_close_matches(env_name, names or _FAMILIES, n=1, cutoff=0.5)
     hint = f"; did you mean {close[0]}?" if close else ""
-    return f"unknown env {env_name!r}{hint} Names start with one of: {', '.join(sorted(_FAMILIES))}"
+    if names:
+        return f"unknown env {env_name!r}{hint} There are: {', '.join(names)}"
+    return f"unknown env {env_name!r}{hint} Names begin with one of: {', '.join(sorted(_FAMILIES))}"
 
 
 register_env(
@@ -162,6 +169,7 @@ register_env(
     "sample_factory.envs.doom.make_doom_env:make_doom_env",
     "sample_factory.envs.doom.doom_flags:DoomFlags",
     "sample_factory.envs.doom.doom_flags:doom_defaults",
+    names="sample_factory.envs.doom.doom_specs:DOOM_SPECS",
 )
 register_env(
     "gym_",

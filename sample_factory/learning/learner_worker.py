@@ -42,6 +42,7 @@ class LearnerWorker:
         device = torch.device(gpu.resolve_device(settings.device, policy_id))
         autocast = settings.precision == "bf16" or settings.precision == "auto" and gpu.has_bf16(str(device))
         self._policy_id, self._channels, self._stopping = policy_id, channels, context.stopping
+        self._keep_going = context.keep_going
         self._inbox, self._weights = channels.learners[policy_id], channels.weights[policy_id]
         if settings.custom_encoder is not None:
             register_encoder(settings.model.encoder_custom, settings.custom_encoder)
@@ -57,7 +58,7 @@ class LearnerWorker:
         self._failure: BaseException | None = None
         self._wanted_best: SaveRequest | None = None
         self._clock, self._time_to_report = Clock(), Every(REPORT_SECONDS)
-        self._time_to_summarise = Every(SUMMARY_SECONDS[0][1])
+        self._time_to_summarise = Every(SUMMARY_SECONDS[0][1], at_first=True)
         self._checkpoints = Checkpoints(settings.experiment_dir, policy_id, settings.keep_checkpoints)
         self._time_to_save = Every(settings.save_every_sec)
         milestones = settings.save_milestones_sec
@@ -67,7 +68,7 @@ class LearnerWorker:
         precision = "bf16 autocast" if autocast else "fp32"
         parameters = sum(p.numel() for p in self._learner.model.parameters())
         text = f"policy {policy_id} learns on {device} in {precision}, {parameters:,} parameters"
-        channels.reports.put(ComponentReady("learner", text))
+        self._channels.reports.put(ComponentReady("learner", text), self._keep_going)
         self._report_progress({})
 
     def run(self) -> None:
@@ -139,13 +140,13 @@ class LearnerWorker:
         report = TrainReport(
             self._policy_id, learner.version, learner.env_frames, learner.samples, summaries or None, learner.best_value
         )
-        self._channels.reports.put(report)
+        self._channels.reports.put(report, self._keep_going)
         if summaries:
             self._time_to_summarise = Every(_summary_seconds(learner.version))
         if self._time_to_report():
             shares = self._clock.take_shares()
             shares["memory_mb"] = rss_mb()
-            self._channels.reports.put(StatsReport("learner", self._policy_id, shares))
+            self._channels.reports.put(StatsReport("learner", self._policy_id, shares), self._keep_going)
 
     def _save_when_due(self) -> None:
         learner = self._learner

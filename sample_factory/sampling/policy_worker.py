@@ -31,6 +31,7 @@ class PolicyWorker:
     ):
         torch.set_num_threads(settings.num_threads)
         self._policy_id, self._settings, self._stopping = policy_id, settings, context.stopping
+        self._keep_going = context.keep_going
         self._buffers, self._channels = buffers, channels
         self._requests, self._weights = channels.requests[policy_id], channels.weights[policy_id]
         self._device = torch.device(gpu.resolve_device(settings.device, policy_id))
@@ -47,7 +48,7 @@ class PolicyWorker:
         self._flat_obs = {key: array.reshape(-1, *array.shape[2:]) for key, array in buffers.obs.items()}
         self._clock, self._time_to_report = Clock(), Every(REPORT_SECONDS)
         self._num_batches = self._num_rows = 0
-        channels.reports.put(ComponentReady("policy_worker", f"policy {policy_id} answers requests on {self._device}"))
+        self._channels.reports.put(ComponentReady("policy_worker", f"policy {policy_id} answers requests on {self._device}"), self._keep_going)
 
     def run(self) -> None:
         """Until asked to stop: gather requests, answer them."""
@@ -97,7 +98,7 @@ class PolicyWorker:
         shared.versions[buffers, steps] = self._version
         shared.state[buffers] = new_state
         for request in requests:
-            self._channels.inboxes[request.worker_index].put(ActionsReady(request.split, self._policy_id))
+            self._channels.inboxes[request.worker_index].put(ActionsReady(request.split, self._policy_id), self._keep_going)
         self._num_batches += 1
         self._num_rows += len(buffers)
         self._clock.lap("write")
@@ -129,7 +130,7 @@ class PolicyWorker:
         shares["memory_mb"] = rss_mb()
         shares["avg_batch_size"] = self._num_rows / max(1, self._num_batches)
         self._num_batches = self._num_rows = 0
-        self._channels.reports.put(StatsReport("policy_worker", self._policy_id, shares))
+        self._channels.reports.put(StatsReport("policy_worker", self._policy_id, shares), self._keep_going)
 
 
 def bind_to_bytes(model: torch.nn.Module, flat: torch.Tensor) -> None:

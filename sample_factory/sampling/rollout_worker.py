@@ -32,6 +32,7 @@ class RolloutWorker:
         shared: tuple[TrajectoryBuffers, Channels], context: ChildContext,
     ):
         self._index, self._settings, self._stopping = worker_index, settings, context.stopping
+        self._keep_going = context.keep_going
         self._buffers, self._channels = shared
         self._topology = self._buffers.topology
         self._inbox = self._channels.inboxes[worker_index]
@@ -46,7 +47,7 @@ class RolloutWorker:
         self._slept = False
         self._inbox.get_many(timeout=0.0)  # answers to a predecessor with this index mean nothing to us
         self._started = False
-        self._channels.reports.put(ComponentReady("rollout_worker", f"worker {worker_index}: envs are ready"))
+        self._channels.reports.put(ComponentReady("rollout_worker", f"worker {worker_index}: envs are ready"), self._keep_going)
 
     def run(self) -> None:
         """Until asked to stop: serve the splits that are ready, one after another."""
@@ -88,7 +89,7 @@ class RolloutWorker:
         vector.step()
         self._clock.lap("env_step")
         for report in vector.episode_reports:
-            self._channels.reports.put(report)
+            self._channels.reports.put(report, self._keep_going)
         vector.episode_reports.clear()
 
     def _go_on(self, split: int) -> None:
@@ -106,7 +107,7 @@ class RolloutWorker:
             self._step_vector(split)  # no agent is active
         self._awaited[split] = len(requests)
         for policy, request in requests:
-            self._channels.requests[policy].put(request)
+            self._channels.requests[policy].put(request, self._keep_going)
         self._clock.lap("request")
 
     def _finish_rollout(self, split: int) -> bool:
@@ -129,14 +130,14 @@ class RolloutWorker:
         for trajectory in finished:
             for policy in trajectory.policy_ids:
                 if self._settings.learn:
-                    self._channels.learners[policy].put(Trajectory(trajectory.buffer))
+                    self._channels.learners[policy].put(Trajectory(trajectory.buffer), self._keep_going)
                 else:
                     self._buffers.release(np.array([trajectory.buffer]), policy)
 
     def _report_stats(self) -> None:
         shares = self._clock.take_shares()
         shares["memory_mb"] = rss_mb()
-        self._channels.reports.put(StatsReport("rollout_worker", 0, shares))
+        self._channels.reports.put(StatsReport("rollout_worker", 0, shares), self._keep_going)
 
     def _make_vector(self, split: int, family: EnvFamily, cfg: Any) -> EnvVector:
         topology, settings = self._topology, self._settings

@@ -9,7 +9,7 @@ import pytest
 
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.messages import EpisodeReport, Trajectory
-from sample_factory.runtime.child_side import StopFlag
+from sample_factory.runtime.child_side import ChildContext
 from sample_factory.sampling import policy_worker as policy_worker_module
 from sample_factory.sampling.policy_worker import PolicyWorker
 from sample_factory.sampling.rollout_worker import RolloutWorker
@@ -31,7 +31,7 @@ class Sampler:
         self.config = make_config(**{"num_workers": 2, "num_envs_per_worker": 4, "batch_size": 128, **flags})
         env = CountingEnv(0, num_agents)
         self.buffers, self.channels = make_shared(self.config, env)
-        context = types.SimpleNamespace(name="test", stopping=StopFlag())
+        context = ChildContext("test")
         self.stopping = context.stopping
         rollout = RolloutSettings(RewardRule(1.0, 1e9), 1, False, 0.0, mix_policies=True, learn=True)
         inference = InferenceSettings(

@@ -1,0 +1,67 @@
+"""Runs of the real commands, and what they leave."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+SMALL = [
+    "--num_workers=2", "--num_envs_per_worker=4", "--rollout=16", "--batch_size=128", "--device=cpu",
+    "--precision=fp32", "--encoder_mlp_layers", "16", "--hidden_size=16", "--experiment_summaries_interval=1",
+]
+
+
+def command(module: str, train_dir: Path, *flags: str) -> list[str]:
+    return [sys.executable, "-m", f"sample_factory.{module}", f"--train_dir={train_dir}", *flags]
+
+
+def run(module: str, train_dir: Path, *flags: str, timeout: float = 90) -> subprocess.CompletedProcess:
+    """Runs to the end; the output is that of a user's terminal."""
+    return subprocess.run(
+        command(module, train_dir, *flags), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        timeout=timeout,
+    )
+
+
+def start(module: str, train_dir: Path, *flags: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        command(module, train_dir, *flags), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )
+
+
+def wait_for_line(process: subprocess.Popen, text: str) -> str:
+    """Reads the output up to a line with `text`; fails with all of it if it never comes."""
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if text in line:
+            return line
+    raise AssertionError(f"no line with {text!r} in:\n{''.join(lines)}")
+
+
+def descendants(process: subprocess.Popen) -> list[psutil.Process]:
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def interrupt(process: subprocess.Popen, number: int = signal.SIGINT) -> None:
+    os.kill(process.pid, number)
+
+
+def assert_all_gone(processes: list[psutil.Process], timeout: float = 15) -> None:
+    _, alive = psutil.wait_procs(processes, timeout=timeout)
+    assert not alive, f"still running: {alive}"
+
+
+def scalars(experiment: Path, policy: int = 0) -> dict[str, list[tuple[int, float]]]:
+    """TensorBoard's numbers: (x, value) by tag."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    accumulator = EventAccumulator(str(experiment / ".summary" / str(policy)))
+    accumulator.Reload()
+    return {
+        tag: [(event.step, event.value) for event in accumulator.Scalars(tag)]
+        for tag in accumulator.Tags()["scalars"]
+    }
