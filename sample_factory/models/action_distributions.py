@@ -1,17 +1,15 @@
-"""Probability distributions over the actions of a gymnasium space, and the layout of logits and stored actions.
-
-An action is one row of float32: one value per Discrete component (an index from 0, whatever the space's `start`) and
-one per element of a Box, in the order of the space. Logits follow the same order: n per Discrete component; means,
-then logarithms of standard deviations, per Box. All components are independent given the observation.
+"""Probability distributions over the actions of a gymnasium space. Its components are independent given the
+observation; action_layout.py says how actions and logits are laid out.
 """
 
 import functools
 import math
-from dataclasses import dataclass
 
 import gymnasium as gym
 import torch
 from torch import Tensor
+
+from sample_factory.models.action_layout import ActionLayout, action_layout
 
 MIN_LOG_STD, MAX_LOG_STD = math.log(1e-4), math.log(1e4)
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -20,74 +18,6 @@ HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 # everything is uniform over real actions rather than over padding.
 FORBIDDEN_LOGIT = -1e8
 PADDING_LOGIT = -1e10
-
-
-@dataclass(frozen=True)
-class ActionLayout:
-    """Where each number of a row of logits and of a row of actions belongs: column indices, and discrete sizes."""
-
-    discrete_sizes: tuple[int, ...]
-    discrete_logits: tuple[int, ...]
-    means: tuple[int, ...]
-    log_stds: tuple[int, ...]
-    discrete_actions: tuple[int, ...]
-    box_actions: tuple[int, ...]
-
-    @property
-    def num_logits(self) -> int:
-        return len(self.discrete_logits) + len(self.means) + len(self.log_stds)
-
-    @property
-    def num_action_values(self) -> int:
-        return len(self.discrete_actions) + len(self.box_actions)
-
-
-def action_layout(space: gym.Space) -> ActionLayout:
-    """The layout of a Discrete, MultiDiscrete, one-dimensional Box, or (nested) Tuple of those.
-
-    Raises TypeError for any other space.
-    """
-    sizes, discrete_logits, means, log_stds, discrete_actions, box_actions = [], [], [], [], [], []
-    logit = action = 0
-    for is_box, size in _components(space):
-        if is_box:
-            means += range(logit, logit + size)
-            log_stds += range(logit + size, logit + 2 * size)
-            box_actions += range(action, action + size)
-        else:
-            sizes.append(size)
-            discrete_logits += range(logit, logit + size)
-            discrete_actions.append(action)
-        logit += 2 * size if is_box else size
-        action += size if is_box else 1
-    columns = (sizes, discrete_logits, means, log_stds, discrete_actions, box_actions)
-    return ActionLayout(*map(tuple, columns))
-
-
-def _components(space: gym.Space) -> list[tuple[bool, int]]:
-    """(is it a Box, number of choices or of dimensions) of each part of the space, in order."""
-    if isinstance(space, gym.spaces.Discrete):
-        return [(False, int(space.n))]
-    if isinstance(space, gym.spaces.MultiDiscrete):
-        return [(False, int(n)) for n in space.nvec.reshape(-1)]
-    if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
-        return [(True, space.shape[0])]
-    if isinstance(space, gym.spaces.Tuple):
-        return [component for part in space.spaces for component in _components(part)]
-    raise TypeError(
-        f"cannot act in {space}: the action space has to be Discrete, MultiDiscrete, a Box with one dimension, or a "
-        "Tuple of those"
-    )
-
-
-def num_logits(space: gym.Space) -> int:
-    """Numbers that parametrise the distribution over this space."""
-    return action_layout(space).num_logits
-
-
-def num_action_values(space: gym.Space) -> int:
-    """Floats in one stored action: 1 per Discrete component, d per Box."""
-    return action_layout(space).num_action_values
 
 
 def action_distribution(space: gym.Space, logits: Tensor, action_mask: Tensor | None = None):

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.models.action_distributions import (
-    ActionLayout, action_layout, columns, distribution_of, mask_logits,
-)
+from sample_factory.models.action_distributions import columns, distribution_of, mask_logits
+from sample_factory.models.action_layout import ActionLayout, action_layout
 from sample_factory.models.cores import make_core
 from sample_factory.models.encoders import make_encoder, mlp
 from sample_factory.models.normalizers import ACTION_MASK, ObservationNormalizers, RunningNormalizer
@@ -156,6 +155,17 @@ class ActorCritic(nn.Module):
     def distribution(self, logits: Tensor, action_mask: Tensor | None = None):
         """The action distribution of logits [..., L]; those of `act` and `unroll` are masked already."""
         return distribution_of(self.layout, mask_logits(self.layout, logits, action_mask))
+
+    def store_rounded(self, dtype: torch.dtype) -> None:
+        """Keeps the weights of encoder and core in `dtype`, for a copy of the model that only acts, in autocast.
+
+        Autocast rounds the same weights to the same numbers, but does so in every call, which takes half the time of
+        a small batch. Loading float32 weights into the model afterwards rounds them once.
+        """
+        for tower in self.towers:
+            tower.encoder.to(dtype)
+            tower.decoder.to(dtype)
+            tower.core.store_rounded(dtype)
 
     def update_normalizers(self, observations: Mapping[str, Tensor], valid: Tensor | None = None) -> None:
         """Takes raw observations [..., *shape] into the running statistics, where bool `valid` [...] is True."""

@@ -20,6 +20,9 @@ class NoCore(nn.Module):
         """Returns x [T, B, in_size] and state [B, 0] as they are."""
         return x, state
 
+    def store_rounded(self, dtype: torch.dtype) -> None:
+        """There are no weights."""
+
 
 class RecurrentCore(nn.Module):
     """GRU or LSTM of any depth. A row of state holds its layers one after the other; with LSTM, h then c of each."""
@@ -52,6 +55,11 @@ class RecurrentCore(nn.Module):
             out, hidden = self._run(stretch, hidden * keep[start])
             outputs.append(out)
         return torch.cat(outputs), self._pack(hidden)
+
+    def store_rounded(self, dtype: torch.dtype) -> None:
+        """Keeps the weights in `dtype`, which autocast would round them to; an LSTM has no autocast."""
+        if not self.is_lstm:
+            self.rnn.to(dtype)
 
     def _run(self, x: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """x [T, B, in_size] and hidden [layers, parts, B, size] to the outputs and the next hidden."""

@@ -3,6 +3,7 @@
 from typing import Mapping
 
 import gymnasium as gym
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,19 +17,24 @@ CHUNK_BYTES = 1 << 19
 
 
 class RunningNormalizer(nn.Module):
-    """Mean and variance, per element, of everything that `update` has seen; both start from one sample of N(0, 1).
+    """Mean and variance, per element, of everything that `update` has seen.
+
+    Before that they are `start_mean` and `start_std` squared, with the weight of one sample.
 
     The statistics change in `update` only, so that a batch is acted on and trained on with the same ones as long as
     its owner wants. They are float64 buffers and part of the state_dict.
     """
 
-    def __init__(self, shape: tuple[int, ...], eps: float = 1e-5, clip: float = 5.0):
+    def __init__(
+        self, shape: tuple[int, ...], eps: float = 1e-5, clip: float = 5.0, start_mean: float = 0.0,
+        start_std: float = 1.0,
+    ):
         super().__init__()
         self.shape = tuple(shape)
         self.eps = eps
         self.clip = clip
-        self.register_buffer("mean", torch.zeros(self.shape, dtype=torch.float64))
-        self.register_buffer("variance", torch.ones(self.shape, dtype=torch.float64))
+        self.register_buffer("mean", torch.full(self.shape, start_mean, dtype=torch.float64))
+        self.register_buffer("variance", torch.full(self.shape, start_std**2, dtype=torch.float64))
         self.register_buffer("count", torch.ones((), dtype=torch.float64))
 
     def _scale(self) -> Tensor:
@@ -122,7 +128,7 @@ class ObservationNormalizers(nn.Module):
         if unknown:
             raise ValueError(f"--normalize_input_keys {sorted(unknown)}: the observations are {list(self.keys)}")
         self.normalizers = nn.ModuleList(
-            _make_normalizer(flags, key, observation_space[key].shape) for key in self.keys
+            _make_normalizer(flags, key, observation_space[key]) for key in self.keys
         )
 
     def forward(self, observations: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -147,9 +153,11 @@ def _image_dtype(device: torch.device) -> torch.dtype:
     return torch.get_autocast_dtype(device.type) if autocast else torch.float32
 
 
-def _make_normalizer(flags: ModelFlags, key: str, shape: tuple[int, ...]) -> nn.Module:
-    is_image = len(shape) == 3
+def _make_normalizer(flags: ModelFlags, key: str, space: gym.spaces.Box) -> nn.Module:
+    is_image = len(space.shape) == 3
     subtract, scale = (flags.obs_subtract_mean, flags.obs_scale) if is_image else (0.0, 1.0)
-    if flags.normalize_input and (not flags.normalize_input_keys or key in flags.normalize_input_keys):
-        return RunningNormalizer(shape, eps=1e-5 * scale**2)
-    return FixedNormalizer(subtract, scale)
+    if not flags.normalize_input or flags.normalize_input_keys and key not in flags.normalize_input_keys:
+        return FixedNormalizer(subtract, scale)
+    # The first batch is acted on with these: bytes must not saturate the clip.
+    start_std = 255.0 if space.dtype == np.uint8 and scale == 1.0 else scale
+    return RunningNormalizer(space.shape, eps=1e-5 * scale**2, start_mean=subtract, start_std=start_std)
