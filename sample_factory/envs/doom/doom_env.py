@@ -1,5 +1,6 @@
 """A Doom scenario with one learning player as a Gymnasium env."""
 
+import copy
 from typing import Any, Mapping
 
 import cv2
@@ -107,7 +108,7 @@ class DoomEnv(gymnasium.Env, WritesObservations, RewardShaping):
 
     def get_default_reward_shaping(self) -> dict[str, Any]:
         """The scheme of `reward_shaping.py`, {} for a scenario that is not shaped."""
-        return dict(self._spec.shaping or {})
+        return copy.deepcopy(dict(self._spec.shaping or {}))
 
     def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
         self._score.set_scheme(shaping)
@@ -128,6 +129,8 @@ class DoomEnv(gymnasium.Env, WritesObservations, RewardShaping):
         terminated = self._is_terminal()
         values = self._engine.variable_values() if self._spec.match is not None else NO_VALUES
         reward, info = self._score.end(engine_reward, values)
+        if self._engine.bot_difficulty is not None:
+            self._engine.bot_difficulty.update(info["episode_extra_stats"])
         return reward, terminated, not terminated, info
 
     def _is_terminal(self) -> bool:

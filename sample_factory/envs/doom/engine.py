@@ -5,10 +5,12 @@ import socket
 from pathlib import Path
 from typing import NamedTuple, Sequence
 
+import numpy as np
 import vizdoom
 
+from sample_factory.envs.doom.bots import BotDifficulty, write_bots
 from sample_factory.envs.doom.engine_folder import EngineFolder
-from sample_factory.envs.doom.wads import find_wad
+from sample_factory.envs.doom.wads import find_wad, map_names
 
 log = logging.getLogger("sample_factory")
 
@@ -24,11 +26,15 @@ START_ERRORS = (
 
 
 class MatchSettings(NamedTuple):
-    """A deathmatch that this engine hosts for its one learning player."""
+    """A deathmatch that this engine hosts for its one learning player.
+
+    start_bot_difficulty: bots of `bots.py`; None: the assorted ones that come with the engine.
+    """
 
     num_bots: int
     minutes: float
     respawn_delay_seconds: int
+    start_bot_difficulty: int | None
 
 
 class EngineSettings(NamedTuple):
@@ -44,7 +50,8 @@ class EngineSettings(NamedTuple):
 class DoomEngine:
     """A DoomGame and its process, which `new_episode` starts when it first needs it, and `close` ends.
 
-    `game` is for the hot path; its buttons and variables are those of the scenario.
+    `game` is for the hot path; its buttons and variables are those of the scenario. `bot_difficulty`, where there
+    is one, chooses the bots of the next match, and wants to hear of the last one's result.
     Raises ValueError for a broken scenario file and FileNotFoundError for a missing map.
     """
 
@@ -53,6 +60,9 @@ class DoomEngine:
         self._is_started = False
         self._folder: EngineFolder | None = None
         self.game = self._configure()
+        match = settings.match
+        is_graded = match is not None and match.start_bot_difficulty is not None
+        self.bot_difficulty = BotDifficulty(match.start_bot_difficulty) if is_graded else None
 
     def button_names(self) -> list[str]:
         return [button.name for button in self.game.get_available_buttons()]
@@ -70,17 +80,14 @@ class DoomEngine:
         return self.game.get_screen_height(), self.game.get_screen_width()
 
     def new_episode(self, seed: int) -> None:
-        """Begins an episode; the same seed begins the same one."""
-        if self._is_started:
-            self.game.set_seed(seed)
-            self.game.new_episode()
-        else:
+        """Begins an episode; the same seed begins the same one (a match: on a fresh engine only)."""
+        if not self._is_started:
             self._start(seed)
-        match = self._settings.match
-        if match is not None:
-            self.game.send_game_command("removebots")
-            for _ in range(match.num_bots):
-                self.game.send_game_command("addbot")
+        # In some scenarios the engine's own first episode differs from a later one with the same seed.
+        self.game.set_seed(seed)
+        self.game.new_episode()
+        if self._settings.match is not None:
+            self._replace_bots(self._settings.match.num_bots, seed)
 
     def close(self) -> None:
         """Ends the process; a closed engine can be used again."""
@@ -100,6 +107,10 @@ class DoomEngine:
         game.set_doom_scenario_path(str(wad.path))
         if wad.doom_map is not None:
             game.set_doom_map(wad.doom_map)
+        maps = map_names(wad.path)
+        if maps and game.get_doom_map().upper() not in maps:
+            # The engine would look for it for ever.
+            raise ValueError(f"{settings.env_name}: {wad.path} has no {game.get_doom_map()}, but {', '.join(maps)}")
         wide = settings.wide_aspect_ratio
         resolutions = vizdoom.ScreenResolution
         game.set_screen_resolution(resolutions.RES_256X144 if wide else resolutions.RES_160X120)
@@ -110,6 +121,14 @@ class DoomEngine:
         game.set_mode(vizdoom.Mode.PLAYER)
         return game
 
+    def _replace_bots(self, num_bots: int, seed: int) -> None:
+        commands = ["addbot"] * num_bots
+        if self.bot_difficulty is not None:
+            names = self.bot_difficulty.draw(num_bots, np.random.default_rng(seed))
+            commands = [f"addbot {name}" for name in names]
+        for command in ["removebots", *commands]:
+            self.game.send_game_command(command)
+
     def _start(self, seed: int) -> None:
         for attempt in range(1, START_ATTEMPTS + 1):
             try:
@@ -117,7 +136,6 @@ class DoomEngine:
                 return
             except START_ERRORS as error:
                 self.close()
-                self.game = self._configure()
                 log.warning("%s: start %d of the engine failed: %s", self._settings.env_name, attempt, error)
                 last_error = error
         raise RuntimeError(
@@ -126,10 +144,13 @@ class DoomEngine:
         ) from last_error
 
     def _try_to_start(self, seed: int) -> None:
+        # Some failures crash this process instead of raising: a second start of the same game, and (vizdoom 1.3)
+        # an engine that ends before it has said anything.
+        self.game = self._configure()
         self.game.set_seed(seed)
+        self._folder = EngineFolder()
         if self._settings.match is not None:
             self._prepare_match(self._settings.match)
-        self._folder = EngineFolder()
         self.game.set_vizdoom_path(str(self._folder.program))
         # The engine writes its settings at exit.
         self.game.set_doom_config_path("/dev/null")
@@ -145,6 +166,10 @@ class DoomEngine:
             "+sv_nojump 1 +sv_nofreelook 1 +sv_noexit 1 "
             f"+viz_respawn_delay {match.respawn_delay_seconds} +viz_connect_timeout 4 +name AI +colorset 0"
         )
+        if self.bot_difficulty is not None:
+            bots = self._folder.path / "bots.cfg"
+            write_bots(bots, match.num_bots)
+            self.game.add_game_args(f"+viz_bots_path {bots}")
         self.game.set_episode_timeout(round(match.minutes * TICS_PER_MINUTE))
 
 

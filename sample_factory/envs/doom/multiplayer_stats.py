@@ -2,7 +2,11 @@
 
 from typing import Mapping, Sequence
 
-MAX_PLAYERS = 9  # The scenarios report the frags of so many.
+MAX_PLAYERS = 9  # the scenarios report the frags of so many
+NEEDED_VARIABLES = (
+    "FRAGCOUNT", "DEATHCOUNT", "HITCOUNT", "DAMAGECOUNT", "PLAYER_NUMBER", "PLAYER_COUNT",
+    *(f"PLAYER{number}_FRAGCOUNT" for number in range(1, MAX_PLAYERS + 1)),
+)
 
 
 def final_place(frags: Sequence[float], player: int) -> int:
@@ -36,19 +40,18 @@ def match_stats(
     frags = values[variables["FRAGCOUNT"]]
     of_players = frags_of_players(values, variables)
     player = int(values[variables["PLAYER_NUMBER"]])
-    stats = {
+    return {
         "frags": frags,
         "deaths": counts["DEATHCOUNT"],
         "kdr": frags / (counts["DEATHCOUNT"] + 1),
         "hits": counts["HITCOUNT"],
         "damage": counts["DAMAGECOUNT"],
+        "num_players": float(len(of_players)),
+        "final_place": float(final_place(of_players, player)),
+        "leader_gap": leader_gap(of_players, player),
     }
-    if player < len(of_players):
-        stats["final_place"] = float(final_place(of_players, player))
-        stats["leader_gap"] = leader_gap(of_players, player)
-    return stats
 
 
 def is_match_won(stats: Mapping[str, float]) -> bool:
     """A tie at the top is not won."""
-    return stats.get("final_place") == 1 and stats["leader_gap"] < 0
+    return stats["final_place"] == 1 and stats["leader_gap"] < 0

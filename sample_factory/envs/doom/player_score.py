@@ -3,14 +3,21 @@
 from typing import Any, Mapping, Sequence
 
 from sample_factory.envs.doom.doom_specs import DoomSpec
-from sample_factory.envs.doom.multiplayer_stats import is_match_won, match_stats
+from sample_factory.envs.doom.multiplayer_stats import NEEDED_VARIABLES, is_match_won, match_stats
 from sample_factory.envs.doom.reward_shaping import VariableShaping
 
 
 class PlayerScore:
-    """Keeps the score of one player of a spec's game. `variables` maps names to places in the lists of values."""
+    """Keeps the score of one player of a spec's game. `variables` maps names to places in the lists of values.
+
+    Raises ValueError when the scenario does not report what the score needs.
+    """
 
     def __init__(self, spec: DoomSpec, variables: Mapping[str, int]):
+        needed = (*(["HEALTH"] if spec.reward_healing else []), *(NEEDED_VARIABLES if spec.match else []))
+        missing = [name for name in needed if name not in variables]
+        if missing:
+            raise ValueError(f"{spec.name}: {spec.scenario} must list the variables {', '.join(missing)}")
         self._spec = spec
         self._variables = variables
         self._health = variables["HEALTH"] if spec.reward_healing else None

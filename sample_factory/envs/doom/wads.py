@@ -3,6 +3,7 @@
 import functools
 import importlib.util
 import logging
+import struct
 from pathlib import Path
 from typing import NamedTuple, Sequence
 
@@ -54,6 +55,18 @@ def find_wad(name: str, folders: Sequence[str | Path | None] = ()) -> Wad:
         f"The map {name} was not found (looked in {looked_in}). Get the file and name its folder with "
         f"--doom_scenarios_dir, or `pip install envpool-assets`, which carries battle and battle2."
     )
+
+
+def map_names(path: Path) -> list[str]:
+    """The maps in a .wad file, in upper case; none for a file of another format."""
+    content = path.read_bytes()
+    if content[:4] not in (b"PWAD", b"IWAD"):
+        return []
+    num_lumps, directory = struct.unpack_from("<ii", content, 4)
+    entries = [struct.unpack_from("<ii8s", content, directory + 16 * index) for index in range(num_lumps)]
+    names = [name.rstrip(b"\0").decode("ascii", "replace").upper() for _, _, name in entries]
+    # A map is a name, followed by the lumps with its contents.
+    return [name for name, following in zip(names, names[1:]) if following in ("TEXTMAP", "THINGS")]
 
 
 def _find_file(name: str, folders: Sequence[Path]) -> Path | None:

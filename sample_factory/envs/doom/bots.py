@@ -1,0 +1,63 @@
+"""Scripted opponents that get better as the player does."""
+
+from pathlib import Path
+
+import numpy as np
+
+LEVELS = range(10, 101, 10)
+DEFINITION = """{{
+    name {name}
+    aiming {level}
+    perfection {level}
+    reaction {level}
+    isp {level}
+    color "40 cf 00"
+    skin base
+}}
+"""
+
+
+def bot_name(level: int, index: int) -> str:
+    return f"BOT_{level}_{index}"
+
+
+def write_bots(path: Path, max_bots: int) -> None:
+    """Writes the engine's file of bots: of each level, percent of the best possible, as many as may be needed."""
+    bots = [DEFINITION.format(name=bot_name(level, i), level=level) for level in LEVELS for i in range(max_bots)]
+    path.write_text("\n".join(bots))
+
+
+class BotDifficulty:
+    """A curriculum over matches: a victory makes the next bots better, the last places make them worse.
+
+    The difficulty is a percentage; beyond 100 even the weaker bots of a match play at their best. A start at
+    the maximum stays there.
+    """
+
+    STEP = 10
+    SPREAD = 10.0
+    MAX = 150
+
+    def __init__(self, start: int):
+        self._difficulty = min(start, self.MAX)
+        self._adapts = start < self.MAX
+
+    @property
+    def difficulty(self) -> int:
+        return self._difficulty
+
+    def draw(self, num_bots: int, rng: np.random.Generator) -> list[str]:
+        """Names of the bots of the next match, whose levels vary about the difficulty."""
+        levels = rng.normal(self._difficulty, self.SPREAD, num_bots)
+        levels = np.clip(np.round(levels / 10) * 10, LEVELS[0], LEVELS[-1]).astype(int)
+        return [bot_name(level, index) for index, level in enumerate(levels.tolist())]
+
+    def update(self, stats: dict[str, float]) -> None:
+        """A match is over; `stats` are those of `match_stats`, and get the difficulty that it was played at."""
+        stats["bot_difficulty"] = float(self._difficulty)
+        if not self._adapts:
+            return
+        if stats["leader_gap"] < 0:
+            self._difficulty = min(self._difficulty + self.STEP, self.MAX)
+        elif stats["final_place"] >= stats["num_players"] - 1:
+            self._difficulty = max(self._difficulty - self.STEP, 0)

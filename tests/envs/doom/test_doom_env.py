@@ -1,0 +1,365 @@
+"""On the real engine."""
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+import vizdoom
+from gymnasium.spaces import Box, Discrete, Tuple
+
+from sample_factory.envs.doom import engine as engine_module
+from sample_factory.envs.doom.action_spaces import flat
+from sample_factory.envs.doom.doom_specs import DOOM_SPECS, SCENARIOS_FOLDER, DoomSpec
+from sample_factory.envs.protocol import EMPTY_INFO
+
+BATTLE_SPACE = Tuple([Discrete(3), Discrete(3), Discrete(2), Discrete(2), Discrete(11)])
+FULL = [Discrete(3), Discrete(3), Discrete(8), Discrete(2), Discrete(2), Discrete(21)]
+FULL_WITH_USE_SPACE = Tuple([*FULL[:5], Discrete(2), FULL[5]])
+HYBRID_SPACE = Tuple([Discrete(3), Discrete(3), Discrete(3), Discrete(2), Discrete(2), Box(-1, 1, (1,), np.float32)])
+MATCHES = ("doom_dm", "doom_dwango5", "doom_duel_bots", "doom_deathmatch_bots", "doom_duel", "doom_deathmatch_full")
+# (env, action space, has measurements)
+SPECS = [
+    ("doom_basic", Discrete(4), False),
+    ("doom_dm", HYBRID_SPACE, True),
+    ("doom_dwango5", HYBRID_SPACE, True),
+    ("doom_my_way_home_flat_actions", Discrete(5), False),
+    ("doom_defend_the_center_flat_actions", Discrete(4), False),
+    ("doom_my_way_home", Tuple([Discrete(3), Discrete(3)]), False),
+    ("doom_deadly_corridor", Tuple([Discrete(3), Discrete(3), Discrete(3), Discrete(2)]), False),
+    ("doom_defend_the_center", Tuple([Discrete(3), Discrete(2)]), False),
+    ("doom_defend_the_line", Tuple([Discrete(3), Discrete(2)]), False),
+    ("doom_health_gathering", Discrete(5), False),
+    ("doom_health_gathering_supreme", Discrete(5), False),
+    ("doom_battle", BATTLE_SPACE, True),
+    ("doom_battle2", BATTLE_SPACE, True),
+    ("doom_duel_bots", FULL_WITH_USE_SPACE, True),
+    ("doom_deathmatch_bots", Tuple(FULL), True),
+    ("doom_duel", FULL_WITH_USE_SPACE, True),
+    ("doom_deathmatch_full", FULL_WITH_USE_SPACE, True),
+    ("doom_benchmark", Discrete(9), False),
+]
+
+
+def flags_of(name: str) -> dict:
+    """A match is short and has one learning player."""
+    return {"num_agents": 1, "num_bots": 2, "timelimit": 0.1} if name in MATCHES else {}
+
+
+def play(env: gymnasium.Env, action=None, max_steps: int = 10000):
+    """Steps until the episode ends: number of steps, return, terminated, truncated, last info."""
+    total = 0.0
+    for step in range(1, max_steps + 1):
+        chosen = env.action_space.sample() if action is None else action
+        _, reward, terminated, truncated, info = env.step(chosen)
+        total += reward
+        if terminated or truncated:
+            return step, total, terminated, truncated, info
+    raise AssertionError(f"no end within {max_steps} steps")
+
+
+def stand_still(env: gymnasium.Env):
+    """The action that presses nothing."""
+    if isinstance(env.action_space, Discrete):
+        return 0
+    # A discretised turn has its 0 in the middle.
+    return tuple(space.n // 2 if space.n > 8 else 0 for space in env.action_space.spaces)
+
+
+def test_the_table_lists_every_env_for_which_there_is_a_map():
+    assert {name for name, *_ in SPECS} | {"doom_two_colors_easy", "doom_two_colors_hard"} == set(DOOM_SPECS)
+
+
+@pytest.mark.parametrize("name, action_space, has_measurements", SPECS, ids=[spec[0] for spec in SPECS])
+def test_each_env_plays(make_env, name, action_space, has_measurements):
+    env = make_env(name, **flags_of(name))
+    assert env.action_space == action_space
+    keys = {"obs", "measurements"} if has_measurements else {"obs"}
+    assert set(env.observation_space.spaces) == keys
+    env.action_space.seed(0)
+    observation, info = env.reset(seed=1)
+    assert observation in env.observation_space and info == {}
+    assert env.observation_space["obs"].shape == (3, 72, 128)
+    assert observation["obs"].std() > 5  # a picture, not a blank
+    for _ in range(10):
+        observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
+        assert observation in env.observation_space and np.isfinite(reward)
+        if terminated or truncated:
+            observation, _ = env.reset()
+
+
+@pytest.mark.parametrize("name", ["doom_two_colors_easy", "doom_two_colors_hard"])
+def test_a_map_that_comes_with_no_package_is_asked_for(make_env, name):
+    with pytest.raises(FileNotFoundError, match="--doom_scenarios_dir"):
+        make_env(name)
+
+
+@pytest.mark.parametrize("name", sorted(set(MATCHES) - {"doom_duel_bots", "doom_deathmatch_bots"}))
+def test_several_learning_players_are_refused_with_what_is_possible(make_env, name):
+    with pytest.raises(NotImplementedError, match="--num_agents=1 --num_bots="):
+        make_env(name)
+
+
+def test_an_unknown_name_is_an_error(make_env):
+    with pytest.raises(ValueError, match="doom_bottle.*doom_battle"):
+        make_env("doom_bottle")
+
+
+def test_observations_are_written_in_place_and_nothing_at_an_end(make_env):
+    env = make_env("doom_battle")
+    rows = {key: np.zeros((2, *space.shape), space.dtype) for key, space in env.observation_space.spaces.items()}
+    env.reset_into({key: row[1] for key, row in rows.items()}, seed=1)
+    assert rows["obs"][1].std() > 5 and not rows["obs"][0].any()
+    assert rows["measurements"][1][2] == pytest.approx(100 / 30)
+    reward, terminated, truncated, info = env.step_into(np.zeros(5, np.float32), {k: r[0] for k, r in rows.items()})
+    assert (terminated, truncated, info) == (False, False, EMPTY_INFO)
+    assert rows["obs"][0].std() > 5 and (rows["obs"][0] != rows["obs"][1]).any()
+
+
+def test_the_time_limit_of_basic_is_a_truncation(make_env):
+    env = make_env("doom_basic")
+    env.reset(seed=1)
+    steps, total, terminated, truncated, _ = play(env, action=0)
+    assert (steps, terminated, truncated) == (75, False, True)
+    assert total == pytest.approx(-3.0)
+
+
+def test_killing_the_monster_of_basic_pays_and_is_a_termination(make_env):
+    env = make_env("doom_basic")
+    env.action_space.seed(0)
+    for seed in range(20):
+        env.reset(seed=seed)
+        _, total, terminated, truncated, _ = play(env)
+        if terminated:
+            assert total > 0 and not truncated
+            return
+    raise AssertionError("20 random episodes without a kill")
+
+
+def test_the_engines_own_timeout_is_a_truncation(make_env):
+    env = make_env("doom_my_way_home", env_frameskip=10)
+    env.reset(seed=1)
+    steps, total, terminated, truncated, _ = play(env, action=(0, 0))
+    assert (steps, terminated, truncated) == (210, False, True)
+    assert total == pytest.approx(-0.21)
+
+
+@pytest.mark.parametrize("name", ["doom_battle", "doom_defend_the_center", "doom_health_gathering"])
+def test_the_players_death_is_a_termination(make_env, name):
+    env = make_env(name)
+    env.reset(seed=2)
+    steps, _, terminated, truncated, info = play(env, action=stand_still(env))
+    assert (terminated, truncated) == (True, False)
+    assert steps < 525
+    if name != "doom_defend_the_center":
+        assert isinstance(info["true_objective"], float)
+
+
+def test_a_match_ends_by_truncation_with_its_results(make_env):
+    env = make_env("doom_deathmatch_bots", timelimit=0.2, num_bots=3)
+    env.action_space.seed(0)
+    env.reset(seed=1)
+    for _ in range(2):
+        steps, _, terminated, truncated, info = play(env)
+        assert (steps, terminated, truncated) == (105, False, True)
+        stats = info["episode_extra_stats"]
+        assert stats["num_players"] == 4 and 1 <= stats["final_place"] <= 4
+        assert info["true_objective"] == stats["frags"]
+        env.reset()
+
+
+def test_a_death_in_a_match_is_followed_by_a_new_life_in_the_same_episode(make_env):
+    # A map with nothing but rockets, which at random soon hit the next wall.
+    env = make_env("doom_dm", num_agents=1, num_bots=1, timelimit=1.0)
+    env.action_space.seed(0)
+    env.reset(seed=1)
+    health = []
+    for _ in range(500):
+        observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        assert not terminated and not truncated
+        health.append(observation["measurements"][2])
+    dead = np.flatnonzero(np.array(health) == 0)
+    assert len(dead) > 0 and max(health[dead[0]:]) > 0
+
+
+def test_graded_bots_carry_their_level_in_their_name(make_env):
+    env = make_env("doom_deathmatch_bots", timelimit=0.1, num_bots=3, start_bot_difficulty=50)
+    env.reset(seed=1)
+    _, _, _, _, info = play(env, action=(0, 0, 0, 0, 0, 10))
+    names = env._engine.game.get_server_state().players_names[1:4]
+    assert all(name.startswith("BOT_") for name in names), names
+    assert info["episode_extra_stats"]["bot_difficulty"] == 50
+
+
+def test_healing_pays_one_point_and_is_not_part_of_the_objective(make_env):
+    env = make_env("doom_health_gathering")
+    env.action_space.seed(1)
+    for seed in range(10):
+        env.reset(seed=seed)
+        _, total, _, _, info = play(env)
+        medikits = total - info["true_objective"]
+        assert medikits == pytest.approx(round(medikits)) and medikits >= 0
+        if medikits > 0:
+            return
+    raise AssertionError("10 random episodes without a medikit")
+
+
+NUM_PICTURES = 30
+
+
+def pictures(env, seeds) -> list[int]:
+    sums = []
+    for seed in seeds:
+        env.action_space.seed(0)
+        observation, _ = env.reset(seed=seed)
+        for _ in range(NUM_PICTURES):
+            sums.append(int(observation["obs"].sum()))
+            observation, *_ = env.step(env.action_space.sample())
+    return sums
+
+
+@pytest.mark.parametrize("name", ["doom_defend_the_center", "doom_battle"])
+def test_a_seed_determines_the_episodes_and_no_seed_goes_on_to_others(make_env, name):
+    first = pictures(make_env(name), [1, None, None, 2])
+    assert pictures(make_env(name), [1, None, None, 2]) == first
+    env = make_env(name)
+    pictures(env, [None, None])
+    assert pictures(env, [1, None, None, 2]) == first
+    episodes = [tuple(first[i : i + NUM_PICTURES]) for i in range(0, len(first), NUM_PICTURES)]
+    assert len(set(episodes)) == 4
+
+
+def test_shaping_can_be_changed_from_the_next_episode_on(make_env):
+    env = make_env("doom_battle")
+    shaping = env.get_default_reward_shaping()
+    assert shaping["delta"]["HEALTH"] == {"gain": 0.005, "loss": -0.003}
+    for weights in shaping["delta"].values():
+        weights.update(gain=0.0, loss=0.0)
+    for slot in shaping["selected_weapon"]:
+        shaping["selected_weapon"][slot] = 0.5
+    assert env.get_default_reward_shaping()["delta"]["HEALTH"]["gain"] == 0.005
+    env.reset(seed=1)
+    env.set_reward_shaping(shaping, 0)
+    assert [env.step(stand_still(env))[1] for _ in range(5)][-1] == pytest.approx(0.0002)
+    env.reset(seed=1)
+    assert [env.step(stand_still(env))[1] for _ in range(5)] == [0, 0, 0, 0, 0.5]
+    assert make_env("doom_basic").get_default_reward_shaping() == {}
+
+
+@pytest.mark.parametrize("wide, shape", [(False, (480, 640, 3)), (True, (360, 640, 3))])
+def test_render_shows_the_screen_enlarged(make_env, wide, shape):
+    env = make_env("doom_basic", render_mode="rgb_array", wide_aspect_ratio=wide)
+    assert env.render() is None
+    env.reset(seed=1)
+    frame = env.render()
+    assert frame.shape == shape and frame.dtype == np.uint8 and frame.std() > 5
+
+
+def test_a_users_own_scenario_is_played_from_its_folder(make_env, tmp_path):
+    shutil.copy(SCENARIOS_FOLDER / "basic.cfg", tmp_path / "mine.cfg")
+    spec = DoomSpec("my_env", str(tmp_path / "mine.cfg"), flat(4), reward_scale=2.0, time_limit_frames=40)
+    env = make_env("my_env", spec=spec)
+    env.reset(seed=1)
+    steps, total, _, truncated, _ = play(env, action=0)
+    assert (steps, total, truncated) == (10, -80, True)
+
+
+def test_actions_that_do_not_fit_the_scenarios_buttons_are_an_error(make_env):
+    with pytest.raises(ValueError, match="8 buttons.*MOVE_LEFT, MOVE_RIGHT, ATTACK"):
+        make_env("my_env", spec=DoomSpec("my_env", "basic.cfg", flat(9)))
+
+
+def test_a_match_needs_the_variables_of_its_score(make_env):
+    spec = DoomSpec("my_env", "basic.cfg", flat(4), match=DOOM_SPECS["doom_duel_bots"].match)
+    with pytest.raises(ValueError, match="FRAGCOUNT"):
+        make_env("my_env", spec=spec)
+
+
+def test_an_engine_that_will_not_start_is_named_after_some_attempts(make_env, monkeypatch, caplog):
+    def fail(game):
+        raise vizdoom.ViZDoomErrorException("no")
+
+    env = make_env("doom_battle")
+    with monkeypatch.context() as patch:
+        patch.setattr(vizdoom.DoomGame, "init", fail)
+        with pytest.raises(RuntimeError, match="doom_battle.*battle_continuous_turning.cfg.*D3_battle.wad"):
+            env.reset()
+    assert len(caplog.records) == engine_module.START_ATTEMPTS
+    env.reset()
+
+
+def test_a_map_that_the_wad_lacks_is_an_error(make_env, tmp_path):
+    scenario = (SCENARIOS_FOLDER / "basic.cfg").read_text().replace("map01", "map07")
+    (tmp_path / "mine.cfg").write_text(scenario)
+    with pytest.raises(ValueError, match="basic.wad has no map07, but MAP01"):
+        make_env("my_env", spec=DoomSpec("my_env", str(tmp_path / "mine.cfg"), flat(4)))
+
+
+SCRIPT = """
+import dataclasses, os, signal, sys, types
+from sample_factory.envs.doom.doom_flags import DoomFlags
+from sample_factory.envs.doom.make_doom_env import make_doom_env
+cfg = types.SimpleNamespace(**dataclasses.asdict(DoomFlags()), env_frameskip=4)
+envs = [make_doom_env("doom_basic", cfg), make_doom_env("doom_duel_bots", cfg)]
+for env in envs:
+    env.reset(seed=1)
+    env.step(env.action_space.sample())
+    print(env._engine.game.get_instance_id(), env._engine._folder.path, flush=True)
+if sys.argv[1] == "close":
+    [env.close() for env in envs]
+    print(os.popen("ps -o args= --ppid %d" % os.getpid()).read().count("vizdoom"))
+elif sys.argv[1] == "kill":
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def traces_of(instance: str, folder: Path) -> list[str]:
+    """Processes and files of an engine."""
+    found = [str(path) for path in (folder, folder.parent) if path.exists()]
+    found += [str(path) for path in Path("/dev/shm").glob(f"*{instance}*")]
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if instance.encode() in process.read_bytes():
+                found.append(str(process))
+        except OSError:
+            continue  # it has just ended
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("end", ["close", "exit", "kill"])
+def test_nothing_is_left_of_the_engines(tmp_path, end):
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(SCRIPT), end],
+        cwd=tmp_path, env=environment, capture_output=True, text=True,
+    )
+    lines = result.stdout.split("\n")
+    assert list(tmp_path.iterdir()) == [], result.stderr
+    if end == "close":
+        assert lines[2] == "0"
+    engines = [(line.split()[0], Path(line.split()[1])) for line in lines[:2]]
+    deadline = time.monotonic() + 5
+    while any(traces_of(*engine) for engine in engines) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [traces_of(*engine) for engine in engines] == [[], []]
+
+
+def test_an_engine_that_crashes_raises_and_the_env_can_be_closed_and_used_again(make_env):
+    env = make_env("doom_basic")
+    env.reset(seed=1)
+    pid = int((env._engine._folder.path / "engine").read_text().split()[0])
+    os.kill(pid, 9)
+    time.sleep(0.2)
+    with pytest.raises(Exception, match="crash|exit"):
+        for _ in range(3):
+            env.step(0)
+    env.close()
+    env.reset(seed=1)
+    env.step(0)

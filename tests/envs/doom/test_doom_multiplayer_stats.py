@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+
+from sample_factory.envs.doom.bots import BotDifficulty
+from sample_factory.envs.doom.multiplayer_stats import (
+    NEEDED_VARIABLES,
+    final_place,
+    is_match_won,
+    leader_gap,
+    match_stats,
+)
+
+VARIABLES = {name: place for place, name in enumerate(NEEDED_VARIABLES)}
+
+
+def values(**known: float) -> list[float]:
+    return [known.get(name, 0.0) for name in NEEDED_VARIABLES]
+
+
+def test_players_with_equal_frags_share_the_better_place():
+    frags = [3, 5, 5, 1]
+    assert [final_place(frags, player) for player in range(4)] == [3, 1, 1, 4]
+
+
+def test_the_gap_is_negative_for_a_sole_leader_and_zero_in_a_tie():
+    assert leader_gap([3, 5, 1], 0) == 2
+    assert leader_gap([3, 5, 1], 1) == -2
+    assert leader_gap([5, 5, 1], 0) == 0
+    assert leader_gap([5], 0) == 0
+
+
+def test_counters_that_run_on_over_episodes_count_from_the_start():
+    at_start = values(DEATHCOUNT=7.0, HITCOUNT=3.0, DAMAGECOUNT=100.0)
+    at_end = values(
+        DEATHCOUNT=10.0, HITCOUNT=4.0, DAMAGECOUNT=120.0, FRAGCOUNT=2.0, PLAYER_NUMBER=1.0, PLAYER_COUNT=2.0,
+        PLAYER1_FRAGCOUNT=1.0, PLAYER2_FRAGCOUNT=2.0,
+    )
+    stats = match_stats(at_end, at_start, VARIABLES)
+    assert stats == {
+        "frags": 2, "deaths": 3, "kdr": 0.5, "hits": 1, "damage": 20, "num_players": 2, "final_place": 1,
+        "leader_gap": -1,
+    }
+    assert is_match_won(stats)
+
+
+@pytest.mark.parametrize("place, gap, is_won", [(1, -1, True), (1, 0, False), (2, 1, False)])
+def test_a_tie_is_not_a_victory(place, gap, is_won):
+    assert is_match_won({"final_place": place, "leader_gap": gap}) == is_won
+
+
+@pytest.mark.parametrize(
+    "start, place, gap, after", [(20, 1, -2, 30), (20, 1, 0, 20), (20, 7, 5, 10), (0, 8, 5, 0), (150, 8, 5, 150)]
+)
+def test_bots_get_better_after_a_victory_and_worse_after_the_last_places(start, place, gap, after):
+    difficulty = BotDifficulty(start)
+    stats = {"final_place": float(place), "leader_gap": float(gap), "num_players": 8.0}
+    difficulty.update(stats)
+    assert difficulty.difficulty == after
+    assert stats["bot_difficulty"] == start
+
+
+def test_levels_of_bots_stay_within_those_that_exist():
+    for start in (0, 150):
+        for name in BotDifficulty(start).draw(20, np.random.default_rng(0)):
+            assert 10 <= int(name.split("_")[1]) <= 100

@@ -1,0 +1,79 @@
+import pytest
+
+from sample_factory.envs.doom.reward_shaping import AGAINST_BOTS, SELF_PLAY, VariableShaping
+
+NAMES = (
+    "FRAGCOUNT", "DEATHCOUNT", "HITCOUNT", "DAMAGECOUNT", "HEALTH", "ARMOR", "WEAPON3", "AMMO7",
+    "SELECTED_WEAPON", "SELECTED_WEAPON_AMMO", "DEAD",
+)
+VARIABLES = {name: place for place, name in enumerate(NAMES)}
+
+
+def values(**known: float) -> list[float]:
+    return [known.get(name, 0.0) for name in NAMES]
+
+
+def reward_of_change(scheme, before: dict, after: dict) -> float:
+    shaping = VariableShaping(scheme, VARIABLES)
+    assert shaping.step(values(**before)) == 0
+    return shaping.step(values(**after))
+
+
+@pytest.mark.parametrize(
+    "name, before, after, against_bots, self_play",
+    [
+        ("FRAGCOUNT", 0, 2, 2.0, 2.0),
+        ("FRAGCOUNT", 2, 1, -1.5, -0.001),
+        ("DEATHCOUNT", 0, 1, -0.75, -1.0),
+        ("HITCOUNT", 0, 3, 0.03, 0.0),
+        ("HITCOUNT", 0, 9, 0.05, 0.0),
+        ("DAMAGECOUNT", 100, 150, 0.15, 0.5),
+        ("DAMAGECOUNT", 0, 1000, 0.6, 2.0),
+        ("HEALTH", 50, 70, 0.1, 0.2),
+        ("HEALTH", 70, 50, -0.06, -0.2),
+        ("HEALTH", 100, -999900, -0.6, -2.0),
+        ("ARMOR", 0, 100, 0.5, 0.5),
+        ("ARMOR", 100, 0, -0.1, -0.1),
+        ("WEAPON3", 0, 1, 0.1, 0.1),
+        ("WEAPON3", 1, 0, -0.05, -0.05),
+        ("AMMO7", 0, 40, 0.08, 0.08),
+        ("AMMO7", 40, 0, -0.04, -0.04),
+    ],
+)
+def test_a_change_is_worth_its_weight_up_to_a_maximum(name, before, after, against_bots, self_play):
+    assert reward_of_change(AGAINST_BOTS, {name: before}, {name: after}) == pytest.approx(against_bots)
+    assert reward_of_change(SELF_PLAY, {name: before}, {name: after}) == pytest.approx(self_play)
+
+
+def test_nothing_is_paid_for_the_first_step_of_a_new_life():
+    dead, alive = {"DEAD": 1, "HEALTH": 0}, {"DEAD": 0, "HEALTH": 100}
+    assert reward_of_change(AGAINST_BOTS, dead, alive) == 0
+
+
+def test_nothing_is_paid_across_episodes():
+    shaping = VariableShaping(AGAINST_BOTS, VARIABLES)
+    shaping.step(values(FRAGCOUNT=5))
+    shaping.start()
+    assert shaping.step(values(FRAGCOUNT=0)) == 0
+
+
+@pytest.mark.parametrize("slot, bonus", [(0, 0.0002), (2, 0.0002), (3, 0.001), (5, 0.001), (6, 0.002), (7, 0.002)])
+def test_the_bonus_is_that_of_the_selected_slot_from_the_fifth_reading_on(slot, bonus):
+    shaping = VariableShaping(AGAINST_BOTS, VARIABLES)
+    in_hand = values(SELECTED_WEAPON=slot, SELECTED_WEAPON_AMMO=10)
+    assert [shaping.step(in_hand) for _ in range(6)] == [0, 0, 0, 0, bonus, bonus]
+
+
+def test_there_is_no_bonus_for_an_empty_or_a_new_weapon():
+    shaping = VariableShaping(AGAINST_BOTS, VARIABLES)
+    for _ in range(10):
+        assert shaping.step(values(SELECTED_WEAPON=3)) == 0
+    for _ in range(10):
+        shaping.step(values(SELECTED_WEAPON=3, SELECTED_WEAPON_AMMO=10))
+    assert shaping.step(values(SELECTED_WEAPON=2, SELECTED_WEAPON_AMMO=10)) == 0
+
+
+def test_variables_that_the_scenario_lacks_are_not_shaped():
+    shaping = VariableShaping(AGAINST_BOTS, {"HEALTH": 0})
+    shaping.step([100.0])
+    assert shaping.step([90.0]) == pytest.approx(-0.03)
