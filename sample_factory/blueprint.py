@@ -46,7 +46,6 @@ def rollout_worker_recipe(parts: Parts, index: int) -> Recipe:
         decorrelate_envs=sampling.decorrelate_envs_on_one_worker and not sampling.benchmark,
         decorrelate_seconds=0.0 if sampling.benchmark else sampling.decorrelate_experience_max_seconds,
         mix_policies=True,
-        learn=not sampling.sampler_only,
     )
     num_workers = parts.buffers.topology.num_workers
     cores = None
@@ -86,6 +85,7 @@ def learner_recipe(parts: Parts, policy: int) -> Recipe:
         num_threads=num_threads or max(1, len(cpu.available_cores()) // CORES_PER_LEARNER_THREAD),
         seed=parts.seed + policy,
         custom_encoder=registered_encoder(config.model.encoder_custom),
+        learn=not config.sampling.sampler_only,
         experiment_dir=config.experiment_dir,
         keep_checkpoints=config.monitoring.keep_checkpoints,
         save_every_sec=config.monitoring.save_every_sec,

@@ -3,6 +3,7 @@
 import logging
 import random
 import shutil
+import time
 from pathlib import Path
 from typing import Any, Sequence
 
@@ -32,6 +33,7 @@ log = logging.getLogger("sample_factory")
 
 STOP_GRACE_SECONDS = 20.0
 POLL_SECONDS = 0.1
+SAVE_REQUEST_SECONDS = 5.0  # a learner takes in its messages even while it trains; a dead one does not
 
 
 def run_experiment(config: Config, family: EnvFamily) -> int:
@@ -129,6 +131,7 @@ def run_in_processes(parts: Parts, signals: StopSignals) -> int:
                     _replace(dead, parts, supervisor)
         except ChildFailed as error:
             failure = error
+        monitor.stopping()
         # Learners last: they save what has been learned.
         stopped = supervisor.stop_all([rollout_workers, policy_workers, learners], STOP_GRACE_SECONDS)
     _report(parts, monitor, 0.0)
@@ -191,4 +194,5 @@ def _report(parts: Parts, monitor: Monitor, timeout: float) -> None:
     for policy, learner in enumerate(parts.channels.learners):
         wanted = monitor.best_request(policy)
         if wanted is not None:
-            learner.put(wanted, keep_waiting=lambda: False)
+            deadline = time.monotonic() + SAVE_REQUEST_SECONDS
+            learner.put(wanted, keep_waiting=lambda: time.monotonic() < deadline)

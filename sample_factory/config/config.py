@@ -202,6 +202,9 @@ def _read_saved(identity: Mapping[str, Any], file_values: Mapping[str, Any], eva
     if path is None or identity.get("restart_behavior", "resume") != "resume":
         return {}
     saved = _read_json(path)
+    # What to do at a start is said at each start; a folder once overwritten must not be wiped by the next resume.
+    for key in ("restart_behavior", "cfg"):
+        saved.pop(key, None)
     # The folder may have been moved or copied: where it was found is what counts.
     return {**saved, "train_dir": run.train_dir, "experiments_root": run.experiments_root, "experiment": run.experiment}
 

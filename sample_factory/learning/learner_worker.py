@@ -5,6 +5,7 @@ import queue
 import threading
 from typing import Any
 
+import numpy as np
 import torch
 
 from sample_factory.exchange.channels import Channels
@@ -51,6 +52,7 @@ class LearnerWorker:
             settings.max_policy_lag, settings.train_for_env_frames, buffers.topology.frameskip, device, autocast,
             settings.seed,
         ))
+        self._learn, self._buffers = settings.learn, buffers
         self._batcher = Batcher(buffers, policy_id, device)
         self._batch_size = buffers.topology.trajectories_per_batch
         self._tickets: list[int] = []
@@ -90,11 +92,24 @@ class LearnerWorker:
                 self._tickets.append(message.buffer)
             else:
                 self._wanted_best = message
+        if not self._learn:
+            return self._count_and_drop()
         if len(self._tickets) < self._batch_size or self._ready.full():
             return bool(messages)
         # Oldest first: what waits longest is the furthest off the policy.
         tickets, self._tickets = self._tickets[: self._batch_size], self._tickets[self._batch_size :]
         self._ready.put(self._batcher.next_batch(tickets))
+        return True
+
+    def _count_and_drop(self) -> bool:
+        """--sampler_only: the frames are reported as if they had been trained on."""
+        tickets, self._tickets = np.array(self._tickets, np.int64), []
+        if not len(tickets):
+            return False
+        own = self._buffers.policy_ids[tickets] == self._policy_id
+        self._learner.env_frames += int(own.sum()) * self._buffers.topology.frameskip
+        self._buffers.release(tickets, self._policy_id)
+        self._report_progress({})
         return True
 
     def train_once(self, timeout: float) -> bool:

@@ -35,6 +35,7 @@ class LearnerWorkerSettings(NamedTuple):
     num_threads: int
     seed: int
     custom_encoder: Any  # what --encoder_custom names, if a user registered it
+    learn: bool  # False: trajectories are counted and dropped (--sampler_only)
     experiment_dir: Path
     keep_checkpoints: int
     save_every_sec: float

@@ -48,7 +48,8 @@ class PolicyWorker:
         self._flat_obs = {key: array.reshape(-1, *array.shape[2:]) for key, array in buffers.obs.items()}
         self._clock, self._time_to_report = Clock(), Every(REPORT_SECONDS)
         self._num_batches = self._num_rows = 0
-        self._channels.reports.put(ComponentReady("policy_worker", f"policy {policy_id} answers requests on {self._device}"), self._keep_going)
+        ready = ComponentReady("policy_worker", f"policy {policy_id} answers requests on {self._device}")
+        self._channels.reports.put(ready, self._keep_going)
 
     def run(self) -> None:
         """Until asked to stop: gather requests, answer them."""
@@ -98,7 +99,8 @@ class PolicyWorker:
         shared.versions[buffers, steps] = self._version
         shared.state[buffers] = new_state
         for request in requests:
-            self._channels.inboxes[request.worker_index].put(ActionsReady(request.split, self._policy_id), self._keep_going)
+            inbox = self._channels.inboxes[request.worker_index]
+            inbox.put(ActionsReady(request.split, self._policy_id), self._keep_going)
         self._num_batches += 1
         self._num_rows += len(buffers)
         self._clock.lap("write")

@@ -47,7 +47,8 @@ class RolloutWorker:
         self._slept = False
         self._inbox.get_many(timeout=0.0)  # answers to a predecessor with this index mean nothing to us
         self._started = False
-        self._channels.reports.put(ComponentReady("rollout_worker", f"worker {worker_index}: envs are ready"), self._keep_going)
+        ready = ComponentReady("rollout_worker", f"worker {worker_index}: envs are ready")
+        self._channels.reports.put(ready, self._keep_going)
 
     def run(self) -> None:
         """Until asked to stop: serve the splits that are ready, one after another."""
@@ -129,10 +130,7 @@ class RolloutWorker:
     def _send(self, finished: Sequence[FullTrajectory]) -> None:
         for trajectory in finished:
             for policy in trajectory.policy_ids:
-                if self._settings.learn:
-                    self._channels.learners[policy].put(Trajectory(trajectory.buffer), self._keep_going)
-                else:
-                    self._buffers.release(np.array([trajectory.buffer]), policy)
+                self._channels.learners[policy].put(Trajectory(trajectory.buffer), self._keep_going)
 
     def _report_stats(self) -> None:
         shares = self._clock.take_shares()
@@ -154,9 +152,12 @@ class RolloutWorker:
         space.seed(int(self._rng.integers(2**31)))
         encode = action_encoder(space)
         random_steps = [self._num_random_steps() for _ in indices]
-        seeds = [int(np.random.SeedSequence([settings.seed, config.env_id]).generate_state(1)[0] >> 1) for config in configs]
-        vector.reset(seeds, random_steps, lambda: encode(space.sample()))
+        vector.reset([self._env_seed(config) for config in configs], random_steps, lambda: encode(space.sample()))
         return vector
+
+    def _env_seed(self, config: EnvConfig) -> int:
+        """Below 2**31, which every env accepts."""
+        return int(np.random.SeedSequence([self._settings.seed, config.env_id]).generate_state(1)[0] >> 1)
 
     def _num_random_steps(self) -> int:
         if not self._settings.decorrelate_envs:

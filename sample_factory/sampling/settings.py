@@ -20,7 +20,6 @@ class RolloutSettings(NamedTuple):
     decorrelate_envs: bool
     decorrelate_seconds: float
     mix_policies: bool
-    learn: bool  # False: finished rollouts are dropped (--sampler_only)
 
 
 class InferenceSettings(NamedTuple):

@@ -33,7 +33,7 @@ class Sampler:
         self.buffers, self.channels = make_shared(self.config, env)
         context = ChildContext("test")
         self.stopping = context.stopping
-        rollout = RolloutSettings(RewardRule(1.0, 1e9), 1, False, 0.0, mix_policies=True, learn=True)
+        rollout = RolloutSettings(RewardRule(1.0, 1e9), 1, False, 0.0, mix_policies=True)
         inference = InferenceSettings(
             self.config.model, env.observation_space, env.action_space, "cpu", "fp32", True, min_requests=2,
             num_threads=1, seed=1, custom_encoder=None,
