@@ -1,0 +1,99 @@
+import numpy as np
+import pytest
+import torch
+
+from sample_factory.algo.gae import gae
+from sample_factory.algo.vtrace import vtrace
+from tests.algo.trajectories import Steps, random_steps
+
+
+def vtrace_by_definition(log_ratios, steps, rho_clip, c_clip):
+    """Eq. (1) of the paper for every step on its own: a sum over the rest of the episode, with a product in it."""
+    values, next_values, rewards, discounts, continues = (tensor.double().numpy() for tensor in steps)
+    ratios = np.exp(log_ratios.double().numpy())
+    rhos, cs = np.minimum(ratios, rho_clip), np.minimum(ratios, c_clip)
+    num_steps, batch = values.shape
+    targets = values.copy()
+    for s in range(num_steps):
+        for b in range(batch):
+            product = 1.0
+            for t in range(s, num_steps):
+                delta = rhos[t, b] * (rewards[t, b] + discounts[t, b] * next_values[t, b] - values[t, b])
+                targets[s, b] += product * delta
+                if not continues[t, b]:
+                    break
+                product *= discounts[t, b] * cs[t, b]
+    v_tp1 = next_values.copy()
+    v_tp1[:-1] = np.where(continues[:-1] > 0, targets[1:], next_values[:-1])
+    return targets, rhos * (rewards + discounts * v_tp1 - values)
+
+
+def random_log_ratios(rng, steps):
+    return torch.tensor(rng.normal(scale=0.7, size=steps.values.shape), dtype=torch.float32)
+
+
+@pytest.mark.parametrize(("rho_clip", "c_clip"), [(1.0, 1.0), (1.5, 0.8), (0.3, 2.0), (100.0, 100.0)])
+@pytest.mark.parametrize("seed", range(3))
+def test_vtrace_is_its_definition(rho_clip, c_clip, seed):
+    rng = np.random.default_rng(seed)
+    steps = random_steps(rng, gamma=0.8)
+    log_ratios = random_log_ratios(rng, steps)
+    result = vtrace(log_ratios, *steps, rho_clip=rho_clip, c_clip=c_clip)
+    targets, advantages = vtrace_by_definition(log_ratios, steps, rho_clip, c_clip)
+    np.testing.assert_allclose(result.targets, targets, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(result.advantages, advantages, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_on_policy_vtrace_is_gae_with_lambda_1(seed):
+    steps = random_steps(np.random.default_rng(seed))
+    off = vtrace(torch.zeros_like(steps.values), *steps)
+    on = gae(*steps, lam=1.0)
+    torch.testing.assert_close(off.targets, on.targets, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(off.advantages, on.advantages, rtol=1e-5, atol=1e-5)
+
+
+def test_an_episode_end_inside_equals_two_separate_trajectories():
+    rng = np.random.default_rng(0)
+    steps = random_steps(rng, num_steps=12, end_chance=0.0, cut_chance=0.0)
+    steps.continues[4] = 0
+    steps.next_values[4] = torch.randn(5)
+    log_ratios = random_log_ratios(rng, steps)
+    whole = vtrace(log_ratios, *steps)
+    for part in (slice(0, 5), slice(5, 12)):
+        alone = vtrace(log_ratios[part], *Steps(*(tensor[part] for tensor in steps)))
+        torch.testing.assert_close(whole.targets[part], alone.targets)
+        torch.testing.assert_close(whole.advantages[part], alone.advantages)
+
+
+def test_a_terminated_step_does_not_look_at_the_next_value():
+    rng = np.random.default_rng(0)
+    steps = random_steps(rng, end_chance=0.8)
+    terminated = steps.discounts == 0
+    log_ratios = random_log_ratios(rng, steps)
+    before = vtrace(log_ratios, *steps)
+    steps.next_values[terminated] += 100
+    after = vtrace(log_ratios, *steps)
+    assert terminated.any()
+    torch.testing.assert_close(before, after)
+
+
+def test_the_last_step_bootstraps_from_its_next_value():
+    steps = random_steps(np.random.default_rng(0), num_steps=1, end_chance=0.0)
+    result = vtrace(torch.zeros(1, 5), *steps)
+    torch.testing.assert_close(result.targets, steps.rewards + 0.9 * steps.next_values)
+    torch.testing.assert_close(result.advantages, result.targets - steps.values)
+
+
+def test_infinite_log_ratios_stay_finite():
+    steps = random_steps(np.random.default_rng(0))
+    for extreme in (float("inf"), -float("inf")):
+        result = vtrace(torch.full_like(steps.values, extreme), *steps)
+        assert torch.isfinite(result.targets).all() and torch.isfinite(result.advantages).all()
+
+
+def test_no_gradient_flows():
+    steps = random_steps(np.random.default_rng(0))
+    log_ratios = torch.zeros_like(steps.values, requires_grad=True)
+    result = vtrace(log_ratios, steps.values.requires_grad_(), *steps[1:])
+    assert not result.targets.requires_grad and not result.advantages.requires_grad
