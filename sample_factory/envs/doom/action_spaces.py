@@ -86,8 +86,8 @@ def action_space(groups: ActionGroups) -> gymnasium.Space:
 class ActionDecoder:
     """Turns an action into the list of button values that the engine takes.
 
-    An action is an integer for a single group, otherwise a sequence or array with one number per group; integers
-    may come as floats.
+    An action is an integer for a single group, otherwise a sequence or array with one number per group;
+    integers may come as floats.
     """
 
     def __init__(self, groups: ActionGroups):
@@ -98,7 +98,7 @@ class ActionDecoder:
         ]
 
     def decode(self, action: Any) -> list[float]:
-        """Button values, one float per button in the order of the groups. Raises IndexError beyond a group."""
+        """Button values, one float per button, group by group. Raises IndexError beyond a group."""
         if self._is_single:
             return self._group_values(self._tables[0], action)
         values: Sequence[Any] = action.tolist() if isinstance(action, np.ndarray) else action

@@ -22,9 +22,9 @@ def bot_name(level: int, index: int) -> str:
 
 
 def write_bots(path: Path, max_bots: int) -> None:
-    """Writes the engine's file of bots: of each level, percent of the best possible, as many as may be needed."""
-    bots = [DEFINITION.format(name=bot_name(level, i), level=level) for level in LEVELS for i in range(max_bots)]
-    path.write_text("\n".join(bots))
+    """Writes the engine's file of bots: `max_bots` of each level, which is a percentage of the best."""
+    bots = [(level, bot_name(level, index)) for level in LEVELS for index in range(max_bots)]
+    path.write_text("\n".join(DEFINITION.format(level=level, name=name) for level, name in bots))
 
 
 class BotDifficulty:
@@ -53,7 +53,7 @@ class BotDifficulty:
         return [bot_name(level, index) for index, level in enumerate(levels.tolist())]
 
     def update(self, stats: dict[str, float]) -> None:
-        """A match is over; `stats` are those of `match_stats`, and get the difficulty that it was played at."""
+        """A match is over; its `match_stats` get the difficulty that it was played at."""
         stats["bot_difficulty"] = float(self._difficulty)
         if not self._adapts:
             return

@@ -22,11 +22,11 @@ NO_VALUES: list[float] = []
 
 
 class DoomEnv(gymnasium.Env, WritesObservations, RewardShaping):
-    """Observation: {"obs": uint8 [3, height, width]}, with "measurements": float32 [23] where the spec has them.
+    """Observation: {"obs": uint8 [3, height, width]}, and "measurements": float32 [23] if the spec has them.
 
     The engine's process starts with the first reset. Its exceptions pass through; close the env then and make
-    another one. The death of the player is a termination, a time limit (the engine's or the spec's) a truncation.
-    At an episode's end there is no new picture; `step` then returns the last one again.
+    another one. The death of the player is a termination, a time limit (the engine's or the spec's) a
+    truncation. At an episode's end there is no new picture; `step` then returns the last one again.
     resolution: (width, height) of the observation.
     """
 
@@ -41,8 +41,8 @@ class DoomEnv(gymnasium.Env, WritesObservations, RewardShaping):
         names = engine.button_names()
         if len(names) != num_buttons(spec.actions):
             raise ValueError(
-                f"{spec.name}: the actions are for {num_buttons(spec.actions)} buttons, but {spec.scenario} has "
-                f"{len(names)}: {', '.join(names)}"
+                f"{spec.name}: the actions are for {num_buttons(spec.actions)} buttons, but {spec.scenario} "
+                f"has {len(names)}: {', '.join(names)}"
             )
         self.metadata = {
             "render_modes": ["rgb_array", "human"], "render_fps": max(1, round(TICS_PER_SECOND / frameskip))

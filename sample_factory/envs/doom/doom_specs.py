@@ -33,16 +33,16 @@ class Match(NamedTuple):
 class DoomSpec:
     """One env.
 
-    scenario: the .cfg file; a relative path is relative to this package's scenarios folder. Its .wad is looked
-        for beside it, then where `wads.find_wad` looks.
+    scenario: the .cfg file; a relative path is relative to this package's scenarios folder. Its .wad
+        is looked for in --doom_scenarios_dir, then where the .cfg says, then in the installed packages.
     actions: groups of buttons that match the .cfg's buttons one for one.
     reward_scale: the last factor on the training reward.
-    time_limit_frames: the episode is truncated after so many env frames (tics), besides the .cfg's own timeout.
+    time_limit_frames: the episode is truncated after so many env frames (tics), if not by the .cfg before.
     measurements: the observation has the vector of `measurements.py` besides the picture.
     shaping: scheme of `reward_shaping.py` that is added to the engine's reward.
     reward_healing: one point more for every step in which the health rose.
-    objective: what an episode is judged by, reported as `true_objective`: the engine's unshaped return, the frags,
-        or 1 for a match won; None: the return of the training reward.
+    objective: what an episode is judged by, reported as `true_objective`: the engine's unshaped return, the
+        frags, or 1 for a match won; None: the return of the training reward.
     match: not None makes it a multiplayer game.
     """
 
@@ -71,7 +71,12 @@ def _gathering(name: str, scenario: str, actions: ActionGroups) -> DoomSpec:
 
 def _battle(name: str, scenario: str) -> DoomSpec:
     return DoomSpec(
-        name, scenario, DISCRETIZED_NO_WEAPON, time_limit_frames=2100, measurements=True, shaping=AGAINST_BOTS,
+        name,
+        scenario,
+        DISCRETIZED_NO_WEAPON,
+        time_limit_frames=2100,
+        measurements=True,
+        shaping=AGAINST_BOTS,
         objective="engine_return",
     )
 

@@ -38,7 +38,7 @@ class MatchSettings(NamedTuple):
 
 
 class EngineSettings(NamedTuple):
-    """What to play. wad_folders: where the scenario's .wad is looked for before the installed packages."""
+    """What to play. wad_folders: where the scenario's .wad is looked for before anywhere else."""
 
     env_name: str
     scenario: Path
@@ -50,8 +50,8 @@ class EngineSettings(NamedTuple):
 class DoomEngine:
     """A DoomGame and its process, which `new_episode` starts when it first needs it, and `close` ends.
 
-    `game` is for the hot path; its buttons and variables are those of the scenario. `bot_difficulty`, where there
-    is one, chooses the bots of the next match, and wants to hear of the last one's result.
+    `game` is for the hot path; its buttons and variables are those of the scenario. `bot_difficulty`, where
+    there is one, chooses the bots of the next match, and wants to hear of the last one's result.
     Raises ValueError for a broken scenario file and FileNotFoundError for a missing map.
     """
 
@@ -102,15 +102,17 @@ class DoomEngine:
         game = vizdoom.DoomGame()
         if not game.load_config(str(settings.scenario)):
             raise ValueError(f"{settings.env_name}: the engine does not understand {settings.scenario}")
-        wad_name = Path(game.get_doom_scenario_path()).name
-        wad = find_wad(wad_name, [*settings.wad_folders, settings.scenario.parent])
+        named = Path(game.get_doom_scenario_path())  # absolute: as seen from the .cfg's folder
+        wad = find_wad(named.name, [*settings.wad_folders, named.parent])
         game.set_doom_scenario_path(str(wad.path))
         if wad.doom_map is not None:
             game.set_doom_map(wad.doom_map)
         maps = map_names(wad.path)
         if maps and game.get_doom_map().upper() not in maps:
             # The engine would look for it for ever.
-            raise ValueError(f"{settings.env_name}: {wad.path} has no {game.get_doom_map()}, but {', '.join(maps)}")
+            raise ValueError(
+                f"{settings.env_name}: {wad.path} has no {game.get_doom_map()}, but {', '.join(maps)}"
+            )
         wide = settings.wide_aspect_ratio
         resolutions = vizdoom.ScreenResolution
         game.set_screen_resolution(resolutions.RES_256X144 if wide else resolutions.RES_160X120)
@@ -144,8 +146,8 @@ class DoomEngine:
         ) from last_error
 
     def _try_to_start(self, seed: int) -> None:
-        # Some failures crash this process instead of raising: a second start of the same game, and (vizdoom 1.3)
-        # an engine that ends before it has said anything.
+        # Some failures crash this process instead of raising: a second start of the same game, and (vizdoom
+        # 1.3) an engine that ends before it has said anything.
         self.game = self._configure()
         self.game.set_seed(seed)
         self._folder = EngineFolder()
@@ -158,7 +160,7 @@ class DoomEngine:
         self._is_started = True
 
     def _prepare_match(self, match: MatchSettings) -> None:
-        # A new port for each attempt: between the test and the engine's start somebody else may have taken it.
+        # A new port for each attempt: after the test somebody else may have taken it.
         self.game.clear_game_args()
         self.game.add_game_args(
             f"-host 1 -port {_free_udp_port()} -deathmatch +timelimit {match.minutes:g} "

@@ -11,8 +11,9 @@ import vizdoom
 
 ENGINE_PROGRAM = Path(vizdoom.__file__).parent / "vizdoom"
 
-# The engine makes a folder in its current one, hence `cd`. It notes its process id and the id in the names of its
-# shared memory. It ignores Ctrl+C, which a terminal sends to all: its owner is to end it.
+# The engine makes a folder in its current one, hence `cd`. The script notes the process id and the id in the
+# names of the engine's shared memory. The engine ignores Ctrl+C, which a terminal sends to all: its owner
+# is to end it.
 LAUNCHER = """#!/bin/sh
 trap '' INT
 cd '{folder}' || exit 1
@@ -23,8 +24,9 @@ done
 exec '{program}' "$@"
 """
 
-# An engine whose owner is killed would wait for it for ever. So a shell waits for the end of the pipe that the
-# owner alone holds open; then it ends the engines that are noted in the folders and removes all they left.
+# An engine whose owner is killed would wait for it for ever. So a shell waits for the end of the pipe that
+# the owner alone holds open; then it ends the engines that are noted in the folders and removes all they
+# left.
 REAPER = """
 trap '' INT TERM HUP
 read -r _

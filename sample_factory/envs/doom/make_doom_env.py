@@ -51,6 +51,6 @@ def _match_settings(env_name: str, match: Match | None, cfg: Any) -> MatchSettin
             f"--num_agents=1 --num_bots={num_agents - 1 + num_bots}"
         )
     if cfg.num_humans > 0:
-        raise NotImplementedError(f"{env_name}: --num_humans={cfg.num_humans}: people cannot join a match yet")
+        raise NotImplementedError(f"{env_name}: --num_humans={cfg.num_humans}: people cannot join yet")
     minutes = cfg.timelimit if cfg.timelimit is not None else match.minutes
     return MatchSettings(num_bots, minutes, match.respawn_delay_seconds, cfg.start_bot_difficulty)

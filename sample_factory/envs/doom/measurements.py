@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Measurement(NamedTuple):
-    """clip(variable * scale, low, high), or `default` * scale where the engine does not report the variable."""
+    """clip(variable * scale, low, high), or `default` * scale for a variable that is not reported."""
 
     variable: str
     scale: float
@@ -40,7 +40,9 @@ class MeasurementReader:
         self._vector = [m.scale * m.default for m in MEASUREMENTS]
         # A loop over the variables that there are (4 in battle) costs less than five NumPy calls.
         self._known = [
-            (index, variables[m.variable], m) for index, m in enumerate(MEASUREMENTS) if m.variable in variables
+            (index, variables[m.variable], m)
+            for index, m in enumerate(MEASUREMENTS)
+            if m.variable in variables
         ]
 
     def write(self, values: Sequence[float], into: np.ndarray) -> None:

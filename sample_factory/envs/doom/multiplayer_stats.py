@@ -15,7 +15,7 @@ def final_place(frags: Sequence[float], player: int) -> int:
 
 
 def leader_gap(frags: Sequence[float], player: int) -> float:
-    """Frags that the player lacks to the leader; 0 or less when nobody has more: minus the lead over the second."""
+    """Frags that the player lacks to the leader; when nobody has more: minus the lead over the second."""
     others = [count for index, count in enumerate(frags) if index != player]
     return max(others) - frags[player] if others else 0.0
 

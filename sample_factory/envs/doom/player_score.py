@@ -8,7 +8,7 @@ from sample_factory.envs.doom.reward_shaping import VariableShaping
 
 
 class PlayerScore:
-    """Keeps the score of one player of a spec's game. `variables` maps names to places in the lists of values.
+    """Keeps the score of one player. `variables` maps names to places in the lists of values.
 
     Raises ValueError when the scenario does not report what the score needs.
     """

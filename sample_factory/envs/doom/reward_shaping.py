@@ -1,18 +1,18 @@
 """Reward shaping by the changes of game variables.
 
 A scheme is a nested dict of floats, which population-based training may change:
-`{"delta": {variable: {"gain": w, "loss": w}}, "selected_weapon": {"SELECTED<slot>": bonus}}`. A rise of a variable
-by d is worth d * gain, a fall by d is worth d * loss; the bonus is paid for each step with a loaded weapon of that
-slot in hand.
+`{"delta": {variable: {"gain": w, "loss": w}}, "selected_weapon": {"SELECTED<slot>": bonus}}`. A rise of a
+variable by d is worth d * gain, a fall by d is worth d * loss; the bonus is paid for each step with a loaded
+weapon of that slot in hand.
 """
 
 from typing import Any, Mapping, Sequence
 
 NUM_SLOTS = 8
-# How much the weapon of a slot is preferred: the shotgun, chaingun and rockets, and most the two energy weapons.
+# How much the weapon of a slot is preferred: the shotguns, chaingun and rockets, most the energy weapons.
 PREFERENCE = {3: 5, 4: 5, 5: 5, 6: 10, 7: 10}
-# A larger change counts as this one: a rocket into a crowd must not outweigh a frag. A player who is crushed by
-# another's arrival loses a million points of health.
+# A larger change counts as this one: a rocket into a crowd must not outweigh a frag. A player who is crushed
+# by another's arrival loses a million points of health.
 MAX_CHANGE = {"DAMAGECOUNT": 200.0, "HITCOUNT": 5.0, "HEALTH": 200.0}
 # A weapon in hand for fewer readings is one that the player is only passing by.
 MIN_READINGS_OF_SELECTED = 5

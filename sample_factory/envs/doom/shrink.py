@@ -29,8 +29,8 @@ def make_shrink(screen_shape: tuple[int, int], shape: tuple[int, int]) -> Shrink
 def _shrink_default(screen: np.ndarray, into: np.ndarray) -> None:
     """160x120 to 128x72, in a third of OpenCV's time.
 
-    The nearest neighbours are the first four of every five columns, and the rows 0, 1 and 3 of every five: so four
-    pixels at a time are moved as one (unaligned) 32-bit number.
+    The nearest neighbours are the first four of every five columns, and the rows 0, 1 and 3 of every five: so
+    four pixels at a time are moved as one (unaligned) 32-bit number.
     """
     row, plane = 160, 120 * 160
     target = np.ndarray((3, 24, 3, 32), np.uint32, into)

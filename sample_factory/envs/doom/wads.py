@@ -20,8 +20,9 @@ class Fallback(NamedTuple):
     doom_map: str
 
 
-# Arenas with the full set of weapons in which bots find each other. Not multi_duel.wad, multi_deathmatch.wad and
-# map01 of cig.wad: rockets are all there is, and a deadly floor, two starting points or suicides decide the match.
+# Arenas with the full set of weapons in which bots find each other. Not multi_duel.wad, multi_deathmatch.wad
+# and map01 of cig.wad: rockets are all there is, and a deadly floor, two starting points or suicides decide
+# the match.
 FALLBACKS = {
     "ssl2.wad": Fallback("cig_with_unknown.wad", "map03"),
     "dwango5.wad": Fallback("cig_with_unknown.wad", "map03"),
@@ -90,6 +91,6 @@ def _package_folders() -> tuple[Path, ...]:
 @functools.cache  # Once per process and map is enough.
 def _warn_of_fallback(name: str, fallback: Fallback) -> None:
     log.warning(
-        "The map %s comes with no package; %s of %s stands in for it. Results are not comparable with those on the "
-        "original, which --doom_scenarios_dir can supply.", name, fallback.doom_map, fallback.wad,
+        "The map %s comes with no package; %s of %s stands in for it. Results are not comparable with those "
+        "on the original, which --doom_scenarios_dir can supply.", name, fallback.doom_map, fallback.wad,
     )

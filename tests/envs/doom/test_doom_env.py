@@ -22,8 +22,11 @@ from sample_factory.envs.protocol import EMPTY_INFO
 BATTLE_SPACE = Tuple([Discrete(3), Discrete(3), Discrete(2), Discrete(2), Discrete(11)])
 FULL = [Discrete(3), Discrete(3), Discrete(8), Discrete(2), Discrete(2), Discrete(21)]
 FULL_WITH_USE_SPACE = Tuple([*FULL[:5], Discrete(2), FULL[5]])
-HYBRID_SPACE = Tuple([Discrete(3), Discrete(3), Discrete(3), Discrete(2), Discrete(2), Box(-1, 1, (1,), np.float32)])
-MATCHES = ("doom_dm", "doom_dwango5", "doom_duel_bots", "doom_deathmatch_bots", "doom_duel", "doom_deathmatch_full")
+HYBRID_SPACE = Tuple(
+    [Discrete(3), Discrete(3), Discrete(3), Discrete(2), Discrete(2), Box(-1, 1, (1,), np.float32)]
+)
+NEED_SEVERAL_PLAYERS = ("doom_dm", "doom_dwango5", "doom_duel", "doom_deathmatch_full")
+MATCHES = (*NEED_SEVERAL_PLAYERS, "doom_duel_bots", "doom_deathmatch_bots")
 # (env, action space, has measurements)
 SPECS = [
     ("doom_basic", Discrete(4), False),
@@ -100,7 +103,7 @@ def test_a_map_that_comes_with_no_package_is_asked_for(make_env, name):
         make_env(name)
 
 
-@pytest.mark.parametrize("name", sorted(set(MATCHES) - {"doom_duel_bots", "doom_deathmatch_bots"}))
+@pytest.mark.parametrize("name", NEED_SEVERAL_PLAYERS)
 def test_several_learning_players_are_refused_with_what_is_possible(make_env, name):
     with pytest.raises(NotImplementedError, match="--num_agents=1 --num_bots="):
         make_env(name)
@@ -113,11 +116,13 @@ def test_an_unknown_name_is_an_error(make_env):
 
 def test_observations_are_written_in_place_and_nothing_at_an_end(make_env):
     env = make_env("doom_battle")
-    rows = {key: np.zeros((2, *space.shape), space.dtype) for key, space in env.observation_space.spaces.items()}
+    spaces = env.observation_space.spaces
+    rows = {key: np.zeros((2, *space.shape), space.dtype) for key, space in spaces.items()}
     env.reset_into({key: row[1] for key, row in rows.items()}, seed=1)
     assert rows["obs"][1].std() > 5 and not rows["obs"][0].any()
     assert rows["measurements"][1][2] == pytest.approx(100 / 30)
-    reward, terminated, truncated, info = env.step_into(np.zeros(5, np.float32), {k: r[0] for k, r in rows.items()})
+    into = {key: row[0] for key, row in rows.items()}
+    _, terminated, truncated, info = env.step_into(np.zeros(5, np.float32), into)
     assert (terminated, truncated, info) == (False, False, EMPTY_INFO)
     assert rows["obs"][0].std() > 5 and (rows["obs"][0] != rows["obs"][1]).any()
 

@@ -24,6 +24,8 @@ def test_missing_variables_read_as_nothing_and_one_player():
 
 
 def test_ammo_is_capped_and_what_cannot_be_negative_is_not():
-    vector = read(SELECTED_WEAPON=-1.0, SELECTED_WEAPON_AMMO=1000.0, HEALTH=-999900.0, WEAPON1=-1.0, AMMO2=999.0)
+    vector = read(
+        SELECTED_WEAPON=-1.0, SELECTED_WEAPON_AMMO=1000.0, HEALTH=-999900.0, WEAPON1=-1.0, AMMO2=999.0
+    )
     assert vector[0] == 0 and vector[1] == 5 and vector[2] == 0
     assert vector[8] == 0 and vector[17] == 5

@@ -49,7 +49,8 @@ def test_a_tie_is_not_a_victory(place, gap, is_won):
 
 
 @pytest.mark.parametrize(
-    "start, place, gap, after", [(20, 1, -2, 30), (20, 1, 0, 20), (20, 7, 5, 10), (0, 8, 5, 0), (150, 8, 5, 150)]
+    "start, place, gap, after",
+    [(20, 1, -2, 30), (20, 1, 0, 20), (20, 7, 5, 10), (0, 8, 5, 0), (150, 8, 5, 150)],
 )
 def test_bots_get_better_after_a_victory_and_worse_after_the_last_places(start, place, gap, after):
     difficulty = BotDifficulty(start)

@@ -57,7 +57,9 @@ def test_nothing_is_paid_across_episodes():
     assert shaping.step(values(FRAGCOUNT=0)) == 0
 
 
-@pytest.mark.parametrize("slot, bonus", [(0, 0.0002), (2, 0.0002), (3, 0.001), (5, 0.001), (6, 0.002), (7, 0.002)])
+@pytest.mark.parametrize(
+    "slot, bonus", [(0, 0.0002), (2, 0.0002), (3, 0.001), (5, 0.001), (6, 0.002), (7, 0.002)]
+)
 def test_the_bonus_is_that_of_the_selected_slot_from_the_fifth_reading_on(slot, bonus):
     shaping = VariableShaping(AGAINST_BOTS, VARIABLES)
     in_hand = values(SELECTED_WEAPON=slot, SELECTED_WEAPON_AMMO=10)

@@ -1,3 +1,4 @@
+import hashlib
 import logging
 import subprocess
 import sys
@@ -11,15 +12,19 @@ from sample_factory.envs.doom.wads import find_wad
 @pytest.fixture
 def sha_prefixes():
     return {
-        "basic.wad": "fd0b7e5e", "battle.wad": "b29b4619", "battle2.wad": "0851ae13", "cig.wad": "3ae9dade",
-        "deadly_corridor.wad": "3c868f88", "defend_the_center.wad": "eb3f8d3b", "defend_the_line.wad": "b1d0fc43",
-        "health_gathering.wad": "c77c8ba3", "my_way_home.wad": "18e98ff4",
+        "basic.wad": "fd0b7e5e",
+        "battle.wad": "b29b4619",
+        "battle2.wad": "0851ae13",
+        "cig.wad": "3ae9dade",
+        "deadly_corridor.wad": "3c868f88",
+        "defend_the_center.wad": "eb3f8d3b",
+        "defend_the_line.wad": "b1d0fc43",
+        "health_gathering.wad": "c77c8ba3",
+        "my_way_home.wad": "18e98ff4",
     }
 
 
 def test_the_maps_found_are_byte_for_byte_those_of_the_paper(sha_prefixes):
-    import hashlib
-
     for name, prefix in sha_prefixes.items():
         found = find_wad(name)
         assert hashlib.sha256(found.path.read_bytes()).hexdigest().startswith(prefix), name
