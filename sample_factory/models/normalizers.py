@@ -61,12 +61,12 @@ class RunningNormalizer(nn.Module):
         algorithm for computing sample variances".
         """
         rows = x.reshape(-1, *self.shape)
-        if valid is not None:
-            rows = rows[valid.reshape(-1)]
-        if not len(rows):
-            return
-        mean, variance = self._moments(rows)
-        count = len(rows)
+        # Everything stays on the device, count included: a GPU must not wait for the host here.
+        if valid is None:
+            valid = torch.ones(len(rows), dtype=torch.bool, device=x.device)
+        valid = valid.reshape(-1)
+        count = valid.sum()
+        mean, variance = self._moments(rows, ~valid, count.clamp(min=1))
         total = self.count + count
         delta = mean - self.mean
         summed_squares = self.variance * self.count + variance * count + delta.square() * (self.count * count / total)
@@ -74,26 +74,34 @@ class RunningNormalizer(nn.Module):
         self.mean.add_(delta * (count / total))
         self.count.copy_(total)
 
-    def _moments(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance over rows [N, *shape], float64. Float32 sums are short and about the running mean."""
+    def _moments(self, rows: Tensor, excluded: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance, float64, of `count` rows of [N, *shape]; `excluded` is bool [N].
+
+        Float32 sums are short, and of differences from the running mean.
+        """
         shift = self.mean.float()
         sums = torch.zeros_like(self.mean)
         squares = torch.zeros_like(self.mean)
-        for chunk in _chunks(rows):
-            centred = chunk - shift
+        excluded = excluded.view(-1, *[1] * len(self.shape))
+        for chunk, excluded_chunk in zip(_chunks(rows), excluded.split(_chunk_size(rows))):
+            centred = (chunk - shift).masked_fill_(excluded_chunk, 0.0)
             sums += centred.sum(dim=0)
             squares += centred.square_().sum(dim=0)
-        mean = sums / len(rows)
-        variance = squares / len(rows) - mean.square()
+        mean = sums / count
+        variance = squares / count - mean.square()
         return mean + shift, variance.clamp_(min=0)
 
 
 def _chunks(rows: Tensor) -> tuple[Tensor, ...]:
-    """Groups of rows [N, ...] that fit the cache as float32; a GPU gets all of them at once."""
+    return rows.split(_chunk_size(rows))
+
+
+def _chunk_size(rows: Tensor) -> int:
+    """How many of the rows [N, ...] fit the cache as float32; on a GPU, all of them."""
     if rows.device.type != "cpu":
-        return (rows,)
+        return max(1, len(rows))
     row_bytes = 4 * max(1, rows.shape[1:].numel())
-    return rows.split(max(1, CHUNK_BYTES // row_bytes))
+    return max(1, CHUNK_BYTES // row_bytes)
 
 
 class FixedNormalizer(nn.Module):

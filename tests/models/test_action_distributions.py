@@ -1,0 +1,216 @@
+import math
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from torch.distributions import Categorical, Normal, kl_divergence
+
+from sample_factory.models.action_distributions import action_distribution
+from sample_factory.models.action_layout import action_layout
+
+S = gym.spaces
+DISCRETE = S.Discrete(4, start=7)
+MULTI = S.MultiDiscrete([3, 2, 5])
+EQUAL = S.MultiDiscrete([3, 3])
+BOX = S.Box(-1, 1, (3,))
+MIXED = S.Tuple([S.Discrete(3), S.Box(-1, 1, (2,)), S.MultiDiscrete([2, 4]), S.Box(-1, 1, (1,))])
+BOXES = S.Tuple([S.Box(-1, 1, (2,)), S.Box(-1, 1, (1,))])
+NESTED = S.Tuple([S.Discrete(2), S.Tuple([S.Discrete(5), S.Discrete(1)])])
+SPACES = {"discrete": DISCRETE, "multi": MULTI, "equal": EQUAL, "box": BOX, "mixed": MIXED, "boxes": BOXES,
+          "nested": NESTED}
+# What each space consists of: an int for a Discrete, a float for a Box of that many dimensions.
+PARTS = {"discrete": [4], "multi": [3, 2, 5], "equal": [3, 3], "box": [3.0], "mixed": [3, 2.0, 2, 4, 1.0],
+         "boxes": [2.0, 1.0], "nested": [2, 5, 1]}
+DISCRETE_ONLY = ["discrete", "multi", "equal", "nested"]
+
+
+def reference(name, logits):
+    """torch's distribution of every part, in order."""
+    parts, start = [], 0
+    for part in PARTS[name]:
+        size = int(part)
+        if isinstance(part, float):
+            means, log_stds = logits[..., start:start + size], logits[..., start + size:start + 2 * size]
+            parts.append(Normal(means, log_stds.exp()))
+            start += 2 * size
+        else:
+            parts.append(Categorical(logits=logits[..., start:start + size]))
+            start += size
+    return parts
+
+
+def summed(name, tensors):
+    return sum(t.sum(-1) if isinstance(part, float) else t for part, t in zip(PARTS[name], tensors))
+
+
+def split_actions(name, actions):
+    parts, start = [], 0
+    for part in PARTS[name]:
+        size = int(part) if isinstance(part, float) else 1
+        columns = actions[..., start:start + size]
+        parts.append(columns if isinstance(part, float) else columns.squeeze(-1))
+        start += size
+    return parts
+
+
+def random_logits(name, *batch, seed=0):
+    return torch.randn(*batch, action_layout(SPACES[name]).num_logits, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_sizes_of_logits_and_actions(name):
+    layout = action_layout(SPACES[name])
+    assert layout.num_logits == sum(int(p) * (2 if isinstance(p, float) else 1) for p in PARTS[name])
+    assert layout.num_action_values == sum(int(p) if isinstance(p, float) else 1 for p in PARTS[name])
+
+
+@pytest.mark.parametrize("space", [S.Box(-1, 1, (2, 2)), S.MultiBinary(3), S.Dict(a=S.Discrete(2))])
+def test_other_spaces_are_refused(space):
+    with pytest.raises(TypeError, match="Discrete, MultiDiscrete"):
+        action_layout(space)
+
+
+@pytest.mark.parametrize("batch", [(), (6,), (4, 6)])
+@pytest.mark.parametrize("name", SPACES)
+def test_quantities_are_sums_over_independent_parts(name, batch):
+    logits, other_logits = random_logits(name, *batch), random_logits(name, *batch, seed=1)
+    ours, other = action_distribution(SPACES[name], logits), action_distribution(SPACES[name], other_logits)
+    theirs, theirs_other = reference(name, logits), reference(name, other_logits)
+    actions = ours.sample()
+    assert actions.shape == (*batch, action_layout(SPACES[name]).num_action_values)
+    assert actions.dtype == torch.float32
+    log_probs = [part.log_prob(a) for part, a in zip(theirs, split_actions(name, actions))]
+    torch.testing.assert_close(ours.log_prob(actions), summed(name, log_probs))
+    torch.testing.assert_close(ours.entropy(), summed(name, [part.entropy() for part in theirs]))
+    kls = [kl_divergence(a, b) for a, b in zip(theirs, theirs_other)]
+    torch.testing.assert_close(ours.kl(other), summed(name, kls), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", DISCRETE_ONLY)
+def test_symmetric_kl_with_uniform(name):
+    logits = random_logits(name, 6)
+    expected = 0
+    for part in reference(name, logits):
+        uniform = Categorical(logits=torch.zeros_like(part.logits))
+        expected = expected + 0.5 * (kl_divergence(part, uniform) + kl_divergence(uniform, part))
+    ours = action_distribution(SPACES[name], logits).symmetric_kl_with_uniform()
+    torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["box", "mixed"])
+def test_nothing_is_uniform_over_the_real_line(name):
+    with pytest.raises(ValueError, match="entropy"):
+        action_distribution(SPACES[name], random_logits(name, 2)).symmetric_kl_with_uniform()
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_mode_is_the_most_likely_action(name):
+    distribution = action_distribution(SPACES[name], random_logits(name, 5))
+    best = distribution.log_prob(distribution.mode())
+    for _ in range(50):
+        assert (distribution.log_prob(distribution.sample()) <= best + 1e-6).all()
+
+
+def test_samples_have_the_probabilities_of_the_distribution():
+    torch.manual_seed(0)
+    logits = random_logits("multi", 1)
+    samples = action_distribution(MULTI, logits.expand(40_000, -1)).sample()
+    for column, part in enumerate(reference("multi", logits)):
+        frequencies = torch.bincount(samples[:, column].long()) / len(samples)
+        torch.testing.assert_close(frequencies, part.probs[0], rtol=0, atol=0.01)
+
+
+def test_gaussian_samples_have_mean_and_deviation():
+    torch.manual_seed(0)
+    logits = torch.tensor([3.0, math.log(0.5)])
+    samples = action_distribution(S.Box(-1, 1, (1,)), logits.expand(40_000, -1)).sample()
+    assert float(samples.mean()) == pytest.approx(3.0, abs=0.02)
+    assert float(samples.std()) == pytest.approx(0.5, abs=0.02)
+
+
+def test_mixed_actions_keep_the_order_of_the_space():
+    # Discrete(3) prefers 2; means 10, 11; MultiDiscrete([2, 4]) prefers 1, 3; mean 12.
+    logits = torch.tensor([0, 0, 9, 10, 11, -9, -9, 0, 9, 0, 0, 0, 9, 12, -9], dtype=torch.float32)
+    assert action_distribution(MIXED, logits).mode().tolist() == [2, 10, 11, 1, 3, 12]
+
+
+@pytest.mark.parametrize("log_std", [-1e6, 1e6, -float("inf")])
+def test_deviations_stay_within_bounds(log_std):
+    distribution = action_distribution(S.Box(-1, 1, (1,)), torch.tensor([[0.0, log_std]]))
+    deviation = distribution.log_stds.exp().item()
+    assert 0.99e-4 <= deviation <= 1.01e4
+    assert torch.isfinite(distribution.log_prob(distribution.sample())).all()
+
+
+def masked(space, logits, mask):
+    return action_distribution(space, logits, torch.tensor(mask, dtype=torch.uint8))
+
+
+def test_forbidden_choices_are_never_taken():
+    torch.manual_seed(0)
+    logits = torch.tensor([[50.0, 0, 0, 0, 9, 0, 0, 0, 0, 0]])
+    mask = [[0, 1, 1, 1, 0, 0, 1, 0, 1, 0]]
+    distribution = masked(MULTI, logits, mask)
+    samples = masked(MULTI, logits.expand(20_000, -1), mask * 20_000).sample()
+    assert [set(column.tolist()) for column in samples.T] == [{1, 2}, {0}, {1, 3}]
+    assert distribution.mode()[0].tolist() == [1, 0, 1]
+    assert float(distribution.log_prob(torch.tensor([[0.0, 0, 1]])).exp()) == 0
+    assert float(distribution.entropy()) == pytest.approx(2 * math.log(2))
+    assert float(distribution.symmetric_kl_with_uniform()) == pytest.approx(0, abs=1e-6)
+
+
+def test_mask_of_a_mixed_space_covers_the_discrete_logits():
+    logits = torch.zeros(1, 15)
+    distribution = masked(MIXED, logits, [[0, 1, 0, 1, 0, 0, 0, 1, 0]])
+    mode = distribution.mode()[0]
+    assert mode[[0, 3, 4]].tolist() == [1, 0, 2]
+    assert float(distribution.discrete.entropy()) == pytest.approx(0)
+
+
+def test_a_mask_makes_no_nan_and_no_gradient_for_what_it_forbids():
+    logits = torch.randn(4, 10, requires_grad=True)
+    mask = [[1, 1, 0, 1, 0, 1, 1, 0, 0, 0]] * 4
+    distribution = masked(MULTI, logits, mask)
+    other = masked(MULTI, logits.detach() + 1, mask)
+    actions = distribution.sample()
+    loss = distribution.log_prob(actions) + distribution.entropy() + distribution.kl(other)
+    (loss + distribution.symmetric_kl_with_uniform()).sum().backward()
+    assert torch.isfinite(logits.grad).all()
+    assert (logits.grad[:, torch.tensor(mask[0]) == 0] == 0).all()
+
+
+def test_masked_ratio_is_exactly_1_on_policy():
+    logits, mask = torch.randn(64, 10), [[1, 1, 0, 1, 0, 1, 1, 0, 0, 0]] * 64
+    behavior = masked(MULTI, logits, mask)
+    actions = behavior.sample()
+    ratio = (masked(MULTI, logits.clone(), mask).log_prob(actions) - behavior.log_prob(actions)).exp()
+    assert (ratio == 1).all()
+
+
+def test_a_mask_that_forbids_everything_is_uniform():
+    distribution = masked(MULTI, torch.randn(1, 10), [[0] * 10])
+    assert float(distribution.entropy()) == pytest.approx(math.log(3 * 2 * 5))
+
+
+def test_extreme_logits_make_no_nan():
+    logits = torch.tensor([[1e5, -1e5, 0.0, 0.0]], requires_grad=True)
+    distribution = action_distribution(DISCRETE, logits)
+    (distribution.entropy() + distribution.symmetric_kl_with_uniform()).sum().backward()
+    assert torch.isfinite(logits.grad).all() and distribution.sample().item() == 0
+
+
+def test_a_distribution_made_in_inference_mode_does_not_spoil_training():
+    space = S.MultiDiscrete([2, 3, 4, 6])  # of its own, since column indices are cached
+    with torch.inference_mode():
+        action_distribution(space, torch.zeros(2, 15)).sample()
+    logits = torch.zeros(2, 15, requires_grad=True)
+    action_distribution(space, logits).entropy().sum().backward()
+    assert logits.grad is not None
+
+
+def test_actions_survive_a_round_trip_through_numpy():
+    distribution = action_distribution(MIXED, random_logits("mixed", 8))
+    actions = distribution.sample()
+    again = torch.from_numpy(np.array(actions.numpy()))
+    assert torch.equal(distribution.log_prob(again), distribution.log_prob(actions))

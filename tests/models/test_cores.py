@@ -1,0 +1,98 @@
+import numpy as np
+import pytest
+import torch
+
+from sample_factory.config.sections import ModelFlags
+from sample_factory.models.cores import make_core
+
+STEPS, ROWS, IN, HIDDEN = 9, 5, 6, 7
+
+
+def core_of(rnn_type="gru", layers=1):
+    torch.manual_seed(0)
+    return make_core(ModelFlags(rnn_type=rnn_type, rnn_num_layers=layers, hidden_size=HIDDEN), IN)
+
+
+def step_by_step(core, x, state, resets):
+    """Ground truth: zero the state where it is reset, then one step, T times."""
+    outputs = []
+    for t in range(len(x)):
+        state = torch.where(torch.from_numpy(resets[t]).unsqueeze(-1), 0.0, state)
+        out, state = core(x[t:t + 1], state)
+        outputs.append(out)
+    return torch.cat(outputs), state
+
+
+RESETS = {
+    "none": np.zeros((STEPS, ROWS), bool),
+    "all": np.ones((STEPS, ROWS), bool),
+    "first": np.arange(STEPS)[:, None] == np.zeros(ROWS),
+    "last": np.arange(STEPS)[:, None] == np.full(ROWS, STEPS - 1),
+    "one row a step": np.eye(STEPS, ROWS, dtype=bool),
+    "random": np.random.default_rng(0).random((STEPS, ROWS)) < 0.2,
+}
+
+
+@pytest.mark.parametrize("name", RESETS)
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("rnn_type", ["gru", "lstm"])
+def test_a_whole_trajectory_equals_step_by_step(rnn_type, layers, name):
+    core = core_of(rnn_type, layers)
+    results = []
+    for run in (core, lambda *args: step_by_step(core, *args)):
+        torch.manual_seed(1)
+        x = torch.randn(STEPS, ROWS, IN, requires_grad=True)
+        state = torch.randn(ROWS, core.state_size, requires_grad=True)
+        outputs, last_state = run(x, state, RESETS[name])
+        core.zero_grad()
+        (outputs.square().sum() + last_state.sum()).backward()
+        results.append((outputs, last_state, x.grad, state.grad, *(p.grad for p in core.parameters())))
+    for ours, expected in zip(*results):
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rnn_type", ["gru", "lstm"])
+def test_a_reset_forgets_what_was_before(rnn_type):
+    core, resets = core_of(rnn_type), RESETS["first"].copy()
+    resets[4] = True
+    x = torch.randn(STEPS, ROWS, IN)
+    first, _ = core(x, torch.randn(ROWS, core.state_size), resets)
+    x = torch.cat([torch.randn(4, ROWS, IN), x[4:]])
+    second, _ = core(x, torch.randn(ROWS, core.state_size), resets)
+    assert torch.equal(first[4:], second[4:]) and not torch.equal(first[:4], second[:4])
+
+
+def test_no_resets_is_the_same_as_none():
+    core, x, state = core_of(), torch.randn(STEPS, ROWS, IN), torch.randn(ROWS, HIDDEN)
+    torch.testing.assert_close(core(x, state, None), core(x, state, RESETS["none"]), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("rnn_type", "layers", "size"), [("gru", 1, 7), ("gru", 2, 14), ("lstm", 1, 14), ("lstm", 2, 28)])
+def test_state_sizes(rnn_type, layers, size):
+    assert core_of(rnn_type, layers).state_size == size
+
+
+def test_an_lstm_row_holds_h_then_c_of_each_layer():
+    core = core_of("lstm", 2)
+    out, state = core(torch.randn(1, ROWS, IN), torch.zeros(ROWS, core.state_size))
+    torch.testing.assert_close(state.view(ROWS, 2, 2, HIDDEN)[:, 1, 0], out[0])
+
+
+def test_without_an_rnn_features_pass_through():
+    core = make_core(ModelFlags(use_rnn=False), IN)
+    x, state = torch.randn(STEPS, ROWS, IN), torch.zeros(ROWS, 0)
+    assert core.state_size == 0 and core.out_size == IN
+    out, out_state = core(x, state, RESETS["random"])
+    assert out is x and out_state is state
+
+
+@pytest.mark.parametrize("rnn_type", ["gru", "lstm"])
+def test_state_and_outputs_stay_float32_under_autocast(rnn_type):
+    core = core_of(rnn_type, 2)
+    x, state = torch.randn(STEPS, ROWS, IN), torch.randn(ROWS, core.state_size)
+    expected, expected_state = core(x, state, RESETS["random"])
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs, last_state = core(x.bfloat16(), state, RESETS["random"])
+    assert outputs.dtype == last_state.dtype == torch.float32
+    torch.testing.assert_close(outputs, expected, rtol=0.05, atol=0.05)
+    torch.testing.assert_close(last_state, expected_state, rtol=0.05, atol=0.05)

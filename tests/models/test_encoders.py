@@ -1,0 +1,187 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sample_factory.config.sections import ModelFlags
+from sample_factory.models.encoder_registry import register_encoder
+from sample_factory.models.encoders import PatchConv2d, make_encoder, make_observation_encoder, pixels_to_channels
+
+S = gym.spaces
+
+
+def image_space(*shape):
+    return S.Box(0, 255, shape, np.uint8)
+
+
+def flat_size(preset, shape):
+    """Features that reach the first fully connected layer."""
+    flags = ModelFlags(encoder_subtype=preset, encoder_extra_fc_layers=0)
+    encoder = make_observation_encoder(flags, "obs", shape)
+    assert encoder(torch.zeros(2, *shape)).shape == (2, encoder.out_size)
+    return encoder.out_size
+
+
+@pytest.mark.parametrize(
+    ("preset", "shape", "size"),
+    [
+        ("convnet_simple", (3, 72, 128), 2304),
+        ("convnet_simple", (4, 84, 84), 2048),
+        ("convnet_impala", (3, 72, 96), 2240),
+        ("convnet_impala", (4, 84, 84), 2592),
+        ("convnet_atari", (4, 84, 84), 3136),
+        ("resnet_impala", (3, 72, 128), 4608),
+        ("resnet_impala", (3, 72, 96), 3456),
+        ("resnet_impala", (4, 84, 84), 3872),
+    ],
+)
+def test_sizes_of_the_presets(preset, shape, size):
+    assert flat_size(preset, shape) == size
+
+
+def test_a_layout_is_recognised_by_its_channels():
+    assert flat_size("convnet_simple", (72, 128, 3)) == flat_size("convnet_simple", (3, 72, 128))
+    assert flat_size("convnet_simple", (72, 128)) == flat_size("convnet_simple", (1, 72, 128))
+
+
+def test_both_layouts_of_a_picture_give_the_same_features():
+    chw = make_observation_encoder(ModelFlags(), "obs", (3, 72, 128))
+    hwc = make_observation_encoder(ModelFlags(), "obs", (72, 128, 3))
+    hwc.load_state_dict(chw.state_dict())
+    x = torch.randn(2, 3, 72, 128)
+    torch.testing.assert_close(hwc(x.permute(0, 2, 3, 1).contiguous()), chw(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("side", [2, 3, 4])
+def test_pixels_to_channels_is_pixel_unshuffle(side, dtype):
+    x = torch.randn(2, 3, 12, 24).to(dtype)
+    expected = nn.functional.pixel_unshuffle(x, side)
+    for given in (x, x.contiguous(memory_format=torch.channels_last), x.clone().requires_grad_()):
+        assert torch.equal(pixels_to_channels(given, side), expected)
+
+
+@pytest.mark.parametrize("size", [(72, 128), (84, 84), (37, 42), (8, 8), (75, 131)])
+@pytest.mark.parametrize(("kernel", "stride"), [(8, 4), (4, 2), (3, 3)])
+def test_patch_convolution_is_the_convolution(size, kernel, stride):
+    x = torch.randn(2, 3, *size)
+    patch, plain = PatchConv2d(3, 6, kernel, stride), nn.Conv2d(3, 6, kernel, stride)
+    plain.load_state_dict(patch.state_dict())
+    ours, theirs = patch(x), plain(x)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    for out in (ours, theirs):
+        out.square().sum().backward()
+    torch.testing.assert_close(patch.weight.grad, plain.weight.grad, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(patch.bias.grad, plain.bias.grad, rtol=1e-3, atol=1e-3)
+
+
+def test_patch_convolution_passes_a_gradient_on():
+    x = torch.randn(2, 3, 16, 16, requires_grad=True)
+    PatchConv2d(3, 6, 8, 4)(x).sum().backward()
+    assert x.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("preset", ["convnet_simple", "convnet_impala", "convnet_atari"])
+def test_an_image_too_small_for_the_preset_is_an_error_that_says_sizes(preset):
+    with pytest.raises(ValueError, match=r"'obs' of shape \(3, 7, 7\).*7x7 pixels before a convolution of 8x8"):
+        make_observation_encoder(ModelFlags(encoder_subtype=preset), "obs", (3, 7, 7))
+
+
+def test_more_than_three_dimensions_need_an_own_encoder():
+    with pytest.raises(ValueError, match="register an encoder"):
+        make_observation_encoder(ModelFlags(), "voxels", (4, 8, 8, 8))
+
+
+def linear_sizes(module):
+    return [(m.in_features, m.out_features) for m in module.modules() if isinstance(m, nn.Linear)]
+
+
+def test_fully_connected_layers_after_the_convolutions():
+    flags = ModelFlags(hidden_size=64, encoder_extra_fc_layers=2)
+    assert linear_sizes(make_observation_encoder(flags, "obs", (3, 72, 128))) == [(2304, 64), (64, 64)]
+    flags = ModelFlags(hidden_size=64, encoder_conv_mlp_layers=(32, 16))
+    assert linear_sizes(make_observation_encoder(flags, "obs", (3, 72, 128))) == [(2304, 32), (32, 16)]
+
+
+def test_a_vector_goes_through_the_mlp_layers():
+    flags = ModelFlags(encoder_mlp_layers=(32, 16))
+    assert linear_sizes(make_observation_encoder(flags, "obs", (5,))) == [(5, 32), (32, 16)]
+    assert linear_sizes(make_observation_encoder(flags, "obs", ())) == [(1, 32), (32, 16)]
+
+
+def test_mlp_types_flatten_images():
+    flags = ModelFlags(encoder_type="mlp", encoder_mlp_layers=(32,))
+    assert linear_sizes(make_observation_encoder(flags, "obs", (3, 4, 4))) == [(48, 32)]
+    flags = ModelFlags(encoder_subtype="mlp_mujoco", hidden_size=20)
+    assert linear_sizes(make_observation_encoder(flags, "obs", (3, 4, 4))) == [(48, 20), (20, 20)]
+
+
+def test_resnet_is_chosen_by_type_or_by_subtype():
+    by_type = make_observation_encoder(ModelFlags(encoder_type="resnet"), "obs", (3, 32, 32))
+    by_subtype = make_observation_encoder(ModelFlags(encoder_subtype="resnet_impala"), "obs", (3, 32, 32))
+    assert by_type.state_dict().keys() == by_subtype.state_dict().keys()
+    assert len([m for m in by_type.modules() if isinstance(m, nn.Conv2d)]) == 15
+
+
+@pytest.mark.parametrize("nonlinearity", ["elu", "relu", "tanh"])
+def test_every_nonlinearity_trains(nonlinearity):
+    for preset in ("convnet_simple", "resnet_impala"):
+        flags = ModelFlags(nonlinearity=nonlinearity, encoder_subtype=preset)
+        encoder = make_observation_encoder(flags, "obs", (3, 44, 44))
+        encoder(torch.randn(2, 3, 44, 44)).sum().backward()
+        assert all(p.grad is not None for p in encoder.parameters())
+
+
+MIXED_SPACE = S.Dict(obs=image_space(3, 72, 128), b=S.Box(-1, 1, (5,)), action_mask=S.Box(0, 1, (4,), np.uint8))
+
+
+def test_all_observations_are_encoded_and_concatenated_in_sorted_order():
+    encoder = make_encoder(ModelFlags(encoder_mlp_layers=(7,), hidden_size=11), MIXED_SPACE)
+    observations = {"obs": torch.randn(2, 3, 72, 128), "b": torch.randn(2, 5)}
+    features = encoder(observations)
+    assert encoder.out_size == 18 and features.shape == (2, 18)
+    changed = encoder({**observations, "b": torch.zeros(2, 5)})
+    assert (changed != features).any(dim=0)[:7].any() and torch.equal(changed[:, 7:], features[:, 7:])
+
+
+def test_a_mask_alone_is_nothing_to_encode():
+    with pytest.raises(ValueError, match="nothing to encode"):
+        make_encoder(ModelFlags(), S.Dict(action_mask=S.Box(0, 1, (4,), np.uint8)))
+
+
+class Doubling(nn.Module):
+    def __init__(self, flags, observation_space):
+        super().__init__()
+        self.out_size = 2 * observation_space["b"].shape[0]
+
+    def forward(self, observations):
+        return observations["b"].repeat(1, 2)
+
+
+class Sizeless(nn.Module):
+    def __init__(self, flags, observation_space):
+        super().__init__()
+
+
+def test_a_registered_encoder_is_used():
+    register_encoder("doubling", Doubling)
+    encoder = make_encoder(ModelFlags(encoder_custom="doubling"), MIXED_SPACE)
+    assert encoder({"b": torch.ones(3, 5)}).shape == (3, 10)
+
+
+def test_an_encoder_is_found_by_module_and_attribute():
+    register_encoder("lazy", "sample_factory.models.doom:VizdoomEncoder")
+    for name in ("lazy", "sample_factory.models.doom:VizdoomEncoder"):
+        make_encoder(ModelFlags(encoder_custom=name), MIXED_SPACE)
+
+
+def test_ways_to_get_an_encoder_wrong_are_named():
+    register_encoder("doubling", Doubling)
+    register_encoder("sizeless", Sizeless)
+    with pytest.raises(ValueError, match="did you mean doubling"):
+        make_encoder(ModelFlags(encoder_custom="doublng"), MIXED_SPACE)
+    with pytest.raises(ValueError, match="no attribute Nothing"):
+        make_encoder(ModelFlags(encoder_custom="sample_factory.models.doom:Nothing"), MIXED_SPACE)
+    with pytest.raises(TypeError, match="out_size"):
+        make_encoder(ModelFlags(encoder_custom="sizeless"), MIXED_SPACE)

@@ -1,0 +1,162 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from sample_factory.config.sections import ModelFlags
+from sample_factory.models.normalizers import CHUNK_BYTES, ObservationNormalizers, RunningNormalizer
+
+S = gym.spaces
+SPACE = S.Dict(
+    action_mask=S.Box(0, 1, (4,), np.uint8),
+    measurements=S.Box(-np.inf, np.inf, (3,), np.float32),
+    obs=S.Box(0, 255, (3, 8, 6), np.uint8),
+)
+
+
+def with_first_sample(rows):
+    """Mean and variance of the rows and the one pseudo-sample that statistics start from, mean 0, variance 1."""
+    rows = rows.double()
+    count = len(rows) + 1
+    mean = rows.sum(0) / count
+    variance = ((rows - mean).square().sum(0) + 1 + mean.square()) / count
+    return mean, variance
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 50])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
+def test_statistics_are_those_of_everything_seen(pieces, dtype):
+    torch.manual_seed(0)
+    rows = (torch.randn(50, 4, 2) * 20 + 100).to(dtype)
+    normalizer = RunningNormalizer((4, 2))
+    for piece in rows.split(50 // pieces):
+        normalizer.update(piece)
+    mean, variance = with_first_sample(rows)
+    torch.testing.assert_close(normalizer.mean, mean, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(normalizer.variance, variance, rtol=1e-5, atol=1e-5)
+    assert normalizer.count == 51
+
+
+def test_masked_rows_are_missing_rows():
+    rows, valid = torch.randn(6, 5, 3), torch.rand(6, 5) < 0.5
+    masked, alone = RunningNormalizer((3,)), RunningNormalizer((3,))
+    rows[~valid] = float("nan")
+    masked.update(rows, valid)
+    alone.update(rows[valid])
+    torch.testing.assert_close(masked.state_dict(), alone.state_dict())
+
+
+def test_an_update_with_no_valid_row_changes_nothing():
+    normalizer = RunningNormalizer((3,))
+    normalizer.update(torch.randn(4, 3), torch.zeros(4, dtype=torch.bool))
+    torch.testing.assert_close(normalizer.state_dict(), RunningNormalizer((3,)).state_dict())
+
+
+def test_a_large_offset_does_not_cost_precision():
+    rows = torch.randn(5000, 1, generator=torch.Generator().manual_seed(0)) + 1000
+    normalizer = RunningNormalizer((1,))
+    for piece in rows.split(500):
+        normalizer.update(piece)
+    mean, variance = with_first_sample(rows)
+    torch.testing.assert_close(normalizer.variance, variance, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float64, torch.int32])
+def test_normalize_is_the_formula_over_many_chunks(dtype):
+    num_rows = 3 * CHUNK_BYTES // (4 * 24) + 1
+    rows = torch.randint(0, 200, (num_rows, 4, 6)).to(dtype)
+    normalizer = RunningNormalizer((4, 6))
+    normalizer.update(rows[:5])
+    expected = (rows.double() - normalizer.mean) / (normalizer.variance + 1e-5).sqrt()
+    torch.testing.assert_close(normalizer.normalize(rows), expected.clamp(-5, 5).float(), rtol=1e-4, atol=1e-5)
+
+
+def test_normalize_keeps_leading_dimensions_and_statistics():
+    normalizer = RunningNormalizer((3,))
+    before = {key: value.clone() for key, value in normalizer.state_dict().items()}
+    assert normalizer.normalize(torch.randn(4, 5, 3)).shape == (4, 5, 3)
+    assert normalizer.normalize(torch.randn(3)).shape == (3,)
+    torch.testing.assert_close(normalizer.state_dict(), before)
+
+
+def test_outliers_are_clipped():
+    assert RunningNormalizer(()).normalize(torch.tensor([1e9, -1e9])).tolist() == [5.0, -5.0]
+
+
+def test_denormalize_is_the_inverse():
+    normalizer = RunningNormalizer(())
+    returns = torch.randn(100, 7) * 30 + 400
+    normalizer.update(returns)
+    torch.testing.assert_close(normalizer.denormalize(normalizer.normalize(returns)), returns, rtol=1e-4, atol=1e-3)
+
+
+def test_state_dict_round_trip():
+    normalizer, again = RunningNormalizer((3,)), RunningNormalizer((3,))
+    normalizer.update(torch.randn(10, 3))
+    again.load_state_dict(normalizer.state_dict())
+    x = torch.randn(4, 3)
+    assert torch.equal(again.normalize(x), normalizer.normalize(x))
+    assert again.mean.dtype == torch.float64
+
+
+def observations():
+    torch.manual_seed(0)
+    return {
+        "action_mask": torch.ones(20, 4, dtype=torch.uint8),
+        "measurements": torch.randn(20, 3) * 9 + 4,
+        "obs": torch.randint(0, 255, (20, 3, 8, 6), dtype=torch.uint8),
+    }
+
+
+def test_every_observation_but_the_mask_is_normalised():
+    normalizers = ObservationNormalizers(ModelFlags(), SPACE)
+    for _ in range(200):
+        normalizers.update(observations())
+    normalized = normalizers(observations())
+    assert set(normalized) == {"measurements", "obs"}
+    for x in normalized.values():
+        assert x.dtype == torch.float32
+        assert x.mean(0).abs().max() < 0.1 and (x.std(0) - 1).abs().max() < 0.1
+
+
+def test_only_the_chosen_keys_are_normalised():
+    flags = ModelFlags(normalize_input_keys=("measurements",), obs_subtract_mean=10.0, obs_scale=128.0)
+    normalizers = ObservationNormalizers(flags, SPACE)
+    normalizers.update(observations())
+    raw, normalized = observations(), normalizers(observations())
+    torch.testing.assert_close(normalized["obs"], (raw["obs"].float() - 10) / 128)
+    assert not torch.equal(normalized["measurements"], raw["measurements"])
+
+
+def test_subtraction_and_scale_are_for_images():
+    flags = ModelFlags(normalize_input=False, obs_subtract_mean=10.0, obs_scale=128.0)
+    raw = observations()
+    assert torch.equal(ObservationNormalizers(flags, SPACE)(raw)["measurements"], raw["measurements"])
+
+
+def test_scaling_before_running_normalisation_changes_nothing():
+    plain = ObservationNormalizers(ModelFlags(), SPACE)
+    scaled = ObservationNormalizers(ModelFlags(obs_subtract_mean=10.0, obs_scale=255.0), SPACE)
+    for _ in range(200):
+        plain.update(observations())
+        scaled.update(observations())
+    torch.testing.assert_close(plain(observations())["obs"], scaled(observations())["obs"], rtol=1e-3, atol=1e-3)
+
+
+def test_an_unknown_key_is_an_error():
+    with pytest.raises(ValueError, match="measurements"):
+        ObservationNormalizers(ModelFlags(normalize_input_keys=("pixels",)), SPACE)
+
+
+def test_keys_that_are_no_names_are_fine():
+    space = S.Dict({"a.b": S.Box(-1, 1, (2,)), "keys": S.Box(-1, 1, (2,)), "type": S.Box(-1, 1, (2,))})
+    normalized = ObservationNormalizers(ModelFlags(), space)({key: torch.zeros(3, 2) for key in space})
+    assert set(normalized) == {"a.b", "keys", "type"}
+
+
+def test_images_come_in_the_type_of_autocast_and_vectors_do_not():
+    normalizers = ObservationNormalizers(ModelFlags(), SPACE)
+    with torch.autocast("cpu", torch.bfloat16):
+        normalized = normalizers(observations())
+    assert normalized["obs"].dtype == torch.bfloat16
+    assert normalized["measurements"].dtype == torch.float32
