@@ -1,4 +1,4 @@
-"""Losses that keep a policy from becoming deterministic too soon. `distribution` is an action distribution."""
+"""Losses that keep a policy from becoming deterministic too soon, for action distributions."""
 
 from torch import Tensor
 
@@ -13,7 +13,7 @@ def entropy_loss(distribution, valid: Tensor) -> Tensor:
 
 
 def symmetric_kl_loss(distribution, valid: Tensor) -> Tensor:
-    """Mean of (KL(pi || u) + KL(u || pi)) / 2 over the valid rows, u uniform; at most 30. Discrete actions only.
+    """Mean of (KL(pi || u) + KL(u || pi)) / 2 over valid rows, u uniform; at most 30. For discrete actions.
 
     Unlike the entropy it grows without bound as the probability of any action goes to 0, hence the cap.
     """

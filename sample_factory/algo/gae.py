@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class GAE(NamedTuple):
-    """targets: what the critic is regressed to; advantages: weights of the policy gradient. Both [T, B] float32."""
+    """targets: what the critic is regressed to; advantages: weights of the policy gradient. Both [T, B]."""
 
     targets: Tensor
     advantages: Tensor

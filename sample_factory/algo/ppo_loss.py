@@ -1,7 +1,8 @@
 """Losses of proximal policy optimisation (Schulman et al. 2017, https://arxiv.org/abs/1707.06347).
 
-Every loss is a mean over the valid rows only, and 0 with zero gradient when there are none. The policy and the value
-loss cut the other rows off before any nonlinearity: even a NaN in one reaches neither the loss nor a gradient.
+Every loss is a mean over the valid rows only, and 0 with zero gradient when there are none. The policy and
+the value loss cut the other rows off before any nonlinearity: even a NaN in one reaches neither the loss nor
+a gradient.
 """
 
 import math
@@ -14,7 +15,7 @@ MAX_LOG_RATIO = math.log(20.0)
 
 
 def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
-    """Mean of x over the rows where the bool tensor `valid`, of the same shape, is True; 0 if there are none."""
+    """Mean of x where the bool tensor `valid`, of the same shape, is True; 0 where it never is."""
     total = torch.where(valid, x, 0.0).sum()
     return total / valid.sum().clamp(min=1)
 
@@ -23,8 +24,8 @@ def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
 def normalize_advantages(advantages: Tensor, valid: Tensor, min_std: float = 1e-3) -> Tensor:
     """Shifted and scaled to mean 0 and deviation 1 over the valid rows; the others become 0. Any shape.
 
-    Deviations below `min_std` divide as `min_std`: where nothing distinguishes the actions (constant rewards), the
-    rounding noise of the critic must not be blown up to a policy gradient of full size.
+    Deviations below `min_std` divide as `min_std`: where nothing distinguishes the actions (constant
+    rewards), the rounding noise of the critic must not be blown up to a policy gradient of full size.
     """
     centred = torch.where(valid, advantages - masked_mean(advantages, valid), 0.0)
     std = masked_mean(centred.square(), valid).sqrt()
@@ -35,8 +36,8 @@ def policy_loss(log_ratios: Tensor, advantages: Tensor, clip_ratio: float, valid
     """Clipped surrogate, eq. (7), with the symmetric interval [1/(1+e), 1+e] in place of [1-e, 1+e].
 
     log_ratios: log pi - log mu, differentiable; advantages: no gradient; valid: bool. All of one shape.
-    The ratio is clamped to [1/20, 20] first, beyond which a sample has no gradient; so an infinite log-probability
-    gives a finite loss.
+    The ratio is clamped to [1/20, 20] first, beyond which a sample has no gradient; so an infinite
+    log-probability gives a finite loss.
     """
     log_ratios = torch.where(valid, log_ratios, 0.0).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     ratios = log_ratios.exp()
@@ -45,11 +46,13 @@ def policy_loss(log_ratios: Tensor, advantages: Tensor, clip_ratio: float, valid
     return -masked_mean(surrogate, valid)
 
 
-def value_loss(values: Tensor, old_values: Tensor, targets: Tensor, clip_value: float, valid: Tensor) -> Tensor:
+def value_loss(
+    values: Tensor, old_values: Tensor, targets: Tensor, clip_value: float, valid: Tensor
+) -> Tensor:
     """Mean of max((V - target)^2, (V_old + clamp(V - V_old, +-clip_value) - target)^2); no factor of 1/2.
 
-    values: differentiable; old_values: predictions of the policy that acted; targets: no gradient; valid: bool.
-    All of one shape and, like clip_value, on one scale (that of normalised returns, if returns are normalised).
+    values: differentiable; old_values: predictions of the policy that acted; targets: no gradient; valid:
+    bool. All of one shape and, like clip_value, on one scale (that of normalised returns, if there are any).
     """
     clipped_values = old_values + (values - old_values).clamp(-clip_value, clip_value)
     errors = torch.where(valid, values - targets, 0.0)
@@ -58,5 +61,5 @@ def value_loss(values: Tensor, old_values: Tensor, targets: Tensor, clip_value: 
 
 
 def kl_loss(new_distribution, behavior_distribution, valid: Tensor) -> Tensor:
-    """Mean of KL(pi_new || pi_behavior); the arguments are action distributions over rows of valid's shape."""
+    """Mean of KL(pi_new || pi_behavior) of two action distributions over rows of valid's shape."""
     return masked_mean(new_distribution.kl(behavior_distribution), valid)

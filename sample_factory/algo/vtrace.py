@@ -26,14 +26,14 @@ def vtrace(
     rho_clip: float = 1.0,
     c_clip: float = 1.0,
 ) -> VTrace:
-    """Targets of eq. (1), by the recursion of remark 1, and rho_t (r_t + gamma v_{t+1} - V(x_t)) of section 4.2.
+    """Targets of eq. (1), by remark 1, and advantages rho_t (r_t + gamma v_{t+1} - V(x_t)) of section 4.2.
 
     All tensors are [T, B] float32; no gradient flows.
     log_ratios: log pi(a_t|x_t) - log mu(a_t|x_t); plus or minus infinity is fine.
     values: V(x_t). next_values: V(x_{t+1}), and V(x_t) at a truncated step.
     discounts: gamma, and 0 at a terminated step.
-    continues: 0 where step t is the last of its episode or where the trace must be cut, else 1. Where it is 1,
-    next_values[t] has to be values[t + 1]. Where it is 0, and in the last row, v_{t+1} is next_values[t].
+    continues: 0 where step t is the last of its episode or where the trace must be cut, else 1. Where it is
+    1, next_values[t] has to be values[t + 1]. Where it is 0, and in the last row, v_{t+1} is next_values[t].
     """
     ratios = log_ratios.exp()
     rhos = ratios.clamp(max=rho_clip)

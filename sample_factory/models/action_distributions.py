@@ -14,8 +14,8 @@ from sample_factory.models.action_layout import ActionLayout, action_layout
 MIN_LOG_STD, MAX_LOG_STD = math.log(1e-4), math.log(1e4)
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
-# Both have probability exactly 0 and, being finite, make no NaN. Padding lies lower, so that a row whose mask forbids
-# everything is uniform over real actions rather than over padding.
+# Both have probability exactly 0 and, being finite, make no NaN. Padding lies lower, so that a row whose mask
+# forbids everything is uniform over real actions rather than over padding.
 FORBIDDEN_LOGIT = -1e8
 PADDING_LOGIT = -1e10
 
@@ -39,7 +39,7 @@ def distribution_of(layout: ActionLayout, logits: Tensor):
 
 
 def mask_logits(layout: ActionLayout, logits: Tensor, action_mask: Tensor | None) -> Tensor:
-    """Logits [..., L] in which forbidden choices have probability exactly 0; a row that forbids all is uniform."""
+    """Logits [..., L] that give what is forbidden probability exactly 0; if all is, a row is uniform."""
     if action_mask is None:
         return logits
     allowed = action_mask.bool()
@@ -61,13 +61,14 @@ def _is_one_box(layout: ActionLayout) -> bool:
 
 
 def _gaussian(layout: ActionLayout, logits: Tensor) -> "GaussianActions":
-    means, log_stds = (logits.index_select(-1, columns(c, logits.device)) for c in (layout.means, layout.log_stds))
+    means = logits.index_select(-1, columns(layout.means, logits.device))
+    log_stds = logits.index_select(-1, columns(layout.log_stds, logits.device))
     return GaussianActions(means, log_stds)
 
 
 @functools.lru_cache(maxsize=256)
 def _padding(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Column of each entry of a [K, max size] table in a row of logits that ends with one column of padding."""
+    """Column of each entry of a [K, max size] table in a row of logits with a column of padding at the end."""
     padding_column, width = sum(sizes), max(sizes)
     table, first = [], 0
     for size in sizes:
@@ -113,21 +114,21 @@ class CategoricalActions:
         return (self.log_probs.exp() * (self.log_probs - other.log_probs)).sum(dim=(-2, -1))
 
     def symmetric_kl_with_uniform(self) -> Tensor:
-        """Sum over components of (KL(pi || u) + KL(u || pi)) / 2, [...]; u is uniform over the allowed choices."""
+        """Sum over components of (KL(pi || u) + KL(u || pi)) / 2, [...]; u: uniform over what is allowed."""
         allowed = self.log_probs > FORBIDDEN_LOGIT / 2
         mean_log_probs = torch.where(allowed, self.log_probs, 0.0).sum(dim=-1) / allowed.sum(dim=-1)
         return 0.5 * (-self.entropy() - mean_log_probs.sum(dim=-1))
 
 
 class GaussianActions:
-    """D independent normal variables. means, log_stds: [..., D] float32; deviations are kept in [1e-4, 1e4]."""
+    """D independent normal variables. means, log_stds: [..., D] float32; deviations stay in [1e-4, 1e4]."""
 
     def __init__(self, means: Tensor, log_stds: Tensor):
         self.means = means
         self.log_stds = log_stds.clamp(MIN_LOG_STD, MAX_LOG_STD)
 
     def sample(self) -> Tensor:
-        """Actions [..., D] float32; not clipped to the bounds of the space, which is up to the environment."""
+        """Actions [..., D] float32; not clipped to the bounds of the space, which is up to the env."""
         return self.means + self.log_stds.exp() * torch.randn_like(self.means)
 
     def mode(self) -> Tensor:
@@ -151,7 +152,7 @@ class GaussianActions:
 
     def symmetric_kl_with_uniform(self) -> Tensor:
         """Raises ValueError: there is no uniform distribution over the real line."""
-        raise ValueError("--exploration_loss=symmetric_kl needs discrete actions; use entropy with a Box action space")
+        raise ValueError("--exploration_loss=symmetric_kl needs discrete actions; use entropy with a Box")
 
 
 class MixedActions:

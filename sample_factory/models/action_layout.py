@@ -1,8 +1,8 @@
 """How actions and logits are laid out in rows of numbers (without torch).
 
-An action is one row of float32: one value per Discrete component (an index from 0, whatever the space's `start`) and
-one per element of a Box, in the order of the space. Logits follow the same order: n per Discrete component; means,
-then logarithms of standard deviations, per Box.
+An action is one row of float32: one value per Discrete component (an index from 0, whatever the space's
+`start`) and one per element of a Box, in the order of the space. Logits follow the same order: n per Discrete
+component; means, then logarithms of standard deviations, per Box.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import gymnasium as gym
 
 @dataclass(frozen=True)
 class ActionLayout:
-    """Where each number of a row of logits and of a row of actions belongs: column indices, and discrete sizes."""
+    """Where each number of a row of logits and of actions belongs: column indices, and discrete sizes."""
 
     discrete_sizes: tuple[int, ...]
     discrete_logits: tuple[int, ...]
@@ -63,6 +63,6 @@ def _components(space: gym.Space) -> list[tuple[bool, int]]:
     if isinstance(space, gym.spaces.Tuple):
         return [component for part in space.spaces for component in _components(part)]
     raise TypeError(
-        f"cannot act in {space}: the action space has to be Discrete, MultiDiscrete, a Box with one dimension, or a "
-        "Tuple of those"
+        f"cannot act in {space}: the action space has to be Discrete, MultiDiscrete, a Box with one "
+        "dimension, or a Tuple of those"
     )

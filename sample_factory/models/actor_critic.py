@@ -17,8 +17,8 @@ from sample_factory.models.normalizers import ACTION_MASK, ObservationNormalizer
 
 
 class PolicyOutput(NamedTuple):
-    """One step for B agents, all float32: actions [B, K], log_probs [B], values [B] (on the scale of normalised
-    returns, if returns are normalised), logits [B, L] (masked), state [B, H] for the next step.
+    """One step for B agents, all float32: actions [B, K], log_probs [B], values [B] (on the scale of
+    normalised returns, if returns are normalised), logits [B, L] (masked), state [B, H] for the next step.
     """
 
     actions: Tensor
@@ -48,7 +48,7 @@ class Tower(nn.Module):
     def forward(
         self, observations: Mapping[str, Tensor], state: Tensor, resets: np.ndarray | None
     ) -> tuple[Tensor, Tensor]:
-        """Observations [T * B, ...] and state [B, H] to features [T, B, out_size] and the last state [B, H]."""
+        """Observations [T * B, ...] and state [B, H] to features [T, B, out_size] and the last state."""
         features = self.encoder(observations)
         features = features.unflatten(0, (-1, state.shape[0]))
         features, state = self.core(features, state, resets)
@@ -92,11 +92,11 @@ class ActionHead(nn.Module):
 class ActorCritic(nn.Module):
     """A policy and its value function; made by `make_actor_critic`.
 
-    Callers may wrap `act` and `unroll` in torch.autocast: normalisation, heads and distributions stay float32, and
-    so are all outputs. Observations are raw tensors, as the environment wrote them. An observation `action_mask`
-    (one number per discrete logit, nonzero: allowed) is applied to the logits that come out, so that no caller can
-    forget it. Values are on the scale of normalised returns when there is a `returns_normalizer`; to apply it is up
-    to the caller.
+    Callers may wrap `act` and `unroll` in torch.autocast: normalisation, heads and distributions stay
+    float32, and so are all outputs. Observations are raw tensors, as the environment wrote them. An
+    observation `action_mask` (one number per discrete logit, nonzero: allowed) is applied to the logits that
+    come out, so that no caller can forget it. Values are on the scale of normalised returns when there is a
+    `returns_normalizer`; to apply it is up to the caller.
     """
 
     def __init__(
@@ -122,7 +122,9 @@ class ActorCritic(nn.Module):
         self.state_size = sum(tower.core.state_size for tower in self.towers)
 
     @torch.no_grad()
-    def act(self, observations: Mapping[str, Tensor], state: Tensor, deterministic: bool = False) -> PolicyOutput:
+    def act(
+        self, observations: Mapping[str, Tensor], state: Tensor, deterministic: bool = False
+    ) -> PolicyOutput:
         """Chooses one action for each row: observations [B, ...], state [B, state_size]. No gradient."""
         logits, values, state = self._forward(observations, state, None)
         distribution = self.distribution(logits[0])
@@ -157,10 +159,10 @@ class ActorCritic(nn.Module):
         return distribution_of(self.layout, mask_logits(self.layout, logits, action_mask))
 
     def store_rounded(self, dtype: torch.dtype) -> None:
-        """Keeps the weights of encoder and core in `dtype`, for a copy of the model that only acts, in autocast.
+        """Keeps the weights of encoder and core in `dtype`, for a model that only acts, in autocast.
 
-        Autocast rounds the same weights to the same numbers, but does so in every call, which takes half the time of
-        a small batch. Loading float32 weights into the model afterwards rounds them once.
+        Autocast rounds the same weights to the same numbers, but does so in every call, which takes half the
+        time of a small batch. Loading float32 weights into the model afterwards rounds them once.
         """
         for tower in self.towers:
             tower.encoder.to(dtype)
@@ -168,7 +170,7 @@ class ActorCritic(nn.Module):
             tower.core.store_rounded(dtype)
 
     def update_normalizers(self, observations: Mapping[str, Tensor], valid: Tensor | None = None) -> None:
-        """Takes raw observations [..., *shape] into the running statistics, where bool `valid` [...] is True."""
+        """Takes raw observations [..., *shape] into the running statistics, where bool `valid` is True."""
         self.observation_normalizers.update(observations, valid)
 
 

@@ -25,7 +25,7 @@ class NoCore(nn.Module):
 
 
 class RecurrentCore(nn.Module):
-    """GRU or LSTM of any depth. A row of state holds its layers one after the other; with LSTM, h then c of each."""
+    """GRU or LSTM of any depth. A row of state holds layer after layer; with LSTM, h then c of each."""
 
     def __init__(self, flags: ModelFlags, in_size: int):
         super().__init__()
@@ -37,17 +37,18 @@ class RecurrentCore(nn.Module):
         self.state_size = flags.rnn_num_layers * self.parts * flags.hidden_size
 
     def forward(self, x: Tensor, state: Tensor, resets: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
-        """T steps for B rows; returns the outputs [T, B, out_size] and the state after the last step, float32.
+        """T steps for B rows; returns float32 outputs [T, B, out_size] and the state after the last one.
 
         x: [T, B, in_size]. state: [B, state_size] float32, before the first step.
-        resets: bool [T, B] in host memory, or None for none; where resets[t, b], row b is zeroed before step t.
+        resets: bool [T, B] in host memory, or None for none; row b is zeroed before step t if resets[t, b].
         """
         hidden = self._unpack(state)
         if resets is None or not resets.any():
             outputs, hidden = self._run(x, hidden)
             return outputs, self._pack(hidden)
-        # One call for each stretch of steps in which no row is reset. Measured (T 33, B 64, 640 to 512, one core,
-        # forward and backward): 186 ms without resets, 217 ms with one at every step; packed sequences take 260-290.
+        # One call for each stretch of steps in which no row is reset. Measured (T 33, B 64, 640 to 512, one
+        # core, forward and backward): 186 ms without resets, 217 ms with one at every step; packed sequences
+        # take 260-290.
         keep = torch.from_numpy(~resets).to(x.device, torch.float32, non_blocking=True).unsqueeze(-1)
         starts = [0, *(1 + np.flatnonzero(resets[1:].any(axis=1))).tolist()]
         outputs = []

@@ -13,8 +13,8 @@ MEASUREMENTS_WIDTHS = (128, 128)
 
 
 class VizdoomEncoder(nn.Module):
-    """The picture `obs` through the preset of the flags and, where the space has them, `measurements` through a
-    small MLP; both concatenated.
+    """The picture `obs` through the preset of the flags and, where the space has them, `measurements` through
+    a small MLP; both concatenated.
     """
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):

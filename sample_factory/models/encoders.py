@@ -38,12 +38,13 @@ def make_encoder(flags: ModelFlags, observation_space: gym.spaces.Dict) -> nn.Mo
         return MultiInputEncoder(flags, observation_space)
     encoder = resolve_encoder(flags.encoder_custom)(flags, observation_space)
     if not isinstance(getattr(encoder, "out_size", None), int):
-        raise TypeError(f"encoder {flags.encoder_custom!r}: {type(encoder).__name__} needs an int attribute out_size")
+        kind = type(encoder).__name__
+        raise TypeError(f"encoder {flags.encoder_custom!r}: {kind} needs an int attribute out_size")
     return encoder
 
 
 def mlp(flags: ModelFlags, in_size: int, widths: tuple[int, ...]) -> nn.Sequential:
-    """Linear layers, an activation after each; no layers at all for no widths. [B, in_size] to [B, widths[-1]]."""
+    """Linear layers, an activation after each; none for no widths. [B, in_size] to [B, widths[-1]]."""
     layers = []
     for width in widths:
         layers += [nn.Linear(in_size, width), ACTIVATIONS[flags.nonlinearity]()]
@@ -52,7 +53,7 @@ def mlp(flags: ModelFlags, in_size: int, widths: tuple[int, ...]) -> nn.Sequenti
 
 
 class MultiInputEncoder(nn.Module):
-    """Every observation has an encoder of its own; their outputs are concatenated in the order of sorted keys."""
+    """Every observation has an encoder of its own; their outputs are concatenated, keys sorted."""
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
         super().__init__()
@@ -73,11 +74,11 @@ class MultiInputEncoder(nn.Module):
 def make_observation_encoder(flags: ModelFlags, key: str, shape: tuple[int, ...]) -> nn.Module:
     """The encoder of one observation: [B, *shape] float to [B, out_size].
 
-    Images (2 or 3 dimensions) get the preset of the flags, vectors and scalars an MLP. Raises ValueError for more
-    dimensions, or when the image is too small for the preset.
+    Images (2 or 3 dimensions) get the preset of the flags, vectors and scalars an MLP. Raises ValueError for
+    more dimensions, or when the image is too small for the preset.
     """
     if len(shape) > 3:
-        raise ValueError(f"observation {key!r} of shape {shape}: register an encoder for more than 3 dimensions")
+        raise ValueError(f"observation {key!r} of shape {shape}: over 3 dimensions; register an encoder")
     preset = "resnet_impala" if flags.encoder_type == "resnet" else flags.encoder_subtype
     if len(shape) < 2 or flags.encoder_type == "mlp" or preset == "mlp_mujoco":
         widths = (flags.hidden_size,) * 2 if preset == "mlp_mujoco" else flags.encoder_mlp_layers
@@ -118,9 +119,12 @@ class ImageEncoder(nn.Module):
         super().__init__()
         self.is_plane = len(shape) == 2
         self.is_hwc = len(shape) == 3 and shape[2] in (1, 3, 4) and shape[0] not in (1, 3, 4)
-        channels, height, width = (1, *shape) if self.is_plane else (shape[2], *shape[:2]) if self.is_hwc else shape
+        if self.is_plane:
+            shape = (1, *shape)
+        elif self.is_hwc:
+            shape = (shape[2], *shape[:2])
         make_convolutions = resnet_impala if preset == "resnet_impala" else convnet
-        self.convolutions, out_shape = make_convolutions(flags, preset, (channels, height, width))
+        self.convolutions, out_shape = make_convolutions(flags, preset, shape)
         flat_size = torch.Size(out_shape).numel()
         widths = flags.encoder_conv_mlp_layers or (flags.hidden_size,) * flags.encoder_extra_fc_layers
         self.fully_connected = mlp(flags, flat_size, widths)
@@ -136,19 +140,19 @@ class ImageEncoder(nn.Module):
 
 
 class ToChannelsLast(nn.Module):
-    """Changes the memory format of [B, C, H, W], which the convolutions after it then keep: it is the faster one."""
+    """Changes the memory format of [B, C, H, W], which convolutions after it keep: it is the faster one."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.contiguous(memory_format=torch.channels_last)
 
 
 class PatchConv2d(nn.Conv2d):
-    """The same function as nn.Conv2d without padding, for images and a kernel that is a multiple of the stride.
+    """The same function as nn.Conv2d without padding, for a kernel that is a multiple of the stride.
 
-    Squares of stride x stride pixels become channels, and the kernel moves over squares: with the 3 channels of a
-    picture a convolution has too little to do per pixel. 8x8 with stride 4 over 3 channels is 2x2 over 48. Measured
-    (2,112 pictures of 72x128 through convnet_simple, one core, forward and backward): 937 instead of 1,416 ms in
-    float32, 400 instead of 586 ms in bfloat16.
+    Squares of stride x stride pixels become channels, and the kernel moves over squares: with the 3 channels
+    of a picture a convolution has too little to do per pixel. 8x8 with stride 4 over 3 channels is 2x2 over
+    48. Measured (2,112 pictures of 72x128 through convnet_simple, one core, forward and backward): 937
+    instead of 1,416 ms in float32, 400 instead of 586 ms in bfloat16.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -164,7 +168,7 @@ WORDS = {4: torch.int32, 8: torch.int64, 16: torch.complex128}
 
 
 def pixels_to_channels(x: Tensor, side: int) -> Tensor:
-    """[B, C, H, W] to [B, C * side * side, H // side, W // side] in channels_last format, as F.pixel_unshuffle."""
+    """[B, C, H, W] to [B, C * side * side, H // side, W // side], channels_last; as F.pixel_unshuffle."""
     batch, channels, height, width = x.shape
     rows, columns = height // side, width // side
     x = x[:, :, : rows * side, : columns * side]
@@ -188,8 +192,8 @@ def convnet(flags: ModelFlags, preset: str, shape: Shape) -> tuple[nn.Sequential
     for conv in CONVNETS[preset]:
         if min(height, width) < conv.kernel:
             raise ImageTooSmall(
-                f"{preset} gets down to {height}x{width} pixels before a convolution of {conv.kernel}x{conv.kernel}; "
-                "use a larger image or --encoder_type=mlp or resnet"
+                f"{preset} gets down to {height}x{width} pixels before a convolution of "
+                f"{conv.kernel}x{conv.kernel}; use a larger image or --encoder_type=mlp or resnet"
             )
         convolution = nn.Conv2d if layers else PatchConv2d
         layers.append(convolution(channels, conv.channels, conv.kernel, conv.stride))

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
 
-ACTION_MASK = "action_mask"  # this observation is for the action distribution; it is not normalised, not encoded
+ACTION_MASK = "action_mask"  # for the action distribution only; neither normalised nor encoded
 
-# Rows handled at once, so that the intermediate results of a large batch stay in the cache: 2,112 images of 3x72x128
-# take 76 ms to bfloat16 and 120 ms to float32 on one core, where whole-batch operations take 377 ms.
+# Rows handled at once, so that the intermediate results of a large batch stay in the cache: 2,112 images of
+# 3x72x128 take 76 ms to bfloat16 and 120 ms to float32 on one core, where whole-batch operations take 377 ms.
 CHUNK_BYTES = 1 << 19
 
 
@@ -21,8 +21,8 @@ class RunningNormalizer(nn.Module):
 
     Before that they are `start_mean` and `start_std` squared, with the weight of one sample.
 
-    The statistics change in `update` only, so that a batch is acted on and trained on with the same ones as long as
-    its owner wants. They are float64 buffers and part of the state_dict.
+    The statistics change in `update` only, so that a batch is acted on and trained on with the same ones as
+    long as its owner wants. They are float64 buffers and part of the state_dict.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class RunningNormalizer(nn.Module):
         return (self.variance + self.eps).sqrt()
 
     def normalize(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """(x - mean) / sqrt(variance + eps), clipped to +-5; [..., *shape] of any dtype to `dtype`. No gradient."""
+        """(x - mean) / sqrt(variance + eps), clipped to +-5; [..., *shape] of any dtype to dtype."""
         mean, inverse = self.mean.float(), self._scale().reciprocal().float()
         rows = x.detach().reshape(-1, *self.shape)
         out = torch.empty(rows.shape, dtype=dtype, device=x.device)
@@ -55,10 +55,10 @@ class RunningNormalizer(nn.Module):
 
     @torch.no_grad()
     def update(self, x: Tensor, valid: Tensor | None = None) -> None:
-        """Takes the rows of x, [..., *shape], into the statistics; only those where bool `valid` [...] is True.
+        """Takes the rows of x, [..., *shape], into the statistics, if bool `valid` [...] is True.
 
-        Merges two sets of samples by the parallel algorithm of Chan et al. 1979, "Updating formulae and a pairwise
-        algorithm for computing sample variances".
+        Merges two sets of samples by the parallel algorithm of Chan et al. 1979, "Updating formulae and a
+        pairwise algorithm for computing sample variances".
         """
         rows = x.reshape(-1, *self.shape)
         # Everything stays on the device, count included: a GPU must not wait for the host here.
@@ -69,8 +69,8 @@ class RunningNormalizer(nn.Module):
         mean, variance = self._moments(rows, ~valid, count.clamp(min=1))
         total = self.count + count
         delta = mean - self.mean
-        summed_squares = self.variance * self.count + variance * count + delta.square() * (self.count * count / total)
-        self.variance.copy_(summed_squares / total)
+        between = delta.square() * (self.count * count / total)
+        self.variance.copy_((self.variance * self.count + variance * count + between) / total)
         self.mean.add_(delta * (count / total))
         self.count.copy_(total)
 
@@ -125,8 +125,8 @@ class FixedNormalizer(nn.Module):
 class ObservationNormalizers(nn.Module):
     """One normaliser per observation, in sorted order; the action mask is left out.
 
-    Running statistics are taken of the raw observation: subtracting and dividing by constants first would change
-    nothing but the meaning of eps, which is scaled instead.
+    Running statistics are taken of the raw observation: subtracting and dividing by constants first would
+    change nothing but the meaning of eps, which is scaled instead.
     """
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
@@ -134,7 +134,7 @@ class ObservationNormalizers(nn.Module):
         self.keys = tuple(key for key in sorted(observation_space.spaces) if key != ACTION_MASK)
         unknown = set(flags.normalize_input_keys) - set(self.keys)
         if unknown:
-            raise ValueError(f"--normalize_input_keys {sorted(unknown)}: the observations are {list(self.keys)}")
+            raise ValueError(f"--normalize_input_keys {sorted(unknown)}: there are {', '.join(self.keys)}")
         self.normalizers = nn.ModuleList(
             _make_normalizer(flags, key, observation_space[key]) for key in self.keys
         )
@@ -147,11 +147,12 @@ class ObservationNormalizers(nn.Module):
         normalized = {}
         for key, normalizer in zip(self.keys, self.normalizers):
             x = observations[key]
-            normalized[key] = normalizer.normalize(x, _image_dtype(x.device) if x.dim() == 4 else torch.float32)
+            dtype = _image_dtype(x.device) if x.dim() == 4 else torch.float32
+            normalized[key] = normalizer.normalize(x, dtype)
         return normalized
 
     def update(self, observations: Mapping[str, Tensor], valid: Tensor | None = None) -> None:
-        """Takes raw observations [..., *shape] into the running statistics, where bool `valid` [...] is True."""
+        """Takes raw observations [..., *shape] into the running statistics, where bool `valid` is True."""
         for key, normalizer in zip(self.keys, self.normalizers):
             normalizer.update(observations[key], valid)
 

@@ -15,7 +15,8 @@ def advantages_by_definition(steps, lam):
         for b in range(batch):
             weight = 1.0
             for t in range(s, num_steps):
-                advantages[s, b] += weight * (rewards[t, b] + discounts[t, b] * next_values[t, b] - values[t, b])
+                delta = rewards[t, b] + discounts[t, b] * next_values[t, b] - values[t, b]
+                advantages[s, b] += weight * delta
                 if not continues[t, b]:
                     break
                 weight *= discounts[t, b] * lam
@@ -39,7 +40,8 @@ def test_lambda_0_is_the_one_step_error():
 
 
 def test_lambda_1_targets_are_discounted_returns():
-    steps = random_steps(np.random.default_rng(0), num_steps=4, batch=1, gamma=0.5, end_chance=0.0, cut_chance=0.0)
+    rng = np.random.default_rng(0)
+    steps = random_steps(rng, num_steps=4, batch=1, gamma=0.5, end_chance=0.0, cut_chance=0.0)
     rewards, bootstrap = steps.rewards[:, 0], steps.next_values[-1, 0]
     discounted = sum(0.5**t * rewards[t] for t in range(4)) + 0.5**4 * bootstrap
     torch.testing.assert_close(gae(*steps, lam=1.0).targets[0, 0], discounted)

@@ -88,7 +88,8 @@ def test_gradient_agrees_with_finite_differences(name):
                 learned.view(-1)[index] += sign * step
                 values.append(float(losses_of(inputs, valid)[name][0]))
                 learned.view(-1)[index] -= sign * step
-        assert (values[0] - values[1]) / (2 * step) == pytest.approx(float(learned.grad.view(-1)[index]), abs=1e-6)
+        slope = (values[0] - values[1]) / (2 * step)
+        assert slope == pytest.approx(float(learned.grad.view(-1)[index]), abs=1e-6)
 
 
 def test_policy_loss_clips_to_one_over_one_plus_e_and_one_plus_e():

@@ -25,7 +25,6 @@ def random_steps(rng, num_steps=17, batch=5, gamma=0.9, end_chance=0.25, cut_cha
     truncated = (kind > 1 - end_chance / 2) & ~terminated
     cut = rng.random(shape) < cut_chance
     next_values = np.where(truncated, states[:-1], states[1:])
-    arrays = (
-        states[:-1], next_values, rng.normal(size=shape), gamma * ~terminated, ~(terminated | truncated | cut),
-    )
+    rewards, continues = rng.normal(size=shape), ~(terminated | truncated | cut)
+    arrays = (states[:-1], next_values, rewards, gamma * ~terminated, continues)
     return Steps(*(torch.tensor(np.asarray(array, np.float32)) for array in arrays))

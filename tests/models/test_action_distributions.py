@@ -55,7 +55,8 @@ def split_actions(name, actions):
 
 
 def random_logits(name, *batch, seed=0):
-    return torch.randn(*batch, action_layout(SPACES[name]).num_logits, generator=torch.Generator().manual_seed(seed))
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*batch, action_layout(SPACES[name]).num_logits, generator=generator)
 
 
 @pytest.mark.parametrize("name", SPACES)

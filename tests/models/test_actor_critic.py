@@ -29,20 +29,21 @@ DOOM_ACTIONS = S.Tuple([S.Discrete(n) for n in (3, 3, 2, 2, 11)])
 
 def make_model(observation_space=VECTOR, action_space=ACTIONS, normalize_returns=False, **flags):
     torch.manual_seed(0)
-    return make_actor_critic(ModelFlags(**{**SMALL, **flags}), observation_space, action_space, normalize_returns)
+    flags = ModelFlags(**{**SMALL, **flags})
+    return make_actor_critic(flags, observation_space, action_space, normalize_returns)
 
 
 def observations_of(space, *batch):
     rng = np.random.default_rng(0)
-    arrays = {}
+    observations = {}
     for key, box in space.spaces.items():
         shape = (*batch, *box.shape)
-        high = 256 if key == "obs" else 2
-        arrays[key] = rng.integers(0, high, shape).astype(np.uint8) if box.dtype == np.uint8 else rng.normal(size=shape)
-    if "action_mask" in arrays:
-        arrays["action_mask"][..., [0, 3, 5]] = 1  # something is always allowed
-    return {key: torch.tensor(array, dtype=torch.uint8 if array.dtype == np.uint8 else torch.float32)
-            for key, array in arrays.items()}
+        is_uint8, high = box.dtype == np.uint8, 256 if key == "obs" else 2
+        values = rng.integers(0, high, shape) if is_uint8 else rng.normal(size=shape)
+        observations[key] = torch.from_numpy(values.astype(box.dtype))
+    if "action_mask" in observations:
+        observations["action_mask"][..., [0, 3, 5]] = 1  # something is always allowed
+    return observations
 
 
 def resets_of():
@@ -74,9 +75,9 @@ def test_acting_and_then_unrolling_give_the_same_log_probs(variant, action_space
         state = steps[-1].state
     unrolled = model.unroll(observations, first_state, resets)
     log_probs = model.distribution(unrolled.logits).log_prob(torch.stack([step.actions for step in steps]))
-    torch.testing.assert_close(log_probs, torch.stack([step.log_probs for step in steps]), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(unrolled.values, torch.stack([step.values for step in steps]), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(unrolled.logits, torch.stack([step.logits for step in steps]), rtol=1e-5, atol=1e-5)
+    for ours, name in ((log_probs, "log_probs"), (unrolled.values, "values"), (unrolled.logits, "logits")):
+        acted = torch.stack([getattr(step, name) for step in steps])
+        torch.testing.assert_close(ours, acted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -106,7 +107,8 @@ def test_time_and_batch_may_come_flat():
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_parameter_learns(variant):
     model = make_model(IMAGE, MIXED, **VARIANTS[variant])
-    unrolled = model.unroll(observations_of(IMAGE, STEPS, ROWS), torch.zeros(ROWS, model.state_size), resets_of())
+    observations, state = observations_of(IMAGE, STEPS, ROWS), torch.zeros(ROWS, model.state_size)
+    unrolled = model.unroll(observations, state, resets_of())
     distribution = model.distribution(unrolled.logits)
     (distribution.log_prob(distribution.sample()).sum() + unrolled.values.sum()).backward()
     for name, parameter in model.named_parameters():
@@ -164,7 +166,8 @@ def test_xavier_initialisation_reaches_every_layer():
 
 
 def test_torch_default_initialisation_leaves_layers_alone():
-    assert any((layer.bias != 0).any() for layer in layers_of(make_model(policy_initialization="torch_default")))
+    layers = layers_of(make_model(policy_initialization="torch_default"))
+    assert any((layer.bias != 0).any() for layer in layers)
 
 
 def test_recurrent_cells_keep_their_initialisation():
@@ -229,9 +232,11 @@ def test_state_dict_round_trip_with_weights_only(variant):
     torch.save(model.state_dict(), file)
     file.seek(0)
     torch.manual_seed(123)
-    again = make_actor_critic(ModelFlags(**{**SMALL, **VARIANTS[variant]}), IMAGE, MIXED, normalize_returns=True)
+    flags = ModelFlags(**{**SMALL, **VARIANTS[variant]})
+    again = make_actor_critic(flags, IMAGE, MIXED, normalize_returns=True)
     again.load_state_dict(torch.load(file, weights_only=True))
-    torch.testing.assert_close(again.unroll(observations, state), model.unroll(observations, state), rtol=0, atol=0)
+    unrolls = [some.unroll(observations, state) for some in (again, model)]
+    torch.testing.assert_close(*unrolls, rtol=0, atol=0)
     assert again.returns_normalizer.count == 10
 
 

@@ -67,7 +67,9 @@ def test_no_resets_is_the_same_as_none():
     torch.testing.assert_close(core(x, state, None), core(x, state, RESETS["none"]), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(("rnn_type", "layers", "size"), [("gru", 1, 7), ("gru", 2, 14), ("lstm", 1, 14), ("lstm", 2, 28)])
+@pytest.mark.parametrize(
+    ("rnn_type", "layers", "size"), [("gru", 1, 7), ("gru", 2, 14), ("lstm", 1, 14), ("lstm", 2, 28)]
+)
 def test_state_sizes(rnn_type, layers, size):
     assert core_of(rnn_type, layers).state_size == size
 

@@ -6,7 +6,9 @@ from torch import nn
 
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.encoder_registry import register_encoder
-from sample_factory.models.encoders import PatchConv2d, make_encoder, make_observation_encoder, pixels_to_channels
+from sample_factory.models.encoders import (
+    PatchConv2d, make_encoder, make_observation_encoder, pixels_to_channels,
+)
 
 S = gym.spaces
 
@@ -84,7 +86,8 @@ def test_patch_convolution_passes_a_gradient_on():
 
 @pytest.mark.parametrize("preset", ["convnet_simple", "convnet_impala", "convnet_atari"])
 def test_an_image_too_small_for_the_preset_is_an_error_that_says_sizes(preset):
-    with pytest.raises(ValueError, match=r"'obs' of shape \(3, 7, 7\).*7x7 pixels before a convolution of 8x8"):
+    message = r"'obs' of shape \(3, 7, 7\).*7x7 pixels before a convolution of 8x8"
+    with pytest.raises(ValueError, match=message):
         make_observation_encoder(ModelFlags(encoder_subtype=preset), "obs", (3, 7, 7))
 
 
@@ -133,7 +136,9 @@ def test_every_nonlinearity_trains(nonlinearity):
         assert all(p.grad is not None for p in encoder.parameters())
 
 
-MIXED_SPACE = S.Dict(obs=image_space(3, 72, 128), b=S.Box(-1, 1, (5,)), action_mask=S.Box(0, 1, (4,), np.uint8))
+MIXED_SPACE = S.Dict(
+    obs=image_space(3, 72, 128), b=S.Box(-1, 1, (5,)), action_mask=S.Box(0, 1, (4,), np.uint8)
+)
 
 
 def test_all_observations_are_encoded_and_concatenated_in_sorted_order():
