@@ -16,6 +16,7 @@ from sample_factory.learning.checkpoints import Checkpoints
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.settings import LearnerSettings, LearnerWorkerSettings
 from sample_factory.models.encoder_registry import register_encoder
+from sample_factory.models.precision import use_bf16
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
 from sample_factory.runtime.cpu import rss_mb
@@ -41,7 +42,7 @@ class LearnerWorker:
     ):
         torch.set_num_threads(settings.num_threads)
         device = torch.device(gpu.resolve_device(settings.device, policy_id))
-        autocast = settings.precision == "bf16" or settings.precision == "auto" and gpu.has_bf16(str(device))
+        autocast = use_bf16(settings.precision, device, settings.observation_space)
         self._policy_id, self._channels, self._stopping = policy_id, channels, context.stopping
         self._keep_going = context.keep_going
         self._inbox, self._weights = channels.learners[policy_id], channels.weights[policy_id]

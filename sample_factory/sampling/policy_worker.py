@@ -11,6 +11,7 @@ from sample_factory.exchange.policy_weights import byte_layout
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.models.actor_critic import make_actor_critic
 from sample_factory.models.encoder_registry import register_encoder
+from sample_factory.models.precision import use_bf16
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
 from sample_factory.runtime.cpu import rss_mb
@@ -35,7 +36,7 @@ class PolicyWorker:
         self._buffers, self._channels = buffers, channels
         self._requests, self._weights = channels.requests[policy_id], channels.weights[policy_id]
         self._device = torch.device(gpu.resolve_device(settings.device, policy_id))
-        self._autocast = settings.precision == "bf16" or settings.precision == "auto" and gpu.has_bf16(str(self._device))
+        self._autocast = use_bf16(settings.precision, self._device, settings.observation_space)
         torch.manual_seed(settings.seed)
         if settings.custom_encoder is not None:
             register_encoder(settings.model.encoder_custom, settings.custom_encoder)
