@@ -114,7 +114,12 @@ def _play(
     """Steps and shows until `is_over(number of episodes, env frames)`."""
     episodes: list[EpisodeResult] = []
     while not is_over(len(episodes), player.env_frames):
-        finished = player.step()
+        try:
+            finished = player.step()
+        except Exception:
+            if not is_over(len(episodes), player.env_frames):
+                raise
+            break  # the signal to stop has reached the simulator first
         show()
         for episode in finished:
             episodes.append(episode)

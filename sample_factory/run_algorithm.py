@@ -1,0 +1,22 @@
+"""v1's way to start: python -m sample_factory.run_algorithm --algo=APPO|DUMMY_SAMPLER --env=... ..."""
+
+import argparse
+import sys
+from typing import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `sample_factory.train`, or `sample_factory.dummy_sampler`; returns its exit code."""
+    arguments = sys.argv[1:] if argv is None else argv
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--algo", default="APPO")
+    algo = parser.parse_known_args(list(arguments))[0].algo
+    if algo == "DUMMY_SAMPLER":
+        from sample_factory.dummy_sampler import main as run
+    else:  # an unknown one is told apart with all other flags
+        from sample_factory.train import main as run
+    return run(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
