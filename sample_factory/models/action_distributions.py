@@ -68,7 +68,7 @@ def _gaussian(layout: ActionLayout, logits: Tensor) -> "GaussianActions":
 
 @functools.lru_cache(maxsize=256)
 def _padding(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Column of each entry of a [K, max size] table in a row of logits with a column of padding at the end."""
+    """Column of each entry of a [K, max size] table in a row of logits with a column of padding last."""
     padding_column, width = sum(sizes), max(sizes)
     table, first = [], 0
     for size in sizes:
