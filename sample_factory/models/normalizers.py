@@ -61,12 +61,14 @@ class RunningNormalizer(nn.Module):
         pairwise algorithm for computing sample variances".
         """
         rows = x.reshape(-1, *self.shape)
-        # Everything stays on the device, count included: a GPU must not wait for the host here.
-        if valid is None:
-            valid = torch.ones(len(rows), dtype=torch.bool, device=x.device)
-        valid = valid.reshape(-1)
-        count = valid.sum()
-        mean, variance = self._moments(rows, ~valid, count.clamp(min=1))
+        # The count stays on the device: a GPU must not wait for the host here. A CPU had better look first.
+        if valid is None or x.device.type == "cpu" and valid.all():
+            count = self.count.new_full((), len(rows))
+            excluded = None
+        else:
+            count = valid.sum()
+            excluded = ~valid.reshape(-1)
+        mean, variance = self._moments(rows, excluded, count.clamp(min=1))
         total = self.count + count
         delta = mean - self.mean
         between = delta.square() * (self.count * count / total)
@@ -74,17 +76,20 @@ class RunningNormalizer(nn.Module):
         self.mean.add_(delta * (count / total))
         self.count.copy_(total)
 
-    def _moments(self, rows: Tensor, excluded: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance, float64, of `count` rows of [N, *shape]; `excluded` is bool [N].
+    def _moments(self, rows: Tensor, excluded: Tensor | None, count: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance, float64, of the `count` rows of [N, *shape] that bool `excluded` [N] leaves.
 
         Float32 sums are short, and of differences from the running mean.
         """
         shift = self.mean.float()
         sums = torch.zeros_like(self.mean)
         squares = torch.zeros_like(self.mean)
-        excluded = excluded.view(-1, *[1] * len(self.shape))
-        for chunk, excluded_chunk in zip(_chunks(rows), excluded.split(_chunk_size(rows))):
-            centred = (chunk - shift).masked_fill_(excluded_chunk, 0.0)
+        starts = range(0, len(rows), _chunk_size(rows))
+        for start, chunk in zip(starts, _chunks(rows)):
+            centred = chunk - shift
+            if excluded is not None:
+                mask = excluded[start : start + len(chunk)]
+                centred.masked_fill_(mask.view(-1, *[1] * len(self.shape)), 0.0)
             sums += centred.sum(dim=0)
             squares += centred.square_().sum(dim=0)
         mean = sums / count
