@@ -4,6 +4,7 @@ import logging
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from sample_factory.config.config import Config
 from sample_factory.envs.env_info import make_adapted_env
@@ -37,9 +38,8 @@ class Screen:
         wants_video = self._video is not None and not self.video_is_complete
         if self._window is None and not wants_video:
             return
-        picture = env.render()
+        picture = _render(env)
         if picture is None:
-            log.warning("The env draws nothing: it goes on without pictures")
             self._close_window()
             self.video_is_complete = True
             return
@@ -59,6 +59,19 @@ class Screen:
         if self._window is not None:
             self._window.close()
             self._window = None
+
+
+def _render(env: MultiAgentEnv) -> np.ndarray | None:
+    """None, with a line in the log, when the env cannot."""
+    reason = "its render() returned nothing"
+    try:
+        picture = env.render()
+        if picture is not None:
+            return picture
+    except (NotImplementedError, gym.error.Error) as error:
+        reason = f"{type(error).__name__} {error}"
+    log.warning("The env cannot be drawn, and is played without pictures: %s", reason)
+    return None
 
 
 def wants_pictures(config: Config) -> bool:

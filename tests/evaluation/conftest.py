@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Callable
 
-import gymnasium as gym
 import pytest
 import torch
 
@@ -39,19 +38,3 @@ def _save_checkpoint(config: Config) -> None:
     )
     env.close()
     Checkpoints(config.experiment_dir, 0, keep=1).save({"model": model.state_dict()}, 1, 4)
-
-
-class Undrawable(gym.Env):
-    """An env that knows nothing of render modes; its episodes last 3 steps with rewards 1, 2, 3."""
-
-    observation_space = gym.spaces.Box(-1, 1, (3,))
-    action_space = gym.spaces.Box(-1, 1, (2,))
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self._step = 0
-        return self.observation_space.sample() * 0, {}
-
-    def step(self, action):
-        self._step += 1
-        return self.observation_space.sample() * 0, float(self._step), self._step == 3, False, {}

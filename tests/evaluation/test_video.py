@@ -1,0 +1,84 @@
+import shutil
+
+import cv2
+import numpy as np
+import pytest
+
+from sample_factory.evaluation.video import VideoError, VideoWriter, video_size
+
+
+def picture(height, width, brightness):
+    """Red on the left, blue on the right."""
+    rgb = np.zeros((height, width, 3), np.uint8)
+    rgb[:, : width // 2, 0] = brightness
+    rgb[:, width // 2 :, 2] = brightness
+    return rgb
+
+
+def write(path, pictures):
+    writer = VideoWriter(path, 10)
+    for rgb in pictures:
+        writer.write(rgb)
+    return writer.close()
+
+
+def read(path):
+    """RGB pictures."""
+    capture, pictures = cv2.VideoCapture(str(path)), []
+    while (found := capture.read())[0]:
+        pictures.append(cv2.cvtColor(found[1], cv2.COLOR_BGR2RGB))
+    return pictures
+
+
+@pytest.fixture(params=["opencv", "ffmpeg"])
+def encoder(request, monkeypatch):
+    if request.param == "opencv":
+        monkeypatch.setattr(shutil, "which", lambda name: None)
+    elif shutil.which("ffmpeg") is None:
+        pytest.skip("ffmpeg is not installed")
+    return request.param
+
+
+def test_what_was_written_can_be_read(tmp_path, encoder):
+    path = write(tmp_path / "a.mp4", [picture(120, 160, 25 * i) for i in range(1, 9)])
+    pictures = read(path)
+    assert len(pictures) == 8
+    for i, rgb in enumerate(pictures, start=1):
+        assert rgb.shape == (480, 640, 3)
+        assert np.abs(rgb[100, 100].astype(int) - [25 * i, 0, 0]).max() < 16
+        assert np.abs(rgb[100, 500].astype(int) - [0, 0, 25 * i]).max() < 16
+
+
+def test_the_file_appears_when_it_is_complete(tmp_path, encoder):
+    path = tmp_path / "a.mp4"
+    path.write_text("the video before")
+    writer = VideoWriter(path, 10)
+    writer.write(picture(480, 640, 200))
+    assert path.read_text() == "the video before"
+    assert writer.close() == path
+    assert [file.name for file in tmp_path.iterdir()] == ["a.mp4"]
+    assert len(read(path)) == 1
+
+
+def test_without_pictures_there_is_no_file(tmp_path):
+    assert VideoWriter(tmp_path / "a.mp4", 10).close() is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_all_pictures_get_the_size_of_the_first(tmp_path):
+    path = write(tmp_path / "a.mp4", [picture(480, 640, 99), picture(100, 100, 99), picture(1000, 900, 99)])
+    assert [rgb.shape for rgb in read(path)] == [(480, 640, 3)] * 3
+
+
+@pytest.mark.parametrize(
+    "height, width, expected",
+    [(120, 160, (640, 480)), (72, 128, (896, 504)), (400, 600, (720, 480)), (501, 333, (332, 500)), (1, 1, (480, 480))],
+)
+def test_sizes_are_even_and_at_least_480_high_and_small_pixels_stay_equal(height, width, expected):
+    assert video_size(height, width) == expected
+
+
+def test_a_folder_that_cannot_be_written_to_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(VideoError, match="cannot write"):
+        VideoWriter(tmp_path / "file" / "a.mp4", 10).write(picture(480, 640, 9))

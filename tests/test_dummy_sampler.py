@@ -1,0 +1,100 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from sample_factory import dummy_sampler, run_algorithm
+from sample_factory.config.config import parse_config
+from sample_factory.dummy_sampler import DummySamplerFlags, sample
+from sample_factory.envs.env_registry import resolve_family
+
+
+def run(env, *typed):
+    argv = [f"--env={env}", "--num_workers=2", "--worker_num_splits=1", *typed]
+    config = parse_config(argv, resolve_family, extra_sections={"dummy_sampler": DummySamplerFlags})
+    return sample(config, resolve_family(env))
+
+
+def num_children() -> int:
+    return len(psutil.Process().children(recursive=True))
+
+
+def test_each_worker_ends_after_its_frames_and_nothing_is_left():
+    before = num_children()
+    result = run("gym_CartPole-v1", "--num_envs_per_worker=3", "--sample_env_frames_per_worker=3000")
+    assert [worker.env_frames for worker in result.workers] == [3000, 3000]
+    assert result.env_frames == 6000
+    assert result.fps > 0 and all(worker.fps > 0 for worker in result.workers)
+    assert num_children() == before
+
+
+def test_stops_after_the_frames_of_all_workers():
+    result = run("gym_CartPole-v1", "--sample_env_frames=3000")
+    assert result.env_frames >= 3000
+    assert all(worker.env_frames > 0 for worker in result.workers)
+
+
+def test_frames_count_the_frameskip():
+    flags = ("--num_envs_per_worker=1", "--env_frameskip=4", "--sample_env_frames_per_worker=401")
+    result = run("gym_CartPole-v1", *flags)
+    assert [worker.env_frames for worker in result.workers] == [404, 404]
+
+
+def test_stops_after_the_time_with_engines_too():
+    before = num_children()
+    result = run("doom_benchmark", "--num_envs_per_worker=2", "--timeout_seconds=1")
+    assert 0.5 < result.seconds < 20
+    assert all(worker.env_frames % 8 == 0 and worker.env_frames > 0 for worker in result.workers)
+    assert num_children() == before
+
+
+def test_the_wording_of_v1_works(capsys):
+    argv = ["--env=gym_CartPole-v1", "--num_workers=2", "--sample_env_frames_per_worker=500"]
+    assert run_algorithm.main(["--algo=DUMMY_SAMPLER", *argv]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in printed] == ["worker 0", "worker 1", "total"]
+    assert printed[2].startswith("total: 1000 frames in ")
+
+
+@pytest.mark.parametrize(
+    "argv, words",
+    [
+        (["--env=dom_basic"], "unknown env 'dom_basic'"),
+        (["--env=gym_CartPole-v1", "--sample_frames=3"], "unknown flag --sample_frames"),
+        (["--env=gym_CartPole-v1", "--timeout_seconds=0"], "--timeout_seconds=0"),
+        ([], "--env is missing"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(capsys, argv, words):
+    assert dummy_sampler.main(argv) == 2
+    error = capsys.readouterr().err.strip()
+    assert error.startswith("error: ") and words in error and "\n" not in error
+
+
+def test_an_unknown_algorithm_is_told(capsys):
+    assert run_algorithm.main(["--algo=DQN", "--env=gym_CartPole-v1"]) == 2
+    assert "--algo=DQN" in capsys.readouterr().err
+
+
+def test_an_env_that_cannot_be_made_is_exit_code_1():
+    assert dummy_sampler.main(["--env=gym_NoSuchEnv-v0", "--num_workers=1"]) == 1
+
+
+def test_ctrl_c_ends_it_with_the_results_so_far():
+    command = [sys.executable, "-m", "sample_factory.dummy_sampler", "--env=doom_benchmark", "--num_workers=2"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    parent = psutil.Process(process.pid)
+    deadline = time.monotonic() + 60
+    while len(parent.children(recursive=True)) < 4 and time.monotonic() < deadline:  # 2 workers, 2 engines
+        time.sleep(0.1)
+    started = parent.children(recursive=True)
+    os.kill(process.pid, signal.SIGINT)
+    output = process.communicate(timeout=30)[0]
+    assert process.returncode == 0
+    assert output.splitlines()[-1].startswith("total: ")
+    assert len(started) >= 4
+    assert not [child for child in started if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
