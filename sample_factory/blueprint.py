@@ -51,9 +51,12 @@ def rollout_worker_recipe(parts: Parts, index: int) -> Recipe:
     cores = None
     if sampling.set_workers_cpu_affinity:
         cores = cpu.worker_cores(index, num_workers)
-    threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} if sampling.force_envs_single_thread else {}
+    gpus = sampling.actor_worker_gpus
+    environment = {"CUDA_VISIBLE_DEVICES": str(gpus[index % len(gpus)]) if gpus else ""}
+    if sampling.force_envs_single_thread:
+        environment |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     args = (index, parts.family, parts.config.namespace(), settings, (parts.buffers, parts.channels))
-    options = ChildOptions(cores, sampling.default_niceness + 10, threads)
+    options = ChildOptions(cores, sampling.default_niceness + 10, environment)
     return Recipe(f"rollout_worker_{index}", build_rollout_worker, args, options)
 
 

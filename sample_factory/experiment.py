@@ -4,6 +4,7 @@ import logging
 import random
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Sequence
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from sample_factory import blueprint
 from sample_factory.blueprint import Parts, Recipe
-from sample_factory.config.config import Config, ConfigError
+from sample_factory.config.config import RETIRED_FLAGS, Config, ConfigError
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.channels import Channels
@@ -33,6 +34,7 @@ log = logging.getLogger("sample_factory")
 
 STOP_GRACE_SECONDS = 20.0
 POLL_SECONDS = 0.1
+BENCHMARK_FRAMES = 2_000_000
 SAVE_REQUEST_SECONDS = 5.0  # a learner takes in its messages even while it trains; a dead one does not
 
 
@@ -43,6 +45,8 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
     setup_logging("main", log_file)
     cpu.raise_open_files_limit()  # every queue and every child costs descriptors
     log.info("Experiment folder: %s", config.experiment_dir)
+    for name in set(config.typed) & set(RETIRED_FLAGS):
+        log.warning("--%s changes nothing: %s", name, RETIRED_FLAGS[name])
     with StopSignals() as signals:
         try:
             info = probe_env_info(family, config.namespace())
@@ -183,7 +187,10 @@ def _take_turns(workers: Sequence[Any]) -> None:
 
 def _monitor(parts: Parts) -> Monitor:
     config, topology = parts.config, parts.buffers.topology
-    return Monitor(config.experiment_dir, config.monitoring, topology.num_policies, topology.frameskip)
+    flags = config.monitoring
+    if config.sampling.benchmark:
+        flags = replace(flags, train_for_env_steps=min(flags.train_for_env_steps, BENCHMARK_FRAMES))
+    return Monitor(config.experiment_dir, flags, topology.num_policies, topology.frameskip)
 
 
 def _report(parts: Parts, monitor: Monitor, timeout: float) -> None:

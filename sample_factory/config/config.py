@@ -24,6 +24,8 @@ RETIRED_FLAGS = {
     "num_minibatches_to_accumulate": "use --num_batches_to_accumulate",
     "heartbeat_interval": "components are watched without heartbeats of their own",
     "batched_sampling": "a vectorised environment is always sampled as a batch",
+    "pixel_format": "the layout of an image is told by its shape",
+    "env_framestack": "no family here stacks frames",
     "use_env_info_cache": "the environment is probed at each start",
 }
 # Written to cfg.json for people to read; not flags.

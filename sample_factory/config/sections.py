@@ -169,8 +169,6 @@ class EnvFlags:
     """Settings that many env families read."""
 
     env_frameskip: int | None = flag(None, "simulator frames per action; None: the family's default", at_least=1)
-    env_framestack: int = flag(4, "stacked frames, for families that stack", at_least=1)
-    pixel_format: str = flag("CHW", "layout of image observations", choices=("CHW", "HWC"))
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,6 @@ class Batch(NamedTuple):
             return self
         chunk = self.rewards.shape[0] // pieces
 
-        def cut(tensor: Tensor) -> Tensor:
-            return tensor.unflatten(0, (pieces, chunk)).transpose(0, 1).flatten(1, 2)
-
         def cut_with_next(tensor: Tensor) -> Tensor:
             return torch.cat([tensor[i * chunk : (i + 1) * chunk + 1] for i in range(pieces)], dim=1)
 
@@ -46,7 +43,7 @@ class Batch(NamedTuple):
         resets[0] = False  # the stored state already is what the policy acted on
         return Batch(
             {key: cut_with_next(tensor) for key, tensor in self.obs.items()},
-            *(cut(tensor) for tensor in self[1:10]),
+            *(cut(tensor, pieces) for tensor in self[1:10]),
             states=self.states.flatten(0, 1)[None],
             resets=resets,
         )
@@ -59,6 +56,11 @@ class Batch(NamedTuple):
         obs = {key: tensor[:, columns] for key, tensor in self.obs.items()}
         rest = [tensor[:, columns] for tensor in self[1:11]]
         return Batch(obs, *rest, resets=self.resets[:, index])
+
+
+def cut(tensor: Tensor, pieces: int) -> Tensor:
+    """[T, B, ...] to [T / pieces, pieces * B, ...]: first the first pieces of all, then the second ones."""
+    return tensor.unflatten(0, (pieces, -1)).transpose(0, 1).flatten(1, 2)
 
 
 class Batcher:

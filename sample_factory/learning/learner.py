@@ -10,9 +10,10 @@ from sample_factory.algo.exploration_loss import entropy_loss, symmetric_kl_loss
 from sample_factory.algo.gae import gae
 from sample_factory.algo.ppo_loss import kl_loss, masked_mean, normalize_advantages, policy_loss, value_loss
 from sample_factory.algo.vtrace import vtrace
-from sample_factory.learning.batcher import Batch
+from sample_factory.learning.batcher import Batch, cut
 from sample_factory.learning.optimizers import LearningRate, make_optimizer
 from sample_factory.learning.settings import LearnerSettings
+from sample_factory.learning.train_summaries import train_summaries
 from sample_factory.models.actor_critic import make_actor_critic
 
 MAX_SKIPPED_STEPS_IN_A_ROW = 20
@@ -52,6 +53,14 @@ class Losses(NamedTuple):
         return self.policy + self.value + self.exploration + self.kl
 
 
+class LastStep(NamedTuple):
+    """The last SGD step of an iteration, for the summaries."""
+
+    losses: Losses
+    minibatch: Batch
+    grad_norm: Tensor
+
+
 class NumericalError(RuntimeError):
     """Loss or gradients were not finite for many steps in a row."""
 
@@ -81,36 +90,35 @@ class Learner:
         """One iteration: every epoch over every minibatch. Batch as the Batcher makes it."""
         self._lr.at_frame(self.env_frames)
         lag = self.version - batch.versions
-        valid = batch.own & (lag < self._settings.max_policy_lag)
-        targets = None if self._flags.with_vtrace else self._gae_targets(batch, valid)
-        # `valid` takes the place of `own`, and the fixed targets travel with their steps.
-        chunks = batch._replace(own=valid).in_chunks()
-        targets = targets and Targets(*(_cut_like(tensor, batch, chunks) for tensor in targets))
-        losses = grad_norm = None
-        previous_policy_loss = None
+        own, batch = batch.own, batch._replace(own=batch.own & (lag < self._settings.max_policy_lag))
+        last = self._train_epochs(batch.in_chunks(), None if self._flags.with_vtrace else self._gae_targets(batch))
+        summaries = self._summaries(last, lag[own], batch.own[own]) if want_summaries else {}
+        self.model.update_normalizers({key: tensor[:-1] for key, tensor in batch.obs.items()}, batch.own)
+        self.env_frames += int(own.sum()) * self._settings.frameskip
+        self.samples += int(batch.own.sum())
+        return TrainStats(self.version, self.env_frames, summaries)
+
+    def _train_epochs(self, chunks: Batch, targets: Targets | None) -> "LastStep":
+        """targets: fixed ones, or None to compute them from each minibatch's present values."""
+        policy_losses: list[float] = []
         for _ in range(self._flags.ppo_epochs):
-            policy_losses, kls = [], []
+            epoch_losses, kls = [], []
             for index in self._minibatches(chunks):
                 minibatch = chunks.select(index)
-                fixed = targets and Targets(*(tensor[:, index] for tensor in targets))
+                fixed = None if targets is None else Targets(*(tensor[:, index] for tensor in targets))
                 losses = self._losses(minibatch, fixed)
-                grad_norm = self._sgd_step(losses.total)
-                policy_losses.append(losses.policy.detach())
+                last = LastStep(losses, minibatch, self._sgd_step(losses.total))
+                epoch_losses.append(losses.policy.detach())
                 if self._lr.needs_kl:
-                    kls.append(self._mean_kl(losses, minibatch.own))
+                    kls.append(float(masked_mean(losses.behavior.kl(losses.distribution).detach(), minibatch.own)))
                     self._lr.after_minibatch(kls[-1])
-            if kls:
+            if self._lr.needs_kl:
                 self._lr.after_epoch(float(np.mean(kls)))
-            mean_policy_loss = torch.stack(policy_losses).mean()
-            if self._flags.ppo_epochs > 1 and previous_policy_loss is not None:
-                if abs(float(mean_policy_loss - previous_policy_loss)) < SAME_LOSS:
+            if self._flags.ppo_epochs > 1:
+                policy_losses.append(float(torch.stack(epoch_losses).mean()))
+                if len(policy_losses) > 1 and abs(policy_losses[-1] - policy_losses[-2]) < SAME_LOSS:
                     break
-            previous_policy_loss = mean_policy_loss
-        summaries = self._summaries(losses, minibatch, grad_norm, lag, batch.own, valid) if want_summaries else {}
-        self.model.update_normalizers({key: tensor[:-1] for key, tensor in batch.obs.items()}, valid)
-        self.env_frames += int(batch.own.sum()) * self._settings.frameskip
-        self.samples += int(valid.sum())
-        return TrainStats(self.version, self.env_frames, summaries)
+        return last
 
     def _minibatches(self, chunks: Batch) -> Iterator[np.ndarray]:
         """Columns of each minibatch of an epoch."""
@@ -165,15 +173,14 @@ class Learner:
         return Targets(result.advantages, result.targets)
 
     @torch.no_grad()
-    def _gae_targets(self, batch: Batch, valid: Tensor) -> Targets:
-        """Once per batch, over whole trajectories, with the values that the present weights give."""
-        chunks = batch._replace(own=valid).in_chunks()
-        _, values = self._unroll(chunks)
+    def _gae_targets(self, batch: Batch) -> Targets:
+        """Once per batch, over whole trajectories, with the values that the present weights give; cut as chunks."""
+        _, values = self._unroll(batch.in_chunks())
         pieces, trajectories = batch.states.shape[:2]
         steps = values[:-1].unflatten(1, (pieces, trajectories)).transpose(0, 1).flatten(0, 1)
         values = torch.cat([steps, values[-1:, -trajectories:]])
-        result = gae(*self._returns_steps(batch._replace(own=valid), values), self._flags.gae_lambda)
-        return Targets(result.advantages, result.targets)
+        result = gae(*self._returns_steps(batch, values), self._flags.gae_lambda)
+        return Targets(cut(result.advantages, pieces), cut(result.targets, pieces))
 
     def _returns_steps(self, batch: Batch, values: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """(values, next_values, rewards, discounts, continues), each [R, C], from critic outputs [R+1, C]."""
@@ -213,23 +220,17 @@ class Learner:
             )
         return grad_norm
 
-    def _mean_kl(self, losses: Losses, valid: Tensor) -> float:
-        return float(masked_mean(losses.behavior.kl(losses.distribution).detach(), valid))
-
-    def _summaries(self, losses: Losses, minibatch: Batch, grad_norm: Tensor, lag: Tensor, own: Tensor, valid: Tensor):
-        from sample_factory.learning.train_summaries import train_summaries
-
-        summaries = train_summaries(losses, minibatch, lag[own])
+    def _summaries(self, last: LastStep, lag: Tensor, valid: Tensor) -> dict[str, float]:
+        """lag, valid: [n], of the steps that are this policy's."""
         counters = {
-            "lr": self._lr.value, "grad_norm": float(grad_norm), "skipped_steps": float(self.skipped_steps),
-            "valids_fraction": float(valid.float().mean()), "same_policy_fraction": float(own.float().mean()),
-            "num_sgd_steps": float(self.version),
+            "lr": self._lr.value, "grad_norm": float(last.grad_norm), "skipped_steps": float(self.skipped_steps),
+            "valids_fraction": float(valid.float().mean()), "num_sgd_steps": float(self.version),
         }
         if self.model.returns_normalizer is not None:
             normalizer = self.model.returns_normalizer
             counters["returns_running_mean"] = float(normalizer.mean)
             counters["returns_running_std"] = float(normalizer.variance.sqrt())
-        return {**summaries, **counters}
+        return {**train_summaries(last.losses, last.minibatch, lag, self._flags.ppo_clip_ratio), **counters}
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain numbers only, so that it loads with weights_only."""
@@ -252,11 +253,3 @@ class Learner:
     def published_state(self) -> dict[str, np.ndarray]:
         """The model's state as contiguous host arrays, in the order of its state_dict."""
         return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in self.model.state_dict().items()}
-
-
-def _cut_like(tensor: Tensor, batch: Batch, chunks: Batch) -> Tensor:
-    """[T, B] to the [chunk, B * T / chunk] of `Batch.in_chunks`."""
-    if batch is chunks or batch.states.shape[0] == 1:
-        return tensor
-    pieces = batch.states.shape[0]
-    return tensor.unflatten(0, (pieces, -1)).transpose(0, 1).flatten(1, 2)
