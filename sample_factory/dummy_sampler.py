@@ -32,9 +32,11 @@ class DummySamplerFlags:
     """Random sampling: when to stop."""
 
     sample_env_frames: int = flag(2_000_000_000, "stop after this many env frames in total", at_least=1)
-    sample_env_frames_per_worker: int = flag(1_000_000_000, "a worker ends after this many env frames", at_least=1)
+    sample_env_frames_per_worker: int = flag(
+        1_000_000_000, "a worker ends after this many env frames", at_least=1
+    )
     timeout_seconds: int = flag(600, "stop after this many seconds", at_least=1)
-    sampler_worker_gpus: tuple[int, ...] = flag((), "GPUs that the processes see, in turn; empty: all of them")
+    sampler_worker_gpus: tuple[int, ...] = flag((), "GPUs that the workers see, in turn; empty: all")
 
 
 class WorkerThroughput(NamedTuple):
@@ -49,7 +51,7 @@ class WorkerThroughput(NamedTuple):
 
 
 class Throughput(NamedTuple):
-    """What all did, side by side, from the moment that every env was ready. Env frames count for each agent."""
+    """What all did, from the moment that every env was ready. Env frames count for each agent."""
 
     env_frames: int
     seconds: float
@@ -77,7 +79,11 @@ class RandomSampler:
     """
 
     def __init__(
-        self, index: int, recipe: "tuple[EnvFamily, Any]", settings: SamplerSettings, progress: "SharedArrays",
+        self,
+        index: int,
+        recipe: "tuple[EnvFamily, Any]",
+        settings: SamplerSettings,
+        progress: "SharedArrays",
         context: Any,
     ):
         from sample_factory.envs.env_info import make_adapted_env
@@ -85,7 +91,7 @@ class RandomSampler:
 
         family, cfg = recipe
         self._settings, self._progress, self._stopping = settings, progress, context.stopping
-        self._env_frames, self._microseconds = (progress[name][index] for name in ("env_frames", "microseconds"))
+        self._env_frames, self._microseconds = progress["env_frames"][index], progress["microseconds"][index]
         first = index * settings.num_envs
         configs = [EnvConfig(index, i, first + i) for i in range(settings.num_envs)]
         self._envs = [make_adapted_env(family, cfg, config) for config in configs]
@@ -125,10 +131,8 @@ class RandomSampler:
         num_agents, space = self._envs[0].num_agents, self._envs[0].observation_space
         leading = (len(self._envs) * num_agents, self._settings.num_steps)
         arrays = {key: np.zeros((*leading, *part.shape), part.dtype) for key, part in space.spaces.items()}
-        return [
-            [ObservationRows(arrays, np.arange(i * num_agents, (i + 1) * num_agents), t) for t in range(leading[1])]
-            for i in range(len(self._envs))
-        ]
+        agents = np.arange(leading[0]).reshape(-1, num_agents)
+        return [[ObservationRows(arrays, mine, t) for t in range(leading[1])] for mine in agents]
 
     def _draw_actions(self, index: int) -> np.ndarray:
         """[1024, agents, action values] float32."""
@@ -176,13 +180,16 @@ def _make_worker(config: "Config", family: "EnvFamily", progress: "SharedArrays"
         sampling.num_envs_per_worker, config.learning.rollout + 1, config.env.env_frameskip or 1,
         flags.sample_env_frames_per_worker, config.run.seed,
     )
-    environment = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} if sampling.force_envs_single_thread else {}
+    environment = {}
+    if sampling.force_envs_single_thread:
+        environment = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     if flags.sampler_worker_gpus:
         gpus = flags.sampler_worker_gpus
         environment["CUDA_VISIBLE_DEVICES"] = str(gpus[index % len(gpus)])
     cores = cpu.worker_cores(index, sampling.num_workers) if sampling.set_workers_cpu_affinity else None
     options = ChildOptions(cores, sampling.default_niceness + 10, environment, one_shot=True)
-    return Child(f"sampler_{index}", RandomSampler, (index, (family, config.namespace()), settings, progress), options)
+    args = (index, (family, config.namespace()), settings, progress)
+    return Child(f"sampler_{index}", RandomSampler, args, options)
 
 
 def _watch(
@@ -204,7 +211,7 @@ def _watch(
             break
         if time_to_report():
             fps = (total - frames_reported) / (now - reported)
-            print(f"{now - started:.0f} s: {fps:.0f} FPS in the last {now - reported:.0f} s, {total} frames", flush=True)
+            print(f"{now - started:.0f} s: {fps:.0f} FPS, {total} frames", flush=True)
             frames_reported, reported = total, now
 
 

@@ -1,4 +1,6 @@
-"""Shows and measures a trained policy: python -m sample_factory.enjoy --env=doom_battle --experiment=my_experiment
+"""Shows and measures a trained policy.
+
+python -m sample_factory.enjoy --env=doom_battle --experiment=my_experiment
 
 With --save_video --no_render it writes a video on a machine without a display.
 """

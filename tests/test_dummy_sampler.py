@@ -85,7 +85,8 @@ def test_an_env_that_cannot_be_made_is_exit_code_1():
 
 
 def test_ctrl_c_ends_it_with_the_results_so_far():
-    command = [sys.executable, "-m", "sample_factory.dummy_sampler", "--env=doom_benchmark", "--num_workers=2"]
+    module = ["-m", "sample_factory.dummy_sampler"]
+    command = [sys.executable, *module, "--env=doom_benchmark", "--num_workers=2"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     parent = psutil.Process(process.pid)
     deadline = time.monotonic() + 60

@@ -51,7 +51,8 @@ class Evaluation(NamedTuple):
         """For people."""
         lines = [f"{len(self.episodes)} episodes, {self.env_frames} env frames"]
         if self.episodes:
-            lines += [f"reward {self.reward}", f"length {self.length}", f"true objective {self.true_objective}"]
+            lines += [f"reward {self.reward}", f"length {self.length}"]
+            lines.append(f"true objective {self.true_objective}")
         return "\n".join([*lines, f"video: {self.video}"] if self.video else lines)
 
 
@@ -136,4 +137,6 @@ def _episode_line(episodes: Sequence[EpisodeResult]) -> str:
 
 
 def _spread(values: Sequence[float]) -> Spread:
-    return Spread(float(np.mean(values)), float(np.std(values))) if values else Spread(float("nan"), float("nan"))
+    if not values:
+        return Spread(float("nan"), float("nan"))
+    return Spread(float(np.mean(values)), float(np.std(values)))

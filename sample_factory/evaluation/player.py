@@ -9,7 +9,7 @@ from sample_factory.evaluation.policy import TrainedPolicy
 
 
 class EpisodeResult(NamedTuple):
-    """One agent's episode: sum of raw rewards, env frames, and what the env says it is judged by (or the reward)."""
+    """One agent's episode: sum of raw rewards, env frames, and what it is judged by (or the reward)."""
 
     agent: int
     reward: float
@@ -20,7 +20,7 @@ class EpisodeResult(NamedTuple):
 class Player:
     """One env, all of whose agents follow one policy. Promises:
 
-    1. Observations, rewards, frameskip and time limits are those of training: the env is stepped in the same way.
+    1. Observations, rewards, frameskip and time limits are those of training: the env is stepped alike.
     2. An agent's recurrent state is zero at the start of each of its episodes, and when it becomes inactive.
     3. The action of an inactive agent is zero, and an action never outlives its episode.
     """

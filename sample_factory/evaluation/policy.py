@@ -13,11 +13,13 @@ from sample_factory.models.actor_critic import ActorCritic, make_actor_critic
 class TrainedPolicy:
     """Acts in float32 with weights that do not change.
 
-    deterministic: the most likely choices and the means instead of samples; sample_continuous False: the means of
-    the continuous components only.
+    deterministic: the most likely choices and the means instead of samples.
+    sample_continuous: False: the means of the continuous components only.
     """
 
-    def __init__(self, model: ActorCritic, device: torch.device, deterministic: bool, sample_continuous: bool):
+    def __init__(
+        self, model: ActorCritic, device: torch.device, deterministic: bool, sample_continuous: bool
+    ):
         self._model, self._device = model.to(device).eval(), device
         self._deterministic, self._sample_continuous = deterministic, sample_continuous
 
@@ -25,7 +27,9 @@ class TrainedPolicy:
         """The recurrent state at the start of an episode, [num_agents, H]."""
         return torch.zeros(num_agents, self._model.state_size, device=self._device)
 
-    def act(self, observations: Mapping[str, np.ndarray], state: torch.Tensor) -> tuple[np.ndarray, torch.Tensor]:
+    def act(
+        self, observations: Mapping[str, np.ndarray], state: torch.Tensor
+    ) -> tuple[np.ndarray, torch.Tensor]:
         """Observations [A, ...] and state [A, H] to actions [A, K] float32 and the next state."""
         tensors = {key: torch.from_numpy(array).to(self._device) for key, array in observations.items()}
         output = self._model.act(tensors, state, self._deterministic)
@@ -42,20 +46,22 @@ def load_policy(config: Config, observation_space, action_space) -> TrainedPolic
     Raises ConfigError when there is no such checkpoint, CheckpointError when it cannot be used.
     """
     evaluation, kind = config.evaluation, config.monitoring.load_checkpoint_kind
-    checkpoints = Checkpoints(config.experiment_dir, evaluation.policy_index, config.monitoring.keep_checkpoints)
+    keep = config.monitoring.keep_checkpoints
+    checkpoints = Checkpoints(config.experiment_dir, evaluation.policy_index, keep)
     state = checkpoints.load(kind)
     if state is None:
         raise ConfigError(
             f"there is no checkpoint ({kind}) in {checkpoints.folder}; check --policy_index="
-            f"{evaluation.policy_index}, --load_checkpoint_kind={kind}, and whether training has saved one yet"
+            f"{evaluation.policy_index}, --load_checkpoint_kind={kind}, and whether training has saved one"
         )
-    model = make_actor_critic(config.model, observation_space, action_space, config.learning.normalize_returns)
+    normalize_returns = config.learning.normalize_returns
+    model = make_actor_critic(config.model, observation_space, action_space, normalize_returns)
     try:
         model.load_state_dict(state["model"])
     except (KeyError, RuntimeError) as error:
         raise CheckpointError(
-            f"the checkpoint in {checkpoints.folder} does not fit the model that cfg.json and the flags describe; "
-            f"were flags of the model or the env typed that differ from the training's? {error}"
+            f"the checkpoint in {checkpoints.folder} does not fit the model that cfg.json and the flags "
+            f"describe; were flags of the model or the env typed that differ from the training's? {error}"
         ) from None
     return TrainedPolicy(
         model, _device(config), evaluation.eval_deterministic, evaluation.continuous_actions_sample

@@ -19,10 +19,13 @@ DEFAULT_FPS = 30.0
 
 
 class Screen:
-    """Shows what an env renders, one picture for each env step: tic by tic, an engine draws slightly other pictures.
+    """Shows what an env renders, one picture for each env step.
 
-    video_pictures: the video ends after so many; None: it does not. `is_closed`: the user has closed the window.
-    `video_is_complete`: nothing more will be added to it.
+    Not one for each tic: asked to stop after every tic, the Doom engine plays the same game but places some
+    sprites elsewhere, so that the policy would see other observations than in training.
+
+    video_pictures: the video ends after so many; None: it does not.
+    `is_closed`: the user has closed the window. `video_is_complete`: nothing more will be added to it.
     """
 
     def __init__(self, window: Window | None, video: VideoWriter | None, video_pictures: int | None):
@@ -80,7 +83,7 @@ def wants_pictures(config: Config) -> bool:
 
 
 def open_screen(config: Config, env_fps: float, frameskip: int) -> Screen:
-    """What the flags ask for. env_fps: env frames per second of real time; a picture stands for `frameskip` of them."""
+    """What the flags ask for. env_fps: env frames per second; a picture stands for `frameskip` of them."""
     evaluation, rate = config.evaluation, env_fps / frameskip
     window = video = None
     if not evaluation.no_render:
@@ -108,7 +111,7 @@ def make_env(config: Config, family: EnvFamily) -> MultiAgentEnv:
         return make_adapted_env(family, cfg, env_config)
     try:
         return make_adapted_env(family, cfg, env_config, "rgb_array")
-    except Exception as error:  # whatever an env raises at an unknown render_mode, of which there is no standard
+    except Exception as error:  # there is no standard for what an env raises at an unknown render_mode
         env = make_adapted_env(family, cfg, env_config)  # raises again if that was not the reason
         log.warning("%s cannot be drawn: %s", config.run.env, error)
         return env

@@ -12,8 +12,8 @@ import numpy as np
 log = logging.getLogger("sample_factory")
 
 MIN_HEIGHT = 480
-# By preference. H.264 plays everywhere, but the OpenCV of PyPI is built without an encoder for it; VP9 plays in
-# every browser; MPEG-4 part 2 is for desktop players only.
+# By preference. H.264 plays everywhere, but the OpenCV of PyPI is built without an encoder for it; VP9 plays
+# in every browser; MPEG-4 part 2 is for desktop players only.
 OPENCV_CODECS = ("avc1", "vp09", "mp4v")
 FFMPEG_TIMEOUT_SECONDS = 60.0
 
@@ -61,7 +61,7 @@ def video_size(height: int, width: int) -> tuple[int, int]:
     """(width, height) of the video: at least 480 rows, and even, as H.264 and VP9 want."""
     factor = max(1.0, MIN_HEIGHT / height)
     if factor >= 2:
-        factor = float(int(-(-MIN_HEIGHT // height)))  # whole, so that all pixels of a small picture stay equal
+        factor = float(int(-(-MIN_HEIGHT // height)))  # whole: all pixels stay equal
     return round(width * factor / 2) * 2, round(height * factor / 2) * 2
 
 
@@ -97,7 +97,8 @@ def _open_encoder(path: Path, rate: float, size: tuple[int, int]) -> _Encoder:
 
 
 def _knows_h264(ffmpeg: str) -> bool:
-    listed = subprocess.run([ffmpeg, "-hide_banner", "-encoders"], capture_output=True, text=True, check=False)
+    command = [ffmpeg, "-hide_banner", "-encoders"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False)
     return "libx264" in listed.stdout
 
 
@@ -106,8 +107,10 @@ class _FfmpegEncoder:
 
     def __init__(self, ffmpeg: str, path: Path, rate: float, size: tuple[int, int]):
         command = [
-            ffmpeg, "-y", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{size[0]}x{size[1]}",
-            "-r", f"{rate:.6f}", "-i", "-", "-c:v", "libx264", "-preset", "veryfast", "-crf", "20",
+            ffmpeg, "-y", "-loglevel", "error",
+            "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{size[0]}x{size[1]}",
+            "-r", f"{rate:.6f}", "-i", "-",
+            "-c:v", "libx264", "-preset", "veryfast", "-crf", "20",
             # What browsers play, and can begin to play before they have all of it.
             "-pix_fmt", "yuv420p", "-movflags", "+faststart", str(path),
         ]
@@ -138,16 +141,15 @@ class _OpenCvEncoder:
     def __init__(self, path: Path, rate: float, size: tuple[int, int]):
         import cv2
 
-        self._to_bgr = cv2.COLOR_RGB2BGR, cv2.cvtColor
+        self._cv2 = cv2
         self._writer, codec = _open_writer(path, rate, size)
         if codec == "vp09":
-            log.info("Encoding the video in VP9, some 6 pictures a second; with ffmpeg installed it would be fast")
+            log.info("Encoding the video in VP9, some 6 pictures a second; with ffmpeg it would be fast")
         elif codec == "mp4v":
-            log.warning("The video is MPEG-4 part 2, which browsers do not play: there is no better encoder here")
+            log.warning("The video is MPEG-4 part 2, which browsers do not play; install ffmpeg")
 
     def write(self, picture: np.ndarray) -> None:
-        code, convert = self._to_bgr
-        self._writer.write(convert(picture, code))
+        self._writer.write(self._cv2.cvtColor(picture, self._cv2.COLOR_RGB2BGR))
 
     def close(self) -> None:
         self._writer.release()
@@ -169,5 +171,5 @@ def _open_writer(path: Path, rate: float, size: tuple[int, int]) -> tuple[Any, s
     finally:
         logging_of_cv2.setLogLevel(level)
     raise VideoError(
-        f"cannot write {path}: this OpenCV has no encoder for any of {', '.join(OPENCV_CODECS)}; install ffmpeg"
+        f"cannot write {path}: OpenCV has an encoder for none of {', '.join(OPENCV_CODECS)}; install ffmpeg"
     )

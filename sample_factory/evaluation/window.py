@@ -38,7 +38,7 @@ class Window:
             raise WindowError(f"no window can be opened: {error}") from None
 
     def show(self, picture: np.ndarray) -> None:
-        """picture: [height, width, 3] uint8. Returns when it has been on the screen for as long as its turn lasts."""
+        """picture: [height, width, 3] uint8. Returns when the next one is due."""
         pygame = self._pygame
         if self._surface is None:
             size = video_size(picture.shape[0], picture.shape[1])
@@ -66,6 +66,6 @@ class Window:
 
 def _check_display() -> None:
     # SDL would try the text console otherwise, and take it over.
-    is_linux = sys.platform.startswith("linux")
-    if is_linux and not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")):
+    names = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
+    if sys.platform.startswith("linux") and not any(os.environ.get(name) for name in names):
         raise WindowError("there is no display")

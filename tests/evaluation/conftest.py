@@ -16,7 +16,7 @@ from sample_factory.models.actor_critic import make_actor_critic
 
 @pytest.fixture
 def saved_experiment(tmp_path: Path) -> Callable[..., list[str]]:
-    """save(env, *flags) -> the flags that name the experiment: cfg.json and a checkpoint lie in its folder."""
+    """save(env, *flags) makes a folder with cfg.json and a checkpoint; returns the flags that name it."""
 
     def save(env_name: str, *typed: str) -> list[str]:
         identity = [f"--env={env_name}", "--experiment=tiny", f"--train_dir={tmp_path}"]

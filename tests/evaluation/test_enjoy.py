@@ -105,7 +105,7 @@ def test_a_video_shorter_than_the_evaluation(saved_experiment):
     assert len(result.episodes) == 3
 
 
-def test_an_env_without_render_modes_is_evaluated_all_the_same(saved_experiment, registry, caplog, monkeypatch):
+def test_an_undrawable_env_is_evaluated_all_the_same(saved_experiment, registry, caplog, monkeypatch):
     monkeypatch.setattr("sample_factory.runtime.log.log.propagate", True)
 
     def make_env(full_env_name, cfg, env_config, render_mode=None):
@@ -152,7 +152,8 @@ def test_without_a_display_it_says_so_once_and_goes_on(saved_experiment, monkeyp
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "platform", "linux")
-    config = parse_config([*saved_experiment(CARTPOLE), "--max_num_episodes=1"], resolve_family, evaluation=True)
+    argv = [*saved_experiment(CARTPOLE), "--max_num_episodes=1"]
+    config = parse_config(argv, resolve_family, evaluation=True)
     assert len(enjoy(config).episodes) == 1
     assert caplog.text.count("there is no display") == 1
 

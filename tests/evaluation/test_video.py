@@ -72,7 +72,10 @@ def test_all_pictures_get_the_size_of_the_first(tmp_path):
 
 @pytest.mark.parametrize(
     "height, width, expected",
-    [(120, 160, (640, 480)), (72, 128, (896, 504)), (400, 600, (720, 480)), (501, 333, (332, 500)), (1, 1, (480, 480))],
+    [
+        (120, 160, (640, 480)), (72, 128, (896, 504)), (400, 600, (720, 480)), (501, 333, (332, 500)),
+        (1, 1, (480, 480)),
+    ],
 )
 def test_sizes_are_even_and_at_least_480_high_and_small_pixels_stay_equal(height, width, expected):
     assert video_size(height, width) == expected
