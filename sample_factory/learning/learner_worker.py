@@ -19,8 +19,7 @@ from sample_factory.models.encoder_registry import register_encoder
 from sample_factory.models.precision import use_bf16
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
-from sample_factory.runtime.cpu import rss_mb
-from sample_factory.runtime import gpu
+from sample_factory.runtime import cpu, gpu
 
 log = logging.getLogger("sample_factory")
 
@@ -40,6 +39,7 @@ class LearnerWorker:
         self, policy_id: int, settings: LearnerWorkerSettings, buffers: TrajectoryBuffers, channels: Channels,
         context: ChildContext,
     ):
+        cpu.keep_freed_memory()
         torch.set_num_threads(settings.num_threads)
         device = torch.device(gpu.resolve_device(settings.device, policy_id))
         autocast = use_bf16(settings.precision, device, settings.observation_space)
@@ -161,7 +161,7 @@ class LearnerWorker:
             self._time_to_summarise = Every(_summary_seconds(learner.version))
         if self._time_to_report():
             shares = self._clock.take_shares()
-            shares["memory_mb"] = rss_mb()
+            shares["memory_mb"] = cpu.rss_mb()
             self._channels.reports.put(StatsReport("learner", self._policy_id, shares), self._keep_going)
 
     def _save_when_due(self) -> None:

@@ -1,10 +1,13 @@
 """Cores and memory of this machine."""
 
+import ctypes
 import os
 import sys
 from typing import Sequence
 
 import psutil
+
+M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # of malloc.h
 
 
 def available_cores() -> list[int]:
@@ -61,3 +64,17 @@ def raise_open_files_limit() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         return wanted
     return soft
+
+
+def keep_freed_memory() -> None:
+    """Makes this process keep the memory that it frees, for use by the next allocation. Linux with glibc only.
+
+    A training step allocates and frees hundreds of megabytes. By default glibc gives large blocks back to the
+    kernel at once, and their page faults took 30 % of the time of a learner. One arena, so that this also holds for
+    threads.
+    """
+    libc = ctypes.CDLL(None)
+    if not sys.platform.startswith("linux") or not hasattr(libc, "mallopt"):
+        return
+    for parameter, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1), (M_ARENA_MAX, 1)):
+        libc.mallopt(parameter, value)

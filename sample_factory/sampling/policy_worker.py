@@ -14,8 +14,7 @@ from sample_factory.models.encoder_registry import register_encoder
 from sample_factory.models.precision import use_bf16
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
-from sample_factory.runtime.cpu import rss_mb
-from sample_factory.runtime import gpu
+from sample_factory.runtime import cpu, gpu
 from sample_factory.sampling.settings import InferenceSettings
 
 GATHER_SECONDS = 0.004  # longest wait for more requests once there is one
@@ -30,6 +29,7 @@ class PolicyWorker:
         self, policy_id: int, settings: InferenceSettings, buffers: TrajectoryBuffers, channels: Channels,
         context: ChildContext,
     ):
+        cpu.keep_freed_memory()
         torch.set_num_threads(settings.num_threads)
         self._policy_id, self._settings, self._stopping = policy_id, settings, context.stopping
         self._keep_going = context.keep_going
@@ -44,8 +44,12 @@ class PolicyWorker:
             settings.model, settings.observation_space, settings.action_space, settings.normalize_returns
         ).to(self._device)
         self._model.requires_grad_(False)
+        self._layout, self._slot_bytes = byte_layout(self._model.state_dict())
+        self._published = {name: (tensor.dtype, tensor.shape) for name, tensor in self._model.state_dict().items()}
+        if self._autocast:
+            self._model.store_rounded(torch.bfloat16)
         self._version = -1
-        self._staging: np.ndarray | None = None
+        self._staging = np.empty(self._slot_bytes, np.uint8)
         self._flat_obs = {key: array.reshape(-1, *array.shape[2:]) for key, array in buffers.obs.items()}
         self._clock, self._time_to_report = Clock(), Every(REPORT_SECONDS)
         self._num_batches = self._num_rows = 0
@@ -117,31 +121,25 @@ class PolicyWorker:
         return torch.from_numpy(array).to(self._device)
 
     def _fetch_weights(self) -> None:
-        """One copy of bytes; the first time, the model's parameters become views of it."""
-        if self._staging is None:
-            self._staging = np.empty(self._weights.slot_bytes, np.uint8)
-            self._bytes = torch.from_numpy(self._staging)
-            self._bytes = self._bytes.to(self._device) if self._device.type != "cpu" else self._bytes
-            bind_to_bytes(self._model, self._bytes)
+        """One copy of bytes out of shared memory, one to the device, and one into the model's tensors."""
+        if self._weights.slot_bytes != self._slot_bytes:
+            sizes = f"{self._weights.slot_bytes} and {self._slot_bytes} bytes"
+            raise ValueError(f"the models of learner and policy worker differ: {sizes}")
         self._version = self._weights.fetch(self._staging)
-        if self._device.type != "cpu":
-            self._bytes.copy_(torch.from_numpy(self._staging))
+        self._model.load_state_dict(self._views(torch.from_numpy(self._staging).to(self._device)))
         self._clock.lap("fetch_weights")
+
+    def _views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The tensors of the learner's model, as they stand in `flat`, [slot bytes] uint8."""
+        views = {}
+        for name, (dtype, shape) in self._published.items():
+            begin, size = self._layout[name], shape.numel() * dtype.itemsize
+            views[name] = flat[begin : begin + size].view(dtype).view(shape)
+        return views
 
     def _report_stats(self) -> None:
         shares = self._clock.take_shares()
-        shares["memory_mb"] = rss_mb()
+        shares["memory_mb"] = cpu.rss_mb()
         shares["avg_batch_size"] = self._num_rows / max(1, self._num_batches)
         self._num_batches = self._num_rows = 0
         self._channels.reports.put(StatsReport("policy_worker", self._policy_id, shares), self._keep_going)
-
-
-def bind_to_bytes(model: torch.nn.Module, flat: torch.Tensor) -> None:
-    """Makes every tensor of the model's state a view of `flat`, [slot bytes] uint8, laid out as published."""
-    state = model.state_dict(keep_vars=True)
-    layout, size = byte_layout(state)
-    if size != flat.numel():
-        raise ValueError(f"the learner's parameters take {flat.numel()} bytes, this model's {size}")
-    for name, tensor in state.items():
-        begin = layout[name]
-        tensor.data = flat[begin : begin + tensor.nbytes].view(tensor.dtype).view(tensor.shape)

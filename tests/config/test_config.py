@@ -1,0 +1,120 @@
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from sample_factory.config.config import ConfigError, parse_config
+from sample_factory.config.flags import flag
+from sample_factory.envs.env_registry import EnvFamily
+
+
+@dataclass(frozen=True)
+class ToyFlags:
+    toy_size: int = flag(10, "how large the toy is", aliases=("toy_extent",), at_least=1)
+
+
+def resolve(env):
+    return EnvFamily(env, lambda name: None, ToyFlags, {"gamma": 0.5, "toy_size": 20, "hidden_size": 64})
+
+
+def parse(tmp_path, *argv, **kwargs):
+    return parse_config(["--env=toy_a", f"--train_dir={tmp_path}", *argv], resolve, **kwargs)
+
+
+def test_later_layers_win(tmp_path):
+    """Field default < family default < --cfg file < saved cfg.json < typed."""
+    file = tmp_path / "file.json"
+    file.write_text(json.dumps({"gamma": 0.6, "rollout": 16, "learning_rate": 0.1, "batch_size": 160}))
+    experiment = tmp_path / "a"
+    experiment.mkdir()
+    (experiment / "cfg.json").write_text(json.dumps({"learning_rate": 0.2, "batch_size": 320}))
+    config = parse(tmp_path, f"--cfg={file}", "--experiment=a", "--batch_size=640")
+    assert config.learning.vtrace_rho == 1.0
+    assert config.model.hidden_size == 64
+    assert (config.learning.gamma, config.learning.rollout) == (0.6, 16)
+    assert config.learning.learning_rate == 0.2
+    assert config.learning.batch_size == 640
+    assert config.typed["batch_size"] == 640 and "learning_rate" not in config.typed
+
+
+def test_cfg_json_round_trips_with_unknown_keys_and_the_familys_flags(tmp_path):
+    experiment = tmp_path / "a"
+    experiment.mkdir()
+    (experiment / "cfg.json").write_text(json.dumps({"from_the_future": [1, 2], "toy_size": 7, "seed": None}))
+    config = parse(tmp_path, "--experiment=a")
+    config.save()
+    saved = json.loads((experiment / "cfg.json").read_text())
+    assert saved["from_the_future"] == [1, 2] and saved["toy_size"] == 7 and saved["seed"] is None
+    again = parse(tmp_path, "--experiment=a")
+    assert again.flat() == config.flat()
+
+
+def test_overwriting_is_not_repeated_by_the_next_start(tmp_path):
+    (tmp_path / "a").mkdir()
+    config = parse(tmp_path, "--experiment=a", "--restart_behavior=overwrite")
+    config.save()
+    assert parse(tmp_path, "--experiment=a").run.restart_behavior == "resume"
+
+
+@pytest.mark.parametrize(
+    ("v2", "field", "value"),
+    [("num_epochs", "ppo_epochs", 3), ("num_batches_per_epoch", "num_batches_per_iteration", 4)],
+)
+def test_v2_names_are_aliases(tmp_path, v2, field, value):
+    assert getattr(parse(tmp_path, f"--{v2}={value}").learning, field) == value
+    file = tmp_path / "v2.json"
+    file.write_text(json.dumps({v2: value}))
+    assert getattr(parse(tmp_path, f"--cfg={file}").learning, field) == value
+
+
+def test_values_are_parsed_by_type(tmp_path):
+    config = parse(
+        tmp_path, "--train_for_env_steps=4e6", "--seed=1_000", "--async_rl=FALSE", "--encoder_mlp_layers", "32", "16",
+        "--no_render", "--toy_extent=3",
+    )
+    assert config.monitoring.train_for_env_steps == 4_000_000 and config.run.seed == 1000
+    assert config.sampling.async_rl is False and config.evaluation.no_render is True
+    assert config.model.encoder_mlp_layers == (32, 16)
+    assert config.namespace().toy_size == 3
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--gama=0.9"], "did you mean --gamma"),
+        (["--gamma=high"], "invalid float value: 'high'"),
+        (["--gamma=nan"], "must be a number"),
+        (["--seed=1.5"], "not an integer"),
+        (["--use_rnn=1"], "write True or False"),
+        (["--rnn_type=gur"], "choose one of gru, lstm"),
+        (["--num_envs_per_worker=3"], "multiple of --worker_num_splits"),
+        (["--recurrence=5"], "must divide --rollout"),
+        (["--batch_size=100"], "multiple of --rollout"),
+        (["--toy_size=0"], "at least 1"),
+        (["--experiment=a/b"], "plain folder name"),
+        (["--cfg=missing.json"], "cannot read missing.json"),
+    ],
+)
+def test_bad_input_says_what_would_be_right(tmp_path, argv, message):
+    with pytest.raises(ConfigError, match=message):
+        parse(tmp_path, *argv)
+
+
+def test_a_badly_typed_key_of_a_file_names_the_file(tmp_path):
+    file = tmp_path / "bad.json"
+    file.write_text(json.dumps({"batch_size": "large"}))
+    with pytest.raises(ConfigError, match="bad.json.*batch_size = 'large' should be of type int"):
+        parse(tmp_path, f"--cfg={file}")
+
+
+def test_evaluation_needs_the_experiment(tmp_path):
+    with pytest.raises(ConfigError, match="no experiment at"):
+        parse(tmp_path, "--experiment=none", evaluation=True)
+
+
+def test_help_lists_every_flag_with_this_envs_default(tmp_path, capsys):
+    with pytest.raises(SystemExit) as exit_info:
+        parse(tmp_path, "--help")
+    text = " ".join(capsys.readouterr().out.split())
+    assert exit_info.value.code == 0
+    assert "discount factor (default: 0.5)" in text and "how large the toy is (default: 20)" in text

@@ -1,0 +1,113 @@
+import itertools
+import threading
+
+import numpy as np
+import pytest
+
+from sample_factory.config.config import ConfigError
+from sample_factory.exchange.policy_weights import PolicyWeights
+from sample_factory.exchange.topology import make_topology
+from sample_factory.envs.env_info import EnvInfo
+from tests.counting import CountingEnv, make_config, make_shared
+
+
+def topology(num_agents=1, **flags):
+    env = CountingEnv(0, num_agents)
+    return make_topology(make_config(**flags), EnvInfo(env.observation_space, env.action_space, num_agents, 1, None))
+
+
+@pytest.mark.parametrize("workers, envs, splits, agents, policies, batch", list(itertools.product(
+    (1, 3, 8), (2, 4), (1, 2), (1, 3), (1, 2, 5), (8, 64, 1024),
+)))
+def test_a_run_cannot_deadlock(workers, envs, splits, agents, policies, batch):
+    """When every worker lacks free buffers for a split, some learner must have a full batch, whoever got them."""
+    t = topology(
+        agents, num_workers=workers, num_envs_per_worker=envs, worker_num_splits=splits, num_policies=policies,
+        batch_size=batch, traj_buffers_excess_ratio=1.0,
+    )
+    at_learners = workers * (t.buffers_per_worker - t.agents_per_worker - (t.agents_per_split - 1))
+    assert at_learners > policies * (t.trajectories_per_batch - 1)
+
+
+def test_alternation_with_sizes_that_never_fit_is_refused_with_a_size_that_does():
+    with pytest.raises(ConfigError, match="the nearest that works is 128"):
+        topology(num_workers=4, num_envs_per_worker=4, async_rl=False, batch_size=136)
+    assert topology(num_workers=4, num_envs_per_worker=4, async_rl=False, batch_size=256).rollouts_per_iteration == 2
+
+
+def test_serial_mode_has_all_envs_in_one_worker():
+    t = topology(num_workers=4, num_envs_per_worker=2, serial_mode=True)
+    assert (t.num_workers, t.agents_per_worker) == (1, 8)
+
+
+class TestBuffers:
+    def setup_method(self):
+        self.buffers, _ = make_shared(make_config(num_workers=2, num_policies=2), CountingEnv())
+        self.total = self.buffers.topology.num_buffers
+
+    def test_a_buffer_is_free_or_owned_or_pending(self):
+        taken = self.buffers.acquire(1, np.array([5, 6]))
+        assert set(taken) <= set(self.buffers.topology.buffers_of(1))
+        assert self.buffers.counts() == (self.total - 2, 2, 0)
+        self.buffers.hand_over(int(taken[0]), 5, np.array([0, 1]))
+        assert self.buffers.counts() == (self.total - 2, 1, 1)
+        self.buffers.release(taken[:1], 0)
+        assert self.buffers.counts() == (self.total - 2, 1, 1), "the other learner still needs it"
+        self.buffers.release(taken[:1], 1)
+        assert self.buffers.counts() == (self.total - 1, 1, 0)
+
+    def test_a_trajectory_of_nobody_is_free_at_once(self):
+        taken = self.buffers.acquire(0, np.array([0]))
+        self.buffers.hand_over(int(taken[0]), 0, np.array([], int))
+        assert self.buffers.counts() == (self.total, 0, 0)
+
+    def test_too_few_free_buffers_give_none_and_take_none(self):
+        per_worker = self.buffers.topology.buffers_per_worker
+        assert self.buffers.acquire(0, np.arange(per_worker + 1)) is None
+        assert self.buffers.counts() == (self.total, 0, 0)
+
+    def test_only_the_owner_hands_over_and_only_a_holder_releases(self):
+        taken = self.buffers.acquire(0, np.array([0]))
+        with pytest.raises(AssertionError):
+            self.buffers.hand_over(int(taken[0]), 1, np.array([0]))
+        with pytest.raises(AssertionError):
+            self.buffers.release(taken, 0)
+
+    def test_reclaiming_frees_what_a_dead_worker_owned_and_nothing_else(self):
+        mine, other = self.buffers.acquire(0, np.array([0, 1])), self.buffers.acquire(1, np.array([2]))
+        self.buffers.hand_over(int(mine[0]), 0, np.array([1]))
+        assert self.buffers.reclaim(0) == 1
+        assert self.buffers.counts() == (self.total - 2, 1, 1)
+        self.buffers.hand_over(int(other[0]), 2, np.array([0]))
+
+
+def test_a_fetch_is_never_a_mixture_of_two_versions():
+    weights, stop = PolicyWeights(), threading.Event()
+    weights.publish({"w": np.zeros(100_000, np.float32)}, 0)
+
+    def publish():
+        version = 0
+        while not stop.is_set():
+            version += 1
+            weights.publish({"w": np.full(100_000, version, np.float32)}, version)
+
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    try:
+        into = np.empty(weights.slot_bytes, np.uint8)
+        seen = set()
+        for _ in range(500):
+            version = weights.fetch(into)
+            assert set(np.unique(into.view(np.float32)[:100_000])) == {version}
+            seen.add(version)
+    finally:
+        stop.set()
+        publisher.join()
+    assert len(seen) > 3
+
+
+def test_nothing_is_published_before_the_first_publication():
+    weights = PolicyWeights()
+    assert not weights.wait_published(lambda: False)
+    weights.publish({"w": np.ones(3, np.float32), "count": np.array(5.0)}, 17)
+    assert weights.wait_published(lambda: False) and weights.version == 17

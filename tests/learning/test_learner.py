@@ -1,0 +1,164 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from sample_factory.config.sections import LearningFlags, ModelFlags
+from sample_factory.learning.batcher import Batch
+from sample_factory.learning.learner import Learner, NumericalError
+from sample_factory.learning.settings import LearnerSettings
+
+T, B, H = 8, 6, 16
+SPACE = gym.spaces.Dict({"obs": gym.spaces.Box(-5, 5, (4,), np.float32)})
+ACTIONS = gym.spaces.Discrete(3)
+
+
+def make_learner(use_rnn=False, **flags):
+    learning = LearningFlags(**{"rollout": T, "batch_size": T * B, "normalize_returns": False, **flags})
+    model = ModelFlags(use_rnn=use_rnn, hidden_size=H, encoder_mlp_layers=(H,))
+    settings = LearnerSettings(
+        learning, model, SPACE, ACTIONS, max_policy_lag=10, train_for_env_frames=10**9, frameskip=4,
+        device=torch.device("cpu"), autocast=False, seed=1,
+    )
+    return Learner(0, settings)
+
+
+def make_batch(columns=B, seed=0, state_size=0, chunks=1):
+    rng = np.random.default_rng(seed)
+    ended = rng.random((T, columns)) < 0.2
+    truncated = ended & (rng.random((T, columns)) < 0.5)
+    tensor = lambda *shape: torch.from_numpy(rng.standard_normal(shape).astype(np.float32))
+    return Batch(
+        obs={"obs": tensor(T + 1, columns, 4)},
+        actions=torch.from_numpy(rng.integers(0, 3, (T, columns, 1)).astype(np.float32)),
+        log_probs=-tensor(T, columns).abs() - 0.5,
+        values=tensor(T, columns),
+        logits=tensor(T, columns, 3),
+        versions=torch.zeros(T, columns, dtype=torch.int32),
+        rewards=tensor(T, columns),
+        terminated=torch.from_numpy(ended & ~truncated),
+        truncated=torch.from_numpy(truncated),
+        own=torch.ones(T, columns, dtype=torch.bool),
+        states=torch.zeros(chunks, columns, state_size),
+        resets=np.concatenate([np.zeros((1, columns), bool), ended]),
+    )
+
+
+def weights(learner):
+    return torch.cat([parameter.detach().reshape(-1) for parameter in learner.model.parameters()])
+
+
+def join(left, right):
+    """Two batches side by side."""
+    obs = {key: torch.cat([left.obs[key], right.obs[key]], dim=1) for key in left.obs}
+    rest = [torch.cat([a, b], dim=1) for a, b in zip(left[1:11], right[1:11])]
+    return Batch(obs, *rest, resets=np.concatenate([left.resets, right.resets], axis=1))
+
+
+@pytest.mark.parametrize("with_vtrace", [True, False])
+@pytest.mark.parametrize("use_rnn", [True, False])
+def test_trajectories_of_others_change_nothing(use_rnn, with_vtrace):
+    """The same weights come out with and without columns that are masked, even if those hold NaN."""
+    state_size = H if use_rnn else 0
+    mine, other = make_batch(seed=1, state_size=state_size), make_batch(seed=2, state_size=state_size)
+    nan = torch.full_like(other.rewards, float("nan"))
+    other = other._replace(own=torch.zeros_like(other.own), rewards=nan)
+    alone, mixed = (make_learner(use_rnn, with_vtrace=with_vtrace) for _ in range(2))
+    alone.train(mine)
+    mixed.train(join(mine, other))
+    assert torch.allclose(weights(alone), weights(mixed), atol=1e-6)
+    assert alone.samples == mixed.samples == T * B
+    means = [learner.model.observation_normalizers.normalizers[0].mean for learner in (alone, mixed)]
+    assert torch.allclose(*means, atol=1e-9)
+
+
+def test_samples_that_are_too_old_are_masked_and_their_frames_still_counted():
+    old = make_batch(seed=2)
+    learner = make_learner()
+    learner.version = 10
+    before = weights(learner).clone()
+    stats = learner.train(old, want_summaries=True)
+    assert torch.equal(weights(learner), before) or torch.allclose(weights(learner), before, atol=1e-6)
+    assert stats.summaries["valids_fraction"] == 0.0
+    assert (learner.samples, learner.env_frames) == (0, T * B * 4)
+
+
+def test_lag_one_short_of_the_limit_is_trained_on():
+    learner = make_learner()
+    learner.version = 9
+    learner.train(make_batch())
+    assert learner.samples == T * B
+
+
+@pytest.mark.parametrize("poison", ["rewards", "log_probs"])
+def test_a_step_with_nan_is_skipped_and_counted(poison):
+    learner = make_learner()
+    before = weights(learner).clone()
+    batch = make_batch()
+    bad = getattr(batch, poison).clone()
+    bad[3, 2] = float("nan")
+    learner.train(batch._replace(**{poison: bad}))
+    assert torch.equal(weights(learner), before) and learner.skipped_steps == 1
+
+
+def test_a_row_of_skipped_steps_stops_with_a_clear_error():
+    learner = make_learner()
+    batch = make_batch()
+    batch = batch._replace(rewards=torch.full_like(batch.rewards, float("nan")))
+    with pytest.raises(NumericalError, match="20 steps in a row"):
+        for version in range(30):
+            learner.train(batch._replace(versions=torch.full_like(batch.versions, version)))
+
+
+@pytest.mark.parametrize("flags", [{}, {"ppo_epochs": 2, "num_batches_per_iteration": 2}, {"optimizer": "lamb"}])
+def test_save_load_and_one_more_step_equals_no_interruption(flags):
+    straight, first = make_learner(normalize_returns=True, **flags), make_learner(normalize_returns=True, **flags)
+    for learner in (straight, first):
+        learner.train(make_batch(seed=1))
+    resumed = make_learner(normalize_returns=True, **flags)
+    resumed.load_state_dict(first.state_dict())
+    resumed._rng.bit_generator.state = first._rng.bit_generator.state  # the order of minibatches
+    straight.train(make_batch(seed=2))
+    resumed.train(make_batch(seed=2))
+    assert torch.equal(weights(straight), weights(resumed))
+    assert straight.version == resumed.version and straight.env_frames == resumed.env_frames
+
+
+def test_weights_of_another_model_are_refused_with_names_and_shapes():
+    state = make_learner().state_dict()
+    learner = make_learner(use_rnn=True)
+    with pytest.raises(RuntimeError, match="size mismatch|Missing key"):
+        learner.load_state_dict(state)
+
+
+def test_chunks_are_the_same_experience_in_shorter_pieces():
+    batch = make_batch(state_size=H, chunks=4)
+    chunks = batch.in_chunks()
+    assert chunks.rewards.shape == (2, 4 * B) and chunks.obs["obs"].shape == (3, 4 * B, 4)
+    for piece in range(4):
+        columns = slice(piece * B, (piece + 1) * B)
+        assert torch.equal(chunks.rewards[:, columns], batch.rewards[2 * piece : 2 * piece + 2])
+        assert torch.equal(chunks.obs["obs"][:, columns], batch.obs["obs"][2 * piece : 2 * piece + 3])
+        assert torch.equal(chunks.states[0, columns], batch.states[piece])
+        assert np.array_equal(chunks.resets[1:, columns], batch.resets[2 * piece + 1 : 2 * piece + 3])
+    assert not chunks.resets[0].any()
+
+
+def test_linear_decay_follows_the_frames():
+    learner = make_learner(lr_schedule="linear_decay", learning_rate=1.0)
+    learner.env_frames = 10**9 // 4
+    learner.train(make_batch())
+    assert learner._optimizer.param_groups[0]["lr"] == pytest.approx(0.75)
+
+
+def test_a_truncated_step_bootstraps_from_its_own_state_and_a_terminated_one_from_nothing():
+    learner = make_learner(gamma=0.9)
+    batch = make_batch(columns=1)._replace(
+        terminated=torch.tensor([[False], [True]] + [[False]] * 6),
+        truncated=torch.tensor([[False]] * 3 + [[True]] + [[False]] * 4),
+    )
+    values = torch.arange(9.0)[:, None]
+    _, next_values, _, discounts, continues = learner._returns_steps(batch, values)
+    assert next_values[:, 0].tolist() == [1, 2, 3, 3, 5, 6, 7, 8]
+    assert discounts[:, 0].tolist() == pytest.approx([0.9, 0] + [0.9] * 6)
+    assert continues[:, 0].tolist() == [1, 0, 1, 0, 1, 1, 1, 1]
