@@ -201,8 +201,13 @@ def _batch_layout(space: gym.Space) -> tuple[gym.spaces.Dict, Any]:
     raise ValueError(f"a VectorEnv with observations {space} is not supported; use Box, Dict of Box, or Discrete")
 
 
+def innermost(env: MultiAgentEnv) -> Any:
+    """The env inside the adapter and any Gymnasium wrappers. A multi-agent env need not be a gymnasium.Env."""
+    return env.env.unwrapped if isinstance(env.env, gym.Env) else env.env
+
+
 def set_reward_shaping(env: MultiAgentEnv, shaping: Mapping[str, Any], agent: int) -> None:
     """Passes new reward shaping on to envs that have one."""
-    inner = env.env.unwrapped if isinstance(env.env, gym.Env) else env.env
+    inner = innermost(env)
     if isinstance(inner, RewardShaping):
         inner.set_reward_shaping(shaping, agent)

@@ -2,7 +2,7 @@
 
 from typing import Any, Mapping, NamedTuple
 
-from sample_factory.envs.adapters import adapt
+from sample_factory.envs.adapters import adapt, innermost
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.interfaces import RewardShaping
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
@@ -25,7 +25,7 @@ class EnvInfo(NamedTuple):
 def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
     """Describes an env at hand. Raises ValueError for an action space that cannot be learned on."""
     num_action_values(env.action_space)
-    inner = env.env.unwrapped
+    inner = innermost(env)
     shaping = inner.get_default_reward_shaping() if isinstance(inner, RewardShaping) else None
     return EnvInfo(env.observation_space, env.action_space, env.num_agents, cfg.env_frameskip or 1, shaping)
 
