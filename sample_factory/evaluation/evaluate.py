@@ -13,7 +13,7 @@ from sample_factory.config.sections import NEVER, EvaluationFlags
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.evaluation.player import EpisodeResult, Player
 from sample_factory.evaluation.policy import load_policy
-from sample_factory.evaluation.screen import Screen, frames_per_second, make_env, open_screen
+from sample_factory.evaluation.screen import Screen, draws_every_frame, frames_per_second, make_env, open_screen
 from sample_factory.runtime.supervisor import StopSignals
 
 
@@ -69,7 +69,8 @@ def evaluate(config: Config, family: EnvFamily) -> Evaluation:
         torch.manual_seed(config.run.seed)
     with StopSignals() as signals, contextlib.closing(make_env(config, family)) as env:
         player = Player(env, load_policy(config, env.observation_space, env.action_space), frameskip)
-        screen = open_screen(config, frames_per_second(config, family, env), frameskip)
+        frames_per_picture = 1 if draws_every_frame(env) else frameskip
+        screen = open_screen(config, frames_per_second(config, family, env), frames_per_picture)
         limits = _Limits(config.evaluation)
         try:
             player.start(config.run.seed)

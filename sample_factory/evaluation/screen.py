@@ -16,13 +16,11 @@ from sample_factory.evaluation.window import Window, WindowError
 log = logging.getLogger("sample_factory")
 
 DEFAULT_FPS = 30.0
+EVERY_FRAME = "rgb_array_list"  # Gymnasium's name for a render() that returns all pictures since the last one
 
 
 class Screen:
-    """Shows what an env renders, one picture for each env step.
-
-    Not one for each tic: asked to stop after every tic, the Doom engine plays the same game but places some
-    sprites elsewhere, so that the policy would see other observations than in training.
+    """Shows what an env renders: a picture for each env step, or for each env frame where the env has them.
 
     video_pictures: the video ends after so many; None: it does not.
     `is_closed`: the user has closed the window. `video_is_complete`: nothing more will be added to it.
@@ -41,17 +39,18 @@ class Screen:
         wants_video = self._video is not None and not self.video_is_complete
         if self._window is None and not wants_video:
             return
-        picture = _render(env)
-        if picture is None:
+        pictures = _render(env)
+        if pictures is None:
             self._close_window()
             self.video_is_complete = True
             return
-        if self._window is not None:
-            self._window.show(picture)
-        if wants_video:
-            self._video.write(picture)
-            limit = self._video_pictures
-            self.video_is_complete = limit is not None and self._video.num_pictures >= limit
+        for picture in pictures:
+            if self._window is not None:
+                self._window.show(picture)
+            if wants_video and not self.video_is_complete:
+                self._video.write(picture)
+                limit = self._video_pictures
+                self.video_is_complete = limit is not None and self._video.num_pictures >= limit
 
     def close(self) -> Any:
         """Closes the window and finishes the video; returns its path, or None. Raises VideoError."""
@@ -64,13 +63,13 @@ class Screen:
             self._window = None
 
 
-def _render(env: MultiAgentEnv) -> np.ndarray | None:
-    """None, with a line in the log, when the env cannot."""
+def _render(env: MultiAgentEnv) -> list[np.ndarray] | None:
+    """The pictures since the last time; None, with a line in the log, when the env cannot."""
     reason = "its render() returned nothing"
     try:
         picture = env.render()
         if picture is not None:
-            return picture
+            return picture if isinstance(picture, list) else [picture]
     except (NotImplementedError, gym.error.Error) as error:
         reason = f"{type(error).__name__} {error}"
     log.warning("The env cannot be drawn, and is played without pictures: %s", reason)
@@ -82,9 +81,9 @@ def wants_pictures(config: Config) -> bool:
     return config.evaluation.save_video or not config.evaluation.no_render
 
 
-def open_screen(config: Config, env_fps: float, frameskip: int) -> Screen:
-    """What the flags ask for. env_fps: env frames per second; a picture stands for `frameskip` of them."""
-    evaluation, rate = config.evaluation, env_fps / frameskip
+def open_screen(config: Config, env_fps: float, frames_per_picture: int) -> Screen:
+    """What the flags ask for. env_fps: env frames per second."""
+    evaluation, rate = config.evaluation, env_fps / frames_per_picture
     window = video = None
     if not evaluation.no_render:
         try:
@@ -104,13 +103,22 @@ def frames_per_second(config: Config, family: EnvFamily, env: MultiAgentEnv) -> 
     return float(fps or DEFAULT_FPS)
 
 
+def draws_every_frame(env: MultiAgentEnv) -> bool:
+    """Whether the env can draw each of the frames that it skips."""
+    return isinstance(env.env, gym.Env) and EVERY_FRAME in env.env.metadata.get("render_modes", ())
+
+
 def make_env(config: Config, family: EnvFamily) -> MultiAgentEnv:
     """The env, which draws itself if it can and if that is wanted."""
     cfg, env_config = config.namespace(), EnvConfig(0, 0, 0)
     if not wants_pictures(config):
         return make_adapted_env(family, cfg, env_config)
     try:
-        return make_adapted_env(family, cfg, env_config, "rgb_array")
+        env = make_adapted_env(family, cfg, env_config, "rgb_array")
+        if not draws_every_frame(env):
+            return env
+        env.close()
+        return make_adapted_env(family, cfg, env_config, EVERY_FRAME)
     except Exception as error:  # there is no standard for what an env raises at an unknown render_mode
         env = make_adapted_env(family, cfg, env_config)  # raises again if that was not the reason
         log.warning("%s cannot be drawn: %s", config.run.env, error)
