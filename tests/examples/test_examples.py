@@ -1,0 +1,71 @@
+"""Every example as a user starts it: a plain script."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.timeout(200)
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+# Not the number of cores: what is learned in so many frames depends on the number of envs.
+WORKERS = "--num_workers=2"
+
+
+def run(script: str, *arguments: str) -> subprocess.CompletedProcess:
+    """The output is that of a user's terminal."""
+    return subprocess.run(
+        [sys.executable, str(EXAMPLES / script), *arguments], env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=90,
+    )
+
+
+def train_then_enjoy(script: str, train_dir: Path, flags: list[str], episodes: int) -> dict[str, float]:
+    """Means over the episodes that enjoy has played with what was learned: reward, length."""
+    identity = ["--experiment=a", f"--train_dir={train_dir}"]
+    trained = run(script, "train", *identity, WORKERS, *flags)
+    assert trained.returncode == 0, trained.stdout
+    enjoyed = run(script, "enjoy", *identity, "--no_render", f"--max_num_episodes={episodes}", "--seed=1")
+    assert enjoyed.returncode == 0, enjoyed.stdout
+    assert f"{episodes} episodes, " in enjoyed.stdout
+    means = re.findall(r"^(reward|length) (\S+) \+-", enjoyed.stdout, re.MULTILINE)
+    return {name: float(mean) for name, mean in means}
+
+
+@pytest.mark.parametrize(
+    ("script", "flags", "at_least"),
+    [
+        # Random actions get 2.5, and 7 in the best of 2,000 episodes; the most is 10.
+        ("custom_env.py", ["--train_for_env_steps=30000"], 8.5),
+        # Random actions get 2.3, and 8 in the best of 1,000 episodes; a rule by which one of two neighbours
+        # waits for the other gets 21.7.
+        ("custom_multi_env.py", ["--corridor_length=6"], 12),
+        # Random actions get 4, and no more than 11; the built-in encoder 9; the most is 16.
+        ("custom_encoder.py", ["--train_for_env_steps=45000"], 13),
+        # Random actions get 21, and 102 in the best of 1,000 episodes; the most is 500.
+        ("gym_env.py", ["--env=sticky_CartPole-v1", "--train_for_env_steps=70000"], 110),
+    ],
+)
+def test_an_example_learns_its_task_in_seconds(tmp_path, script, flags, at_least):
+    assert train_then_enjoy(script, tmp_path, flags, episodes=10)["reward"] >= at_least
+
+
+def test_a_doom_scenario_of_ones_own_runs_with_its_own_flag(tmp_path):
+    small = ["--num_workers=1", "--num_envs_per_worker=2", "--rollout=8", "--batch_size=64"]
+    flags = ["--turret_seconds=1", "--train_for_env_steps=600", *small]
+    means = train_then_enjoy("custom_doom_scenario.py", tmp_path, flags, episodes=2)
+    assert 0 < means["length"] <= 36  # a second has 35 tics, an action takes 4 of them
+    assert json.loads((tmp_path / "a" / "cfg.json").read_text())["turret_seconds"] == 1
+    assert list((tmp_path / "a" / "checkpoint_p0").glob("checkpoint_*.pth"))
+
+
+@pytest.mark.parametrize("script", sorted(path.name for path in EXAMPLES.glob("*.py")))
+def test_an_example_without_a_command_says_how_it_is_used(script):
+    called = run(script)
+    assert called.returncode == 2
+    assert called.stdout.startswith("usage: ") and len(called.stdout.splitlines()) == 1
