@@ -1,4 +1,5 @@
-"""From the configuration to the recipe of each worker. The factories import lazily: the main process has no torch."""
+"""From the configuration to the recipe of each worker. The factories import lazily: the main process has no
+torch."""
 
 from typing import Any, Callable, NamedTuple
 
@@ -66,7 +67,11 @@ def policy_worker_recipe(parts: Parts, policy: int, index: int) -> Recipe:
     # Half of what the splits of all workers can ask for at once: the other half is being stepped meanwhile.
     min_requests = topology.num_workers * topology.num_splits // (2 * topology.policy_workers_per_policy)
     settings = InferenceSettings(
-        config.model, parts.info.observation_space, parts.info.action_space, config.run.device, config.run.precision,
+        config.model,
+        parts.info.observation_space,
+        parts.info.action_space,
+        config.run.device,
+        config.run.precision,
         config.learning.normalize_returns,
         min_requests=max(1, min(MAX_MIN_REQUESTS, min_requests)),
         num_threads=1,
@@ -83,8 +88,14 @@ def learner_recipe(parts: Parts, policy: int) -> Recipe:
     config = parts.config
     num_threads = config.sampling.learner_main_loop_num_cores
     settings = LearnerWorkerSettings(
-        config.learning, config.model, parts.info.observation_space, parts.info.action_space,
-        config.sampling.max_policy_lag, config.monitoring.train_for_env_steps, config.run.device, config.run.precision,
+        config.learning,
+        config.model,
+        parts.info.observation_space,
+        parts.info.action_space,
+        config.sampling.max_policy_lag,
+        config.monitoring.train_for_env_steps,
+        config.run.device,
+        config.run.precision,
         num_threads=num_threads or max(1, len(cpu.available_cores()) // CORES_PER_LEARNER_THREAD),
         seed=parts.seed + policy,
         custom_encoder=registered_encoder(config.model.encoder_custom),

@@ -154,11 +154,13 @@ def sample(config: "Config", family: "EnvFamily") -> Throughput:
     from sample_factory.runtime.supervisor import StopSignals, Supervisor
 
     num_workers = config.sampling.num_workers
-    progress = SharedArrays({
-        "go": ArraySpec((CACHE_LINE,), np.int64),
-        "env_frames": ArraySpec((num_workers, CACHE_LINE), np.int64),
-        "microseconds": ArraySpec((num_workers, CACHE_LINE), np.int64),
-    })
+    progress = SharedArrays(
+        {
+            "go": ArraySpec((CACHE_LINE,), np.int64),
+            "env_frames": ArraySpec((num_workers, CACHE_LINE), np.int64),
+            "microseconds": ArraySpec((num_workers, CACHE_LINE), np.int64),
+        }
+    )
     workers = [_make_worker(config, family, progress, index) for index in range(num_workers)]
     with StopSignals() as signals, Supervisor(workers) as supervisor:
         supervisor.start_all()
@@ -177,8 +179,11 @@ def _make_worker(config: "Config", family: "EnvFamily", progress: "SharedArrays"
 
     sampling, flags = config.sampling, config.extra["dummy_sampler"]
     settings = SamplerSettings(
-        sampling.num_envs_per_worker, config.learning.rollout + 1, config.env.env_frameskip or 1,
-        flags.sample_env_frames_per_worker, config.run.seed,
+        sampling.num_envs_per_worker,
+        config.learning.rollout + 1,
+        config.env.env_frameskip or 1,
+        flags.sample_env_frames_per_worker,
+        config.run.seed,
     )
     environment = {}
     if sampling.force_envs_single_thread:

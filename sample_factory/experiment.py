@@ -39,7 +39,8 @@ SAVE_REQUEST_SECONDS = 5.0  # a learner takes in its messages even while it trai
 
 
 def run_experiment(config: Config, family: EnvFamily) -> int:
-    """Trains until done, stopped or failed. Returns the exit code; raises ConfigError for sizes that do not fit."""
+    """Trains until done, stopped or failed. Returns the exit code; raises ConfigError for sizes that do not
+    fit."""
     prepare_folder(config)
     log_file = str(config.experiment_dir / "sf_log.txt") if config.monitoring.log_to_file else None
     setup_logging("main", log_file)
@@ -59,7 +60,8 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
 
 
 def prepare_folder(config: Config) -> None:
-    """The experiment folder, as --restart_behavior says, with cfg.json. Raises ConfigError when it cannot be used."""
+    """The experiment folder, as --restart_behavior says, with cfg.json. Raises ConfigError when it cannot be
+    used."""
     folder = config.experiment_dir
     try:
         if folder.exists() and config.run.restart_behavior == "overwrite":
@@ -100,8 +102,13 @@ def allocate(config: Config, family: EnvFamily, info: EnvInfo) -> Parts:
     seed = config.run.seed if config.run.seed is not None else random.SystemRandom().randrange(2**31)
     log.info(
         "%d workers x %d envs x %d agents; %d trajectory buffers of %d steps, %.0f MB of shared memory; seed %d",
-        topology.num_workers, topology.envs_per_split * topology.num_splits, topology.agents_per_env,
-        topology.num_buffers, topology.rollout, buffers.nbytes / 2**20, seed,
+        topology.num_workers,
+        topology.envs_per_split * topology.num_splits,
+        topology.agents_per_env,
+        topology.num_buffers,
+        topology.rollout,
+        buffers.nbytes / 2**20,
+        seed,
     )
     return Parts(config, family, info, buffers, channels, seed)
 
@@ -114,7 +121,8 @@ def _recipes(parts: Parts) -> tuple[list[Recipe], list[Recipe], list[Recipe]]:
         [blueprint.learner_recipe(parts, policy) for policy in policies],
         [
             blueprint.policy_worker_recipe(parts, policy, index)
-            for policy in policies for index in range(topology.policy_workers_per_policy)
+            for policy in policies
+            for index in range(topology.policy_workers_per_policy)
         ],
         [blueprint.rollout_worker_recipe(parts, index) for index in range(topology.num_workers)],
     )
@@ -122,10 +130,14 @@ def _recipes(parts: Parts) -> tuple[list[Recipe], list[Recipe], list[Recipe]]:
 
 def run_in_processes(parts: Parts, signals: StopSignals) -> int:
     """The usual way: one process per worker. Returns the exit code."""
-    learners, policy_workers, rollout_workers = ([Child(*recipe) for recipe in recipes] for recipes in _recipes(parts))
+    learners, policy_workers, rollout_workers = (
+        [Child(*recipe) for recipe in recipes] for recipes in _recipes(parts)
+    )
     monitor = _monitor(parts)
     failure: ChildFailed | None = None
-    with Supervisor([*learners, *policy_workers, *rollout_workers], restartable=rollout_workers) as supervisor:
+    with Supervisor(
+        [*learners, *policy_workers, *rollout_workers], restartable=rollout_workers
+    ) as supervisor:
         try:
             supervisor.start_all()
             supervisor.wait_ready(parts.config.sampling.reset_timeout_seconds, signals)

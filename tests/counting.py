@@ -24,9 +24,11 @@ ENV, EPISODE, STEP, LAST_ACTION = range(4)  # columns of the observation
 
 
 class CountingEnv:
-    """A multi-agent env whose observation says where it is: env id, episode, step of the episode, last action.
+    """A multi-agent env whose observation says where it is: env id, episode, step of the episode, last
+    action.
 
-    Episode e of agent a lasts 3 + (e + a + env id) % 5 steps; every second one is truncated. The reward is the step.
+    Episode e of agent a lasts 3 + (e + a + env id) % 5 steps; every second one is truncated. The reward is
+    the step.
     Agents from `first_sleeper` on are inactive in every third step.
     """
 
@@ -58,7 +60,13 @@ class CountingEnv:
             self.step_of_episode[agent] = 0
         sleeps = agent >= self._first_sleeper and self.total_steps % 3 == 0
         truncated = ended and episode % 2 == 1
-        return self._observation(agent, action), reward, ended and not truncated, truncated, {"is_active": not sleeps}
+        return (
+            self._observation(agent, action),
+            reward,
+            ended and not truncated,
+            truncated,
+            {"is_active": not sleeps},
+        )
 
     def _observation(self, agent: int, action: int) -> np.ndarray:
         return np.array([self.env_id, self.episode[agent], self.step_of_episode[agent], action], np.float32)
@@ -71,7 +79,8 @@ class CountingEnv:
 
 
 class CountingModel(torch.nn.Module):
-    """Counts its own calls in the recurrent state: the value is the state before the step. The action is the step of
+    """Counts its own calls in the recurrent state: the value is the state before the step. The action is the
+    step of
     the episode plus ten times the episode, modulo NUM_ACTIONS."""
 
     state_size = 1
@@ -90,8 +99,16 @@ class CountingModel(torch.nn.Module):
 def make_config(**typed: Any) -> Config:
     """A configuration from flags, over small defaults."""
     small = {
-        "env": "counting", "num_workers": 1, "num_envs_per_worker": 2, "rollout": 8, "batch_size": 16,
-        "decorrelate_envs_on_one_worker": False, "device": "cpu", "precision": "fp32", "seed": 1, "hidden_size": 1,
+        "env": "counting",
+        "num_workers": 1,
+        "num_envs_per_worker": 2,
+        "rollout": 8,
+        "batch_size": 16,
+        "decorrelate_envs_on_one_worker": False,
+        "device": "cpu",
+        "precision": "fp32",
+        "seed": 1,
+        "hidden_size": 1,
     }
     return build_config(TRAINING_SECTIONS, [("small defaults", small), ("test", typed)], typed)
 
@@ -100,12 +117,17 @@ def make_shared(config: Config, env: Any, num_logits: int = 1) -> tuple[Trajecto
     """Poisoned buffers and queues for threads."""
     info = env_info(adapt(env), types.SimpleNamespace(env_frameskip=None))
     topology = make_topology(config, info)
-    buffers = TrajectoryBuffers(topology, info.observation_space, RowLayout(1, num_logits), CountingModel.state_size)
+    buffers = TrajectoryBuffers(
+        topology, info.observation_space, RowLayout(1, num_logits), CountingModel.state_size
+    )
     buffers.poison()
     policies = range(topology.num_policies)
     channels = Channels(
-        [LocalQueue() for _ in range(topology.num_workers)], [LocalQueue() for _ in policies],
-        [LocalQueue() for _ in policies], LocalQueue(), [PolicyWeights() for _ in policies],
+        [LocalQueue() for _ in range(topology.num_workers)],
+        [LocalQueue() for _ in policies],
+        [LocalQueue() for _ in policies],
+        LocalQueue(),
+        [PolicyWeights() for _ in policies],
         SharedArrays({"iterations": ArraySpec((len(policies),), np.int64)}),
     )
     return buffers, channels
@@ -123,4 +145,6 @@ def assert_lines_up(buffers: TrajectoryBuffers, buffer: int) -> None:
         assert buffers.rewards[buffer, t] == obs[t, STEP] + 1
         if acted:
             assert actions[t] == (obs[t, STEP] + 10 * obs[t, EPISODE]) % NUM_ACTIONS
-            assert obs[t + 1, LAST_ACTION] == actions[t], "the env was given another action than the stored one"
+            assert obs[t + 1, LAST_ACTION] == actions[t], (
+                "the env was given another action than the stored one"
+            )

@@ -9,10 +9,19 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "sample_factory"
 FLOORS = {
-    "runtime": 0, "config": 0, "envs": 1, "models": 1, "algo": 1, "exchange": 2, "sampling": 3, "learning": 3,
-    "monitoring": 4, "evaluation": 5,
+    "runtime": 0,
+    "config": 0,
+    "envs": 1,
+    "models": 1,
+    "algo": 1,
+    "exchange": 2,
+    "sampling": 3,
+    "learning": 3,
+    "monitoring": 4,
+    "evaluation": 5,
 }
-# A module that packages on its own floor may import: nothing. Of the top modules, each may import any package.
+# A module that packages on its own floor may import: nothing. Of the top modules, each may import any
+# package.
 FORBIDDEN_NAMES = {"utils", "common", "base", "helpers", "misc"}
 
 
@@ -27,7 +36,11 @@ def imported(path):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            names = [f"{node.module}.{alias.name}" for alias in node.names] if node.module == "sample_factory" else [node.module]
+            names = (
+                [f"{node.module}.{alias.name}" for alias in node.names]
+                if node.module == "sample_factory"
+                else [node.module]
+            )
         yield from (name for name in names if name and name.startswith("sample_factory."))
 
 

@@ -13,8 +13,15 @@ from typing import Any, Callable, Mapping, Protocol, Sequence
 
 from sample_factory.config import flags
 from sample_factory.config.sections import (
-    TRAINING_SECTIONS, EnvFlags, EvaluationFlags, LearningFlags, ModelFlags, MonitoringFlags, RunFlags,
-    SamplingFlags, flat_values,
+    TRAINING_SECTIONS,
+    EnvFlags,
+    EvaluationFlags,
+    LearningFlags,
+    ModelFlags,
+    MonitoringFlags,
+    RunFlags,
+    SamplingFlags,
+    flat_values,
 )
 
 # Flags of the original that change nothing here: accepted, so that its commands work, and said so.
@@ -93,10 +100,12 @@ def parse_config(
     evaluation: bool = False,
     extra_sections: Mapping[str, type] | None = None,
 ) -> Config:
-    """Command line to Config. Precedence: field default < family default < --cfg file < saved cfg.json < typed.
+    """Command line to Config. Precedence: field default < family default < --cfg file < saved cfg.json <
+    typed.
 
     `evaluation`: the experiment must exist, and its cfg.json also tells the env if it was not typed.
-    `extra_sections`: flags of a program that has no experiment, so that no cfg.json is read; in `Config.extra`.
+    `extra_sections`: flags of a program that has no experiment, so that no cfg.json is read; in
+    `Config.extra`.
     Raises ConfigError. Prints the help and exits with 0 on --help.
     """
     identity = _parse_identity(argv)
@@ -111,8 +120,10 @@ def parse_config(
         sections["family"] = family.flags
     typed = _parse_typed(argv, sections, family.defaults, env)
     layers = [
-        (f"defaults of {env}", dict(family.defaults)), (str(identity.get("cfg")), file_values),
-        ("saved cfg.json", saved_values), ("command line", {**typed, "env": env}),
+        (f"defaults of {env}", dict(family.defaults)),
+        (str(identity.get("cfg")), file_values),
+        ("saved cfg.json", saved_values),
+        ("command line", {**typed, "env": env}),
     ]
     return build_config(sections, layers, typed)
 
@@ -169,7 +180,9 @@ def check_consistency(config: Config) -> None:
         )
     name = config.run.experiment
     if not name or name in (".", "..") or any(mark in name for mark in "/\\\0"):
-        raise ConfigError(f"--experiment={name!r} must be a plain folder name; group runs with --experiments_root")
+        raise ConfigError(
+            f"--experiment={name!r} must be a plain folder name; group runs with --experiments_root"
+        )
 
 
 def chunk_length(config: Config) -> int:
@@ -193,22 +206,35 @@ def _parse_identity(argv: Sequence[str]) -> dict[str, Any]:
     return vars(parser.parse_known_args(list(argv))[0])
 
 
-def _read_saved(identity: Mapping[str, Any], file_values: Mapping[str, Any], evaluation: bool) -> dict[str, Any]:
+def _read_saved(
+    identity: Mapping[str, Any], file_values: Mapping[str, Any], evaluation: bool
+) -> dict[str, Any]:
     """cfg.json of the experiment if it is to be resumed or evaluated."""
-    named = {key: identity.get(key, file_values.get(key)) for key in ("experiment", "experiments_root", "train_dir")}
+    named = {
+        key: identity.get(key, file_values.get(key))
+        for key in ("experiment", "experiments_root", "train_dir")
+    }
     run = RunFlags(**{key: value for key, value in named.items() if value is not None})
     folder = Path(run.train_dir).expanduser() / (run.experiments_root or "") / run.experiment
     path = next((folder / name for name in ("cfg.json", "config.json") if (folder / name).exists()), None)
     if evaluation and path is None:
-        raise ConfigError(f"no experiment at {folder}: cfg.json is missing; check --experiment and --train_dir")
+        raise ConfigError(
+            f"no experiment at {folder}: cfg.json is missing; check --experiment and --train_dir"
+        )
     if path is None or identity.get("restart_behavior", "resume") != "resume":
         return {}
     saved = _read_json(path)
-    # What to do at a start is said at each start; a folder once overwritten must not be wiped by the next resume.
+    # What to do at a start is said at each start; a folder once overwritten must not be wiped by the next
+    # resume.
     for key in ("restart_behavior", "cfg"):
         saved.pop(key, None)
     # The folder may have been moved or copied: where it was found is what counts.
-    return {**saved, "train_dir": run.train_dir, "experiments_root": run.experiments_root, "experiment": run.experiment}
+    return {
+        **saved,
+        "train_dir": run.train_dir,
+        "experiments_root": run.experiments_root,
+        "experiment": run.experiment,
+    }
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -226,10 +252,14 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _parse_typed(
     argv: Sequence[str], sections: Mapping[str, type], defaults: Mapping[str, Any], env: str
 ) -> dict[str, Any]:
-    """What was typed, by canonical name. Raises ConfigError for an unknown flag or a value of the wrong type."""
+    """What was typed, by canonical name. Raises ConfigError for an unknown flag or a value of the wrong
+    type."""
     parser = argparse.ArgumentParser(
-        prog="python -m sample_factory.train", description=f"The flags of {env}, with their defaults.",
-        add_help=False, allow_abbrev=False, exit_on_error=False,
+        prog="python -m sample_factory.train",
+        description=f"The flags of {env}, with their defaults.",
+        add_help=False,
+        allow_abbrev=False,
+        exit_on_error=False,
     )
     parser.add_argument("-h", "--help", action="help", help="show this list and exit")
     for name, section in sections.items():

@@ -7,7 +7,9 @@ import typing
 from typing import Any, Mapping, Sequence
 
 
-def flag(default: Any, help: str, choices: Sequence[Any] = (), aliases: Sequence[str] = (), **checks: float) -> Any:
+def flag(
+    default: Any, help: str, choices: Sequence[Any] = (), aliases: Sequence[str] = (), **checks: float
+) -> Any:
     """A dataclass field that is also a command-line flag of the same name.
 
     aliases: other spellings that are accepted (those of v2, mostly).
@@ -52,7 +54,9 @@ def fields_of(section: type) -> list[tuple[dataclasses.Field, Any]]:
     return [(field, hints[field.name]) for field in dataclasses.fields(section)]
 
 
-def add_flags(parser: argparse.ArgumentParser, section: type, title: str, defaults: Mapping[str, Any]) -> None:
+def add_flags(
+    parser: argparse.ArgumentParser, section: type, title: str, defaults: Mapping[str, Any]
+) -> None:
     """Adds every field of a section to the parser. What is not typed stays out of the namespace.
 
     `defaults` are shown in the help; they are those of this env, not the fields' own.
@@ -79,7 +83,9 @@ def add_flags(parser: argparse.ArgumentParser, section: type, title: str, defaul
 def _help_text(field: dataclasses.Field, defaults: Mapping[str, Any]) -> str:
     default = defaults.get(field.name, field.default)
     shown = " ".join(map(str, default)) or "empty" if isinstance(default, (tuple, list)) else default
-    choices = f"; one of: {', '.join(map(str, field.metadata['choices']))}" if field.metadata["choices"] else ""
+    choices = (
+        f"; one of: {', '.join(map(str, field.metadata['choices']))}" if field.metadata["choices"] else ""
+    )
     return f"{field.metadata['help']}{choices} (default: {shown})".replace("%", "%%")
 
 

@@ -13,9 +13,13 @@ NEVER = int(1e10)
 class RunFlags:
     """Identity, directories, device."""
 
-    env: str | None = flag(None, "full name of the environment; its prefix selects the family, e.g. doom_battle")
+    env: str | None = flag(
+        None, "full name of the environment; its prefix selects the family, e.g. doom_battle"
+    )
     algo: str = flag("APPO", "the algorithm: asynchronous PPO", choices=("APPO", "DUMMY_SAMPLER"))
-    experiment: str = flag("default_experiment", "name of the run and of its folder; an existing one is resumed")
+    experiment: str = flag(
+        "default_experiment", "name of the run and of its folder; an existing one is resumed"
+    )
     experiments_root: str | None = flag(None, "sub-folder of train_dir that groups runs")
     train_dir: str = flag(os.path.join(os.getcwd(), "train_dir"), "folder that holds all experiment folders")
     restart_behavior: str = flag(
@@ -25,7 +29,8 @@ class RunFlags:
     )
     cfg: str | None = flag(None, "JSON file of flags; flags typed on the command line win over it")
     device: str = flag(
-        "auto", "where learner and inference run: gpu, cpu, or auto (gpu where there is one)",
+        "auto",
+        "where learner and inference run: gpu, cpu, or auto (gpu where there is one)",
         choices=("auto", "gpu", "cpu"),
     )
     precision: str = flag(
@@ -43,14 +48,20 @@ class SamplingFlags:
 
     num_policies: int = flag(1, "policies trained side by side, each with its own learner", at_least=1)
     async_rl: bool = flag(True, "collect experience while learning; False strictly alternates (policy lag 0)")
-    serial_mode: bool = flag(False, "run everything in one process, deterministically; for debugging and tests")
+    serial_mode: bool = flag(
+        False, "run everything in one process, deterministically; for debugging and tests"
+    )
     num_workers: int = flag(os.cpu_count() or 1, "rollout processes", at_least=1)
     num_envs_per_worker: int = flag(2, "environments in each rollout process", at_least=1)
     worker_num_splits: int = flag(
-        2, "groups that a worker's envs are split into: one is stepped while the others await actions", at_least=1
+        2,
+        "groups that a worker's envs are split into: one is stepped while the others await actions",
+        at_least=1,
     )
     policy_workers_per_policy: int = flag(1, "inference processes of each policy", at_least=1)
-    max_policy_lag: int = flag(10000, "samples this many SGD steps old, or older, are not trained on", at_least=1)
+    max_policy_lag: int = flag(
+        10000, "samples this many SGD steps old, or older, are not trained on", at_least=1
+    )
     num_batches_to_accumulate: int = flag(
         2, "training batches that may wait for the learner before sampling has to pause", at_least=1
     )
@@ -58,13 +69,16 @@ class SamplingFlags:
         1.3, "trajectory buffers are allotted this many times over the number that the run needs", at_least=1
     )
     decorrelate_experience_max_seconds: float = flag(
-        0.0, "after its first rollout, worker i of n sleeps i/n of this time, so that rollouts do not end all at once",
+        0.0,
+        "after its first rollout, worker i of n sleeps i/n of this time, so that rollouts do not end all at once",
         at_least=0,
     )
     decorrelate_envs_on_one_worker: bool = flag(
         True, "begin with random actions, a different number in each env, so that episodes are out of step"
     )
-    reset_timeout_seconds: float = flag(120.0, "a worker whose envs have not started after this time fails", above=0)
+    reset_timeout_seconds: float = flag(
+        120.0, "a worker whose envs have not started after this time fails", above=0
+    )
     actor_worker_gpus: tuple[int, ...] = flag((), "GPUs that rollout workers may use, for envs that need one")
     set_workers_cpu_affinity: bool = flag(True, "pin each rollout worker and its simulators to a core")
     force_envs_single_thread: bool = flag(True, "limit maths libraries in rollout workers to one thread")
@@ -86,7 +100,10 @@ class LearningFlags:
     )
     batch_size: int = flag(1024, "samples in one SGD step", at_least=1)
     num_batches_per_iteration: int = flag(
-        1, "minibatches collected before an iteration of training", aliases=("num_batches_per_epoch",), at_least=1
+        1,
+        "minibatches collected before an iteration of training",
+        aliases=("num_batches_per_epoch",),
+        at_least=1,
     )
     ppo_epochs: int = flag(1, "passes over the samples of an iteration", aliases=("num_epochs",), at_least=1)
     shuffle_minibatches: bool = flag(True, "draw new minibatches in each epoch, where there are several")
@@ -101,11 +118,17 @@ class LearningFlags:
     value_bootstrap: bool = flag(
         True, "a truncated episode bootstraps from the value of its last state; False treats it as terminal"
     )
-    normalize_returns: bool = flag(True, "the critic predicts returns normalised by running mean and deviation")
+    normalize_returns: bool = flag(
+        True, "the critic predicts returns normalised by running mean and deviation"
+    )
     ppo_clip_ratio: float = flag(0.1, "e of the ratio clip [1/(1+e), 1+e]", above=0)
-    ppo_clip_value: float = flag(1.0, "largest change of a value prediction in the clipped value loss", above=0)
+    ppo_clip_value: float = flag(
+        1.0, "largest change of a value prediction in the clipped value loss", above=0
+    )
     exploration_loss: str = flag(
-        "entropy", "entropy bonus, or symmetric KL to the uniform distribution", choices=("entropy", "symmetric_kl")
+        "entropy",
+        "entropy bonus, or symmetric KL to the uniform distribution",
+        choices=("entropy", "symmetric_kl"),
     )
     exploration_loss_coeff: float = flag(0.003, "weight of the exploration loss; 0 turns it off", at_least=0)
     value_loss_coeff: float = flag(0.5, "weight of the value loss", at_least=0)
@@ -114,7 +137,8 @@ class LearningFlags:
     optimizer: str = flag("adam", "adam or lamb", choices=("adam", "lamb"))
     learning_rate: float = flag(1e-4, "initial step size", above=0)
     lr_schedule: str = flag(
-        "constant", "how the learning rate changes",
+        "constant",
+        "how the learning rate changes",
         choices=("constant", "kl_adaptive_minibatch", "kl_adaptive_epoch", "linear_decay"),
     )
     lr_schedule_kl_threshold: float = flag(0.008, "KL that the adaptive schedules aim at", above=0)
@@ -137,38 +161,54 @@ class ModelFlags:
 
     encoder_type: str = flag("conv", "encoder of image observations", choices=("conv", "resnet", "mlp"))
     encoder_subtype: str = flag(
-        "convnet_simple", "architecture of that encoder", aliases=("encoder_conv_architecture",),
+        "convnet_simple",
+        "architecture of that encoder",
+        aliases=("encoder_conv_architecture",),
         choices=("convnet_simple", "convnet_impala", "convnet_atari", "resnet_impala", "mlp_mujoco"),
     )
     encoder_custom: str | None = flag(None, "name of an encoder that was registered with register_encoder")
-    encoder_extra_fc_layers: int = flag(1, "fully connected layers of hidden_size after the convolutions", at_least=0)
-    encoder_conv_mlp_layers: tuple[int, ...] = flag(
-        (), "widths of the layers after the convolutions; empty: encoder_extra_fc_layers of hidden_size", above=0
+    encoder_extra_fc_layers: int = flag(
+        1, "fully connected layers of hidden_size after the convolutions", at_least=0
     )
-    encoder_mlp_layers: tuple[int, ...] = flag((512, 512), "widths of the layers for vector observations", above=0)
+    encoder_conv_mlp_layers: tuple[int, ...] = flag(
+        (),
+        "widths of the layers after the convolutions; empty: encoder_extra_fc_layers of hidden_size",
+        above=0,
+    )
+    encoder_mlp_layers: tuple[int, ...] = flag(
+        (512, 512), "widths of the layers for vector observations", above=0
+    )
     decoder_mlp_layers: tuple[int, ...] = flag((), "widths of the layers between core and heads", above=0)
-    hidden_size: int = flag(512, "width of fully connected layers and of the recurrent state",
-                            aliases=("rnn_size",), at_least=1)
+    hidden_size: int = flag(
+        512, "width of fully connected layers and of the recurrent state", aliases=("rnn_size",), at_least=1
+    )
     use_rnn: bool = flag(True, "recurrent core")
     rnn_type: str = flag("gru", "cell of the recurrent core", choices=("gru", "lstm"))
     rnn_num_layers: int = flag(1, "stacked recurrent layers", at_least=1)
     nonlinearity: str = flag("elu", "activation function", choices=("elu", "relu", "tanh"))
     policy_initialization: str = flag(
-        "orthogonal", "how linear and convolution weights start",
+        "orthogonal",
+        "how linear and convolution weights start",
         choices=("orthogonal", "xavier_uniform", "torch_default"),
     )
     policy_init_gain: float = flag(1.0, "gain of that initialisation", above=0)
     actor_critic_share_weights: bool = flag(True, "one encoder and core for both heads, or one each")
-    adaptive_stddev: bool = flag(True, "continuous actions: the deviation depends on the state, or is a learned vector")
+    adaptive_stddev: bool = flag(
+        True, "continuous actions: the deviation depends on the state, or is a learned vector"
+    )
     initial_stddev: float = flag(1.0, "start value of that learned vector", above=0)
-    continuous_tanh_scale: float = flag(0.0, "squash means to plus or minus this by tanh; 0 turns it off", at_least=0)
+    continuous_tanh_scale: float = flag(
+        0.0, "squash means to plus or minus this by tanh; 0 turns it off", at_least=0
+    )
 
 
 @dataclass(frozen=True)
 class EnvFlags:
     """Settings that many env families read."""
 
-    env_frameskip: int | None = flag(None, "simulator frames per action; None: the family's default", at_least=1)
+    env_frameskip: int | None = flag(
+        None, "simulator frames per action; None: the family's default", at_least=1
+    )
 
 
 @dataclass(frozen=True)
@@ -188,7 +228,9 @@ class MonitoringFlags:
     experiment_summaries_interval: int = flag(20, "seconds between summaries of the experiment", at_least=1)
     flush_summaries_interval: int = flag(30, "seconds between flushes of TensorBoard files", at_least=1)
     summaries_use_frameskip: bool = flag(True, "report env frames (frameskip counted) rather than env steps")
-    heartbeat_reporting_interval: int = flag(180, "a component silent for this many seconds is reported", at_least=1)
+    heartbeat_reporting_interval: int = flag(
+        180, "a component silent for this many seconds is reported", at_least=1
+    )
     log_to_file: bool = flag(True, "write sf_log.txt in the experiment folder")
 
 
@@ -197,7 +239,9 @@ class EvaluationFlags:
     """Watching a trained policy."""
 
     fps: int = flag(0, "frames shown per second; 0: as fast as possible", at_least=0)
-    render_action_repeat: int | None = flag(None, "repeat each action this often; None: env_frameskip", at_least=1)
+    render_action_repeat: int | None = flag(
+        None, "repeat each action this often; None: env_frameskip", at_least=1
+    )
     no_render: bool = flag(False, "do not draw")
     policy_index: int = flag(0, "which policy of the population", at_least=0)
     eval_deterministic: bool = flag(False, "most likely action (mean of a Gaussian) instead of a sample")

@@ -104,7 +104,8 @@ class InPlaceAdapter:
 
 
 class ListAdapter:
-    """A multi-agent env whose reset and step return one entry per agent, and which resets agents by itself."""
+    """A multi-agent env whose reset and step return one entry per agent, and which resets agents by
+    itself."""
 
     def __init__(self, env: Any):
         self.env = env
@@ -118,14 +119,18 @@ class ListAdapter:
         self._write(observations, into)
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
-        observations, rewards, terminated, truncated, infos = self.env.step([self._decode(row) for row in actions])
+        observations, rewards, terminated, truncated, infos = self.env.step(
+            [self._decode(row) for row in actions]
+        )
         self._write(observations, into)
         truncated = [cut and not ended for cut, ended in zip(truncated, terminated)]
         return StepResult(rewards, terminated, truncated, infos)
 
     def _write(self, observations: Sequence[Any], into: ObservationRows) -> None:
         if len(observations) != self.num_agents:
-            raise ValueError(f"the env returned {len(observations)} observations for {self.num_agents} agents")
+            raise ValueError(
+                f"the env returned {len(observations)} observations for {self.num_agents} agents"
+            )
         for agent, observation in enumerate(observations):
             into.write(agent, self._flatten(observation))
 
@@ -151,7 +156,9 @@ class VectorEnvAdapter:
         self._mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self._ended = np.zeros(self.num_agents, bool)
         if not isinstance(self.action_space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.Box)):
-            raise ValueError(f"a VectorEnv with actions {self.action_space} is not supported; use single envs")
+            raise ValueError(
+                f"a VectorEnv with actions {self.action_space} is not supported; use single envs"
+            )
         self._low = getattr(self.action_space, "low", None)
         self._high = getattr(self.action_space, "high", None)
 
@@ -167,7 +174,8 @@ class VectorEnvAdapter:
             observations, _ = self.env.reset(options={"reset_mask": ended})
         infos: Sequence[Mapping[str, Any]] = ()
         if self._mode == AutoresetMode.NEXT_STEP:
-            # The observation of an episode's end was written; the coming step only resets and is not trained on.
+            # The observation of an episode's end was written; the coming step only resets and is not trained
+            # on.
             infos = [{"is_active": False} if end else EMPTY_INFO for end in ended] if ended.any() else ()
         into.write_all(self._flatten(observations))
         return StepResult(rewards, terminated, truncated & ~terminated, infos)
@@ -193,16 +201,21 @@ def _batch_layout(space: gym.Space) -> tuple[gym.spaces.Dict, Any]:
     layout = observation_layout(space)
     if isinstance(space, gym.spaces.Box):
         return layout.space, lambda batch: {"obs": batch}
-    if isinstance(space, gym.spaces.Dict) and all(isinstance(part, gym.spaces.Box) for part in space.values()):
+    if isinstance(space, gym.spaces.Dict) and all(
+        isinstance(part, gym.spaces.Box) for part in space.values()
+    ):
         return layout.space, lambda batch: batch
     if isinstance(space, gym.spaces.Discrete):
         eye, start = np.eye(space.n, dtype=np.float32), space.start
         return layout.space, lambda batch: {"obs": eye[batch - start]}
-    raise ValueError(f"a VectorEnv with observations {space} is not supported; use Box, Dict of Box, or Discrete")
+    raise ValueError(
+        f"a VectorEnv with observations {space} is not supported; use Box, Dict of Box, or Discrete"
+    )
 
 
 def innermost(env: MultiAgentEnv) -> Any:
-    """The env inside the adapter and any Gymnasium wrappers. A multi-agent env need not be a gymnasium.Env."""
+    """The env inside the adapter and any Gymnasium wrappers. A multi-agent env need not be a
+    gymnasium.Env."""
     return env.env.unwrapped if isinstance(env.env, gym.Env) else env.env
 
 

@@ -30,13 +30,16 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
     return EnvInfo(env.observation_space, env.action_space, env.num_agents, cfg.env_frameskip or 1, shaping)
 
 
-def make_adapted_env(family: EnvFamily, cfg: Any, env_config: EnvConfig, render_mode: str | None = None) -> MultiAgentEnv:
+def make_adapted_env(
+    family: EnvFamily, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
+) -> MultiAgentEnv:
     """The family's env, adapted. Runs wherever the env is to live."""
     return adapt(family.make(cfg, env_config, render_mode))
 
 
 def probe_env_info(family: EnvFamily, cfg: Any) -> EnvInfo:
-    """In the parent: the EnvInfo of a family's env. Raises ChildFailed with the traceback of what went wrong."""
+    """In the parent: the EnvInfo of a family's env. Raises ChildFailed with the traceback of what went
+    wrong."""
     return call_in_child("env_probe", _probe, (family, cfg), PROBE_TIMEOUT_SECONDS)
 
 

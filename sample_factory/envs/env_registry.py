@@ -1,4 +1,5 @@
-"""Families of environments by name prefix. Registering imports nothing; a family is resolved when it is used."""
+"""Families of environments by name prefix. Registering imports nothing; a family is resolved when it is
+used."""
 
 import argparse
 import dataclasses
@@ -58,8 +59,10 @@ def register_env(
 ) -> None:
     """Registers every env whose name starts with `prefix` (the longest matching prefix wins).
 
-    make_env(full_env_name, cfg, env_config, render_mode): returns a Gymnasium env, a Gymnasium VectorEnv, or a
-        multi-agent env; it may leave out any of the last three parameters. cfg has every flag as an attribute.
+    make_env(full_env_name, cfg, env_config, render_mode): returns a Gymnasium env, a Gymnasium VectorEnv, or
+    a
+        multi-agent env; it may leave out any of the last three parameters. cfg has every flag as an
+        attribute.
     flags: frozen dataclass of `sample_factory.config.flags.flag` fields, the family's own flags.
     defaults: flag overrides, or a function of the env's name that returns them.
     names: the full names of the family's envs; with them, a mistyped one is an error at once.
@@ -82,7 +85,9 @@ def resolve_family(env_name: str) -> EnvFamily:
         make_env, flags, defaults = (_resolve(part) for part in (entry.make_env, entry.flags, entry.defaults))
     except ImportError as error:
         hint = f": pip install 'sample-factory[{entry.extra}]'" if entry.extra else ""
-        raise ImportError(f"env {env_name!r} needs a package that is not installed ({error}){hint}") from error
+        raise ImportError(
+            f"env {env_name!r} needs a package that is not installed ({error}){hint}"
+        ) from error
     values = defaults(env_name) if callable(defaults) else defaults or {}
     return EnvFamily(env_name, make_env, flags, dict(values))
 
@@ -96,7 +101,10 @@ class _V1Registry:
     """v1's way to register a family: functions that edit an argparse parser."""
 
     def register_env(
-        self, env_name_prefix: str, make_env_func: Callable, add_extra_params_func: Callable | None = None,
+        self,
+        env_name_prefix: str,
+        make_env_func: Callable,
+        add_extra_params_func: Callable | None = None,
         override_default_params_func: Callable | None = None,
     ) -> None:
         """Same parameters as v1; the parser functions are called with (env, parser)."""
@@ -140,7 +148,9 @@ class _ParserRecorder(argparse.ArgumentParser):
         for action in self.recorded_actions:
             scalar = action.type if action.type in (int, float, str) else type(action.default)
             annotation = scalar if action.default is not None else scalar | None
-            fields.append((action.dest, annotation, flag(action.default, action.help or "", action.choices or ())))
+            fields.append(
+                (action.dest, annotation, flag(action.default, action.help or "", action.choices or ()))
+            )
         return dataclasses.make_dataclass("RegisteredFlags", fields, frozen=True)
 
 

@@ -13,7 +13,8 @@ PREFIX = "gym_"
 def make_gym_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> gym.Env:
-    """The env that Gymnasium knows by the id after `gym_`. A "module:id" imports the module that registers it.
+    """The env that Gymnasium knows by the id after `gym_`. A "module:id" imports the module that registers
+    it.
 
     Raises gymnasium.error.Error for an unknown id; Gymnasium's message names the nearest.
     """
@@ -23,12 +24,19 @@ def make_gym_env(
 
 
 def gym_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Classic tasks are short of samples, not of compute: small nets, no recurrence, several passes over a batch.
+    """Classic tasks are short of samples, not of compute: small nets, no recurrence, several passes over a
+    batch.
 
-    With them CartPole-v1 stands at 500 from 270k steps on; with one pass at the general learning rate, at 290 after
+    With them CartPole-v1 stands at 500 from 270k steps on; with one pass at the general learning rate, at 290
+    after
     400k.
     """
     return {
-        "use_rnn": False, "encoder_mlp_layers": (64, 64), "nonlinearity": "tanh", "learning_rate": 5e-4,
-        "ppo_epochs": 3, "num_batches_per_iteration": 2, "max_grad_norm": 1.0,
+        "use_rnn": False,
+        "encoder_mlp_layers": (64, 64),
+        "nonlinearity": "tanh",
+        "learning_rate": 5e-4,
+        "ppo_epochs": 3,
+        "num_batches_per_iteration": 2,
+        "max_grad_norm": 1.0,
     }

@@ -1,4 +1,5 @@
-"""Abilities an env may have beyond the Gymnasium API. An env says so by inheriting; nobody probes attributes."""
+"""Abilities an env may have beyond the Gymnasium API. An env says so by inheriting; nobody probes
+attributes."""
 
 from typing import Any, Mapping
 
@@ -8,8 +9,10 @@ import numpy as np
 class WritesObservations:
     """A single-agent Gymnasium env that writes its observation into given arrays, which saves a copy.
 
-    Every wrapper around it that changes observations must pass `into` on. `into` maps each observation key to a
-    writable view with the shape and dtype of the space; the observation in the returned tuple is ignored by the
+    Every wrapper around it that changes observations must pass `into` on. `into` maps each observation key to
+    a
+    writable view with the shape and dtype of the space; the observation in the returned tuple is ignored by
+    the
     framework when `into` was given, and may be None.
     """
 

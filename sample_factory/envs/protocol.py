@@ -1,4 +1,5 @@
-"""What the framework sees of an environment: every env is multi-agent, and writes its observations in place."""
+"""What the framework sees of an environment: every env is multi-agent, and writes its observations in
+place."""
 
 from typing import Any, Mapping, NamedTuple, Protocol, Sequence
 
@@ -10,7 +11,8 @@ EMPTY_INFO: Mapping[str, Any] = {}
 class ObservationRows:
     """Where the agents of one env must write their observations: row (buffers[i], step) for agent i.
 
-    `arrays[key]` has shape [num_buffers, num_steps, *observation_shape]; `buffers` has shape [num_agents], int.
+    `arrays[key]` has shape [num_buffers, num_steps, *observation_shape]; `buffers` has shape [num_agents],
+    int.
     The env writes, and never keeps a view: the rows belong to the trajectory.
     """
 

@@ -13,7 +13,13 @@ from sample_factory.config.sections import NEVER, EvaluationFlags
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.evaluation.player import EpisodeResult, Player
 from sample_factory.evaluation.policy import load_policy
-from sample_factory.evaluation.screen import Screen, draws_every_frame, frames_per_second, make_env, open_screen
+from sample_factory.evaluation.screen import (
+    Screen,
+    draws_every_frame,
+    frames_per_second,
+    make_env,
+    open_screen,
+)
 from sample_factory.runtime.supervisor import StopSignals
 
 
@@ -75,9 +81,11 @@ def evaluate(config: Config, family: EnvFamily) -> Evaluation:
         try:
             player.start(config.run.seed)
             screen.show(env)
-            episodes = _play(player, lambda: screen.show(env), lambda *done: (
-                signals.requested is not None or limits.are_reached(*done, screen)
-            ))
+            episodes = _play(
+                player,
+                lambda: screen.show(env),
+                lambda *done: signals.requested is not None or limits.are_reached(*done, screen),
+            )
         finally:
             video = screen.close()
     result = Evaluation(tuple(episodes), player.env_frames, video)

@@ -1,4 +1,5 @@
-"""One policy's parameters in shared memory, with a version: published by its learner, fetched by policy workers."""
+"""One policy's parameters in shared memory, with a version: published by its learner, fetched by policy
+workers."""
 
 import mmap
 import os
@@ -22,7 +23,8 @@ class PolicyWeights:
     2. Neither side ever waits for the other: the learner writes the slot that is not the newest.
     3. The process that creates it need not know the model: the first `publish` sizes the memory.
 
-    Header, int64: [0] publications begun, [1] publications completed, [2] bytes of a slot, [3:5] version in each slot.
+    Header, int64: [0] publications begun, [1] publications completed, [2] bytes of a slot, [3:5] version in
+    each slot.
     """
 
     def __init__(self) -> None:
@@ -74,7 +76,8 @@ class PolicyWeights:
         self._header[1] = publication
 
     def fetch(self, into: np.ndarray) -> int:
-        """In a policy worker: copies the newest state into `into`, [slot bytes] uint8; returns its version."""
+        """In a policy worker: copies the newest state into `into`, [slot bytes] uint8; returns its
+        version."""
         slots = self._map_slots()
         while True:
             publication = int(self._header[1])

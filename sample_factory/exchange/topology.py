@@ -11,7 +11,8 @@ from sample_factory.envs.env_info import EnvInfo
 class Topology:
     """Counts of processes, envs, agents and trajectory buffers.
 
-    Buffers are partitioned: worker w alone fills buffers [w * buffers_per_worker, (w + 1) * buffers_per_worker), so
+    Buffers are partitioned: worker w alone fills buffers [w * buffers_per_worker, (w + 1) *
+    buffers_per_worker), so
     taking one needs no lock and a dead worker's buffers are known.
     """
 
@@ -27,7 +28,9 @@ class Topology:
     trajectories_per_batch: int
     max_ready_batches: int
     buffers_per_worker: int
-    rollouts_per_iteration: int | None  # of each split, when sampling and learning alternate; None: asynchronous
+    rollouts_per_iteration: (
+        int | None
+    )  # of each split, when sampling and learning alternate; None: asynchronous
 
     @property
     def agents_per_split(self) -> int:
@@ -78,19 +81,28 @@ def make_topology(config: Config, info: EnvInfo) -> Topology:
         frameskip=info.frameskip,
         trajectories_per_batch=trajectories,
         max_ready_batches=max(1, sampling.num_batches_to_accumulate - 1) if sampling.async_rl else 1,
-        buffers_per_worker=_buffers_per_worker(config, num_workers, agents_per_worker, agents_per_split, trajectories),
+        buffers_per_worker=_buffers_per_worker(
+            config, num_workers, agents_per_worker, agents_per_split, trajectories
+        ),
         rollouts_per_iteration=_rollouts_per_iteration(config, num_workers * agents_per_worker, trajectories),
     )
 
 
 def _buffers_per_worker(
-    config: Config, num_workers: int, agents_per_worker: int, agents_per_split: int, trajectories_per_batch: int
+    config: Config,
+    num_workers: int,
+    agents_per_worker: int,
+    agents_per_split: int,
+    trajectories_per_batch: int,
 ) -> int:
     """Enough that the run cannot deadlock.
 
-    A worker stops when a split finds fewer than agents_per_split free buffers. If all workers have stopped, each has
-    at least buffers_per_worker - agents_per_worker - agents_per_split + 1 buffers at the learners. A learner waits
-    for as long as it has fewer than a batch. So with P learners, P * (batch - 1) + 1 buffers at the learners in
+    A worker stops when a split finds fewer than agents_per_split free buffers. If all workers have stopped,
+    each has
+    at least buffers_per_worker - agents_per_worker - agents_per_split + 1 buffers at the learners. A learner
+    waits
+    for as long as it has fewer than a batch. So with P learners, P * (batch - 1) + 1 buffers at the learners
+    in
     total mean that one of them can go on. The excess keeps sampling going while a batch is being copied.
     """
     at_learners = config.sampling.num_policies * (trajectories_per_batch - 1) + 1

@@ -41,9 +41,11 @@ class RowLayout(NamedTuple):
 class TrajectoryBuffers:
     """N buffers of T steps. Promises:
 
-    1. A buffer is free, or owned by exactly one agent, or pending at one or more learners; every take and return
+    1. A buffer is free, or owned by exactly one agent, or pending at one or more learners; every take and
+       return
        asserts it.
-    2. Only the worker of a buffer's partition takes it (`acquire`) and hands it over; only the learners that it is
+    2. Only the worker of a buffer's partition takes it (`acquire`) and hands it over; only the learners that
+       it is
        pending at give it back (`release`). So no lock is needed: each mark has one writer.
     3. It holds no Python state: after a worker died, `reclaim` frees what it owned.
 
@@ -93,7 +95,8 @@ class TrajectoryBuffers:
         self._owner[:], self._pending[:] = keep
 
     def acquire(self, worker_index: int, agent_ids: np.ndarray) -> np.ndarray | None:
-        """In the rollout worker: a free buffer for each of the agents, or None if there are too few free ones."""
+        """In the rollout worker: a free buffer for each of the agents, or None if there are too few free
+        ones."""
         own = self.topology.buffers_of(worker_index)
         owner, pending = self._owner[own.start : own.stop], self._pending[own.start : own.stop]
         free = np.flatnonzero((owner == NOBODY) & ~pending.any(axis=1))
@@ -104,19 +107,25 @@ class TrajectoryBuffers:
         return taken
 
     def hand_over(self, buffer: int, agent_id: int, policy_ids: np.ndarray) -> None:
-        """In the rollout worker: from its agent to the learners of these policies; to nobody if there are none."""
-        assert self._owner[buffer] == agent_id, f"buffer {buffer} is owned by {self._owner[buffer]}, not {agent_id}"
+        """In the rollout worker: from its agent to the learners of these policies; to nobody if there are
+        none."""
+        assert self._owner[buffer] == agent_id, (
+            f"buffer {buffer} is owned by {self._owner[buffer]}, not {agent_id}"
+        )
         assert not self._pending[buffer].any(), f"buffer {buffer} is owned and pending at a learner"
         self._pending[buffer, policy_ids] = True
         self._owner[buffer] = NOBODY
 
     def release(self, buffers: np.ndarray, policy_id: int) -> None:
         """In a learner: it has copied these buffers."""
-        assert self._pending[buffers, policy_id].all(), f"policy {policy_id} releases buffers that it does not hold"
+        assert self._pending[buffers, policy_id].all(), (
+            f"policy {policy_id} releases buffers that it does not hold"
+        )
         self._pending[buffers, policy_id] = False
 
     def reclaim(self, worker_index: int) -> int:
-        """In the main process, when that worker is dead: frees the buffers its agents owned; returns how many."""
+        """In the main process, when that worker is dead: frees the buffers its agents owned; returns how
+        many."""
         own = self.topology.buffers_of(worker_index)
         owner = self._owner[own.start : own.stop]
         count = int(np.count_nonzero(owner != NOBODY))
@@ -130,7 +139,9 @@ class TrajectoryBuffers:
         return int((~owned & ~pending).sum()), int(owned.sum()), int(pending.sum())
 
 
-def _specs(topology: Topology, observation_space: Any, rows: RowLayout, state_size: int) -> dict[str, ArraySpec]:
+def _specs(
+    topology: Topology, observation_space: Any, rows: RowLayout, state_size: int
+) -> dict[str, ArraySpec]:
     n, t = topology.num_buffers, topology.rollout
     specs = {
         f"obs/{key}": ArraySpec((n, t + 1, *space.shape), space.dtype)

@@ -1,4 +1,5 @@
-"""From full trajectory buffers to training tensors: the only copy of the data. Time comes first everywhere."""
+"""From full trajectory buffers to training tensors: the only copy of the data. Time comes first
+everywhere."""
 
 from typing import NamedTuple, Sequence
 
@@ -10,7 +11,8 @@ from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 
 
 class Batch(NamedTuple):
-    """B pieces of experience of T steps on the device, no longer tied to any buffer. uint8 observations stay uint8.
+    """B pieces of experience of T steps on the device, no longer tied to any buffer. uint8 observations stay
+    uint8.
 
     A fresh batch holds whole trajectories; `in_chunks` cuts them for backpropagation through time.
     Steps that are not this policy's own (`own` False) hold zeros in actions, log_probs, values and logits.
@@ -81,7 +83,8 @@ class Batcher:
             outputs[~own] = 0.0
             states[~own[:: topology.chunk]] = 0.0
         terminated, truncated = shared.terminated[at], shared.truncated[at]
-        # Not only at episode ends: an agent that was inactive, or another policy's, comes back with a zero state.
+        # Not only at episode ends: an agent that was inactive, or another policy's, comes back with a zero
+        # state.
         cut_after = terminated | truncated | ~own
         packed = self._to_device(outputs)
         batch = Batch(

@@ -30,7 +30,8 @@ class Checkpoints:
         self._keep = keep
 
     def save(self, state: Mapping[str, Any], version: int, env_frames: int) -> Path | None:
-        """Writes checkpoint_<version>_<env frames>.pth and deletes the oldest ones. None when the disk refused."""
+        """Writes checkpoint_<version>_<env frames>.pth and deletes the oldest ones. None when the disk
+        refused."""
         path = self._write(state, self.folder / f"checkpoint_{version:09d}_{env_frames}.pth")
         if path is not None:
             for old in self._sorted("checkpoint_*.pth")[: -self._keep]:
@@ -53,10 +54,13 @@ class Checkpoints:
                     old.unlink(missing_ok=True)
         return path
 
-    def load(self, kind: str = "latest", check: Callable[[dict], None] = lambda state: None) -> dict[str, Any] | None:
+    def load(
+        self, kind: str = "latest", check: Callable[[dict], None] = lambda state: None
+    ) -> dict[str, Any] | None:
         """The newest readable checkpoint of a kind ("latest" or "best"), or None if there never was one.
 
-        `check(state)` raises if the contents do not fit. Raises CheckpointError if files exist but none is usable.
+        `check(state)` raises if the contents do not fit. Raises CheckpointError if files exist but none is
+        usable.
         """
         paths = self._sorted("checkpoint_*.pth" if kind == "latest" else "best_*.pth")
         failures = []
@@ -64,7 +68,9 @@ class Checkpoints:
             try:
                 state = torch.load(path, map_location="cpu", weights_only=True)
                 check(state)
-            except Exception as error:  # whatever a damaged file makes the reader raise; reported, never dropped
+            except (
+                Exception
+            ) as error:  # whatever a damaged file makes the reader raise; reported, never dropped
                 failures.append(f"{path.name}: {type(error).__name__}: {error}")
                 log.error("CANNOT USE CHECKPOINT %s (%s); trying the one before it", path, error)
                 continue

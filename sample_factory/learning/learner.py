@@ -71,7 +71,8 @@ class Learner:
     1. Steps that are another policy's, inactive, or max_policy_lag old, enter no loss and no statistic.
     2. Observation statistics change after a batch, never within: what acted and what is trained agree.
     3. A step whose gradient is not finite is skipped and counted; the weights stay finite.
-    4. `state_dict` and `load_state_dict` carry on exactly: counters, weights, normalisers, optimizer, learning rate.
+    4. `state_dict` and `load_state_dict` carry on exactly: counters, weights, normalisers, optimizer,
+       learning rate.
     """
 
     def __init__(self, policy_id: int, settings: LearnerSettings):
@@ -91,7 +92,9 @@ class Learner:
         self._lr.at_frame(self.env_frames)
         lag = self.version - batch.versions
         own, batch = batch.own, batch._replace(own=batch.own & (lag < self._settings.max_policy_lag))
-        last = self._train_epochs(batch.in_chunks(), None if self._flags.with_vtrace else self._gae_targets(batch))
+        last = self._train_epochs(
+            batch.in_chunks(), None if self._flags.with_vtrace else self._gae_targets(batch)
+        )
         summaries = self._summaries(last, lag[own], batch.own[own]) if want_summaries else {}
         self.model.update_normalizers({key: tensor[:-1] for key, tensor in batch.obs.items()}, batch.own)
         self.env_frames += int(own.sum()) * self._settings.frameskip
@@ -110,7 +113,9 @@ class Learner:
                 last = LastStep(losses, minibatch, self._sgd_step(losses.total))
                 epoch_losses.append(losses.policy.detach())
                 if self._lr.needs_kl:
-                    kls.append(float(masked_mean(losses.behavior.kl(losses.distribution).detach(), minibatch.own)))
+                    kls.append(
+                        float(masked_mean(losses.behavior.kl(losses.distribution).detach(), minibatch.own))
+                    )
                     self._lr.after_minibatch(kls[-1])
             if self._lr.needs_kl:
                 self._lr.after_epoch(float(np.mean(kls)))
@@ -149,12 +154,23 @@ class Learner:
             self.model.returns_normalizer.update(returns, valid)
             returns = self.model.returns_normalizer.normalize(returns)
         exploration = self._exploration_loss(distribution, valid)
-        kl = kl_loss(distribution, behavior, valid) * flags.kl_loss_coeff if flags.kl_loss_coeff else torch.zeros(())
+        kl = (
+            kl_loss(distribution, behavior, valid) * flags.kl_loss_coeff
+            if flags.kl_loss_coeff
+            else torch.zeros(())
+        )
         value = value_loss(values[:-1], minibatch.values, returns, flags.ppo_clip_value, valid)
         policy = policy_loss(log_ratios, advantages, flags.ppo_clip_ratio, valid)
         return Losses(
-            policy, value * flags.value_loss_coeff, exploration, kl.to(policy.device), log_ratios, values, advantages,
-            distribution, behavior,
+            policy,
+            value * flags.value_loss_coeff,
+            exploration,
+            kl.to(policy.device),
+            log_ratios,
+            values,
+            advantages,
+            distribution,
+            behavior,
         )
 
     def _exploration_loss(self, distribution: Any, valid: Tensor) -> Tensor:
@@ -174,7 +190,8 @@ class Learner:
 
     @torch.no_grad()
     def _gae_targets(self, batch: Batch) -> Targets:
-        """Once per batch, over whole trajectories, with the values that the present weights give; cut as chunks."""
+        """Once per batch, over whole trajectories, with the values that the present weights give; cut as
+        chunks."""
         _, values = self._unroll(batch.in_chunks())
         pieces, trajectories = batch.states.shape[:2]
         steps = values[:-1].unflatten(1, (pieces, trajectories)).transpose(0, 1).flatten(0, 1)
@@ -223,8 +240,11 @@ class Learner:
     def _summaries(self, last: LastStep, lag: Tensor, valid: Tensor) -> dict[str, float]:
         """lag, valid: [n], of the steps that are this policy's."""
         counters = {
-            "lr": self._lr.value, "grad_norm": float(last.grad_norm), "skipped_steps": float(self.skipped_steps),
-            "valids_fraction": float(valid.float().mean()), "num_sgd_steps": float(self.version),
+            "lr": self._lr.value,
+            "grad_norm": float(last.grad_norm),
+            "skipped_steps": float(self.skipped_steps),
+            "valids_fraction": float(valid.float().mean()),
+            "num_sgd_steps": float(self.version),
         }
         if self.model.returns_normalizer is not None:
             normalizer = self.model.returns_normalizer
@@ -235,9 +255,14 @@ class Learner:
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain numbers only, so that it loads with weights_only."""
         return {
-            "train_step": self.version, "env_steps": self.env_frames, "samples": self.samples,
-            "skipped_steps": self.skipped_steps, "curr_lr": self._lr.value, "best_performance": self.best_value,
-            "model": self.model.state_dict(), "optimizer": self._optimizer.state_dict(),
+            "train_step": self.version,
+            "env_steps": self.env_frames,
+            "samples": self.samples,
+            "skipped_steps": self.skipped_steps,
+            "curr_lr": self._lr.value,
+            "best_performance": self.best_value,
+            "model": self.model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -252,4 +277,7 @@ class Learner:
 
     def published_state(self) -> dict[str, np.ndarray]:
         """The model's state as contiguous host arrays, in the order of its state_dict."""
-        return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in self.model.state_dict().items()}
+        return {
+            name: tensor.detach().cpu().contiguous().numpy()
+            for name, tensor in self.model.state_dict().items()
+        }

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from sample_factory.exchange.channels import Channels
-from sample_factory.exchange.messages import ComponentReady, SaveRequest, StatsReport, Trajectory, TrainReport
+from sample_factory.exchange.messages import ComponentReady, SaveRequest, StatsReport, TrainReport, Trajectory
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.learning.batcher import Batch, Batcher
 from sample_factory.learning.checkpoints import Checkpoints
@@ -17,9 +17,9 @@ from sample_factory.learning.learner import Learner
 from sample_factory.learning.settings import LearnerSettings, LearnerWorkerSettings
 from sample_factory.models.encoder_registry import register_encoder
 from sample_factory.models.precision import use_bf16
+from sample_factory.runtime import cpu, gpu
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
-from sample_factory.runtime import cpu, gpu
 
 log = logging.getLogger("sample_factory")
 
@@ -31,12 +31,17 @@ SUMMARY_SECONDS = ((0, 2.0), (100_000, 60.0), (1_000_000, 120.0))
 class LearnerWorker:
     """In the child: one thread turns tickets into batches, the other trains on them.
 
-    Back-pressure needs no message: while max_ready_batches wait for the trainer, no buffer is released, and rollout
+    Back-pressure needs no message: while max_ready_batches wait for the trainer, no buffer is released, and
+    rollout
     workers that find no free buffer pause.
     """
 
     def __init__(
-        self, policy_id: int, settings: LearnerWorkerSettings, buffers: TrajectoryBuffers, channels: Channels,
+        self,
+        policy_id: int,
+        settings: LearnerWorkerSettings,
+        buffers: TrajectoryBuffers,
+        channels: Channels,
         context: ChildContext,
     ):
         cpu.keep_freed_memory()
@@ -48,11 +53,21 @@ class LearnerWorker:
         self._inbox, self._weights = channels.learners[policy_id], channels.weights[policy_id]
         if settings.custom_encoder is not None:
             register_encoder(settings.model.encoder_custom, settings.custom_encoder)
-        self._learner = Learner(policy_id, LearnerSettings(
-            settings.learning, settings.model, settings.observation_space, settings.action_space,
-            settings.max_policy_lag, settings.train_for_env_frames, buffers.topology.frameskip, device, autocast,
-            settings.seed,
-        ))
+        self._learner = Learner(
+            policy_id,
+            LearnerSettings(
+                settings.learning,
+                settings.model,
+                settings.observation_space,
+                settings.action_space,
+                settings.max_policy_lag,
+                settings.train_for_env_frames,
+                buffers.topology.frameskip,
+                device,
+                autocast,
+                settings.seed,
+            ),
+        )
         self._learn, self._buffers = settings.learn, buffers
         self._batcher = Batcher(buffers, policy_id, device)
         self._batch_size = buffers.topology.trajectories_per_batch
@@ -75,7 +90,8 @@ class LearnerWorker:
         self._report_progress({})
 
     def run(self) -> None:
-        """Until asked to stop: batch in this thread, train in another. Saves at the end, whatever ended it."""
+        """Until asked to stop: batch in this thread, train in another. Saves at the end, whatever ended
+        it."""
         trainer = threading.Thread(target=self._train_until_stopped, name="trainer")
         trainer.start()
         while not self._stopping.is_set() and self._failure is None:
@@ -147,14 +163,21 @@ class LearnerWorker:
         state = self._checkpoints.load(kind, check=self._learner.load_state_dict)
         if state is not None:
             log.info(
-                "Policy %d resumes at %d SGD steps, %d env frames", self._policy_id, self._learner.version,
+                "Policy %d resumes at %d SGD steps, %d env frames",
+                self._policy_id,
+                self._learner.version,
                 self._learner.env_frames,
             )
 
     def _report_progress(self, summaries: Any) -> None:
         learner = self._learner
         report = TrainReport(
-            self._policy_id, learner.version, learner.env_frames, learner.samples, summaries or None, learner.best_value
+            self._policy_id,
+            learner.version,
+            learner.env_frames,
+            learner.samples,
+            summaries or None,
+            learner.best_value,
         )
         self._channels.reports.put(report, self._keep_going)
         if summaries:

@@ -18,10 +18,13 @@ def make_optimizer(flags: LearningFlags, parameters: Iterable[torch.nn.Parameter
 
 
 class Lamb(torch.optim.Optimizer):
-    """LAMB (You et al. 2020, algorithm 2, without weight decay): Adam's step scaled, for each tensor, to the norm of
+    """LAMB (You et al. 2020, algorithm 2, without weight decay): Adam's step scaled, for each tensor, to the
+    norm of
     the weights."""
 
-    def __init__(self, parameters: Iterable[torch.nn.Parameter], lr: float, betas: tuple[float, float], eps: float):
+    def __init__(
+        self, parameters: Iterable[torch.nn.Parameter], lr: float, betas: tuple[float, float], eps: float
+    ):
         super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps})
 
     @torch.no_grad()

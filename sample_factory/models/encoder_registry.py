@@ -13,7 +13,8 @@ _REGISTERED: dict[str, EncoderFactory | str] = {"vizdoom": "sample_factory.model
 def register_encoder(name: str, factory: EncoderFactory | str) -> None:
     """Makes an encoder known as --encoder_custom=name.
 
-    `factory(flags, observation_space)` returns a torch module with an int attribute `out_size`, whose forward takes
+    `factory(flags, observation_space)` returns a torch module with an int attribute `out_size`, whose forward
+    takes
     a dict of normalised float observations [B, ...] and returns [B, out_size]. A "module:attribute" string is
     imported when the encoder is built.
     """

@@ -26,7 +26,11 @@ class RunningNormalizer(nn.Module):
     """
 
     def __init__(
-        self, shape: tuple[int, ...], eps: float = 1e-5, clip: float = 5.0, start_mean: float = 0.0,
+        self,
+        shape: tuple[int, ...],
+        eps: float = 1e-5,
+        clip: float = 5.0,
+        start_mean: float = 0.0,
         start_std: float = 1.0,
     ):
         super().__init__()

@@ -8,7 +8,12 @@ from typing import Callable, Mapping, NamedTuple
 
 from sample_factory.config.sections import NEVER, MonitoringFlags
 from sample_factory.exchange.messages import (
-    ComponentReady, EpisodeReport, Report, SaveRequest, StatsReport, TrainReport,
+    ComponentReady,
+    EpisodeReport,
+    Report,
+    SaveRequest,
+    StatsReport,
+    TrainReport,
 )
 from sample_factory.monitoring.bottleneck import describe_bottleneck
 from sample_factory.monitoring.component_stats import ComponentStats
@@ -55,7 +60,11 @@ class Monitor:
     """
 
     def __init__(
-        self, experiment_dir: Path, flags: MonitoringFlags, num_policies: int, frameskip: int,
+        self,
+        experiment_dir: Path,
+        flags: MonitoringFlags,
+        num_policies: int,
+        frameskip: int,
         now: Callable[[], float] = time.monotonic,
     ):
         self._folder, self._flags, self._now = Path(experiment_dir), flags, now
@@ -142,10 +151,16 @@ class Monitor:
         # The shortest window is told from the start, the others once they say something else.
         shown = max(self._seconds, FPS_SECONDS[0])
         covered = {window: rate for window, rate in fps.items() if window <= shown}
-        return status_text(Status(
-            self._total_frames, covered, self._progress, self._seconds_left(fps[FPS_SECONDS[-1]]),
-            describe_bottleneck(self._components.waits()), self._policies,
-        ))
+        return status_text(
+            Status(
+                self._total_frames,
+                covered,
+                self._progress,
+                self._seconds_left(fps[FPS_SECONDS[-1]]),
+                describe_bottleneck(self._components.waits()),
+                self._policies,
+            )
+        )
 
     def summary(self) -> list[str]:
         """The last lines of a run."""
@@ -213,7 +228,8 @@ class Monitor:
                 continue
             scalars = {
                 "0_aux/_sample_throughput": self._sample_rates[policy_id].rates()[SUMMARY_FPS_SECONDS],
-                **policy.episodes.summaries(), **self._components.summaries(policy_id),
+                **policy.episodes.summaries(),
+                **self._components.summaries(policy_id),
             }
             if policy_id == 0:  # as in v1, what is about the whole run stands with policy 0
                 scalars["0_aux/_fps"] = self._frame_rates.rates()[SUMMARY_FPS_SECONDS]

@@ -72,5 +72,7 @@ class PolicyProgress:
             self._has_warned = True
             log.warning(
                 "No best checkpoint of policy %d: its episodes have no --save_best_metric=%s, only %s",
-                self._policy_id, metric, ", ".join(self.episodes.metrics),
+                self._policy_id,
+                metric,
+                ", ".join(self.episodes.metrics),
             )

@@ -14,7 +14,13 @@ from sample_factory.runtime.child_side import ChildContext, Failed, Finished, Re
 from sample_factory.runtime.launch import ChildOptions, launch
 
 __all__ = [
-    "Child", "ChildContext", "ChildFailed", "ChildOptions", "StopFlag", "call_in_child", "kill_children",
+    "Child",
+    "ChildContext",
+    "ChildFailed",
+    "ChildOptions",
+    "StopFlag",
+    "call_in_child",
+    "kill_children",
 ]
 
 POLL_SECONDS = 0.01

@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 from multiprocessing.connection import Connection
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from sample_factory.runtime.log import LogSettings, log, setup_logging
 

@@ -17,9 +17,7 @@ def available_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def worker_cores(
-    index: int, num_workers: int, cores: Sequence[int] | None = None
-) -> frozenset[int] | None:
+def worker_cores(index: int, num_workers: int, cores: Sequence[int] | None = None) -> frozenset[int] | None:
     """The cores to which worker `index` of `num_workers` is pinned; None: it may use all.
 
     As many workers as divide evenly get one core each, in turn. The rest share out the cores in equal
@@ -67,10 +65,12 @@ def raise_open_files_limit() -> int:
 
 
 def keep_freed_memory() -> None:
-    """Makes this process keep the memory that it frees, for use by the next allocation. Linux with glibc only.
+    """Makes this process keep the memory that it frees, for use by the next allocation. Linux with glibc
+    only.
 
     A training step allocates and frees hundreds of megabytes. By default glibc gives large blocks back to the
-    kernel at once, and their page faults took 30 % of the time of a learner. One arena, so that this also holds for
+    kernel at once, and their page faults took 30 % of the time of a learner. One arena, so that this also
+    holds for
     threads.
     """
     libc = ctypes.CDLL(None)

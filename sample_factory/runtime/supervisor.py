@@ -151,7 +151,8 @@ class Supervisor:
             _stop(children, grace_seconds, report.killed)
             report.failed.extend(
                 ChildFailed(child.name, child.failure)
-                for child in children if child.failure is not None and child not in failed_before
+                for child in children
+                if child.failure is not None and child not in failed_before
             )
         return report
 

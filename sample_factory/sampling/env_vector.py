@@ -19,18 +19,28 @@ class FullTrajectory(NamedTuple):
 
 
 class EnvVector:
-    """E envs with A agents each, stepped one after another; all its agents are at the same step of their buffers.
+    """E envs with A agents each, stepped one after another; all its agents are at the same step of their
+    buffers.
 
     Agents are numbered 0 .. E*A-1. Cycle: `requests` -> (policy workers write outputs) -> `step` -> ... until
     `rollout_is_full`; then `finish_rollout`, which needs free buffers and can be tried again later.
     """
 
     def __init__(
-        self, envs: Sequence[MultiAgentEnv], matchmakers: Sequence[Matchmaker], buffers: TrajectoryBuffers,
-        address: tuple[int, int], reward_rule: RewardRule,
+        self,
+        envs: Sequence[MultiAgentEnv],
+        matchmakers: Sequence[Matchmaker],
+        buffers: TrajectoryBuffers,
+        address: tuple[int, int],
+        reward_rule: RewardRule,
     ):
         topology = buffers.topology
-        self._envs, self._matchmakers, self._shared, self._reward_rule = envs, matchmakers, buffers, reward_rule
+        self._envs, self._matchmakers, self._shared, self._reward_rule = (
+            envs,
+            matchmakers,
+            buffers,
+            reward_rule,
+        )
         self.worker_index, self.split = address
         self._agents_per_env = topology.agents_per_env
         self._num_agents, self._rollout = topology.agents_per_split, topology.rollout
@@ -39,7 +49,9 @@ class EnvVector:
         self.episode_reports: list[EpisodeReport] = []
         self._step = 0
         self._active = np.ones(self._num_agents, bool)
-        self._policies = np.array([m.policy_of(a) for m in matchmakers for a in range(self._agents_per_env)], np.int16)
+        self._policies = np.array(
+            [m.policy_of(a) for m in matchmakers for a in range(self._agents_per_env)], np.int16
+        )
         self._returns = np.zeros(self._num_agents)
         self._lengths = np.zeros(self._num_agents, np.int64)
         acquired = buffers.acquire(self.worker_index, self._agent_ids)
@@ -48,7 +60,8 @@ class EnvVector:
         self._shared.state[self._buffers] = 0.0
 
     def reset(self, seeds: Sequence[int | None], random_steps: Sequence[int], sample_action) -> None:
-        """Starts the envs, then takes `random_steps[i]` random actions in env i so that episodes are out of step.
+        """Starts the envs, then takes `random_steps[i]` random actions in env i so that episodes are out of
+        step.
 
         sample_action() returns one agent's action row, [num_action_values] float32.
         """
@@ -88,7 +101,11 @@ class EnvVector:
         for i, env in enumerate(self._envs):
             mine = slice(i * self._agents_per_env, (i + 1) * self._agents_per_env)
             result = env.step(actions[mine], self._rows(i, t + 1))
-            rewards[mine], terminated[mine], truncated[mine] = result.rewards, result.terminated, result.truncated
+            rewards[mine], terminated[mine], truncated[mine] = (
+                result.rewards,
+                result.terminated,
+                result.truncated,
+            )
             infos.extend(result.infos if len(result.infos) else (EMPTY_INFO,) * self._agents_per_env)
         self._store(t, rewards, terminated, truncated)
         self._returns += rewards

@@ -12,9 +12,9 @@ from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.models.actor_critic import make_actor_critic
 from sample_factory.models.encoder_registry import register_encoder
 from sample_factory.models.precision import use_bf16
+from sample_factory.runtime import cpu, gpu
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
-from sample_factory.runtime import cpu, gpu
 from sample_factory.sampling.settings import InferenceSettings
 
 GATHER_SECONDS = 0.004  # longest wait for more requests once there is one
@@ -22,11 +22,16 @@ REPORT_SECONDS = 5.0
 
 
 class PolicyWorker:
-    """In the child: holds a copy of one policy. Promises that a request is answered with parameters at least as new
+    """In the child: holds a copy of one policy. Promises that a request is answered with parameters at least
+    as new
     as those published when the batch was gathered."""
 
     def __init__(
-        self, policy_id: int, settings: InferenceSettings, buffers: TrajectoryBuffers, channels: Channels,
+        self,
+        policy_id: int,
+        settings: InferenceSettings,
+        buffers: TrajectoryBuffers,
+        channels: Channels,
         context: ChildContext,
     ):
         cpu.keep_freed_memory()
@@ -45,7 +50,9 @@ class PolicyWorker:
         ).to(self._device)
         self._model.requires_grad_(False)
         self._layout, self._slot_bytes = byte_layout(self._model.state_dict())
-        self._published = {name: (tensor.dtype, tensor.shape) for name, tensor in self._model.state_dict().items()}
+        self._published = {
+            name: (tensor.dtype, tensor.shape) for name, tensor in self._model.state_dict().items()
+        }
         if self._autocast:
             self._model.store_rounded(torch.bfloat16)
         self._version = -1
@@ -85,10 +92,13 @@ class PolicyWorker:
 
     @torch.inference_mode()
     def answer(self, requests: Sequence[PolicyRequest]) -> None:
-        """One forward pass for all rows of the requests; outputs and state are written where the inputs stood."""
+        """One forward pass for all rows of the requests; outputs and state are written where the inputs
+        stood."""
         shared = self._buffers
         buffers = np.concatenate([request.buffers for request in requests])
-        steps = np.repeat([request.step for request in requests], [len(request.buffers) for request in requests])
+        steps = np.repeat(
+            [request.step for request in requests], [len(request.buffers) for request in requests]
+        )
         rows = buffers * (shared.topology.rollout + 1) + steps
         observations = {key: self._to_device(flat.take(rows, axis=0)) for key, flat in self._flat_obs.items()}
         state = shared.state[buffers]

@@ -28,8 +28,13 @@ class RolloutWorker:
     """In the child: owns the envs of one worker. `run` loops `step` until asked to stop."""
 
     def __init__(
-        self, worker_index: int, family: EnvFamily, cfg: Any, settings: RolloutSettings,
-        shared: tuple[TrajectoryBuffers, Channels], context: ChildContext,
+        self,
+        worker_index: int,
+        family: EnvFamily,
+        cfg: Any,
+        settings: RolloutSettings,
+        shared: tuple[TrajectoryBuffers, Channels],
+        context: ChildContext,
     ):
         self._index, self._settings, self._stopping = worker_index, settings, context.stopping
         self._keep_going = context.keep_going
@@ -59,7 +64,8 @@ class RolloutWorker:
             self.close()
 
     def step(self, timeout: float) -> bool:
-        """Serves every split that can go on; waits for one at most `timeout` seconds. True if anything was done."""
+        """Serves every split that can go on; waits for one at most `timeout` seconds. True if anything was
+        done."""
         if not self._started:
             self._started = True
             self._parked.update(range(len(self._vectors)))
@@ -94,7 +100,8 @@ class RolloutWorker:
         vector.episode_reports.clear()
 
     def _go_on(self, split: int) -> None:
-        """Asks for the actions of the coming step. Parks the split if it must wait for buffers or for the learner."""
+        """Asks for the actions of the coming step. Parks the split if it must wait for buffers or for the
+        learner."""
         vector = self._vectors[split]
         while True:
             can_go_on = not vector.rollout_is_full or self._finish_rollout(split)
@@ -123,7 +130,8 @@ class RolloutWorker:
         return True
 
     def _must_wait_for_learner(self, split: int) -> bool:
-        """With --async_rl=False: this split's share of the iteration is delivered, and not yet learned from."""
+        """With --async_rl=False: this split's share of the iteration is delivered, and not yet learned
+        from."""
         share = self._topology.rollouts_per_iteration
         return share is not None and self._rollouts[split] // share > self._channels.progress["iterations"][0]
 
@@ -145,14 +153,17 @@ class RolloutWorker:
         configs = [EnvConfig(self._index, i, self._index * envs_per_worker + i) for i in indices]
         envs: list[MultiAgentEnv] = [make_adapted_env(family, cfg, config) for config in configs]
         matchmakers = [
-            Matchmaker(topology.num_policies, topology.agents_per_env, settings.mix_policies, self._rng) for _ in envs
+            Matchmaker(topology.num_policies, topology.agents_per_env, settings.mix_policies, self._rng)
+            for _ in envs
         ]
         vector = EnvVector(envs, matchmakers, self._buffers, (self._index, split), settings.reward_rule)
         space = envs[0].action_space
         space.seed(int(self._rng.integers(2**31)))
         encode = action_encoder(space)
         random_steps = [self._num_random_steps() for _ in indices]
-        vector.reset([self._env_seed(config) for config in configs], random_steps, lambda: encode(space.sample()))
+        vector.reset(
+            [self._env_seed(config) for config in configs], random_steps, lambda: encode(space.sample())
+        )
         return vector
 
     def _env_seed(self, config: EnvConfig) -> int:

@@ -69,8 +69,15 @@ def test_v2_names_are_aliases(tmp_path, v2, field, value):
 
 def test_values_are_parsed_by_type(tmp_path):
     config = parse(
-        tmp_path, "--train_for_env_steps=4e6", "--seed=1_000", "--async_rl=FALSE", "--encoder_mlp_layers", "32", "16",
-        "--no_render", "--toy_extent=3",
+        tmp_path,
+        "--train_for_env_steps=4e6",
+        "--seed=1_000",
+        "--async_rl=FALSE",
+        "--encoder_mlp_layers",
+        "32",
+        "16",
+        "--no_render",
+        "--toy_extent=3",
     )
     assert config.monitoring.train_for_env_steps == 4_000_000 and config.run.seed == 1000
     assert config.sampling.async_rl is False and config.evaluation.no_render is True

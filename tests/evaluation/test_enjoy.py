@@ -57,8 +57,10 @@ def test_env_frames_count_the_frameskip(saved_experiment):
     identity = saved_experiment(CARTPOLE, "--env_frameskip=2")
     assert evaluate(identity, "--max_num_frames=10").env_frames == 10
     assert evaluate(identity, "--max_num_frames=9", "--render_action_repeat=3").env_frames == 9
-    lengths = {episode.length % 3 for episode in evaluate(
-        identity, "--max_num_episodes=4", "--render_action_repeat=3").episodes}
+    lengths = {
+        episode.length % 3
+        for episode in evaluate(identity, "--max_num_episodes=4", "--render_action_repeat=3").episodes
+    }
     assert lengths == {0}
 
 

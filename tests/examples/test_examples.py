@@ -20,8 +20,12 @@ WORKERS = "--num_workers=2"
 def run(script: str, *arguments: str) -> subprocess.CompletedProcess:
     """The output is that of a user's terminal."""
     return subprocess.run(
-        [sys.executable, str(EXAMPLES / script), *arguments], env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=90,
+        [sys.executable, str(EXAMPLES / script), *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=90,
     )
 
 

@@ -5,25 +5,43 @@ import numpy as np
 import pytest
 
 from sample_factory.config.config import ConfigError
+from sample_factory.envs.env_info import EnvInfo
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import make_topology
-from sample_factory.envs.env_info import EnvInfo
 from tests.counting import CountingEnv, make_config, make_shared
 
 
 def topology(num_agents=1, **flags):
     env = CountingEnv(0, num_agents)
-    return make_topology(make_config(**flags), EnvInfo(env.observation_space, env.action_space, num_agents, 1, None))
+    return make_topology(
+        make_config(**flags), EnvInfo(env.observation_space, env.action_space, num_agents, 1, None)
+    )
 
 
-@pytest.mark.parametrize("workers, envs, splits, agents, policies, batch", list(itertools.product(
-    (1, 3, 8), (2, 4), (1, 2), (1, 3), (1, 2, 5), (8, 64, 1024),
-)))
+@pytest.mark.parametrize(
+    "workers, envs, splits, agents, policies, batch",
+    list(
+        itertools.product(
+            (1, 3, 8),
+            (2, 4),
+            (1, 2),
+            (1, 3),
+            (1, 2, 5),
+            (8, 64, 1024),
+        )
+    ),
+)
 def test_a_run_cannot_deadlock(workers, envs, splits, agents, policies, batch):
-    """When every worker lacks free buffers for a split, some learner must have a full batch, whoever got them."""
+    """When every worker lacks free buffers for a split, some learner must have a full batch, whoever got
+    them."""
     t = topology(
-        agents, num_workers=workers, num_envs_per_worker=envs, worker_num_splits=splits, num_policies=policies,
-        batch_size=batch, traj_buffers_excess_ratio=1.0,
+        agents,
+        num_workers=workers,
+        num_envs_per_worker=envs,
+        worker_num_splits=splits,
+        num_policies=policies,
+        batch_size=batch,
+        traj_buffers_excess_ratio=1.0,
     )
     at_learners = workers * (t.buffers_per_worker - t.agents_per_worker - (t.agents_per_split - 1))
     assert at_learners > policies * (t.trajectories_per_batch - 1)
@@ -32,7 +50,10 @@ def test_a_run_cannot_deadlock(workers, envs, splits, agents, policies, batch):
 def test_alternation_with_sizes_that_never_fit_is_refused_with_a_size_that_does():
     with pytest.raises(ConfigError, match="the nearest that works is 128"):
         topology(num_workers=4, num_envs_per_worker=4, async_rl=False, batch_size=136)
-    assert topology(num_workers=4, num_envs_per_worker=4, async_rl=False, batch_size=256).rollouts_per_iteration == 2
+    assert (
+        topology(num_workers=4, num_envs_per_worker=4, async_rl=False, batch_size=256).rollouts_per_iteration
+        == 2
+    )
 
 
 def test_serial_mode_has_all_envs_in_one_worker():

@@ -21,7 +21,8 @@ def test_the_newest_are_kept_by_version_not_by_name(checkpoints):
     for version in (7, 999_999_999, 1_000_000_001):
         checkpoints.save(state(version), version, version * 4)
     assert sorted(path.name for path in checkpoints.folder.glob("*.pth")) == [
-        "checkpoint_1000000001_4000000004.pth", "checkpoint_999999999_3999999996.pth",
+        "checkpoint_1000000001_4000000004.pth",
+        "checkpoint_999999999_3999999996.pth",
     ]
     assert checkpoints.load()["train_step"] == 1_000_000_001
 
@@ -37,7 +38,9 @@ def test_milestones_and_the_best_outlive_the_others(checkpoints):
     assert checkpoints.load("best")["train_step"] == 3
 
 
-@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[: len(data) // 2], lambda data: b"x" * 500])
+@pytest.mark.parametrize(
+    "damage", [lambda data: b"", lambda data: data[: len(data) // 2], lambda data: b"x" * 500]
+)
 def test_a_damaged_newest_one_falls_back_to_the_one_before(checkpoints, damage, caplog):
     checkpoints.save(state(1), 1, 4)
     path = checkpoints.save(state(2), 2, 8)

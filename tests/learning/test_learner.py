@@ -17,8 +17,16 @@ def make_learner(use_rnn=False, **flags):
     learning = LearningFlags(**{"rollout": T, "batch_size": T * B, "normalize_returns": False, **flags})
     model = ModelFlags(use_rnn=use_rnn, hidden_size=H, encoder_mlp_layers=(H,))
     settings = LearnerSettings(
-        learning, model, SPACE, ACTIONS, max_policy_lag=10, train_for_env_frames=10**9, frameskip=4,
-        device=torch.device("cpu"), autocast=False, seed=1,
+        learning,
+        model,
+        SPACE,
+        ACTIONS,
+        max_policy_lag=10,
+        train_for_env_frames=10**9,
+        frameskip=4,
+        device=torch.device("cpu"),
+        autocast=False,
+        seed=1,
     )
     return Learner(0, settings)
 
@@ -110,9 +118,14 @@ def test_a_row_of_skipped_steps_stops_with_a_clear_error():
             learner.train(batch._replace(versions=torch.full_like(batch.versions, version)))
 
 
-@pytest.mark.parametrize("flags", [{}, {"ppo_epochs": 2, "num_batches_per_iteration": 2}, {"optimizer": "lamb"}])
+@pytest.mark.parametrize(
+    "flags", [{}, {"ppo_epochs": 2, "num_batches_per_iteration": 2}, {"optimizer": "lamb"}]
+)
 def test_save_load_and_one_more_step_equals_no_interruption(flags):
-    straight, first = make_learner(normalize_returns=True, **flags), make_learner(normalize_returns=True, **flags)
+    straight, first = (
+        make_learner(normalize_returns=True, **flags),
+        make_learner(normalize_returns=True, **flags),
+    )
     for learner in (straight, first):
         learner.train(make_batch(seed=1))
     resumed = make_learner(normalize_returns=True, **flags)

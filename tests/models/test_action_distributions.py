@@ -17,11 +17,25 @@ BOX = S.Box(-1, 1, (3,))
 MIXED = S.Tuple([S.Discrete(3), S.Box(-1, 1, (2,)), S.MultiDiscrete([2, 4]), S.Box(-1, 1, (1,))])
 BOXES = S.Tuple([S.Box(-1, 1, (2,)), S.Box(-1, 1, (1,))])
 NESTED = S.Tuple([S.Discrete(2), S.Tuple([S.Discrete(5), S.Discrete(1)])])
-SPACES = {"discrete": DISCRETE, "multi": MULTI, "equal": EQUAL, "box": BOX, "mixed": MIXED, "boxes": BOXES,
-          "nested": NESTED}
+SPACES = {
+    "discrete": DISCRETE,
+    "multi": MULTI,
+    "equal": EQUAL,
+    "box": BOX,
+    "mixed": MIXED,
+    "boxes": BOXES,
+    "nested": NESTED,
+}
 # What each space consists of: an int for a Discrete, a float for a Box of that many dimensions.
-PARTS = {"discrete": [4], "multi": [3, 2, 5], "equal": [3, 3], "box": [3.0], "mixed": [3, 2.0, 2, 4, 1.0],
-         "boxes": [2.0, 1.0], "nested": [2, 5, 1]}
+PARTS = {
+    "discrete": [4],
+    "multi": [3, 2, 5],
+    "equal": [3, 3],
+    "box": [3.0],
+    "mixed": [3, 2.0, 2, 4, 1.0],
+    "boxes": [2.0, 1.0],
+    "nested": [2, 5, 1],
+}
 DISCRETE_ONLY = ["discrete", "multi", "equal", "nested"]
 
 
@@ -31,11 +45,11 @@ def reference(name, logits):
     for part in PARTS[name]:
         size = int(part)
         if isinstance(part, float):
-            means, log_stds = logits[..., start:start + size], logits[..., start + size:start + 2 * size]
+            means, log_stds = logits[..., start : start + size], logits[..., start + size : start + 2 * size]
             parts.append(Normal(means, log_stds.exp()))
             start += 2 * size
         else:
-            parts.append(Categorical(logits=logits[..., start:start + size]))
+            parts.append(Categorical(logits=logits[..., start : start + size]))
             start += size
     return parts
 
@@ -48,7 +62,7 @@ def split_actions(name, actions):
     parts, start = [], 0
     for part in PARTS[name]:
         size = int(part) if isinstance(part, float) else 1
-        columns = actions[..., start:start + size]
+        columns = actions[..., start : start + size]
         parts.append(columns if isinstance(part, float) else columns.squeeze(-1))
         start += size
     return parts

@@ -84,8 +84,13 @@ def test_acting_and_then_unrolling_give_the_same_log_probs(variant, action_space
 def test_shapes_and_types(variant):
     model = make_model(IMAGE, MIXED, **VARIANTS[variant])
     out = model.act(observations_of(IMAGE, ROWS), torch.zeros(ROWS, model.state_size))
-    shapes = {"actions": (ROWS, 5), "log_probs": (ROWS,), "values": (ROWS,), "logits": (ROWS, 11),
-              "state": (ROWS, model.state_size)}
+    shapes = {
+        "actions": (ROWS, 5),
+        "log_probs": (ROWS,),
+        "values": (ROWS,),
+        "logits": (ROWS, 11),
+        "state": (ROWS, model.state_size),
+    }
     for name, tensor in out._asdict().items():
         assert tensor.shape == shapes[name] and tensor.dtype == torch.float32 and not tensor.requires_grad
     assert (model.num_logits, model.num_action_values) == (11, 5)

@@ -18,7 +18,7 @@ def step_by_step(core, x, state, resets):
     outputs = []
     for t in range(len(x)):
         state = torch.where(torch.from_numpy(resets[t]).unsqueeze(-1), 0.0, state)
-        out, state = core(x[t:t + 1], state)
+        out, state = core(x[t : t + 1], state)
         outputs.append(out)
     return torch.cat(outputs), state
 

@@ -7,7 +7,10 @@ from torch import nn
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.encoder_registry import register_encoder
 from sample_factory.models.encoders import (
-    PatchConv2d, make_encoder, make_observation_encoder, pixels_to_channels,
+    PatchConv2d,
+    make_encoder,
+    make_observation_encoder,
+    pixels_to_channels,
 )
 
 S = gym.spaces

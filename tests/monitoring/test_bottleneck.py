@@ -7,11 +7,14 @@ def waits(simulation: float, inference: float, learner: float) -> dict[str, floa
     return {"rollout_worker": simulation, "policy_worker": inference, "learner": learner}
 
 
-@pytest.mark.parametrize("shares, guilty", [
-    (waits(0.6, 0.5, 0.02), ["learner"]),
-    (waits(0.6, 0.02, 0.4), ["policy_worker"]),
-    (waits(0.05, 0.6, 0.8), ["rollout_worker"]),
-])
+@pytest.mark.parametrize(
+    "shares, guilty",
+    [
+        (waits(0.6, 0.5, 0.02), ["learner"]),
+        (waits(0.6, 0.02, 0.4), ["policy_worker"]),
+        (waits(0.05, 0.6, 0.8), ["rollout_worker"]),
+    ],
+)
 def test_the_part_that_waits_least_is_the_bottleneck(shares, guilty):
     assert bottlenecks(shares) == guilty
 

@@ -8,10 +8,18 @@ from sample_factory.monitoring.episode_stats import EpisodeStats
 from sample_factory.monitoring.policy_progress import PolicyProgress
 
 
-@pytest.mark.parametrize("seconds, text", [
-    (0, "0 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (61, "1 min 01 s"), (3600, "1 h 00 min"),
-    (7505, "2 h 05 min"), (86400 * 2 + 3600 * 3, "2 d 03 h"),
-])
+@pytest.mark.parametrize(
+    "seconds, text",
+    [
+        (0, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 00 s"),
+        (61, "1 min 01 s"),
+        (3600, "1 h 00 min"),
+        (7505, "2 h 05 min"),
+        (86400 * 2 + 3600 * 3, "2 d 03 h"),
+    ],
+)
 def test_a_duration_is_told_in_its_two_largest_units(seconds, text):
     assert duration_text(seconds) == text
 

@@ -6,7 +6,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from sample_factory.config.sections import MonitoringFlags
 from sample_factory.exchange.messages import (
-    ComponentReady, EpisodeReport, SaveRequest, StatsReport, TrainReport,
+    ComponentReady,
+    EpisodeReport,
+    SaveRequest,
+    StatsReport,
+    TrainReport,
 )
 from sample_factory.monitoring.monitor import Monitor
 
@@ -228,14 +232,28 @@ def test_summaries_have_the_keys_of_v1(make_monitor, fake_time, tmp_path):
     found = {tag: points[-1] for tag, points in curves(tmp_path).items()}
     assert found.pop("0_aux/master_process_memory_mb")[1] > 1
     expected = {
-        "0_aux/_fps": 50, "0_aux/_sample_throughput": 10,
-        "0_aux/avg_reward": 4.5, "0_aux/avg_reward_min": 0, "0_aux/avg_reward_max": 9,
-        "0_aux/avg_true_reward": 2, "0_aux/avg_true_reward_min": 2, "0_aux/avg_true_reward_max": 2,
-        "0_aux/avg_len": 300, "0_aux/avg_len_min": 300, "0_aux/avg_len_max": 300,
-        "0_aux/avg_kills": 3, "_dmlab/score": 4,
-        "stats/wait_actor": 0.3, "stats/step_actor": 0.6, "stats/memory_actor": 60,
-        "stats/wait_policy": 0.1, "stats/step_policy": 0.8, "stats/memory_policy_worker": 300,
-        "stats/learner_wait": 0.1, "stats/learner_train": 0.9, "stats/memory_learner": 500,
+        "0_aux/_fps": 50,
+        "0_aux/_sample_throughput": 10,
+        "0_aux/avg_reward": 4.5,
+        "0_aux/avg_reward_min": 0,
+        "0_aux/avg_reward_max": 9,
+        "0_aux/avg_true_reward": 2,
+        "0_aux/avg_true_reward_min": 2,
+        "0_aux/avg_true_reward_max": 2,
+        "0_aux/avg_len": 300,
+        "0_aux/avg_len_min": 300,
+        "0_aux/avg_len_max": 300,
+        "0_aux/avg_kills": 3,
+        "_dmlab/score": 4,
+        "stats/wait_actor": 0.3,
+        "stats/step_actor": 0.6,
+        "stats/memory_actor": 60,
+        "stats/wait_policy": 0.1,
+        "stats/step_policy": 0.8,
+        "stats/memory_policy_worker": 300,
+        "stats/learner_wait": 0.1,
+        "stats/learner_train": 0.9,
+        "stats/memory_learner": 500,
     }
     assert set(found) == set(expected)
     assert {tag: value for tag, (_, value) in found.items()} == pytest.approx(expected)

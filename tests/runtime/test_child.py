@@ -13,7 +13,15 @@ from sample_factory.runtime.child import Child, ChildFailed, ChildOptions, call_
 from sample_factory.runtime.queues import Queue
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 from tests.runtime.bodies import (
-    Doubles, ExitsWith, FailsInFactory, FailsInThread, Idle, Returns, Stubborn, Surroundings, WithSimulator,
+    Doubles,
+    ExitsWith,
+    FailsInFactory,
+    FailsInThread,
+    Idle,
+    Returns,
+    Stubborn,
+    Surroundings,
+    WithSimulator,
 )
 from tests.runtime.waiting import eventually, is_running, kill_9
 
@@ -182,7 +190,9 @@ def run_script(folder: Path, source: str) -> subprocess.CompletedProcess:
 
 
 def test_classes_of_an_unguarded_main_script_work_and_the_script_runs_once(tmp_path):
-    done = run_script(tmp_path, """
+    done = run_script(
+        tmp_path,
+        """
         print("the script runs")
         from sample_factory.runtime.child import Child, ChildOptions
 
@@ -203,7 +213,8 @@ def test_classes_of_an_unguarded_main_script_work_and_the_script_runs_once(tmp_p
         child.start()
         child.join(30)
         print(child.failure, child.result.value, type(child.result) is Setting)
-    """)
+    """,
+    )
     assert done.stderr == ""
     assert done.stdout.splitlines() == ["the script runs", "None 6 True"]
 

@@ -6,7 +6,16 @@ from sample_factory.exchange.trajectory_buffers import INACTIVE
 from sample_factory.sampling.env_vector import EnvVector
 from sample_factory.sampling.matchmaker import Matchmaker
 from sample_factory.sampling.settings import RewardRule
-from tests.counting import EPISODE, LAST_ACTION, NUM_ACTIONS, STEP, CountingEnv, assert_lines_up, make_config, make_shared
+from tests.counting import (
+    EPISODE,
+    LAST_ACTION,
+    NUM_ACTIONS,
+    STEP,
+    CountingEnv,
+    assert_lines_up,
+    make_config,
+    make_shared,
+)
 
 
 def make_vector(num_agents=1, num_policies=1, sleeper=1000, rule=RewardRule(1.0, 1e9), **flags):
@@ -31,7 +40,9 @@ def play(vector, buffers, steps):
         for policy, request in vector.requests():
             obs = buffers.obs["obs"][request.buffers, request.step]
             buffers.outputs[request.buffers, request.step] = 0.0
-            buffers.outputs[request.buffers, request.step, 0] = (obs[:, STEP] + 10 * obs[:, EPISODE]) % NUM_ACTIONS
+            buffers.outputs[request.buffers, request.step, 0] = (
+                obs[:, STEP] + 10 * obs[:, EPISODE]
+            ) % NUM_ACTIONS
             buffers.versions[request.buffers, request.step] = policy
         vector.step()
     return finished
@@ -77,7 +88,9 @@ def test_truncation_is_not_termination():
     b = finished[0].buffer
     assert not (buffers.terminated[b] & buffers.truncated[b]).any()
     episodes = buffers.obs["obs"][b, :8, EPISODE]
-    assert (episodes[buffers.truncated[b]] % 2 == 1).all() and (episodes[buffers.terminated[b]] % 2 == 0).all()
+    assert (episodes[buffers.truncated[b]] % 2 == 1).all() and (
+        episodes[buffers.terminated[b]] % 2 == 0
+    ).all()
     assert buffers.truncated[b].any() and buffers.terminated[b].any()
 
 

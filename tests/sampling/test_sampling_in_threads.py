@@ -35,8 +35,16 @@ class Sampler:
         self.stopping = context.stopping
         rollout = RolloutSettings(RewardRule(1.0, 1e9), 1, False, 0.0, mix_policies=True)
         inference = InferenceSettings(
-            self.config.model, env.observation_space, env.action_space, "cpu", "fp32", True, min_requests=2,
-            num_threads=1, seed=1, custom_encoder=None,
+            self.config.model,
+            env.observation_space,
+            env.action_space,
+            "cpu",
+            "fp32",
+            True,
+            min_requests=2,
+            num_threads=1,
+            seed=1,
+            custom_encoder=None,
         )
         shared = (self.buffers, self.channels)
         cfg = types.SimpleNamespace(env_frameskip=None)
@@ -107,7 +115,9 @@ def test_sampling_pauses_while_no_buffer_is_free_and_goes_on_after_a_release(mon
             assert time.monotonic() < deadline
         held += [m.buffer for m in sampler.channels.learners[0].get_many(timeout=0.2)]
         assert len(set(held)) == len(held)
-        assert len(held) >= sampler.buffers.topology.trajectories_per_batch, "a learner could never fill a batch"
+        assert len(held) >= sampler.buffers.topology.trajectories_per_batch, (
+            "a learner could never fill a batch"
+        )
         buffers.release(np.array(held), 0)
         assert sampler.trajectories(8)
 
@@ -118,7 +128,9 @@ def test_with_alternation_no_rollout_starts_before_its_iteration(monkeypatch):
         first = sampler.trajectories(8)
         assert sampler.channels.learners[0].get_many(timeout=0.3) == []
         sampler.buffers.release(np.array(first), 0)
-        assert sampler.channels.learners[0].get_many(timeout=0.3) == [], "it must wait for the learner, not for buffers"
+        assert sampler.channels.learners[0].get_many(timeout=0.3) == [], (
+            "it must wait for the learner, not for buffers"
+        )
         sampler.channels.progress["iterations"][0] += 1
         assert len(sampler.trajectories(8)) == 8
 

@@ -9,8 +9,16 @@ from pathlib import Path
 import psutil
 
 SMALL = [
-    "--num_workers=2", "--num_envs_per_worker=4", "--rollout=16", "--batch_size=128", "--device=cpu",
-    "--precision=fp32", "--encoder_mlp_layers", "16", "--hidden_size=16", "--experiment_summaries_interval=1",
+    "--num_workers=2",
+    "--num_envs_per_worker=4",
+    "--rollout=16",
+    "--batch_size=128",
+    "--device=cpu",
+    "--precision=fp32",
+    "--encoder_mlp_layers",
+    "16",
+    "--hidden_size=16",
+    "--experiment_summaries_interval=1",
 ]
 
 
@@ -21,14 +29,20 @@ def command(module: str, train_dir: Path, *flags: str) -> list[str]:
 def run(module: str, train_dir: Path, *flags: str, timeout: float = 90) -> subprocess.CompletedProcess:
     """Runs to the end; the output is that of a user's terminal."""
     return subprocess.run(
-        command(module, train_dir, *flags), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        command(module, train_dir, *flags),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
         timeout=timeout,
     )
 
 
 def start(module: str, train_dir: Path, *flags: str) -> subprocess.Popen:
     return subprocess.Popen(
-        command(module, train_dir, *flags), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        command(module, train_dir, *flags),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
 
 

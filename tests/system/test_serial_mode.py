@@ -13,8 +13,14 @@ pytestmark = pytest.mark.timeout(120)
 
 def train(train_dir, name, *flags):
     argv = [
-        "--env=gym_CartPole-v1", f"--experiment={name}", f"--train_dir={train_dir}", "--serial_mode=True", "--seed=3",
-        "--train_for_env_steps=2048", *SMALL, *flags,
+        "--env=gym_CartPole-v1",
+        f"--experiment={name}",
+        f"--train_dir={train_dir}",
+        "--serial_mode=True",
+        "--seed=3",
+        "--train_for_env_steps=2048",
+        *SMALL,
+        *flags,
     ]
     config = parse_config(argv, resolve_family)
     assert run_experiment(config, resolve_family("gym_CartPole-v1")) == 0

@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from tests.system.running import (
-    SMALL, assert_all_gone, descendants, interrupt, run, scalars, start, wait_for_line,
+    SMALL,
+    assert_all_gone,
+    descendants,
+    interrupt,
+    run,
+    scalars,
+    start,
+    wait_for_line,
 )
 
 pytestmark = pytest.mark.timeout(180)
@@ -18,7 +25,9 @@ def checkpoint(experiment):
 
 
 def test_a_run_ends_by_itself_and_leaves_what_a_user_expects(tmp_path):
-    done = run("train", tmp_path, "--env=gym_CartPole-v1", "--experiment=a", "--train_for_env_steps=3000", *SMALL)
+    done = run(
+        "train", tmp_path, "--env=gym_CartPole-v1", "--experiment=a", "--train_for_env_steps=3000", *SMALL
+    )
     assert done.returncode == 0, done.stdout
     experiment = tmp_path / "a"
     assert checkpoint(experiment)["env_steps"] >= 3000
@@ -52,7 +61,9 @@ def test_the_same_command_resumes_where_ctrl_c_stopped_it(tmp_path):
     assert first_report <= before["env_steps"]
 
 
-@pytest.mark.parametrize("extra", [["--use_rnn=True"], ["--use_rnn=True", "--rnn_type=lstm", "--recurrence=4"], []])
+@pytest.mark.parametrize(
+    "extra", [["--use_rnn=True"], ["--use_rnn=True", "--rnn_type=lstm", "--recurrence=4"], []]
+)
 def test_what_acted_and_what_is_trained_agree(tmp_path, extra):
     """With alternation and fp32, the probability ratio of the first pass over each batch is exactly 1."""
     flags = ["--async_rl=False", "--train_for_env_steps=6000", *SMALL, *extra]

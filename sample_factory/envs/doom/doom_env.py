@@ -46,7 +46,9 @@ class DoomEnv(gymnasium.Env, WritesObservations, RewardShaping):
             )
         self.metadata = {
             "render_modes": ["rgb_array", "rgb_array_list"],
-            "render_fps": TICS_PER_SECOND if render_mode == "rgb_array_list" else max(1, TICS_PER_SECOND // frameskip),
+            "render_fps": TICS_PER_SECOND
+            if render_mode == "rgb_array_list"
+            else max(1, TICS_PER_SECOND // frameskip),
         }
         self.render_mode = render_mode
         self._spec, self._engine, self._frameskip = spec, engine, frameskip
@@ -56,7 +58,9 @@ class DoomEnv(gymnasium.Env, WritesObservations, RewardShaping):
         self._needs_variables = spec.measurements or self._score.needs_variables
         self._frame_limit = spec.time_limit_frames or float("inf")
         self._screen: np.ndarray | None = None
-        self._film: list[np.ndarray] = []  # with render_mode rgb_array_list: the screens since the last render()
+        self._film: list[
+            np.ndarray
+        ] = []  # with render_mode rgb_array_list: the screens since the last render()
 
         width, height = resolution
         self._shrink = make_shrink(engine.screen_shape(), (height, width))
@@ -90,7 +94,8 @@ class DoomEnv(gymnasium.Env, WritesObservations, RewardShaping):
     def _play(self, buttons: list[float]) -> float:
         """Plays `frameskip` tics, with a picture of each if a film is wanted. Returns the engine's reward.
 
-        The game is the same either way; but asked to stop after every tic, the engine draws a moving sprite here and
+        The game is the same either way; but asked to stop after every tic, the engine draws a moving sprite
+        here and
         there a pixel off (up to 2 % of an observation's numbers, mostly none).
         """
         game = self._engine.game

@@ -4,7 +4,12 @@ from typing import Mapping, Sequence
 
 MAX_PLAYERS = 9  # the scenarios report the frags of so many
 NEEDED_VARIABLES = (
-    "FRAGCOUNT", "DEATHCOUNT", "HITCOUNT", "DAMAGECOUNT", "PLAYER_NUMBER", "PLAYER_COUNT",
+    "FRAGCOUNT",
+    "DEATHCOUNT",
+    "HITCOUNT",
+    "DAMAGECOUNT",
+    "PLAYER_NUMBER",
+    "PLAYER_COUNT",
     *(f"PLAYER{number}_FRAGCOUNT" for number in range(1, MAX_PLAYERS + 1)),
 )
 

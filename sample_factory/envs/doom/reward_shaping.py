@@ -39,13 +39,15 @@ def _scheme(overrides: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
 
 
 AGAINST_BOTS = _scheme({})
-SELF_PLAY = _scheme({
-    "FRAGCOUNT": (1.0, -0.001),
-    "DEATHCOUNT": (-1.0, 1.0),
-    "HITCOUNT": (0.0, 0.0),
-    "DAMAGECOUNT": (0.01, -0.01),
-    "HEALTH": (0.01, -0.01),
-})
+SELF_PLAY = _scheme(
+    {
+        "FRAGCOUNT": (1.0, -0.001),
+        "DEATHCOUNT": (-1.0, 1.0),
+        "HITCOUNT": (0.0, 0.0),
+        "DAMAGECOUNT": (0.01, -0.01),
+        "HEALTH": (0.01, -0.01),
+    }
+)
 
 
 class VariableShaping:

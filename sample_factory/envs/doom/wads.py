@@ -92,5 +92,8 @@ def _package_folders() -> tuple[Path, ...]:
 def _warn_of_fallback(name: str, fallback: Fallback) -> None:
     log.warning(
         "The map %s comes with no package; %s of %s stands in for it. Results are not comparable with those "
-        "on the original, which --doom_scenarios_dir can supply.", name, fallback.doom_map, fallback.wad,
+        "on the original, which --doom_scenarios_dir can supply.",
+        name,
+        fallback.doom_map,
+        fallback.wad,
     )

@@ -190,7 +190,7 @@ def test_a_death_in_a_match_is_followed_by_a_new_life_in_the_same_episode(make_e
         assert not terminated and not truncated
         health.append(observation["measurements"][2])
     dead = np.flatnonzero(np.array(health) == 0)
-    assert len(dead) > 0 and max(health[dead[0]:]) > 0
+    assert len(dead) > 0 and max(health[dead[0] :]) > 0
 
 
 def test_graded_bots_carry_their_level_in_their_name(make_env):
@@ -343,7 +343,10 @@ def test_nothing_is_left_of_the_engines(tmp_path, end):
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     result = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(SCRIPT), end],
-        cwd=tmp_path, env=environment, capture_output=True, text=True,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     lines = result.stdout.split("\n")
     assert list(tmp_path.iterdir()) == [], result.stderr

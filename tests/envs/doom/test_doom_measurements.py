@@ -12,8 +12,17 @@ def read(**known: float) -> list[float]:
 
 def test_the_order_and_the_scales_are_those_of_the_paper():
     vector = read(
-        USER2=20.0, HEALTH=60.0, ARMOR=15.0, SELECTED_WEAPON=3.0, SELECTED_WEAPON_AMMO=30.0, ATTACK_READY=1.0,
-        PLAYER_COUNT=4.0, WEAPON0=1.0, WEAPON7=2.0, AMMO0=15.0, AMMO7=45.0,
+        USER2=20.0,
+        HEALTH=60.0,
+        ARMOR=15.0,
+        SELECTED_WEAPON=3.0,
+        SELECTED_WEAPON_AMMO=30.0,
+        ATTACK_READY=1.0,
+        PLAYER_COUNT=4.0,
+        WEAPON0=1.0,
+        WEAPON7=2.0,
+        AMMO0=15.0,
+        AMMO7=45.0,
     )
     expected = [3, 2, 2, 0.5, 2, 1, 0.8] + [1, 0, 0, 0, 0, 0, 0, 2] + [1, 0, 0, 0, 0, 0, 0, 3]
     np.testing.assert_allclose(vector, expected, rtol=1e-6)

@@ -32,12 +32,24 @@ def test_the_gap_is_negative_for_a_sole_leader_and_zero_in_a_tie():
 def test_counters_that_run_on_over_episodes_count_from_the_start():
     at_start = values(DEATHCOUNT=7.0, HITCOUNT=3.0, DAMAGECOUNT=100.0)
     at_end = values(
-        DEATHCOUNT=10.0, HITCOUNT=4.0, DAMAGECOUNT=120.0, FRAGCOUNT=2.0, PLAYER_NUMBER=1.0, PLAYER_COUNT=2.0,
-        PLAYER1_FRAGCOUNT=1.0, PLAYER2_FRAGCOUNT=2.0,
+        DEATHCOUNT=10.0,
+        HITCOUNT=4.0,
+        DAMAGECOUNT=120.0,
+        FRAGCOUNT=2.0,
+        PLAYER_NUMBER=1.0,
+        PLAYER_COUNT=2.0,
+        PLAYER1_FRAGCOUNT=1.0,
+        PLAYER2_FRAGCOUNT=2.0,
     )
     stats = match_stats(at_end, at_start, VARIABLES)
     assert stats == {
-        "frags": 2, "deaths": 3, "kdr": 0.5, "hits": 1, "damage": 20, "num_players": 2, "final_place": 1,
+        "frags": 2,
+        "deaths": 3,
+        "kdr": 0.5,
+        "hits": 1,
+        "damage": 20,
+        "num_players": 2,
+        "final_place": 1,
         "leader_gap": -1,
     }
     assert is_match_won(stats)

@@ -3,8 +3,17 @@ import pytest
 from sample_factory.envs.doom.reward_shaping import AGAINST_BOTS, SELF_PLAY, VariableShaping
 
 NAMES = (
-    "FRAGCOUNT", "DEATHCOUNT", "HITCOUNT", "DAMAGECOUNT", "HEALTH", "ARMOR", "WEAPON3", "AMMO7",
-    "SELECTED_WEAPON", "SELECTED_WEAPON_AMMO", "DEAD",
+    "FRAGCOUNT",
+    "DEATHCOUNT",
+    "HITCOUNT",
+    "DAMAGECOUNT",
+    "HEALTH",
+    "ARMOR",
+    "WEAPON3",
+    "AMMO7",
+    "SELECTED_WEAPON",
+    "SELECTED_WEAPON_AMMO",
+    "DEAD",
 )
 VARIABLES = {name: place for place, name in enumerate(NAMES)}
 

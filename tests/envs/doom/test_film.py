@@ -5,9 +5,9 @@ import types
 import numpy as np
 import pytest
 
+from sample_factory.config.sections import flat_values
 from sample_factory.envs.doom.doom_flags import DoomFlags, doom_defaults
 from sample_factory.envs.doom.make_doom_env import make_doom_env
-from sample_factory.config.sections import flat_values
 
 pytestmark = pytest.mark.timeout(60)
 
