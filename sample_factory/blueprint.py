@@ -1,5 +1,7 @@
-"""From the configuration to the recipe of each worker. The factories import lazily: the main process has no
-torch."""
+"""From the configuration to the recipe of each worker.
+
+The factories import lazily: the main process has no torch.
+"""
 
 from typing import Any, Callable, NamedTuple
 
@@ -8,8 +10,9 @@ from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
-from sample_factory.learning.settings import LearnerWorkerSettings
+from sample_factory.learning.settings import LearnerSettings, LearnerWorkerSettings
 from sample_factory.models.encoder_registry import registered_encoder
+from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildOptions
 from sample_factory.sampling.settings import InferenceSettings, RewardRule, RolloutSettings
@@ -38,6 +41,20 @@ class Recipe(NamedTuple):
     options: ChildOptions
 
 
+def policy_spec(parts: Parts) -> PolicySpec:
+    """The network that all processes of a policy build."""
+    config, info = parts.config, parts.info
+    return PolicySpec(
+        config.model,
+        info.observation_space,
+        info.action_space,
+        config.learning.normalize_returns,
+        config.run.device,
+        config.run.precision,
+        registered_encoder(config.model.encoder_custom),
+    )
+
+
 def rollout_worker_recipe(parts: Parts, index: int) -> Recipe:
     """Pinned to a core with its simulators: their round trips are much shorter on one core."""
     sampling, learning = parts.config.sampling, parts.config.learning
@@ -57,7 +74,7 @@ def rollout_worker_recipe(parts: Parts, index: int) -> Recipe:
     if sampling.force_envs_single_thread:
         environment |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     args = (index, parts.family, parts.config.namespace(), settings, (parts.buffers, parts.channels))
-    options = ChildOptions(cores, sampling.default_niceness + 10, environment)
+    options = ChildOptions(cores, sampling.default_niceness, environment)
     return Recipe(f"rollout_worker_{index}", build_rollout_worker, args, options)
 
 
@@ -67,44 +84,37 @@ def policy_worker_recipe(parts: Parts, policy: int, index: int) -> Recipe:
     # Half of what the splits of all workers can ask for at once: the other half is being stepped meanwhile.
     min_requests = topology.num_workers * topology.num_splits // (2 * topology.policy_workers_per_policy)
     settings = InferenceSettings(
-        config.model,
-        parts.info.observation_space,
-        parts.info.action_space,
-        config.run.device,
-        config.run.precision,
-        config.learning.normalize_returns,
+        policy_spec(parts),
         min_requests=max(1, min(MAX_MIN_REQUESTS, min_requests)),
         num_threads=1,
         seed=parts.seed + 1000 * (policy + 1) + index,
-        custom_encoder=registered_encoder(config.model.encoder_custom),
     )
-    options = ChildOptions(niceness=config.sampling.default_niceness + 2)
+    options = ChildOptions(niceness=config.sampling.default_niceness)
     args = (policy, settings, parts.buffers, parts.channels)
     return Recipe(f"policy_worker_{policy}_{index}", build_policy_worker, args, options)
 
 
 def learner_recipe(parts: Parts, policy: int) -> Recipe:
     """One for each policy."""
-    config = parts.config
-    num_threads = config.sampling.learner_main_loop_num_cores
-    settings = LearnerWorkerSettings(
+    config, sampling, monitoring = parts.config, parts.config.sampling, parts.config.monitoring
+    num_threads = sampling.learner_main_loop_num_cores
+    learner = LearnerSettings(
+        policy_spec(parts),
         config.learning,
-        config.model,
-        parts.info.observation_space,
-        parts.info.action_space,
-        config.sampling.max_policy_lag,
-        config.monitoring.train_for_env_steps,
-        config.run.device,
-        config.run.precision,
-        num_threads=num_threads or max(1, len(cpu.available_cores()) // CORES_PER_LEARNER_THREAD),
+        sampling.max_policy_lag,
+        train_for_env_frames=monitoring.train_for_env_steps,
+        frameskip=parts.info.frameskip,
         seed=parts.seed + policy,
-        custom_encoder=registered_encoder(config.model.encoder_custom),
-        learn=not config.sampling.sampler_only,
+    )
+    settings = LearnerWorkerSettings(
+        learner,
+        num_threads=num_threads or max(1, len(cpu.available_cores()) // CORES_PER_LEARNER_THREAD),
+        learn=not sampling.sampler_only,
         experiment_dir=config.experiment_dir,
-        keep_checkpoints=config.monitoring.keep_checkpoints,
-        save_every_sec=config.monitoring.save_every_sec,
-        save_milestones_sec=config.monitoring.save_milestones_sec,
-        load_checkpoint_kind=config.monitoring.load_checkpoint_kind,
+        keep_checkpoints=monitoring.keep_checkpoints,
+        save_every_sec=monitoring.save_every_sec,
+        save_milestones_sec=monitoring.save_milestones_sec,
+        load_checkpoint_kind=monitoring.load_checkpoint_kind,
     )
     options = ChildOptions(niceness=config.sampling.default_niceness)
     args = (policy, settings, parts.buffers, parts.channels)

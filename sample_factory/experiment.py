@@ -20,7 +20,8 @@ from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import make_topology
 from sample_factory.exchange.trajectory_buffers import RowLayout, TrajectoryBuffers
 from sample_factory.models.action_layout import action_layout
-from sample_factory.models.sizes import state_size
+from sample_factory.models.encoder_registry import check_encoder_name
+from sample_factory.models.policy_spec import state_size
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildFailed
@@ -41,6 +42,10 @@ SAVE_REQUEST_SECONDS = 5.0  # a learner takes in its messages even while it trai
 def run_experiment(config: Config, family: EnvFamily) -> int:
     """Trains until done, stopped or failed. Returns the exit code; raises ConfigError for sizes that do not
     fit."""
+    try:
+        check_encoder_name(config.model.encoder_custom)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     prepare_folder(config)
     log_file = str(config.experiment_dir / "sf_log.txt") if config.monitoring.log_to_file else None
     setup_logging("main", log_file)
@@ -101,7 +106,7 @@ def allocate(config: Config, family: EnvFamily, info: EnvInfo) -> Parts:
     )
     seed = config.run.seed if config.run.seed is not None else random.SystemRandom().randrange(2**31)
     log.info(
-        "%d workers x %d envs x %d agents; %d trajectory buffers of %d steps, %.0f MB of shared memory; seed %d",
+        "%d workers x %d envs x %d agents; %d trajectory buffers of %d steps, %.0f MB shared; seed %d",
         topology.num_workers,
         topology.envs_per_split * topology.num_splits,
         topology.agents_per_env,

@@ -170,13 +170,13 @@ def check_consistency(config: Config) -> None:
     recurrence = chunk_length(config)
     if recurrence < 1 or learning.rollout % recurrence:
         raise ConfigError(
-            f"--recurrence={learning.recurrence} must divide --rollout={learning.rollout}: a trajectory is cut into "
-            "whole pieces for backpropagation through time"
+            f"--recurrence={learning.recurrence} must divide --rollout={learning.rollout}: a trajectory is "
+            "cut into whole pieces for backpropagation through time"
         )
     if learning.batch_size % learning.rollout:
         raise ConfigError(
-            f"--batch_size={learning.batch_size} must be a multiple of --rollout={learning.rollout}: a minibatch "
-            "consists of whole trajectories"
+            f"--batch_size={learning.batch_size} must be a multiple of --rollout={learning.rollout}: a "
+            "minibatch consists of whole trajectories"
         )
     name = config.run.experiment
     if not name or name in (".", "..") or any(mark in name for mark in "/\\\0"):

@@ -24,7 +24,7 @@ class RunFlags:
     train_dir: str = flag(os.path.join(os.getcwd(), "train_dir"), "folder that holds all experiment folders")
     restart_behavior: str = flag(
         "resume",
-        "when the experiment folder exists: resume it, restart (the old folder is moved aside), or overwrite it",
+        "when the experiment folder exists: resume it, restart (it is moved aside), or overwrite it",
         choices=("resume", "restart", "overwrite"),
     )
     cfg: str | None = flag(None, "JSON file of flags; flags typed on the command line win over it")
@@ -35,8 +35,8 @@ class RunFlags:
     )
     precision: str = flag(
         "auto",
-        "arithmetic of the network: fp32, bf16 (autocast; heads, losses and optimizer stay fp32), or auto (bf16 "
-        "where the hardware has it)",
+        "arithmetic of the network: fp32, bf16 (autocast; heads, losses and optimizer stay fp32), or auto "
+        "(bf16 where the hardware has it)",
         choices=("auto", "fp32", "bf16"),
     )
     seed: int | None = flag(None, "seeds the model, the actions and the environments; None draws one")
@@ -70,7 +70,7 @@ class SamplingFlags:
     )
     decorrelate_experience_max_seconds: float = flag(
         0.0,
-        "after its first rollout, worker i of n sleeps i/n of this time, so that rollouts do not end all at once",
+        "after its first rollout, worker i of n sleeps i/n of this, so that rollouts do not end all at once",
         at_least=0,
     )
     decorrelate_envs_on_one_worker: bool = flag(
@@ -82,7 +82,7 @@ class SamplingFlags:
     actor_worker_gpus: tuple[int, ...] = flag((), "GPUs that rollout workers may use, for envs that need one")
     set_workers_cpu_affinity: bool = flag(True, "pin each rollout worker and its simulators to a core")
     force_envs_single_thread: bool = flag(True, "limit maths libraries in rollout workers to one thread")
-    default_niceness: int = flag(0, "nice value of the learner; policy workers get +2, rollout workers +10")
+    default_niceness: int = flag(0, "nice value of all workers")
     learner_main_loop_num_cores: int = flag(
         0, "CPU threads of the learner's maths; 0 chooses by the number of cores and the device", at_least=0
     )

@@ -10,7 +10,9 @@ from sample_factory.envs.interfaces import RewardShaping, WritesObservations
 from sample_factory.envs.protocol import EMPTY_INFO, MultiAgentEnv, ObservationRows, StepResult
 from sample_factory.envs.spaces import action_decoder, observation_layout
 
-NO_INFO = (EMPTY_INFO,)
+WRONG_STEP = (
+    "step returned {} values; Gymnasium's API has 5: observation, reward, terminated, truncated, info"
+)
 
 
 def adapt(env: Any) -> MultiAgentEnv:
@@ -27,8 +29,9 @@ def adapt(env: Any) -> MultiAgentEnv:
     if isinstance(env, gym.Env):
         return SingleAgentAdapter(env)
     raise TypeError(
-        f"make_env returned {type(env).__name__}; it should return a gymnasium.Env, a gymnasium.vector.VectorEnv, "
-        "or a multi-agent env with num_agents, observation_space, action_space, reset and step"
+        f"make_env returned {type(env).__name__}; it should return a gymnasium.Env, a "
+        "gymnasium.vector.VectorEnv, or a multi-agent env with num_agents, observation_space, action_space, "
+        "reset and step"
     )
 
 
@@ -58,10 +61,7 @@ class SingleAgentAdapter:
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         returned = self.env.step(self._decode(actions[0]))
         if len(returned) != 5:
-            raise ValueError(
-                f"step returned {len(returned)} values; Gymnasium's API has 5: observation, reward, terminated, "
-                "truncated, info"
-            )
+            raise ValueError(WRONG_STEP.format(len(returned)))
         observation, reward, terminated, truncated, info = returned
         if terminated or truncated:
             observation, _ = self.env.reset()
@@ -119,9 +119,10 @@ class ListAdapter:
         self._write(observations, into)
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
-        observations, rewards, terminated, truncated, infos = self.env.step(
-            [self._decode(row) for row in actions]
-        )
+        returned = self.env.step([self._decode(row) for row in actions])
+        if len(returned) != 5:
+            raise ValueError(WRONG_STEP.format(len(returned)) + ", each a list with an entry per agent")
+        observations, rewards, terminated, truncated, infos = returned
         self._write(observations, into)
         truncated = [cut and not ended for cut, ended in zip(truncated, terminated)]
         return StepResult(rewards, terminated, truncated, infos)

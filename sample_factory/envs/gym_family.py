@@ -28,8 +28,7 @@ def gym_defaults(full_env_name: str) -> Mapping[str, Any]:
     batch.
 
     With them CartPole-v1 stands at 500 from 270k steps on; with one pass at the general learning rate, at 290
-    after
-    400k.
+    after 400k.
     """
     return {
         "use_rnn": False,

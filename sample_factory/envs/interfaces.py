@@ -10,10 +10,8 @@ class WritesObservations:
     """A single-agent Gymnasium env that writes its observation into given arrays, which saves a copy.
 
     Every wrapper around it that changes observations must pass `into` on. `into` maps each observation key to
-    a
-    writable view with the shape and dtype of the space; the observation in the returned tuple is ignored by
-    the
-    framework when `into` was given, and may be None.
+    a writable view with the shape and dtype of the space; the observation in the returned tuple is ignored by
+    the framework when `into` was given, and may be None.
     """
 
     def reset_into(self, into: Mapping[str, np.ndarray], *, seed: int | None = None) -> dict[str, Any]:

@@ -87,8 +87,8 @@ def num_action_values(space: spaces.Space) -> int:
     if isinstance(space, spaces.Tuple):
         return sum(num_action_values(part) for part in space.spaces)
     raise ValueError(
-        f"action space {type(space).__name__} is not supported; supported are Discrete, MultiDiscrete, Box, and "
-        "Tuple of these"
+        f"action space {type(space).__name__} is not supported; supported are Discrete, MultiDiscrete, "
+        "Box, and Tuple of these"
     )
 
 

@@ -7,7 +7,8 @@ import torch
 
 from sample_factory.config.config import Config, ConfigError
 from sample_factory.learning.checkpoints import CheckpointError, Checkpoints
-from sample_factory.models.actor_critic import ActorCritic, make_actor_critic
+from sample_factory.models.actor_critic import ActorCritic
+from sample_factory.models.policy_spec import PolicySpec
 
 
 class TrainedPolicy:
@@ -17,10 +18,8 @@ class TrainedPolicy:
     sample_continuous: False: the means of the continuous components only.
     """
 
-    def __init__(
-        self, model: ActorCritic, device: torch.device, deterministic: bool, sample_continuous: bool
-    ):
-        self._model, self._device = model.to(device).eval(), device
+    def __init__(self, model: ActorCritic, deterministic: bool, sample_continuous: bool):
+        self._model, self._device = model.eval(), model.critic_head.weight.device
         self._deterministic, self._sample_continuous = deterministic, sample_continuous
 
     def first_state(self, num_agents: int) -> torch.Tensor:
@@ -54,8 +53,7 @@ def load_policy(config: Config, observation_space, action_space) -> TrainedPolic
             f"there is no checkpoint ({kind}) in {checkpoints.folder}; check --policy_index="
             f"{evaluation.policy_index}, --load_checkpoint_kind={kind}, and whether training has saved one"
         )
-    normalize_returns = config.learning.normalize_returns
-    model = make_actor_critic(config.model, observation_space, action_space, normalize_returns)
+    model = _build(config, observation_space, action_space)
     try:
         model.load_state_dict(state["model"])
     except (KeyError, RuntimeError) as error:
@@ -63,15 +61,16 @@ def load_policy(config: Config, observation_space, action_space) -> TrainedPolic
             f"the checkpoint in {checkpoints.folder} does not fit the model that cfg.json and the flags "
             f"describe; were flags of the model or the env typed that differ from the training's? {error}"
         ) from None
-    return TrainedPolicy(
-        model, _device(config), evaluation.eval_deterministic, evaluation.continuous_actions_sample
+    return TrainedPolicy(model, evaluation.eval_deterministic, evaluation.continuous_actions_sample)
+
+
+def _build(config: Config, observation_space, action_space) -> ActorCritic:
+    """In float32; on the CPU, which is faster for one env, unless a GPU is asked for here and now."""
+    device = "gpu" if config.typed.get("device") == "gpu" else "cpu"
+    spec = PolicySpec(
+        config.model, observation_space, action_space, config.learning.normalize_returns, device, "fp32"
     )
-
-
-def _device(config: Config) -> torch.device:
-    """The CPU, which is faster for one env, unless a GPU was asked for here rather than in training."""
-    if config.typed.get("device") != "gpu":
-        return torch.device("cpu")
-    if not torch.cuda.is_available():
-        raise ConfigError("--device=gpu: torch sees no GPU; use --device=cpu")
-    return torch.device("cuda")
+    try:
+        return spec.build(config.evaluation.policy_index).model
+    except RuntimeError as error:
+        raise ConfigError(str(error)) from None

@@ -98,12 +98,10 @@ def _buffers_per_worker(
     """Enough that the run cannot deadlock.
 
     A worker stops when a split finds fewer than agents_per_split free buffers. If all workers have stopped,
-    each has
-    at least buffers_per_worker - agents_per_worker - agents_per_split + 1 buffers at the learners. A learner
-    waits
+    each has at least buffers_per_worker - agents_per_worker - agents_per_split + 1 buffers at the learners. A
+    learner waits
     for as long as it has fewer than a batch. So with P learners, P * (batch - 1) + 1 buffers at the learners
-    in
-    total mean that one of them can go on. The excess keeps sampling going while a batch is being copied.
+    in total mean that one of them can go on. The excess keeps sampling going while a batch is being copied.
     """
     at_learners = config.sampling.num_policies * (trajectories_per_batch - 1) + 1
     needed = math.ceil(at_learners / num_workers) + agents_per_split - 1
@@ -115,15 +113,16 @@ def _rollouts_per_iteration(config: Config, num_agents: int, trajectories_per_ba
         return None
     if config.sampling.num_policies > 1:
         raise ConfigError(
-            "--async_rl=False works with --num_policies=1 only: with more, the number of trajectories that each "
-            "policy gets in an iteration is random, and the learners would wait for ever"
+            "--async_rl=False works with --num_policies=1 only: with more, the number of trajectories that "
+            "each policy gets in an iteration is random, and the learners would wait for ever"
         )
     if trajectories_per_batch % num_agents:
         batch = config.learning.batch_size * config.learning.num_batches_per_iteration
         unit = num_agents * config.learning.rollout
         raise ConfigError(
-            f"--async_rl=False: batch_size * num_batches_per_iteration = {batch} must be a multiple of agents * "
-            f"rollout = {num_agents} * {config.learning.rollout} = {unit}, so that every agent contributes equally "
-            f"many rollouts to each iteration; the nearest that works is {max(unit, round(batch / unit) * unit)}"
+            f"--async_rl=False: batch_size * num_batches_per_iteration = {batch} must be a multiple of "
+            f"agents * rollout = {num_agents} * {config.learning.rollout} = {unit}, so that every agent "
+            "contributes equally many rollouts to each iteration; the nearest that works is "
+            f"{max(unit, round(batch / unit) * unit)}"
         )
     return trajectories_per_batch // num_agents

@@ -42,11 +42,9 @@ class TrajectoryBuffers:
     """N buffers of T steps. Promises:
 
     1. A buffer is free, or owned by exactly one agent, or pending at one or more learners; every take and
-       return
-       asserts it.
+       return asserts it.
     2. Only the worker of a buffer's partition takes it (`acquire`) and hands it over; only the learners that
-       it is
-       pending at give it back (`release`). So no lock is needed: each mark has one writer.
+       it is pending at give it back (`release`). So no lock is needed: each mark has one writer.
     3. It holds no Python state: after a worker died, `reclaim` frees what it owned.
 
     Arrays (N buffers, T steps, H state size, K row size):

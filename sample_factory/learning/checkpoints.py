@@ -78,11 +78,14 @@ class Checkpoints:
             return state
         if failures:
             raise CheckpointError(
-                f"none of the {len(failures)} checkpoints in {self.folder} can be used, and training does not start "
-                "over an existing experiment; choose another --experiment, or --restart_behavior=restart. "
-                + " | ".join(failures)
+                f"none of the {len(failures)} checkpoints in {self.folder} can be used. To train anew, "
+                "choose another --experiment, or --restart_behavior=restart. " + " | ".join(failures)
             )
         return None
+
+    def is_empty(self) -> bool:
+        """Whether nothing has been saved yet."""
+        return not self._sorted("*_*.pth")
 
     def _sorted(self, pattern: str) -> list[Path]:
         """By version, which is the second word of the name."""

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sample_factory.algo.exploration_loss import entropy_loss, symmetric_kl_loss
+from sample_factory.algo.exploration_loss import EXPLORATION_LOSSES
 from sample_factory.algo.gae import gae
 from sample_factory.algo.ppo_loss import kl_loss, masked_mean, normalize_advantages, policy_loss, value_loss
 from sample_factory.algo.vtrace import vtrace
@@ -14,7 +14,6 @@ from sample_factory.learning.batcher import Batch, cut
 from sample_factory.learning.optimizers import LearningRate, make_optimizer
 from sample_factory.learning.settings import LearnerSettings
 from sample_factory.learning.train_summaries import train_summaries
-from sample_factory.models.actor_critic import make_actor_critic
 
 MAX_SKIPPED_STEPS_IN_A_ROW = 20
 SAME_LOSS = 1e-6
@@ -78,9 +77,7 @@ class Learner:
     def __init__(self, policy_id: int, settings: LearnerSettings):
         torch.manual_seed(settings.seed)
         self.policy_id, self._settings, self._flags = policy_id, settings, settings.learning
-        self.model = make_actor_critic(
-            settings.model, settings.observation_space, settings.action_space, self._flags.normalize_returns
-        ).to(settings.device)
+        self.model, self.device, self.autocast = settings.policy.build(policy_id)
         self._optimizer = make_optimizer(self._flags, self.model.parameters())
         self._lr = LearningRate(self._flags, settings.train_for_env_frames)
         self._rng = np.random.default_rng(settings.seed)
@@ -135,8 +132,7 @@ class Learner:
 
     def _unroll(self, minibatch: Batch) -> tuple[Tensor, Tensor]:
         """logits [R, C, L] and values [R+1, C]; the last value is the bootstrap."""
-        device = self._settings.device
-        with torch.autocast(device.type, torch.bfloat16, enabled=self._settings.autocast):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
             unrolled = self.model.unroll(minibatch.obs, minibatch.states[0], minibatch.resets)
         return unrolled.logits[:-1], unrolled.values
 
@@ -177,8 +173,7 @@ class Learner:
         flags = self._flags
         if flags.exploration_loss_coeff == 0:
             return torch.zeros((), device=valid.device)
-        loss = entropy_loss if flags.exploration_loss == "entropy" else symmetric_kl_loss
-        return loss(distribution, valid) * flags.exploration_loss_coeff
+        return EXPLORATION_LOSSES[flags.exploration_loss](distribution, valid) * flags.exploration_loss_coeff
 
     def _vtrace_targets(self, minibatch: Batch, log_ratios: Tensor, values: Tensor) -> Targets:
         """From present values and ratios, so that later epochs see what the earlier ones changed."""
@@ -231,9 +226,9 @@ class Learner:
         self._skipped_in_a_row += 1
         if self._skipped_in_a_row >= MAX_SKIPPED_STEPS_IN_A_ROW:
             raise NumericalError(
-                f"policy {self.policy_id}: loss {loss.item()} and gradient norm {grad_norm.item()} were not finite for "
-                f"{self._skipped_in_a_row} steps in a row; look for NaN or inf in rewards and observations, or lower "
-                "--learning_rate"
+                f"policy {self.policy_id}: loss {loss.item()} and gradient norm {grad_norm.item()} were not "
+                f"finite for {self._skipped_in_a_row} steps in a row; look for NaN or inf in rewards and "
+                "observations, or lower --learning_rate"
             )
         return grad_norm
 
@@ -251,6 +246,12 @@ class Learner:
             counters["returns_running_mean"] = float(normalizer.mean)
             counters["returns_running_std"] = float(normalizer.variance.sqrt())
         return {**train_summaries(last.losses, last.minibatch, lag, self._flags.ppo_clip_ratio), **counters}
+
+    def describe(self) -> str:
+        """For the log."""
+        parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        precision = "bf16 autocast" if self.autocast else "fp32"
+        return f"policy {self.policy_id} learns on {self.device} in {precision}, {parameters:,} parameters"
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain numbers only, so that it loads with weights_only."""

@@ -12,12 +12,10 @@ from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.messages import ComponentReady, SaveRequest, StatsReport, TrainReport, Trajectory
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.learning.batcher import Batch, Batcher
-from sample_factory.learning.checkpoints import Checkpoints
+from sample_factory.learning.checkpoints import CheckpointError, Checkpoints
 from sample_factory.learning.learner import Learner
-from sample_factory.learning.settings import LearnerSettings, LearnerWorkerSettings
-from sample_factory.models.encoder_registry import register_encoder
-from sample_factory.models.precision import use_bf16
-from sample_factory.runtime import cpu, gpu
+from sample_factory.learning.settings import LearnerWorkerSettings
+from sample_factory.runtime import cpu
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
 
@@ -32,8 +30,7 @@ class LearnerWorker:
     """In the child: one thread turns tickets into batches, the other trains on them.
 
     Back-pressure needs no message: while max_ready_batches wait for the trainer, no buffer is released, and
-    rollout
-    workers that find no free buffer pause.
+    rollout workers that find no free buffer pause.
     """
 
     def __init__(
@@ -46,30 +43,12 @@ class LearnerWorker:
     ):
         cpu.keep_freed_memory()
         torch.set_num_threads(settings.num_threads)
-        device = torch.device(gpu.resolve_device(settings.device, policy_id))
-        autocast = use_bf16(settings.precision, device, settings.observation_space)
         self._policy_id, self._channels, self._stopping = policy_id, channels, context.stopping
         self._keep_going = context.keep_going
         self._inbox, self._weights = channels.learners[policy_id], channels.weights[policy_id]
-        if settings.custom_encoder is not None:
-            register_encoder(settings.model.encoder_custom, settings.custom_encoder)
-        self._learner = Learner(
-            policy_id,
-            LearnerSettings(
-                settings.learning,
-                settings.model,
-                settings.observation_space,
-                settings.action_space,
-                settings.max_policy_lag,
-                settings.train_for_env_frames,
-                buffers.topology.frameskip,
-                device,
-                autocast,
-                settings.seed,
-            ),
-        )
+        self._learner = Learner(policy_id, settings.learner)
         self._learn, self._buffers = settings.learn, buffers
-        self._batcher = Batcher(buffers, policy_id, device)
+        self._batcher = Batcher(buffers, policy_id, self._learner.device)
         self._batch_size = buffers.topology.trajectories_per_batch
         self._tickets: list[int] = []
         self._ready: queue.Queue[Batch] = queue.Queue(buffers.topology.max_ready_batches)
@@ -83,15 +62,11 @@ class LearnerWorker:
         self._time_for_milestone = Every(milestones if milestones > 0 else float("inf"))
         self._resume(settings.load_checkpoint_kind)
         self._weights.publish(self._learner.published_state(), self._learner.version)
-        precision = "bf16 autocast" if autocast else "fp32"
-        parameters = sum(p.numel() for p in self._learner.model.parameters())
-        text = f"policy {policy_id} learns on {device} in {precision}, {parameters:,} parameters"
-        self._channels.reports.put(ComponentReady("learner", text), self._keep_going)
+        self._channels.reports.put(ComponentReady("learner", self._learner.describe()), self._keep_going)
         self._report_progress({})
 
     def run(self) -> None:
-        """Until asked to stop: batch in this thread, train in another. Saves at the end, whatever ended
-        it."""
+        """Until asked to stop: batch in this thread, train in another. Then saves."""
         trainer = threading.Thread(target=self._train_until_stopped, name="trainer")
         trainer.start()
         while not self._stopping.is_set() and self._failure is None:
@@ -161,6 +136,10 @@ class LearnerWorker:
     def _resume(self, kind: str) -> None:
         """Continues from the newest usable checkpoint. Raises CheckpointError rather than start over one."""
         state = self._checkpoints.load(kind, check=self._learner.load_state_dict)
+        if state is None and not self._checkpoints.is_empty():
+            raise CheckpointError(
+                f"{self._checkpoints.folder} has no {kind} checkpoint yet; try --load_checkpoint_kind=latest"
+            )
         if state is not None:
             log.info(
                 "Policy %d resumes at %d SGD steps, %d env frames",

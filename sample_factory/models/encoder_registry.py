@@ -14,9 +14,8 @@ def register_encoder(name: str, factory: EncoderFactory | str) -> None:
     """Makes an encoder known as --encoder_custom=name.
 
     `factory(flags, observation_space)` returns a torch module with an int attribute `out_size`, whose forward
-    takes
-    a dict of normalised float observations [B, ...] and returns [B, out_size]. A "module:attribute" string is
-    imported when the encoder is built.
+    takes a dict of normalised float observations [B, ...] and returns [B, out_size]. A "module:attribute"
+    string is imported when the encoder is built.
     """
     _REGISTERED[name] = factory
 
@@ -26,19 +25,25 @@ def registered_encoder(name: str | None) -> EncoderFactory | str | None:
     return _REGISTERED.get(name) if name is not None else None
 
 
+def check_encoder_name(name: str | None) -> None:
+    """Raises ValueError, with the nearest name, for one that is not registered and no "module:attribute"."""
+    if name is None or name in _REGISTERED or ":" in name:
+        return
+    close = difflib.get_close_matches(name, _REGISTERED, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    raise ValueError(
+        f"--encoder_custom={name}: {hint}registered are {', '.join(sorted(_REGISTERED))}; a "
+        "module:attribute is accepted too"
+    )
+
+
 def resolve_encoder(name: str) -> EncoderFactory:
     """The factory of a name, or of a "module:attribute". Raises ValueError for an unknown one."""
+    check_encoder_name(name)
     factory = _REGISTERED.get(name, name)
     if not isinstance(factory, str):
         return factory
-    module_name, separator, attribute = factory.partition(":")
-    if not separator:
-        close = difflib.get_close_matches(name, _REGISTERED, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise ValueError(
-            f"--encoder_custom={name}: registered are {', '.join(sorted(_REGISTERED))}{hint} A module:attribute is "
-            "accepted too"
-        )
+    module_name, _, attribute = factory.partition(":")
     module = importlib.import_module(module_name)
     if attribute not in vars(module):
         raise ValueError(f"--encoder_custom={name}: {module_name} has no attribute {attribute}")

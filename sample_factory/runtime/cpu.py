@@ -70,8 +70,7 @@ def keep_freed_memory() -> None:
 
     A training step allocates and frees hundreds of megabytes. By default glibc gives large blocks back to the
     kernel at once, and their page faults took 30 % of the time of a learner. One arena, so that this also
-    holds for
-    threads.
+    holds for threads.
     """
     libc = ctypes.CDLL(None)
     if not sys.platform.startswith("linux") or not hasattr(libc, "mallopt"):

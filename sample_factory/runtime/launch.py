@@ -111,8 +111,6 @@ def _bootstrap(payload: int, connection: int) -> str:
         "sys.path[:] = header['path']\n"
         "if header['cores']: os.sched_setaffinity(0, header['cores'])\n"
         "if header['niceness']: os.nice(header['niceness'])\n"
-        # Linux may schedule every session as a group, among which only the groups' own niceness counts.
-        "if os.path.exists('/proc/self/autogroup'): open('/proc/self/autogroup', 'w').write(str(os.nice(0)))\n"
         "from sample_factory.runtime.child_side import child_main\n"
         f"child_main({payload}, {connection})\n"
     )

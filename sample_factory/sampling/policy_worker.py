@@ -9,10 +9,7 @@ from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.messages import ActionsReady, ComponentReady, PolicyRequest, StatsReport
 from sample_factory.exchange.policy_weights import byte_layout
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
-from sample_factory.models.actor_critic import make_actor_critic
-from sample_factory.models.encoder_registry import register_encoder
-from sample_factory.models.precision import use_bf16
-from sample_factory.runtime import cpu, gpu
+from sample_factory.runtime import cpu
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
 from sample_factory.sampling.settings import InferenceSettings
@@ -22,9 +19,11 @@ REPORT_SECONDS = 5.0
 
 
 class PolicyWorker:
-    """In the child: holds a copy of one policy. Promises that a request is answered with parameters at least
-    as new
-    as those published when the batch was gathered."""
+    """In the child: holds a copy of one policy.
+
+    Promises that a request is answered with parameters at least as new as those published when the batch was
+    gathered.
+    """
 
     def __init__(
         self,
@@ -40,14 +39,8 @@ class PolicyWorker:
         self._keep_going = context.keep_going
         self._buffers, self._channels = buffers, channels
         self._requests, self._weights = channels.requests[policy_id], channels.weights[policy_id]
-        self._device = torch.device(gpu.resolve_device(settings.device, policy_id))
-        self._autocast = use_bf16(settings.precision, self._device, settings.observation_space)
         torch.manual_seed(settings.seed)
-        if settings.custom_encoder is not None:
-            register_encoder(settings.model.encoder_custom, settings.custom_encoder)
-        self._model = make_actor_critic(
-            settings.model, settings.observation_space, settings.action_space, settings.normalize_returns
-        ).to(self._device)
+        self._model, self._device, self._autocast = settings.policy.build(policy_id)
         self._model.requires_grad_(False)
         self._layout, self._slot_bytes = byte_layout(self._model.state_dict())
         self._published = {

@@ -1,8 +1,8 @@
 """What rollout and policy workers need of the configuration."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sample_factory.config.sections import ModelFlags
+from sample_factory.models.policy_spec import PolicySpec
 
 
 class RewardRule(NamedTuple):
@@ -25,13 +25,7 @@ class RolloutSettings(NamedTuple):
 class InferenceSettings(NamedTuple):
     """For a policy worker."""
 
-    model: ModelFlags
-    observation_space: Any
-    action_space: Any
-    device: str
-    precision: str
-    normalize_returns: bool
+    policy: PolicySpec
     min_requests: int  # requests that one forward pass waits for, for a short while
     num_threads: int
     seed: int
-    custom_encoder: Any  # what --encoder_custom names, if a user registered it

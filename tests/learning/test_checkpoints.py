@@ -14,7 +14,12 @@ def checkpoints(tmp_path):
 
 
 def test_nothing_saved_is_nothing_loaded(checkpoints):
-    assert checkpoints.load() is None
+    assert checkpoints.load() is None and checkpoints.is_empty()
+
+
+def test_the_newest_does_not_stand_for_the_best(checkpoints):
+    checkpoints.save(state(1), 1, 4)
+    assert checkpoints.load("best") is None and not checkpoints.is_empty()
 
 
 def test_the_newest_are_kept_by_version_not_by_name(checkpoints):

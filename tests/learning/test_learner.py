@@ -7,6 +7,7 @@ from sample_factory.config.sections import LearningFlags, ModelFlags
 from sample_factory.learning.batcher import Batch
 from sample_factory.learning.learner import Learner, NumericalError
 from sample_factory.learning.settings import LearnerSettings
+from sample_factory.models.policy_spec import PolicySpec
 
 T, B, H = 8, 6, 16
 SPACE = gym.spaces.Dict({"obs": gym.spaces.Box(-5, 5, (4,), np.float32)})
@@ -16,17 +17,9 @@ ACTIONS = gym.spaces.Discrete(3)
 def make_learner(use_rnn=False, **flags):
     learning = LearningFlags(**{"rollout": T, "batch_size": T * B, "normalize_returns": False, **flags})
     model = ModelFlags(use_rnn=use_rnn, hidden_size=H, encoder_mlp_layers=(H,))
+    policy = PolicySpec(model, SPACE, ACTIONS, learning.normalize_returns, "cpu", "fp32")
     settings = LearnerSettings(
-        learning,
-        model,
-        SPACE,
-        ACTIONS,
-        max_policy_lag=10,
-        train_for_env_frames=10**9,
-        frameskip=4,
-        device=torch.device("cpu"),
-        autocast=False,
-        seed=1,
+        policy, learning, max_policy_lag=10, train_for_env_frames=10**9, frameskip=4, seed=1
     )
     return Learner(0, settings)
 

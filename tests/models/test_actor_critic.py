@@ -9,7 +9,7 @@ from torch import nn
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.action_distributions import FORBIDDEN_LOGIT
 from sample_factory.models.actor_critic import make_actor_critic
-from sample_factory.models.sizes import state_size
+from sample_factory.models.policy_spec import state_size
 
 S = gym.spaces
 STEPS, ROWS = 7, 4

@@ -9,8 +9,9 @@ import pytest
 
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.messages import EpisodeReport, Trajectory
+from sample_factory.models import actor_critic
+from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.runtime.child_side import ChildContext
-from sample_factory.sampling import policy_worker as policy_worker_module
 from sample_factory.sampling.policy_worker import PolicyWorker
 from sample_factory.sampling.rollout_worker import RolloutWorker
 from sample_factory.sampling.settings import InferenceSettings, RewardRule, RolloutSettings
@@ -27,25 +28,15 @@ class Sampler:
     """Two rollout workers and one policy worker per policy, each in a thread."""
 
     def __init__(self, monkeypatch, num_agents=1, **flags):
-        monkeypatch.setattr(policy_worker_module, "make_actor_critic", CountingModel)
+        monkeypatch.setattr(actor_critic, "make_actor_critic", CountingModel)
         self.config = make_config(**{"num_workers": 2, "num_envs_per_worker": 4, "batch_size": 128, **flags})
         env = CountingEnv(0, num_agents)
         self.buffers, self.channels = make_shared(self.config, env)
         context = ChildContext("test")
         self.stopping = context.stopping
         rollout = RolloutSettings(RewardRule(1.0, 1e9), 1, False, 0.0, mix_policies=True)
-        inference = InferenceSettings(
-            self.config.model,
-            env.observation_space,
-            env.action_space,
-            "cpu",
-            "fp32",
-            True,
-            min_requests=2,
-            num_threads=1,
-            seed=1,
-            custom_encoder=None,
-        )
+        spec = PolicySpec(self.config.model, env.observation_space, env.action_space, True, "cpu", "fp32")
+        inference = InferenceSettings(spec, min_requests=2, num_threads=1, seed=1)
         shared = (self.buffers, self.channels)
         cfg = types.SimpleNamespace(env_frameskip=None)
         self.workers = [RolloutWorker(i, family(num_agents), cfg, rollout, shared, context) for i in range(2)]

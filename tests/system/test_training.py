@@ -66,7 +66,8 @@ def test_the_same_command_resumes_where_ctrl_c_stopped_it(tmp_path):
 )
 def test_what_acted_and_what_is_trained_agree(tmp_path, extra):
     """With alternation and fp32, the probability ratio of the first pass over each batch is exactly 1."""
-    flags = ["--async_rl=False", "--train_for_env_steps=6000", *SMALL, *extra]
+    once = ["--ppo_epochs=1", "--num_batches_per_iteration=1"]
+    flags = ["--async_rl=False", "--train_for_env_steps=6000", *once, *SMALL, *extra]
     done = run("train", tmp_path, "--env=gym_CartPole-v1", "--experiment=a", *flags)
     assert done.returncode == 0, done.stdout
     numbers = scalars(tmp_path / "a")

@@ -95,8 +95,7 @@ class DoomEnv(gymnasium.Env, WritesObservations, RewardShaping):
         """Plays `frameskip` tics, with a picture of each if a film is wanted. Returns the engine's reward.
 
         The game is the same either way; but asked to stop after every tic, the engine draws a moving sprite
-        here and
-        there a pixel off (up to 2 % of an observation's numbers, mostly none).
+        here and there a pixel off (up to 2 % of an observation's numbers, mostly none).
         """
         game = self._engine.game
         if self.render_mode != "rgb_array_list":
