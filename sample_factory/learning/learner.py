@@ -7,12 +7,11 @@ import torch
 from torch import Tensor
 
 from sample_factory.algo.exploration_loss import EXPLORATION_LOSSES
-from sample_factory.algo.gae import gae
 from sample_factory.algo.ppo_loss import kl_loss, masked_mean, normalize_advantages, policy_loss, value_loss
-from sample_factory.algo.vtrace import vtrace
 from sample_factory.learning.batcher import Batch, cut
 from sample_factory.learning.optimizers import LearningRate, make_optimizer
 from sample_factory.learning.settings import LearnerSettings
+from sample_factory.learning.targets import Targets, gae_targets, vtrace_targets
 from sample_factory.learning.train_summaries import train_summaries
 
 MAX_SKIPPED_STEPS_IN_A_ROW = 20
@@ -25,13 +24,6 @@ class TrainStats(NamedTuple):
     version: int
     env_frames: int
     summaries: Mapping[str, float]
-
-
-class Targets(NamedTuple):
-    """advantages [R, C], not normalised yet; returns [R, C], on the scale of rewards."""
-
-    advantages: Tensor
-    returns: Tensor
 
 
 class Losses(NamedTuple):
@@ -143,25 +135,21 @@ class Learner:
         behavior = self.model.distribution(minibatch.logits)
         log_ratios = distribution.log_prob(minibatch.actions) - minibatch.log_probs
         if targets is None:
-            targets = self._vtrace_targets(minibatch, log_ratios.detach(), values.detach())
+            # Of present values and ratios, so that later epochs see what the earlier ones changed.
+            present = self._on_reward_scale(values.detach())
+            targets = vtrace_targets(flags, minibatch, present, log_ratios.detach())
         advantages = normalize_advantages(targets.advantages, valid)
         returns = targets.returns
         if self.model.returns_normalizer is not None:
             self.model.returns_normalizer.update(returns, valid)
             returns = self.model.returns_normalizer.normalize(returns)
-        exploration = self._exploration_loss(distribution, valid)
-        kl = (
-            kl_loss(distribution, behavior, valid) * flags.kl_loss_coeff
-            if flags.kl_loss_coeff
-            else torch.zeros(())
-        )
         value = value_loss(values[:-1], minibatch.values, returns, flags.ppo_clip_value, valid)
         policy = policy_loss(log_ratios, advantages, flags.ppo_clip_ratio, valid)
         return Losses(
             policy,
             value * flags.value_loss_coeff,
-            exploration,
-            kl.to(policy.device),
+            self._exploration_loss(distribution, valid),
+            self._kl_loss(distribution, behavior, valid),
             log_ratios,
             values,
             advantages,
@@ -175,39 +163,24 @@ class Learner:
             return torch.zeros((), device=valid.device)
         return EXPLORATION_LOSSES[flags.exploration_loss](distribution, valid) * flags.exploration_loss_coeff
 
-    def _vtrace_targets(self, minibatch: Batch, log_ratios: Tensor, values: Tensor) -> Targets:
-        """From present values and ratios, so that later epochs see what the earlier ones changed."""
-        flags = self._flags
-        steps = self._returns_steps(minibatch, values)
-        log_ratios = torch.where(minibatch.own, log_ratios, 0.0)
-        result = vtrace(log_ratios, *steps, rho_clip=flags.vtrace_rho, c_clip=flags.vtrace_c)
-        return Targets(result.advantages, result.targets)
+    def _kl_loss(self, distribution: Any, behavior: Any, valid: Tensor) -> Tensor:
+        if self._flags.kl_loss_coeff == 0:
+            return torch.zeros((), device=valid.device)
+        return kl_loss(distribution, behavior, valid) * self._flags.kl_loss_coeff
 
     @torch.no_grad()
     def _gae_targets(self, batch: Batch) -> Targets:
-        """Once per batch, over whole trajectories, with the values that the present weights give; cut as
-        chunks."""
+        """Once per batch, with the values that the present weights give; in the columns of `in_chunks`."""
         _, values = self._unroll(batch.in_chunks())
         pieces, trajectories = batch.states.shape[:2]
         steps = values[:-1].unflatten(1, (pieces, trajectories)).transpose(0, 1).flatten(0, 1)
         values = torch.cat([steps, values[-1:, -trajectories:]])
-        result = gae(*self._returns_steps(batch, values), self._flags.gae_lambda)
-        return Targets(cut(result.advantages, pieces), cut(result.targets, pieces))
+        targets = gae_targets(self._flags, batch, self._on_reward_scale(values))
+        return Targets(*(cut(tensor, pieces) for tensor in targets))
 
-    def _returns_steps(self, batch: Batch, values: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """(values, next_values, rewards, discounts, continues), each [R, C], from critic outputs [R+1, C]."""
-        if self.model.returns_normalizer is not None:
-            values = self.model.returns_normalizer.denormalize(values)
-        v_t, v_tp1 = values[:-1], values[1:]
-        terminated, truncated = batch.terminated, batch.truncated
-        if not self._flags.value_bootstrap:
-            terminated, truncated = terminated | truncated, torch.zeros_like(truncated)
-        # The observation after a truncation is the next episode's; the state's own value is one step off.
-        next_values = torch.where(truncated, v_t, v_tp1)
-        discounts = self._flags.gamma * (~terminated).float()
-        next_is_valid = torch.cat([batch.own[1:], torch.ones_like(batch.own[:1])])
-        continues = (~(terminated | truncated) & next_is_valid).float()
-        return v_t, next_values, batch.rewards, discounts, continues
+    def _on_reward_scale(self, values: Tensor) -> Tensor:
+        normalizer = self.model.returns_normalizer
+        return values if normalizer is None else normalizer.denormalize(values)
 
     def _sgd_step(self, loss: Tensor) -> Tensor:
         """One optimizer step, or none if the gradient is not finite. Returns the norm of the gradient."""

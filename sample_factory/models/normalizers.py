@@ -59,12 +59,17 @@ class RunningNormalizer(nn.Module):
 
     @torch.no_grad()
     def update(self, x: Tensor, valid: Tensor | None = None) -> None:
-        """Takes the rows of x, [..., *shape], into the statistics, if bool `valid` [...] is True.
+        """Takes the rows of x, [..., *shape], into the statistics, if bool `valid` [...] is True and all of
+        the row is finite.
 
         Merges two sets of samples by the parallel algorithm of Chan et al. 1979, "Updating formulae and a
         pairwise algorithm for computing sample variances".
         """
         rows = x.reshape(-1, *self.shape)
+        if x.is_floating_point():
+            # One NaN or inf would stay in the statistics for ever.
+            finite = rows.isfinite().reshape(len(rows), -1).all(dim=1)
+            valid = finite if valid is None else valid.reshape(-1) & finite
         # The count stays on the device: a GPU must not wait for the host here. A CPU had better look first.
         if valid is None or x.device.type == "cpu" and valid.all():
             count = self.count.new_full((), len(rows))

@@ -7,6 +7,7 @@ from sample_factory.config.sections import LearningFlags, ModelFlags
 from sample_factory.learning.batcher import Batch
 from sample_factory.learning.learner import Learner, NumericalError
 from sample_factory.learning.settings import LearnerSettings
+from sample_factory.learning.targets import transitions
 from sample_factory.models.policy_spec import PolicySpec
 
 T, B, H = 8, 6, 16
@@ -102,6 +103,14 @@ def test_a_step_with_nan_is_skipped_and_counted(poison):
     assert torch.equal(weights(learner), before) and learner.skipped_steps == 1
 
 
+def test_nan_in_rewards_or_observations_does_not_stay_in_the_statistics():
+    learner = make_learner(normalize_returns=True)
+    batch = make_batch()
+    batch.rewards[2, 1], batch.obs["obs"][4, 3, 0] = float("nan"), float("inf")
+    learner.train(batch)
+    assert all(tensor.isfinite().all() for tensor in learner.model.state_dict().values())
+
+
 def test_a_row_of_skipped_steps_stops_with_a_clear_error():
     learner = make_learner()
     batch = make_batch()
@@ -158,13 +167,13 @@ def test_linear_decay_follows_the_frames():
 
 
 def test_a_truncated_step_bootstraps_from_its_own_state_and_a_terminated_one_from_nothing():
-    learner = make_learner(gamma=0.9)
+    flags = LearningFlags(gamma=0.9)
     batch = make_batch(columns=1)._replace(
         terminated=torch.tensor([[False], [True]] + [[False]] * 6),
         truncated=torch.tensor([[False]] * 3 + [[True]] + [[False]] * 4),
     )
     values = torch.arange(9.0)[:, None]
-    _, next_values, _, discounts, continues = learner._returns_steps(batch, values)
+    _, next_values, _, discounts, continues = transitions(flags, batch, values)
     assert next_values[:, 0].tolist() == [1, 2, 3, 3, 5, 6, 7, 8]
     assert discounts[:, 0].tolist() == pytest.approx([0.9, 0] + [0.9] * 6)
     assert continues[:, 0].tolist() == [1, 0, 1, 0, 1, 1, 1, 1]

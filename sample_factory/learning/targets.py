@@ -1,0 +1,57 @@
+"""From a batch and the critic's outputs to what policy and critic are trained towards."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sample_factory.algo.gae import gae
+from sample_factory.algo.vtrace import vtrace
+from sample_factory.config.sections import LearningFlags
+from sample_factory.learning.batcher import Batch
+
+
+class Targets(NamedTuple):
+    """advantages [R, C], not normalised yet; returns [R, C], on the scale of rewards."""
+
+    advantages: Tensor
+    returns: Tensor
+
+
+class Transitions(NamedTuple):
+    """What V-trace and GAE are computed from, each [R, C] float32; see `algo.vtrace.vtrace` for the meaning."""
+
+    values: Tensor
+    next_values: Tensor
+    rewards: Tensor
+    discounts: Tensor
+    continues: Tensor
+
+
+def vtrace_targets(flags: LearningFlags, batch: Batch, values: Tensor, log_ratios: Tensor) -> Targets:
+    """values: [R+1, C], on the scale of rewards, the last being the bootstrap; log_ratios: [R, C]."""
+    log_ratios = torch.where(batch.own, log_ratios, 0.0)
+    result = vtrace(
+        log_ratios, *transitions(flags, batch, values), rho_clip=flags.vtrace_rho, c_clip=flags.vtrace_c
+    )
+    return Targets(result.advantages, result.targets)
+
+
+def gae_targets(flags: LearningFlags, batch: Batch, values: Tensor) -> Targets:
+    """values: [T+1, B], on the scale of rewards."""
+    result = gae(*transitions(flags, batch, values), flags.gae_lambda)
+    return Targets(result.advantages, result.targets)
+
+
+def transitions(flags: LearningFlags, batch: Batch, values: Tensor) -> Transitions:
+    """values: [R+1, C], on the scale of rewards."""
+    v_t, v_tp1 = values[:-1], values[1:]
+    terminated, truncated = batch.terminated, batch.truncated
+    if not flags.value_bootstrap:
+        terminated, truncated = terminated | truncated, torch.zeros_like(truncated)
+    # The observation after a truncation is the next episode's; the state's own value is one step off.
+    next_values = torch.where(truncated, v_t, v_tp1)
+    discounts = flags.gamma * (~terminated).float()
+    next_is_valid = torch.cat([batch.own[1:], torch.ones_like(batch.own[:1])])
+    continues = (~(terminated | truncated) & next_is_valid).float()
+    return Transitions(v_t, next_values, batch.rewards, discounts, continues)
