@@ -1,0 +1,145 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+from sample_factory.envs.adapters import adapt
+from sample_factory.envs.protocol import ObservationRows
+from sample_factory.envs.spaces import action_decoder, action_encoder, num_action_values, observation_layout
+
+
+class Countdown(gym.Env):
+    """Ends after `length` steps: every second episode by termination, the others by truncation."""
+
+    def __init__(self, observation_space=None, action_space=None, length=3):
+        self.observation_space = observation_space or spaces.Box(-1, 100, (2,), np.float64)
+        self.action_space = action_space or spaces.Discrete(3, start=5)
+        self.length, self.episode, self.actions = length, 0, []
+
+    def reset(self, *, seed=None, options=None):
+        self.episode += 1
+        self.time = 0
+        return np.array([self.episode, 0.0]), {}
+
+    def step(self, action):
+        self.actions.append(action)
+        self.time += 1
+        ended = self.time == self.length
+        terminated = ended and self.episode % 2 == 1
+        return np.array([self.episode, self.time]), 1.0, terminated, ended and not terminated, {"time": self.time}
+
+
+def drive(env, num_steps, actions=None):
+    """(observations before each step and after the last, step results)."""
+    rows = ObservationRows.allocate(env.observation_space, env.num_agents)
+    env.reset(3, rows)
+    seen, results = [rows.arrays["obs"][:, 0].copy()], []
+    size = num_action_values(env.action_space)
+    for _ in range(num_steps):
+        results.append(env.step(np.zeros((env.num_agents, size), np.float32), rows))
+        seen.append(rows.arrays["obs"][:, 0].copy())
+    return seen, results
+
+
+def test_the_observation_after_an_episode_is_the_next_ones_first():
+    seen, results = drive(adapt(Countdown()), 7)
+    assert [tuple(row[0]) for row in seen] == [
+        (1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (3, 0), (3, 1),
+    ]  # fmt: skip
+    assert [r.terminated[0] for r in results] == [False, False, True, False, False, False, False]
+    assert [r.truncated[0] for r in results] == [False, False, False, False, False, True, False]
+    assert results[2].infos[0] == {"time": 3}, "the info is that of the step that ended the episode"
+
+
+def test_an_old_gym_env_is_told_what_step_should_return():
+    class Old(Countdown):
+        def step(self, action):
+            return np.zeros(2), 0.0, False, {}
+
+    with pytest.raises(ValueError, match="step returned 4 values; Gymnasium's API has 5"):
+        drive(adapt(Old()), 1)
+
+
+def test_something_else_is_refused():
+    with pytest.raises(TypeError, match="make_env returned int"):
+        adapt(7)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_a_vector_env_is_one_env_of_many_agents_in_every_autoreset_mode(mode):
+    vector = gym.vector.SyncVectorEnv([lambda i=i: Countdown(length=2 + i) for i in range(2)], autoreset_mode=mode)
+    env = adapt(vector)
+    assert env.num_agents == 2
+    seen, results = drive(env, 6)
+    for agent, length in ((0, 2), (1, 3)):
+        episode, time, asleep = 1, 0, False
+        for row, result in zip(seen, results):
+            assert tuple(row[agent]) == (episode, time)
+            if asleep:  # NEXT_STEP: this step only resets
+                asleep, episode, time = False, episode + 1, 0
+                continue
+            time += 1
+            ended = bool(result.terminated[agent] or result.truncated[agent])
+            assert ended == (time == length)
+            active = not len(result.infos) or result.infos[agent].get("is_active", True)
+            asleep = not active
+            assert asleep == (ended and mode == AutoresetMode.NEXT_STEP)
+            if ended and not asleep:
+                episode, time = episode + 1, 0
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(4),
+        spaces.Discrete(4, start=-2),
+        spaces.MultiDiscrete([2, 3, 4]),
+        spaces.MultiDiscrete([[2, 3], [4, 5]]),
+        spaces.Box(-1, 1, (3,), np.float32),
+        spaces.Box(-1, 1, (2, 2), np.float64),
+        spaces.Tuple((spaces.Discrete(3), spaces.Box(-2, 2, (2,)), spaces.MultiDiscrete([5, 6]))),
+    ],
+)
+def test_an_action_and_its_row_of_numbers_are_the_same(space):
+    space.seed(0)
+    encode, decode = action_encoder(space), action_decoder(space)
+    for _ in range(20):
+        action = space.sample()
+        row = encode(action)
+        assert row.shape == (num_action_values(space),) and row.dtype == np.float32
+        decoded = decode(row)
+        assert space.contains(decoded)
+        assert np.allclose(encode(decoded), row)
+
+
+def test_actions_outside_a_box_are_clipped_to_it():
+    assert action_decoder(spaces.Box(-1, 1, (2,)))(np.array([3.0, -0.5], np.float32)).tolist() == [1.0, -0.5]
+
+
+def test_observation_spaces_become_dicts_of_boxes():
+    space = spaces.Dict(
+        {
+            "image": spaces.Box(0, 255, (2, 2, 3), np.uint8),
+            "inner": spaces.Dict({"kind": spaces.Discrete(3, start=1), "bits": spaces.MultiBinary(2)}),
+            "pair": spaces.Tuple((spaces.Box(0, 1, (2,), np.float64), spaces.MultiDiscrete([2, 3]))),
+        }
+    )
+    layout = observation_layout(space)
+    assert {key: (box.shape, box.dtype) for key, box in layout.space.spaces.items()} == {
+        "image": ((2, 2, 3), np.uint8),
+        "inner/bits": ((2,), np.float32),
+        "inner/kind": ((3,), np.float32),
+        "pair_0": ((2,), np.float32),
+        "pair_1": ((5,), np.float32),
+    }
+    observation = space.sample()
+    observation["inner"]["kind"], observation["pair"] = 2, (np.array([0.1, 0.2]), np.array([1, 2]))
+    flat = layout.flatten(observation)
+    assert flat["inner/kind"].tolist() == [0, 1, 0] and flat["pair_1"].tolist() == [0, 1, 0, 0, 1]
+    assert np.allclose(flat["pair_0"], [0.1, 0.2])
+
+
+def test_an_unsupported_observation_names_the_supported_ones():
+    with pytest.raises(ValueError, match="observation 'obs' is a Text space; supported are Box"):
+        observation_layout(spaces.Text(5))

@@ -1,0 +1,87 @@
+import argparse
+from dataclasses import dataclass
+
+import pytest
+
+from sample_factory.config.config import parse_config
+from sample_factory.config.flags import flag
+from sample_factory.envs import env_registry
+from sample_factory.envs.env_registry import (
+    UnknownEnvError,
+    global_env_registry,
+    register_env,
+    resolve_family,
+)
+from sample_factory.envs.protocol import EnvConfig
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch):
+    monkeypatch.setattr(env_registry, "_FAMILIES", dict(env_registry._FAMILIES))
+
+
+@dataclass(frozen=True)
+class Flags:
+    size: int = flag(3, "size")
+
+
+def test_the_longest_prefix_wins():
+    register_env("toy_", lambda name: "toy")
+    register_env("toy_large_", lambda name: "large")
+    assert resolve_family("toy_x").make(None, EnvConfig(0, 0, 0)) == "toy"
+    assert resolve_family("toy_large_x").make(None, EnvConfig(0, 0, 0)) == "large"
+
+
+def test_make_env_gets_only_the_parameters_it_asks_for():
+    register_env("a_", lambda name: name)
+    register_env("b_", lambda name, cfg, render_mode=None: (name, cfg, render_mode))
+    register_env("c_", lambda name, **rest: sorted(rest))
+    config = EnvConfig(1, 2, 3)
+    assert resolve_family("a_1").make("cfg", config) == "a_1"
+    assert resolve_family("b_1").make("cfg", config, "rgb_array") == ("b_1", "cfg", "rgb_array")
+    assert resolve_family("c_1").make("cfg", config) == ["cfg", "env_config", "render_mode"]
+
+
+def test_strings_are_resolved_when_the_family_is_used():
+    register_env("late_", "no_such_module:make", extra="late")
+    with pytest.raises(ImportError, match=r"needs a package that is not installed.*sample-factory\[late\]"):
+        resolve_family("late_x")
+
+
+def test_defaults_may_depend_on_the_env():
+    register_env("toy_", lambda name: None, Flags, lambda name: {"size": len(name)})
+    assert resolve_family("toy_12345").defaults == {"size": 9}
+
+
+@pytest.mark.parametrize("name, near", [("dom_basic", "doom_"), ("doom_bsic", "doom_basic")])
+def test_an_unknown_name_is_told_with_the_nearest(name, near):
+    with pytest.raises(UnknownEnvError, match=f"did you mean {near}"):
+        resolve_family(name)
+
+
+def test_v1s_registration_gives_flags_and_defaults(tmp_path):
+    def add_params(env, parser):
+        parser.add_argument("--toy_size", default=5, type=int, help="how large")
+        parser.add_argument("--toy_name", default=None, type=str)
+        parser.add_argument("--toy_on", default=False, type=lambda text: text == "True")
+
+    def override(env, parser):
+        parser.set_defaults(gamma=0.5, toy_size=6)
+
+    global_env_registry().register_env(
+        env_name_prefix="toy_",
+        make_env_func=lambda full_env_name, cfg=None, env_config=None: (full_env_name, cfg.toy_size),
+        add_extra_params_func=add_params,
+        override_default_params_func=override,
+    )
+    argv = ["--env=toy_a", f"--train_dir={tmp_path}", "--toy_name=b", "--toy_on=True"]
+    config = parse_config(argv, resolve_family)
+    cfg = config.namespace()
+    assert (cfg.gamma, cfg.toy_size, cfg.toy_name, cfg.toy_on) == (0.5, 6, "b", True)
+    assert resolve_family("toy_a").make(cfg, EnvConfig(0, 0, 0)) == ("toy_a", 6)
+
+
+def test_v1s_registration_needs_no_parser_functions():
+    global_env_registry().register_env("bare_", lambda name, cfg=None, env_config=None: name)
+    assert resolve_family("bare_x").flags is None
+    assert isinstance(env_registry._ParserRecorder(add_help=False), argparse.ArgumentParser)
