@@ -255,7 +255,7 @@ def _parse_typed(
     """What was typed, by canonical name. Raises ConfigError for an unknown flag or a value of the wrong
     type."""
     parser = argparse.ArgumentParser(
-        prog="python -m sample_factory.train",
+        usage=f"{os.path.basename(sys.argv[0])} --env={env} --experiment=NAME [flags]",
         description=f"The flags of {env}, with their defaults.",
         add_help=False,
         allow_abbrev=False,
