@@ -19,6 +19,7 @@ from sample_factory.sampling.settings import InferenceSettings, RewardRule, Roll
 
 MAX_MIN_REQUESTS = 8
 CORES_PER_LEARNER_THREAD = 4
+LEARNER_GRACE_SECONDS = 120.0  # to finish an iteration of training and save, when it is to stop
 
 
 class Parts(NamedTuple):
@@ -63,7 +64,7 @@ def rollout_worker_recipe(parts: Parts, index: int) -> Recipe:
         parts.seed,
         decorrelate_envs=sampling.decorrelate_envs_on_one_worker and not sampling.benchmark,
         decorrelate_seconds=0.0 if sampling.benchmark else sampling.decorrelate_experience_max_seconds,
-        mix_policies=True,
+        mix_policies=sampling.pbt_mix_policies_in_one_env,
     )
     num_workers = parts.buffers.topology.num_workers
     cores = None
@@ -116,7 +117,7 @@ def learner_recipe(parts: Parts, policy: int) -> Recipe:
         save_milestones_sec=monitoring.save_milestones_sec,
         load_checkpoint_kind=monitoring.load_checkpoint_kind,
     )
-    options = ChildOptions(niceness=config.sampling.default_niceness)
+    options = ChildOptions(niceness=config.sampling.default_niceness, grace_seconds=LEARNER_GRACE_SECONDS)
     args = (policy, settings, parts.buffers, parts.channels)
     return Recipe(f"learner_{policy}", build_learner_worker, args, options)
 

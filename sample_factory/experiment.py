@@ -1,6 +1,8 @@
 """The running whole: allocates memory, starts workers, supervises, reports, stops."""
 
+import errno
 import logging
+import os
 import random
 import shutil
 import time
@@ -15,9 +17,10 @@ from sample_factory.blueprint import Parts, Recipe
 from sample_factory.config.config import RETIRED_FLAGS, Config, ConfigError
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
 from sample_factory.envs.env_registry import EnvFamily
-from sample_factory.exchange.channels import Channels
+from sample_factory.exchange.channels import AnyQueue, Channels
+from sample_factory.exchange.messages import LearnerMessage, WorkerDied
 from sample_factory.exchange.policy_weights import PolicyWeights
-from sample_factory.exchange.topology import make_topology
+from sample_factory.exchange.topology import Topology, make_topology
 from sample_factory.exchange.trajectory_buffers import RowLayout, TrajectoryBuffers
 from sample_factory.models.action_layout import action_layout
 from sample_factory.models.encoder_registry import check_encoder_name
@@ -36,27 +39,26 @@ log = logging.getLogger("sample_factory")
 STOP_GRACE_SECONDS = 20.0
 POLL_SECONDS = 0.1
 BENCHMARK_FRAMES = 2_000_000
-SAVE_REQUEST_SECONDS = 5.0  # a learner takes in its messages even while it trains; a dead one does not
+SEND_SECONDS = 5.0  # a learner takes in its messages even while it trains; a dead one does not
 
 
 def run_experiment(config: Config, family: EnvFamily) -> int:
-    """Trains until done, stopped or failed. Returns the exit code; raises ConfigError for sizes that do not
-    fit."""
-    try:
-        check_encoder_name(config.model.encoder_custom)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    prepare_folder(config)
-    log_file = str(config.experiment_dir / "sf_log.txt") if config.monitoring.log_to_file else None
-    setup_logging("main", log_file)
+    """Trains until done, stopped or failed. Returns the exit code; raises ConfigError for what does not fit.
+
+    Nothing of an existing experiment is touched before everything that can be checked has been.
+    """
+    setup_logging("main")
     cpu.raise_open_files_limit()  # every queue and every child costs descriptors
-    log.info("Experiment folder: %s", config.experiment_dir)
     for name in set(config.typed) & set(RETIRED_FLAGS):
         log.warning("--%s changes nothing: %s", name, RETIRED_FLAGS[name])
     with StopSignals() as signals:
         try:
+            _check_encoder(config)
             info = probe_env_info(family, config.namespace())
-            parts = allocate(config, family, info)
+            _check_actions(config, info)
+            topology = make_topology(config, info)
+            prepare_folder(config)
+            parts = allocate(config, family, info, topology)
             run = run_serially if config.sampling.serial_mode else run_in_processes
             return run(parts, signals)
         except ChildFailed as failure:
@@ -64,19 +66,43 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
             return 1
 
 
-def prepare_folder(config: Config) -> None:
-    """The experiment folder, as --restart_behavior says, with cfg.json. Raises ConfigError when it cannot be
-    used."""
-    folder = config.experiment_dir
+def _check_encoder(config: Config) -> None:
     try:
-        if folder.exists() and config.run.restart_behavior == "overwrite":
+        check_encoder_name(config.model.encoder_custom)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _check_actions(config: Config, info: EnvInfo) -> None:
+    has_box = bool(action_layout(info.action_space).box_actions)
+    if (
+        has_box
+        and config.learning.exploration_loss == "symmetric_kl"
+        and config.learning.exploration_loss_coeff
+    ):
+        raise ConfigError(
+            "--exploration_loss=symmetric_kl needs discrete actions, and this env has continuous ones: there "
+            "is no uniform distribution over all numbers; use --exploration_loss=entropy"
+        )
+
+
+def prepare_folder(config: Config) -> None:
+    """The experiment folder, as --restart_behavior says, and its log. Raises ConfigError if it fails."""
+    folder, behavior = config.experiment_dir, config.run.restart_behavior
+    try:
+        if folder.exists() and behavior == "overwrite":
+            if any(folder.iterdir()) and not (folder / "cfg.json").exists():
+                raise ConfigError(f"{folder} is no experiment (it has no cfg.json), and is not overwritten")
             shutil.rmtree(folder)
-        elif folder.exists() and config.run.restart_behavior == "restart":
+        elif folder.exists() and behavior == "restart":
             folder.rename(_unused_name(folder))
         folder.mkdir(parents=True, exist_ok=True)
-        config.save()
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, "Permission denied")
     except OSError as error:
         raise ConfigError(f"cannot write to the experiment folder {folder}: {error.strerror}") from None
+    setup_logging("main", str(folder / "sf_log.txt") if config.monitoring.log_to_file else None)
+    log.info("Experiment folder: %s", folder)
 
 
 def _unused_name(folder: Path) -> Path:
@@ -86,9 +112,8 @@ def _unused_name(folder: Path) -> Path:
     return candidate
 
 
-def allocate(config: Config, family: EnvFamily, info: EnvInfo) -> Parts:
+def allocate(config: Config, family: EnvFamily, info: EnvInfo, topology: Topology) -> Parts:
     """Shared memory and queues, sized by Topology."""
-    topology = make_topology(config, info)
     layout = action_layout(info.action_space)
     rows = RowLayout(layout.num_action_values, layout.num_logits)
     buffers = TrajectoryBuffers(topology, info.observation_space, rows, state_size(config.model))
@@ -145,7 +170,13 @@ def run_in_processes(parts: Parts, signals: StopSignals) -> int:
     ) as supervisor:
         try:
             supervisor.start_all()
-            supervisor.wait_ready(parts.config.sampling.reset_timeout_seconds, signals)
+            supervisor.wait_ready(
+                parts.config.sampling.reset_timeout_seconds,
+                signals,
+                lambda: _take_in_reports(parts, monitor, 0.0),
+            )
+            if not signals.requested:
+                parts.config.save()  # now that it is known to work
             while not monitor.is_done and not signals.requested:
                 _report(parts, monitor, POLL_SECONDS)
                 for dead in supervisor.check():
@@ -153,13 +184,15 @@ def run_in_processes(parts: Parts, signals: StopSignals) -> int:
         except ChildFailed as error:
             failure = error
         monitor.stopping()
-        # Learners last: they save what has been learned.
-        stopped = supervisor.stop_all([rollout_workers, policy_workers, learners], STOP_GRACE_SECONDS)
+        stopped = supervisor.stop_all([rollout_workers, policy_workers], STOP_GRACE_SECONDS)
+        # Learners last and with more time: they finish an iteration and save what has been learned.
+        learners_stopped = supervisor.stop_all([learners], blueprint.LEARNER_GRACE_SECONDS)
     _report(parts, monitor, 0.0)
     monitor.close()
     for line in monitor.summary():
         log.info(line)
-    failures = [failure] if failure else stopped.failed
+    failures = [failure] if failure else [*stopped.failed, *learners_stopped.failed]
+    failures += [ChildFailed(name, "did not save in time and was killed") for name in learners_stopped.killed]
     for error in failures:
         log.error("%s failed: %s", error.name, error.reason)
     return 1 if failures else 0
@@ -168,7 +201,10 @@ def run_in_processes(parts: Parts, signals: StopSignals) -> int:
 def _replace(dead: Child, parts: Parts, supervisor: Supervisor) -> None:
     """A rollout worker has died: its buffers come back, a new one takes its place."""
     log.error("%s died and is replaced: %s", dead.name, dead.failure)
-    parts.buffers.reclaim(int(dead.name.rpartition("_")[2]))
+    index = int(dead.name.rpartition("_")[2])
+    parts.buffers.reclaim(index)
+    for learner in parts.channels.learners:
+        _send_to_learner(learner, WorkerDied(index))
     supervisor.restart(dead)
 
 
@@ -178,6 +214,7 @@ def run_serially(parts: Parts, signals: StopSignals) -> int:
     learners, policy_workers, rollout_workers = (
         [recipe.factory(*recipe.args, context) for recipe in recipes] for recipes in _recipes(parts)
     )
+    parts.config.save()
     monitor = _monitor(parts)
     try:
         while not monitor.is_done and not signals.requested:
@@ -212,11 +249,19 @@ def _monitor(parts: Parts) -> Monitor:
 
 def _report(parts: Parts, monitor: Monitor, timeout: float) -> None:
     """Takes in what workers report; asks learners to save a policy that is the best so far."""
-    for report in parts.channels.reports.get_many(timeout):
-        monitor.handle(report)
+    _take_in_reports(parts, monitor, timeout)
     monitor.tick()
     for policy, learner in enumerate(parts.channels.learners):
         wanted = monitor.best_request(policy)
         if wanted is not None:
-            deadline = time.monotonic() + SAVE_REQUEST_SECONDS
-            learner.put(wanted, keep_waiting=lambda: time.monotonic() < deadline)
+            _send_to_learner(learner, wanted)
+
+
+def _take_in_reports(parts: Parts, monitor: Monitor, timeout: float) -> None:
+    for report in parts.channels.reports.get_many(timeout):
+        monitor.handle(report)
+
+
+def _send_to_learner(queue: AnyQueue, message: LearnerMessage) -> None:
+    deadline = time.monotonic() + SEND_SECONDS
+    queue.put(message, keep_waiting=lambda: time.monotonic() < deadline)

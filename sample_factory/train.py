@@ -11,6 +11,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         config = parse_config(sys.argv[1:] if argv is None else argv, resolve_family)
+        if config.run.algo != "APPO":
+            raise ConfigError(f"--algo={config.run.algo}: use python -m sample_factory.run_algorithm for it")
         from sample_factory.experiment import run_experiment
 
         return run_experiment(config, resolve_family(config.run.env))

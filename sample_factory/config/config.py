@@ -35,6 +35,9 @@ RETIRED_FLAGS = {
     "env_framestack": "no family here stacks frames",
     "use_env_info_cache": "the environment is probed at each start",
 }
+# How to run this time, not what the experiment is: never taken from a saved cfg.json.
+SAID_AT_EACH_START = ("restart_behavior", "cfg", "load_checkpoint_kind", "sampler_only", "benchmark")
+SAVED = "saved cfg.json"
 # Written to cfg.json for people to read; not flags.
 PROVENANCE_KEYS = ("command_line", "cli_args")
 
@@ -118,11 +121,12 @@ def parse_config(
     sections = {**TRAINING_SECTIONS, **(extra_sections or {})}
     if family.flags is not None:
         sections["family"] = family.flags
+    _index_fields(sections)
     typed = _parse_typed(argv, sections, family.defaults, env)
     layers = [
         (f"defaults of {env}", dict(family.defaults)),
         (str(identity.get("cfg")), file_values),
-        ("saved cfg.json", saved_values),
+        (SAVED, saved_values),
         ("command line", {**typed, "env": env}),
     ]
     return build_config(sections, layers, typed)
@@ -140,6 +144,7 @@ def build_config(
             for key, value in layer.items():
                 key = canonical.get(key, key)
                 if key not in owner:
+                    _refuse_typo(key, source, [*owner, *canonical])
                     unknown[key] = value
                     continue
                 section = owner[key]
@@ -167,7 +172,7 @@ def check_consistency(config: Config) -> None:
             f"{sampling.worker_num_splits}: each split gets equally many envs. An odd number works with "
             "--worker_num_splits=1"
         )
-    recurrence = chunk_length(config)
+    recurrence = learning.rollout if learning.recurrence == -1 else learning.recurrence
     if recurrence < 1 or learning.rollout % recurrence:
         raise ConfigError(
             f"--recurrence={learning.recurrence} must divide --rollout={learning.rollout}: a trajectory is "
@@ -177,6 +182,10 @@ def check_consistency(config: Config) -> None:
         raise ConfigError(
             f"--batch_size={learning.batch_size} must be a multiple of --rollout={learning.rollout}: a "
             "minibatch consists of whole trajectories"
+        )
+    if sampling.sampler_only and not sampling.async_rl:
+        raise ConfigError(
+            "--sampler_only=True needs --async_rl=True: without learning there is nothing to alternate"
         )
     name = config.run.experiment
     if not name or name in (".", "..") or any(mark in name for mark in "/\\\0"):
@@ -190,6 +199,13 @@ def chunk_length(config: Config) -> int:
     if not config.model.use_rnn or config.learning.recurrence == -1:
         return config.learning.rollout
     return config.learning.recurrence
+
+
+def _refuse_typo(key: str, source: str, known: Sequence[str]) -> None:
+    """An unknown key of a saved cfg.json is kept for whoever wrote it; elsewhere it is most likely a typo."""
+    hint = nearest(key, known)
+    if source != SAVED and key not in RETIRED_FLAGS and key not in PROVENANCE_KEYS and hint:
+        raise ConfigError(f"{source}: unknown flag {key}{hint}")
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
@@ -226,7 +242,7 @@ def _read_saved(
     saved = _read_json(path)
     # What to do at a start is said at each start; a folder once overwritten must not be wiped by the next
     # resume.
-    for key in ("restart_behavior", "cfg"):
+    for key in SAID_AT_EACH_START:
         saved.pop(key, None)
     # The folder may have been moved or copied: where it was found is what counts.
     return {
@@ -283,6 +299,15 @@ def _index_fields(sections: Mapping[str, type]) -> tuple[dict[str, str], dict[st
     owner, canonical = {}, {}
     for name, section in sections.items():
         for field in dataclasses.fields(section):
+            if "aliases" not in field.metadata:
+                raise ConfigError(
+                    f"{section.__name__}.{field.name} is no flag; write {field.name} = flag(default, help)"
+                )
+            if field.name in owner:
+                raise ConfigError(
+                    f"{section.__name__}.{field.name}: there is a flag --{field.name} already; choose another "
+                    "name, or give it a default through register_env(defaults=...)"
+                )
             owner[field.name] = name
             canonical.update({alias: field.name for alias in field.metadata["aliases"]})
     return owner, canonical

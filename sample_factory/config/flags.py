@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import math
 import types
 import typing
 from typing import Any, Mapping, Sequence
@@ -33,7 +34,7 @@ def parse_int(text: str) -> int:
         value = float(text) if any(mark in text.lower() for mark in ("e", ".")) else int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not an integer") from None
-    if value != int(value):
+    if not math.isfinite(value) or value != int(value):
         raise argparse.ArgumentTypeError(f"{text!r} is not an integer")
     return int(value)
 

@@ -47,6 +47,7 @@ class SamplingFlags:
     """Processes, environments, asynchrony."""
 
     num_policies: int = flag(1, "policies trained side by side, each with its own learner", at_least=1)
+    pbt_mix_policies_in_one_env: bool = flag(True, "agents of one env may be played by different policies")
     async_rl: bool = flag(True, "collect experience while learning; False strictly alternates (policy lag 0)")
     serial_mode: bool = flag(
         False, "run everything in one process, deterministically; for debugging and tests"
@@ -96,7 +97,7 @@ class LearningFlags:
 
     rollout: int = flag(32, "steps in one trajectory", at_least=1)
     recurrence: int = flag(
-        -1, "steps of backpropagation through time, a divisor of rollout; -1: rollout with an RNN, 1 without"
+        -1, "steps of backpropagation through time with an RNN, a divisor of rollout; -1: the whole rollout"
     )
     batch_size: int = flag(1024, "samples in one SGD step", at_least=1)
     num_batches_per_iteration: int = flag(
@@ -145,8 +146,8 @@ class LearningFlags:
     lr_adaptive_min: float = flag(1e-6, "smallest learning rate of the adaptive schedules", above=0)
     lr_adaptive_max: float = flag(1e-2, "largest learning rate of the adaptive schedules", above=0)
     adam_eps: float = flag(1e-6, "epsilon of Adam", above=0)
-    adam_beta1: float = flag(0.9, "beta1 of Adam", at_least=0, at_most=1)
-    adam_beta2: float = flag(0.999, "beta2 of Adam", at_least=0, at_most=1)
+    adam_beta1: float = flag(0.9, "beta1 of Adam", at_least=0, at_most=0.999999)
+    adam_beta2: float = flag(0.999, "beta2 of Adam", at_least=0, at_most=0.999999)
     max_grad_norm: float = flag(4.0, "gradients are clipped to this norm; 0 turns it off", at_least=0)
 
 

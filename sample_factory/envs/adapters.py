@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from sample_factory.envs.interfaces import RewardShaping, WritesObservations
+from sample_factory.envs.interfaces import WritesObservations
 from sample_factory.envs.protocol import EMPTY_INFO, MultiAgentEnv, ObservationRows, StepResult
 from sample_factory.envs.spaces import action_decoder, observation_layout
 
@@ -155,7 +155,6 @@ class VectorEnvAdapter:
         self.action_space = env.single_action_space
         self.observation_space, self._flatten = _batch_layout(env.single_observation_space)
         self._mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-        self._ended = np.zeros(self.num_agents, bool)
         if not isinstance(self.action_space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.Box)):
             raise ValueError(
                 f"a VectorEnv with actions {self.action_space} is not supported; use single envs"
@@ -165,7 +164,6 @@ class VectorEnvAdapter:
 
     def reset(self, seed: int | None, into: ObservationRows) -> None:
         observations, _ = self.env.reset(seed=seed)
-        self._ended[:] = False
         into.write_all(self._flatten(observations))
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
@@ -218,10 +216,3 @@ def innermost(env: MultiAgentEnv) -> Any:
     """The env inside the adapter and any Gymnasium wrappers. A multi-agent env need not be a
     gymnasium.Env."""
     return env.env.unwrapped if isinstance(env.env, gym.Env) else env.env
-
-
-def set_reward_shaping(env: MultiAgentEnv, shaping: Mapping[str, Any], agent: int) -> None:
-    """Passes new reward shaping on to envs that have one."""
-    inner = innermost(env)
-    if isinstance(inner, RewardShaping):
-        inner.set_reward_shaping(shaping, agent)

@@ -1,10 +1,9 @@
 """What one env looks like, found out by making one in a throw-away process."""
 
-from typing import Any, Mapping, NamedTuple
+from typing import Any, NamedTuple
 
-from sample_factory.envs.adapters import adapt, innermost
+from sample_factory.envs.adapters import adapt
 from sample_factory.envs.env_registry import EnvFamily
-from sample_factory.envs.interfaces import RewardShaping
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
 from sample_factory.envs.spaces import num_action_values
 from sample_factory.runtime.child import call_in_child
@@ -19,15 +18,12 @@ class EnvInfo(NamedTuple):
     action_space: Any
     num_agents: int
     frameskip: int
-    default_reward_shaping: Mapping[str, Any] | None
 
 
 def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
     """Describes an env at hand. Raises ValueError for an action space that cannot be learned on."""
     num_action_values(env.action_space)
-    inner = innermost(env)
-    shaping = inner.get_default_reward_shaping() if isinstance(inner, RewardShaping) else None
-    return EnvInfo(env.observation_space, env.action_space, env.num_agents, cfg.env_frameskip or 1, shaping)
+    return EnvInfo(env.observation_space, env.action_space, env.num_agents, cfg.env_frameskip or 1)
 
 
 def make_adapted_env(
@@ -38,8 +34,7 @@ def make_adapted_env(
 
 
 def probe_env_info(family: EnvFamily, cfg: Any) -> EnvInfo:
-    """In the parent: the EnvInfo of a family's env. Raises ChildFailed with the traceback of what went
-    wrong."""
+    """In the parent: the EnvInfo of a family's env. Raises ChildFailed, with the child's traceback."""
     return call_in_child("env_probe", _probe, (family, cfg), PROBE_TIMEOUT_SECONDS)
 
 

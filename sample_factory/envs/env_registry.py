@@ -146,12 +146,21 @@ class _ParserRecorder(argparse.ArgumentParser):
             return None
         fields = []
         for action in self.recorded_actions:
-            scalar = action.type if action.type in (int, float, str) else type(action.default)
-            annotation = scalar if action.default is not None else scalar | None
-            fields.append(
-                (action.dest, annotation, flag(action.default, action.help or "", action.choices or ()))
-            )
+            default, annotation = _default_and_type(action)
+            field = flag(default, action.help or "", action.choices or ())
+            fields.append((action.dest, annotation, field))
         return dataclasses.make_dataclass("RegisteredFlags", fields, frozen=True)
+
+
+def _default_and_type(action: argparse.Action) -> tuple[Any, Any]:
+    """Of a flag that was added to a parser: what a dataclass field needs."""
+    default = action.default
+    if isinstance(default, (list, tuple)) or action.nargs in ("*", "+"):
+        default = tuple(default or ())
+        scalar = action.type if action.type in (int, float, str) else type(default[0]) if default else str
+        return default, tuple[scalar, ...]
+    scalar = action.type if action.type in (int, float, str) else str if default is None else type(default)
+    return default, scalar if default is not None else scalar | None
 
 
 def _resolve(part: Any) -> Any:

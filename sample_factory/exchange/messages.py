@@ -12,6 +12,7 @@ class PolicyRequest(NamedTuple):
     split: int
     step: int
     buffers: np.ndarray  # [n] int64
+    incarnation: int  # of the rollout worker: one that replaces a dead one must not take its answers
 
 
 class ActionsReady(NamedTuple):
@@ -19,6 +20,7 @@ class ActionsReady(NamedTuple):
 
     split: int
     policy_id: int
+    incarnation: int  # that of the request
 
 
 class Trajectory(NamedTuple):
@@ -63,6 +65,12 @@ class SaveRequest(NamedTuple):
     value: float
 
 
+class WorkerDied(NamedTuple):
+    """Main process -> learners: all tickets of this rollout worker have been sent; more will not come."""
+
+    worker_index: int
+
+
 class ComponentReady(NamedTuple):
     """A component -> main process: it has started, with a line for the log."""
 
@@ -70,5 +78,5 @@ class ComponentReady(NamedTuple):
     text: str
 
 
-LearnerMessage = Trajectory | SaveRequest
+LearnerMessage = Trajectory | SaveRequest | WorkerDied
 Report = EpisodeReport | StatsReport | TrainReport | ComponentReady

@@ -1,6 +1,6 @@
 """Trajectories in shared memory, addressed by (buffer, step), and who owns each buffer."""
 
-from typing import Any, NamedTuple
+from typing import Any, Iterable, NamedTuple
 
 import numpy as np
 
@@ -111,8 +111,9 @@ class TrajectoryBuffers:
             f"buffer {buffer} is owned by {self._owner[buffer]}, not {agent_id}"
         )
         assert not self._pending[buffer].any(), f"buffer {buffer} is owned and pending at a learner"
-        self._pending[buffer, policy_ids] = True
+        # In this order: in between the buffer counts as free, but nobody else could take it.
         self._owner[buffer] = NOBODY
+        self._pending[buffer, policy_ids] = True
 
     def release(self, buffers: np.ndarray, policy_id: int) -> None:
         """In a learner: it has copied these buffers."""
@@ -130,9 +131,21 @@ class TrajectoryBuffers:
         owner[:] = NOBODY
         return count
 
+    def release_lost(self, worker_index: int, policy_id: int, tickets: Iterable[int]) -> int:
+        """In a learner: frees what a dead worker had marked as pending here without sending a ticket.
+
+        tickets: those that the learner holds. Returns how many buffers were lost.
+        """
+        pending = np.array(self.topology.buffers_of(worker_index))
+        pending = pending[self._pending[pending, policy_id]]
+        lost = pending[~np.isin(pending, list(tickets))]
+        self._pending[lost, policy_id] = False
+        return len(lost)
+
     def counts(self) -> tuple[int, int, int]:
         """(free, owned by agents, pending at learners); they add up to num_buffers."""
-        owned, pending = self._owner != NOBODY, self._pending.any(axis=1)
+        pending = self._pending.any(axis=1)  # read first, since a hand-over changes it last
+        owned = self._owner != NOBODY
         assert not (owned & pending).any(), "a buffer is owned by an agent and pending at a learner"
         return int((~owned & ~pending).sum()), int(owned.sum()), int(pending.sum())
 

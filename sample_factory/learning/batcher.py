@@ -1,7 +1,7 @@
 """From full trajectory buffers to training tensors: the only copy of the data. Time comes first
 everywhere."""
 
-from typing import NamedTuple, Sequence
+from typing import Mapping, NamedTuple, Sequence
 
 import numpy as np
 import torch
@@ -77,8 +77,11 @@ class Batcher:
         index = np.asarray(tickets, np.int64)
         steps = np.arange(topology.rollout + 1)[:, None]
         at = (index, steps[:-1])  # one copy straight into [T, B, ...]
-        own = shared.policy_ids[at] == self._policy_id
+        obs = {key: array[index, steps] for key, array in shared.obs.items()}
         outputs, states = shared.outputs[at], shared.states[index, steps[: topology.chunks_per_trajectory]]
+        rewards = shared.rewards[at]
+        own = shared.policy_ids[at] == self._policy_id
+        own &= np.isfinite(outputs).all(axis=2) & np.isfinite(rewards) & _finite_steps(obs)
         if not own.all():
             outputs[~own] = 0.0
             states[~own[:: topology.chunk]] = 0.0
@@ -88,13 +91,13 @@ class Batcher:
         cut_after = terminated | truncated | ~own
         packed = self._to_device(outputs)
         batch = Batch(
-            obs={key: self._to_device(array[index, steps]) for key, array in shared.obs.items()},
+            obs={key: self._to_device(array) for key, array in obs.items()},
             actions=packed[..., rows.actions],
             log_probs=packed[..., rows.log_prob],
             values=packed[..., rows.value],
             logits=packed[..., rows.logits],
             versions=self._to_device(shared.versions[at]),
-            rewards=self._to_device(shared.rewards[at]),
+            rewards=self._to_device(rewards),
             terminated=self._to_device(terminated),
             truncated=self._to_device(truncated),
             own=self._to_device(own),
@@ -107,3 +110,19 @@ class Batcher:
     def _to_device(self, array: np.ndarray) -> Tensor:
         # The array belongs to this batch alone, so a copy that is still in flight cannot be overwritten.
         return torch.from_numpy(array).to(self._device)
+
+
+def _finite_steps(obs: Mapping[str, np.ndarray]) -> np.ndarray:
+    """[T, B] bool: False where an observation [T+1, B, ...] holds NaN or inf, at T-1 also for the last one.
+
+    Non-finite numbers are made 0: they would spread through the network even where they are masked.
+    """
+    first = next(iter(obs.values()))
+    finite = np.ones(first.shape[:2], bool)
+    for array in obs.values():
+        if array.dtype.kind == "f":
+            good = np.isfinite(array)
+            finite &= good.reshape(*finite.shape, -1).all(axis=2)
+            array[~good] = 0.0
+    finite[-2] &= finite[-1]
+    return finite[:-1]

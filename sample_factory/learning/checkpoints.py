@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any, Callable, Mapping
@@ -34,9 +35,24 @@ class Checkpoints:
         refused."""
         path = self._write(state, self.folder / f"checkpoint_{version:09d}_{env_frames}.pth")
         if path is not None:
-            for old in self._sorted("checkpoint_*.pth")[: -self._keep]:
-                old.unlink(missing_ok=True)
+            for old in self._sorted("checkpoint")[: -self._keep]:
+                if old != path:
+                    old.unlink(missing_ok=True)
         return path
+
+    def supersede(self, version: int) -> None:
+        """Training goes on from `version`: moves later checkpoints into superseded/, which nobody reads.
+
+        Otherwise the newest of what is saved from now on would count as older than those.
+        """
+        later = [path for path in self._sorted("checkpoint") if _version(path) > version]
+        for path in later:
+            (self.folder / "superseded").mkdir(exist_ok=True)
+            os.replace(path, self.folder / "superseded" / path.name)
+        if later:
+            log.warning(
+                "Moved %d checkpoints that are later than the loaded one into superseded/", len(later)
+            )
 
     def save_milestone(self, state: Mapping[str, Any], version: int, env_frames: int) -> Path | None:
         """Writes a checkpoint that is never deleted."""
@@ -49,7 +65,7 @@ class Checkpoints:
         """Writes best_<version>_<env frames>_<metric>_<value>.pth in place of the best one so far."""
         path = self._write(state, self.folder / f"best_{version:09d}_{env_frames}_{metric}_{value:.3f}.pth")
         if path is not None:
-            for old in self._sorted("best_*.pth"):
+            for old in self._sorted("best"):
                 if old != path:
                     old.unlink(missing_ok=True)
         return path
@@ -62,7 +78,7 @@ class Checkpoints:
         `check(state)` raises if the contents do not fit. Raises CheckpointError if files exist but none is
         usable.
         """
-        paths = self._sorted("checkpoint_*.pth" if kind == "latest" else "best_*.pth")
+        paths = self._sorted("checkpoint" if kind == "latest" else "best")
         failures = []
         for path in reversed(paths):
             try:
@@ -85,11 +101,13 @@ class Checkpoints:
 
     def is_empty(self) -> bool:
         """Whether nothing has been saved yet."""
-        return not self._sorted("*_*.pth")
+        return not self._sorted("checkpoint") and not self._sorted("best")
 
-    def _sorted(self, pattern: str) -> list[Path]:
-        """By version, which is the second word of the name."""
-        return sorted(self.folder.glob(pattern), key=lambda path: (int(path.name.split("_")[1]), path.name))
+    def _sorted(self, prefix: str) -> list[Path]:
+        """By version; a user's own files with other names are none of ours."""
+        ours = re.compile(rf"{prefix}_\d+_\d+.*\.pth")
+        paths = self.folder.glob(f"{prefix}_*.pth")
+        return sorted((path for path in paths if ours.fullmatch(path.name)), key=_version)
 
     def _write(self, state: Mapping[str, Any], path: Path) -> Path | None:
         temporary = self.folder / TEMPORARY_NAME
@@ -107,3 +125,7 @@ class Checkpoints:
             return None
         log.info("Saved %s (%.1f s)", path, time.monotonic() - started)
         return path
+
+
+def _version(path: Path) -> int:
+    return int(path.name.split("_")[1])

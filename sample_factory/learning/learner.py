@@ -8,6 +8,7 @@ from torch import Tensor
 
 from sample_factory.algo.exploration_loss import EXPLORATION_LOSSES
 from sample_factory.algo.ppo_loss import kl_loss, masked_mean, normalize_advantages, policy_loss, value_loss
+from sample_factory.config.sections import LearningFlags
 from sample_factory.learning.batcher import Batch, cut
 from sample_factory.learning.optimizers import LearningRate, make_optimizer
 from sample_factory.learning.settings import LearnerSettings
@@ -95,7 +96,7 @@ class Learner:
         policy_losses: list[float] = []
         for _ in range(self._flags.ppo_epochs):
             epoch_losses, kls = [], []
-            for index in self._minibatches(chunks):
+            for index in _minibatches(chunks.rewards.shape[1], self._flags, self._rng):
                 minibatch = chunks.select(index)
                 fixed = None if targets is None else Targets(*(tensor[:, index] for tensor in targets))
                 losses = self._losses(minibatch, fixed)
@@ -113,14 +114,6 @@ class Learner:
                 if len(policy_losses) > 1 and abs(policy_losses[-1] - policy_losses[-2]) < SAME_LOSS:
                     break
         return last
-
-    def _minibatches(self, chunks: Batch) -> Iterator[np.ndarray]:
-        """Columns of each minibatch of an epoch."""
-        num_chunks, parts = chunks.rewards.shape[1], self._flags.num_batches_per_iteration
-        order = np.arange(num_chunks)
-        if parts > 1 and self._flags.shuffle_minibatches:
-            self._rng.shuffle(order)
-        yield from np.array_split(order, parts)
 
     def _unroll(self, minibatch: Batch) -> tuple[Tensor, Tensor]:
         """logits [R, C, L] and values [R+1, C]; the last value is the bootstrap."""
@@ -237,17 +230,31 @@ class Learner:
             "best_performance": self.best_value,
             "model": self.model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
+            "optimizer_name": self._flags.optimizer,
+            "minibatch_rng": self._rng.bit_generator.state,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Raises RuntimeError if the weights do not fit the model, with the names and shapes that differ."""
         self.model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
+        self._load_optimizer(state)
         self.version, self.env_frames = state["train_step"], state["env_steps"]
         self.samples, self.skipped_steps = state.get("samples", 0), state.get("skipped_steps", 0)
         self.best_value = state.get("best_performance")
+        if "minibatch_rng" in state:
+            self._rng.bit_generator.state = state["minibatch_rng"]
         if self._flags.lr_schedule.startswith("kl_adaptive"):
             self._lr.value = state["curr_lr"]
+
+    def _load_optimizer(self, state: Mapping[str, Any]) -> None:
+        """Its moments; the numbers that are flags are those of the flags."""
+        name = state.get("optimizer_name", "adam")
+        if name != self._flags.optimizer:
+            raise ValueError(f"the checkpoint is of --optimizer={name}, not {self._flags.optimizer}")
+        flags = [{key: group[key] for key in ("betas", "eps")} for group in self._optimizer.param_groups]
+        self._optimizer.load_state_dict(state["optimizer"])
+        for group, own in zip(self._optimizer.param_groups, flags):
+            group.update(own)
 
     def published_state(self) -> dict[str, np.ndarray]:
         """The model's state as contiguous host arrays, in the order of its state_dict."""
@@ -255,3 +262,11 @@ class Learner:
             name: tensor.detach().cpu().contiguous().numpy()
             for name, tensor in self.model.state_dict().items()
         }
+
+
+def _minibatches(num_chunks: int, flags: LearningFlags, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Columns of each minibatch of an epoch."""
+    order = np.arange(num_chunks)
+    if flags.num_batches_per_iteration > 1 and flags.shuffle_minibatches:
+        rng.shuffle(order)
+    yield from np.array_split(order, flags.num_batches_per_iteration)

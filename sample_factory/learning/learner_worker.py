@@ -9,7 +9,14 @@ import numpy as np
 import torch
 
 from sample_factory.exchange.channels import Channels
-from sample_factory.exchange.messages import ComponentReady, SaveRequest, StatsReport, TrainReport, Trajectory
+from sample_factory.exchange.messages import (
+    ComponentReady,
+    SaveRequest,
+    StatsReport,
+    TrainReport,
+    Trajectory,
+    WorkerDied,
+)
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.learning.batcher import Batch, Batcher
 from sample_factory.learning.checkpoints import CheckpointError, Checkpoints
@@ -53,6 +60,7 @@ class LearnerWorker:
         self._tickets: list[int] = []
         self._ready: queue.Queue[Batch] = queue.Queue(buffers.topology.max_ready_batches)
         self._failure: BaseException | None = None
+        self._ended = False
         self._wanted_best: SaveRequest | None = None
         self._clock, self._time_to_report = Clock(), Every(REPORT_SECONDS)
         self._time_to_summarise = Every(SUMMARY_SECONDS[0][1], at_first=True)
@@ -66,24 +74,30 @@ class LearnerWorker:
         self._report_progress({})
 
     def run(self) -> None:
-        """Until asked to stop: batch in this thread, train in another. Then saves."""
+        """Until asked to stop: batch in this thread, train in another. Saves at the end in any case."""
         trainer = threading.Thread(target=self._train_until_stopped, name="trainer")
         trainer.start()
-        while not self._stopping.is_set() and self._failure is None:
-            self.step(timeout=0.05)
-        trainer.join()
+        try:
+            while not self._stopping.is_set() and self._failure is None:
+                self.step(timeout=0.05)
+        finally:
+            self._ended = True
+            trainer.join()
+            self.save()
         if self._failure is not None:
             raise self._failure
-        self.save()
 
     def step(self, timeout: float) -> bool:
         """Takes in messages and makes a batch if there is enough and the trainer can take it."""
         messages = self._inbox.get_many(timeout=timeout)
         for message in messages:
-            if isinstance(message, Trajectory):
-                self._tickets.append(message.buffer)
-            else:
-                self._wanted_best = message
+            match message:
+                case Trajectory(buffer):
+                    self._tickets.append(buffer)
+                case WorkerDied(worker_index):
+                    self._buffers.release_lost(worker_index, self._policy_id, self._tickets)
+                case SaveRequest():
+                    self._wanted_best = message
         if not self._learn:
             return self._count_and_drop()
         if len(self._tickets) < self._batch_size or self._ready.full():
@@ -123,12 +137,15 @@ class LearnerWorker:
         return True
 
     def save(self) -> None:
-        """A checkpoint of this very moment."""
-        self._checkpoints.save(self._learner.state_dict(), self._learner.version, self._learner.env_frames)
+        """A checkpoint of this very moment; none if nothing is learned (--sampler_only)."""
+        if self._learn:
+            self._checkpoints.save(
+                self._learner.state_dict(), self._learner.version, self._learner.env_frames
+            )
 
     def _train_until_stopped(self) -> None:
         try:
-            while not self._stopping.is_set():
+            while not self._stopping.is_set() and not self._ended:
                 self.train_once(timeout=0.1)
         except BaseException as error:  # carried over to the main thread, which ends the process with it
             self._failure = error
@@ -141,6 +158,7 @@ class LearnerWorker:
                 f"{self._checkpoints.folder} has no {kind} checkpoint yet; try --load_checkpoint_kind=latest"
             )
         if state is not None:
+            self._checkpoints.supersede(self._learner.version)
             log.info(
                 "Policy %d resumes at %d SGD steps, %d env frames",
                 self._policy_id,

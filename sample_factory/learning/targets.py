@@ -29,7 +29,7 @@ class Transitions(NamedTuple):
 
 
 def vtrace_targets(flags: LearningFlags, batch: Batch, values: Tensor, log_ratios: Tensor) -> Targets:
-    """values: [R+1, C], on the scale of rewards, the last being the bootstrap; log_ratios: [R, C]."""
+    """values: [R+1, C], on the scale of rewards, the last to bootstrap from; log_ratios: [R, C]."""
     log_ratios = torch.where(batch.own, log_ratios, 0.0)
     result = vtrace(
         log_ratios, *transitions(flags, batch, values), rho_clip=flags.vtrace_rho, c_clip=flags.vtrace_c
@@ -49,9 +49,10 @@ def transitions(flags: LearningFlags, batch: Batch, values: Tensor) -> Transitio
     terminated, truncated = batch.terminated, batch.truncated
     if not flags.value_bootstrap:
         terminated, truncated = terminated | truncated, torch.zeros_like(truncated)
-    # The observation after a truncation is the next episode's; the state's own value is one step off.
-    next_values = torch.where(truncated, v_t, v_tp1)
-    discounts = flags.gamma * (~terminated).float()
     next_is_valid = torch.cat([batch.own[1:], torch.ones_like(batch.own[:1])])
+    # The observation after a truncation is the next episode's; the state's own value is one step off. It also
+    # stands in where the agent becomes inactive, since values of inactive steps are never trained.
+    next_values = torch.where(truncated | ~next_is_valid, v_t, v_tp1)
+    discounts = flags.gamma * (~terminated).float()
     continues = (~(terminated | truncated) & next_is_valid).float()
     return Transitions(v_t, next_values, batch.rewards, discounts, continues)

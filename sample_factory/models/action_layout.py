@@ -5,6 +5,7 @@ An action is one row of float32: one value per Discrete component (an index from
 component; means, then logarithms of standard deviations, per Box.
 """
 
+import math
 from dataclasses import dataclass
 
 import gymnasium as gym
@@ -31,7 +32,7 @@ class ActionLayout:
 
 
 def action_layout(space: gym.Space) -> ActionLayout:
-    """The layout of a Discrete, MultiDiscrete, one-dimensional Box, or (nested) Tuple of those.
+    """The layout of a Discrete, MultiDiscrete, Box, or (nested) Tuple of those.
 
     Raises TypeError for any other space.
     """
@@ -58,8 +59,8 @@ def _components(space: gym.Space) -> list[tuple[bool, int]]:
         return [(False, int(space.n))]
     if isinstance(space, gym.spaces.MultiDiscrete):
         return [(False, int(n)) for n in space.nvec.reshape(-1)]
-    if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
-        return [(True, space.shape[0])]
+    if isinstance(space, gym.spaces.Box):
+        return [(True, math.prod(space.shape))]
     if isinstance(space, gym.spaces.Tuple):
         return [component for part in space.spaces for component in _components(part)]
     raise TypeError(

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from typing import Any, Iterable, NamedTuple, Self, Sequence
+from typing import Any, Callable, Iterable, NamedTuple, Self, Sequence
 
 from sample_factory.runtime.child import Child, ChildFailed, StopFlag, kill_children
 from sample_factory.runtime.log import log
@@ -71,8 +71,15 @@ class Supervisor:
         for child in self.children:
             child.start()
 
-    def wait_ready(self, timeout: float, signals: "StopSignals | None" = None) -> None:
+    def wait_ready(
+        self,
+        timeout: float,
+        signals: "StopSignals | None" = None,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
         """Returns when all are ready, or when a signal has come.
+
+        meanwhile: called every second; those that are ready may fill a queue that somebody must read.
 
         Raises ChildFailed for the first that fails, and for one that is not ready within `timeout` seconds.
         """
@@ -80,6 +87,7 @@ class Supervisor:
         while waited_for := [child for child in self.children if not child.ready]:
             if signals is not None and signals.requested:
                 return
+            meanwhile()
             self._raise_first_failure()
             if time.monotonic() >= deadline:
                 names = ", ".join(child.name for child in waited_for)

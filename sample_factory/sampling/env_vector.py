@@ -80,13 +80,15 @@ class EnvVector:
     def rollout_is_full(self) -> bool:
         return self._step == self._rollout
 
-    def requests(self) -> list[tuple[int, PolicyRequest]]:
+    def requests(self, incarnation: int = 0) -> list[tuple[int, PolicyRequest]]:
         """(policy, request) for every policy that must act now; empty when no agent is active."""
         wanted = self._policies[self._active] if not self._active.all() else self._policies
         found = []
         for policy in np.unique(wanted):
             mine = self._buffers[(self._policies == policy) & self._active]
-            found.append((int(policy), PolicyRequest(self.worker_index, self.split, self._step, mine)))
+            found.append(
+                (int(policy), PolicyRequest(self.worker_index, self.split, self._step, mine, incarnation))
+            )
         return found
 
     def step(self) -> None:
@@ -109,8 +111,9 @@ class EnvVector:
             infos.extend(result.infos if len(result.infos) else (EMPTY_INFO,) * self._agents_per_env)
         self._store(t, rewards, terminated, truncated)
         self._returns += rewards
-        self._lengths += 1
-        self._end_episodes(terminated | truncated, infos)
+        self._lengths += self._active
+        # An agent that stays inactive after its end may go on saying so: that is no further episode.
+        self._end_episodes((terminated | truncated) & (self._lengths > 0), infos)
         self._note_activity(infos)
         self._step += 1
 
@@ -127,9 +130,13 @@ class EnvVector:
             array[fresh, 0] = array[full, self._rollout]
         shared.state[fresh] = shared.state[full]
         finished = []
-        for agent_id, buffer in zip(self._agent_ids, full):
+        alternates = shared.topology.rollouts_per_iteration is not None
+        for agent_id, policy, buffer in zip(self._agent_ids, self._policies, full):
             policy_ids = np.unique(shared.policy_ids[buffer])
             policy_ids = policy_ids[policy_ids != INACTIVE]
+            if alternates and not len(policy_ids):
+                # The learner counts on a trajectory of every agent, even if nothing in it can be trained on.
+                policy_ids = np.array([policy])
             shared.hand_over(buffer, agent_id, policy_ids)
             finished.append(FullTrajectory(int(buffer), policy_ids))
         self._buffers, self._step = fresh, 0

@@ -102,13 +102,15 @@ class PolicyWorker:
         columns = (output.actions, output.log_probs[:, None], output.values[:, None], output.logits)
         packed = torch.cat(columns, dim=1).cpu().numpy()
         new_state = output.state.cpu().numpy()
+        # A NaN observation must not stay in the state until the episode ends; the learner cuts there too.
+        new_state[~np.isfinite(new_state).all(axis=1)] = 0.0
         self._clock.lap("forward")
         shared.outputs[buffers, steps] = packed
         shared.versions[buffers, steps] = self._version
         shared.state[buffers] = new_state
         for request in requests:
             inbox = self._channels.inboxes[request.worker_index]
-            inbox.put(ActionsReady(request.split, self._policy_id), self._keep_going)
+            inbox.put(ActionsReady(request.split, self._policy_id, request.incarnation), self._keep_going)
         self._num_batches += 1
         self._num_rows += len(buffers)
         self._clock.lap("write")

@@ -1,6 +1,6 @@
 """A process with a few EnvVectors: it steps one while the others await their actions."""
 
-import time
+import os
 from typing import Any, Sequence
 
 import numpy as np
@@ -50,7 +50,7 @@ class RolloutWorker:
         done = int(self._channels.progress["iterations"][0])
         self._rollouts = [done * (self._topology.rollouts_per_iteration or 0)] * len(self._vectors)
         self._slept = False
-        self._inbox.get_many(timeout=0.0)  # answers to a predecessor with this index mean nothing to us
+        self._incarnation = os.getpid()
         self._started = False
         ready = ComponentReady("rollout_worker", f"worker {worker_index}: envs are ready")
         self._channels.reports.put(ready, self._keep_going)
@@ -86,6 +86,8 @@ class RolloutWorker:
             vector.close()
 
     def _answered(self, message: ActionsReady) -> None:
+        if message.incarnation != self._incarnation:
+            return  # an answer to a predecessor with this index
         self._awaited[message.split] -= 1
         if self._awaited[message.split] == 0:
             self._step_vector(message.split)
@@ -103,16 +105,18 @@ class RolloutWorker:
         """Asks for the actions of the coming step. Parks the split if it must wait for buffers or for the
         learner."""
         vector = self._vectors[split]
-        while True:
+        while self._keep_going():
             can_go_on = not vector.rollout_is_full or self._finish_rollout(split)
             if not can_go_on or self._must_wait_for_learner(split):
                 self._parked.add(split)
                 return
             self._parked.discard(split)
-            requests = vector.requests()
+            requests = vector.requests(self._incarnation)
             if requests:
                 break
             self._step_vector(split)  # no agent is active
+        else:
+            return
         self._awaited[split] = len(requests)
         for policy, request in requests:
             self._channels.requests[policy].put(request, self._keep_going)
@@ -126,7 +130,7 @@ class RolloutWorker:
         self._rollouts[split] += 1
         if not self._slept:
             self._slept = True
-            time.sleep(self._settings.decorrelate_seconds * self._index / self._topology.num_workers)
+            self._stopping.wait(self._settings.decorrelate_seconds * self._index / self._topology.num_workers)
         return True
 
     def _must_wait_for_learner(self, split: int) -> bool:

@@ -51,9 +51,12 @@ def test_cfg_json_round_trips_with_unknown_keys_and_the_familys_flags(tmp_path):
 
 def test_overwriting_is_not_repeated_by_the_next_start(tmp_path):
     (tmp_path / "a").mkdir()
-    config = parse(tmp_path, "--experiment=a", "--restart_behavior=overwrite")
+    once = ["--restart_behavior=overwrite", "--load_checkpoint_kind=best", "--sampler_only=True"]
+    config = parse(tmp_path, "--experiment=a", *once)
     config.save()
-    assert parse(tmp_path, "--experiment=a").run.restart_behavior == "resume"
+    again = parse(tmp_path, "--experiment=a")
+    assert again.run.restart_behavior == "resume"
+    assert again.monitoring.load_checkpoint_kind == "latest" and not again.sampling.sampler_only
 
 
 @pytest.mark.parametrize(
@@ -125,3 +128,28 @@ def test_help_lists_every_flag_with_this_envs_default(tmp_path, capsys):
     text = " ".join(capsys.readouterr().out.split())
     assert exit_info.value.code == 0
     assert "discount factor (default: 0.5)" in text and "how large the toy is (default: 20)" in text
+
+
+def test_a_typo_in_a_file_or_in_a_familys_defaults_is_an_error(tmp_path):
+    file = tmp_path / "typo.json"
+    file.write_text(json.dumps({"learning_rat": 0.1}))
+    with pytest.raises(ConfigError, match="did you mean learning_rate"):
+        parse(tmp_path, f"--cfg={file}")
+    family = EnvFamily("toy_a", lambda name: None, None, {"gama": 0.5})
+    with pytest.raises(ConfigError, match="defaults of toy_a: unknown flag gama; did you mean gamma"):
+        parse_config(["--env=toy_a", f"--train_dir={tmp_path}"], lambda env: family)
+
+
+def test_a_familys_flags_must_be_flags_of_new_names(tmp_path):
+    @dataclass(frozen=True)
+    class Plain:
+        toy_size: int = 3
+
+    @dataclass(frozen=True)
+    class Clashing:
+        fps: int = flag(3, "frames per second")
+
+    for flags, message in ((Plain, "is no flag"), (Clashing, "there is a flag --fps already")):
+        family = EnvFamily("toy_a", lambda name: None, flags, {})
+        with pytest.raises(ConfigError, match=message):
+            parse_config(["--env=toy_a", f"--train_dir={tmp_path}"], lambda env, family=family: family)

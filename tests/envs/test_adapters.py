@@ -27,7 +27,13 @@ class Countdown(gym.Env):
         self.time += 1
         ended = self.time == self.length
         terminated = ended and self.episode % 2 == 1
-        return np.array([self.episode, self.time]), 1.0, terminated, ended and not terminated, {"time": self.time}
+        return (
+            np.array([self.episode, self.time]),
+            1.0,
+            terminated,
+            ended and not terminated,
+            {"time": self.time},
+        )
 
 
 def drive(env, num_steps, actions=None):
@@ -68,7 +74,9 @@ def test_something_else_is_refused():
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_a_vector_env_is_one_env_of_many_agents_in_every_autoreset_mode(mode):
-    vector = gym.vector.SyncVectorEnv([lambda i=i: Countdown(length=2 + i) for i in range(2)], autoreset_mode=mode)
+    vector = gym.vector.SyncVectorEnv(
+        [lambda i=i: Countdown(length=2 + i) for i in range(2)], autoreset_mode=mode
+    )
     env = adapt(vector)
     assert env.num_agents == 2
     seen, results = drive(env, 6)

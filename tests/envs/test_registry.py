@@ -85,3 +85,14 @@ def test_v1s_registration_needs_no_parser_functions():
     global_env_registry().register_env("bare_", lambda name, cfg=None, env_config=None: name)
     assert resolve_family("bare_x").flags is None
     assert isinstance(env_registry._ParserRecorder(add_help=False), argparse.ArgumentParser)
+
+
+def test_v1s_lists_and_untyped_flags_become_flags(tmp_path):
+    def add_params(env, parser):
+        parser.add_argument("--toy_sizes", nargs="+", type=int, default=[1, 2])
+        parser.add_argument("--toy_text", default=None)
+
+    global_env_registry().register_env("toy_", lambda name, cfg=None, env_config=None: cfg, add_params)
+    argv = ["--env=toy_a", f"--train_dir={tmp_path}", "--toy_sizes", "4", "5", "6"]
+    cfg = parse_config(argv, resolve_family).namespace()
+    assert cfg.toy_sizes == (4, 5, 6) and cfg.toy_text is None

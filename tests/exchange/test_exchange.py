@@ -14,7 +14,7 @@ from tests.counting import CountingEnv, make_config, make_shared
 def topology(num_agents=1, **flags):
     env = CountingEnv(0, num_agents)
     return make_topology(
-        make_config(**flags), EnvInfo(env.observation_space, env.action_space, num_agents, 1, None)
+        make_config(**flags), EnvInfo(env.observation_space, env.action_space, num_agents, 1)
     )
 
 
@@ -132,3 +132,13 @@ def test_nothing_is_published_before_the_first_publication():
     assert not weights.wait_published(lambda: False)
     weights.publish({"w": np.ones(3, np.float32), "count": np.array(5.0)}, 17)
     assert weights.wait_published(lambda: False) and weights.version == 17
+
+
+def test_what_a_dead_worker_handed_over_without_a_ticket_is_freed():
+    buffers, _ = make_shared(make_config(num_workers=2), CountingEnv())
+    taken = buffers.acquire(1, np.array([4, 5, 6]))
+    for agent_id, buffer in zip((4, 5, 6), taken):
+        buffers.hand_over(int(buffer), agent_id, np.array([0]))
+    assert buffers.release_lost(1, 0, tickets=[int(taken[1])]) == 2
+    assert buffers.counts()[2] == 1
+    buffers.release(taken[1:2], 0)

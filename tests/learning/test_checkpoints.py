@@ -92,3 +92,29 @@ def test_a_save_that_fails_leaves_the_older_ones_and_says_so(checkpoints, monkey
     assert checkpoints.save(state(2), 2, 8) is None
     assert "No space left on device" in caplog.text
     assert [path.name for path in checkpoints.folder.iterdir()] == ["checkpoint_000000001_4.pth"]
+
+
+def test_what_was_just_saved_is_never_deleted(checkpoints):
+    for version in (5000, 5100):
+        checkpoints.save(state(version), version, version)
+    path = checkpoints.save(state(1050), 1050, 1050)
+    assert path.exists()
+
+
+def test_later_checkpoints_are_moved_aside_when_training_goes_on_from_an_earlier_one(checkpoints):
+    for version in (1000, 5000):
+        checkpoints.save(state(version), version, version)
+    checkpoints.supersede(1000)
+    checkpoints.save(state(1050), 1050, 1050)
+    assert checkpoints.load()["train_step"] == 1050
+    assert [path.name for path in (checkpoints.folder / "superseded").iterdir()] == [
+        "checkpoint_000005000_5000.pth"
+    ]
+
+
+def test_files_of_the_users_own_are_left_alone(checkpoints):
+    checkpoints.save(state(1), 1, 4)
+    (checkpoints.folder / "checkpoint_backup.pth").write_text("mine")
+    for version in (2, 3, 4):
+        checkpoints.save(state(version), version, version)
+    assert checkpoints.load()["train_step"] == 4 and (checkpoints.folder / "checkpoint_backup.pth").exists()

@@ -80,7 +80,7 @@ def test_sizes_of_logits_and_actions(name):
     assert layout.num_action_values == sum(int(p) if isinstance(p, float) else 1 for p in PARTS[name])
 
 
-@pytest.mark.parametrize("space", [S.Box(-1, 1, (2, 2)), S.MultiBinary(3), S.Dict(a=S.Discrete(2))])
+@pytest.mark.parametrize("space", [S.MultiBinary(3), S.Dict(a=S.Discrete(2))])
 def test_other_spaces_are_refused(space):
     with pytest.raises(TypeError, match="Discrete, MultiDiscrete"):
         action_layout(space)

@@ -137,3 +137,32 @@ def test_without_free_buffers_the_rollout_stays_whole_and_can_be_finished_later(
     assert (free, owned, pending) == (buffers.topology.num_buffers - 2 - len(held), 2, len(held)) and free < 2
     buffers.release(np.array([t.buffer for t in held]), 0)
     assert len(vector.finish_rollout()) == 2
+
+
+class Dead(CountingEnv):
+    """Agent 1 ends once, and from then on says at each step that it is ended and inactive."""
+
+    def _step_agent(self, agent, action):
+        result = super()._step_agent(agent, action)
+        return result if agent == 0 else (result[0], 0.0, True, False, {"is_active": False})
+
+
+def test_an_agent_that_stays_dead_has_one_episode():
+    buffers, _ = make_shared(make_config(worker_num_splits=1, num_envs_per_worker=1), Dead(0, 2))
+    matchmakers = [Matchmaker(1, 2, True, np.random.default_rng(0))]
+    vector = EnvVector([adapt(Dead(0, 2))], matchmakers, buffers, (0, 0), RewardRule(1.0, 1e9))
+    vector.reset([None], [0], lambda: np.zeros(1, np.float32))
+    play(vector, buffers, 9)
+    assert sorted(report.length for report in vector.episode_reports) == [1, 3, 4]
+
+
+def test_with_alternation_the_learner_gets_a_trajectory_even_of_an_agent_that_never_acted():
+    config = make_config(worker_num_splits=1, num_envs_per_worker=1, async_rl=False)
+    buffers, _ = make_shared(config, Dead(0, 2))
+    matchmakers = [Matchmaker(1, 2, True, np.random.default_rng(0))]
+    vector = EnvVector([adapt(Dead(0, 2))], matchmakers, buffers, (0, 0), RewardRule(1.0, 1e9))
+    vector.reset([None], [0], lambda: np.zeros(1, np.float32))
+    for _ in range(3):
+        for trajectory in play(vector, buffers, 8):
+            assert list(trajectory.policy_ids) == [0]
+            buffers.release(np.array([trajectory.buffer]), 0)

@@ -75,6 +75,20 @@ def test_what_acted_and_what_is_trained_agree(tmp_path, extra):
     assert max(value for _, value in numbers["train/ratio_mean"]) < 1e-5
 
 
+def test_a_flag_that_does_not_fit_leaves_the_experiment_as_it_was(tmp_path):
+    flags = ["--env=gym_CartPole-v1", "--experiment=a", *SMALL]
+    assert run("train", tmp_path, *flags, "--train_for_env_steps=500").returncode == 0
+    before = (tmp_path / "a" / "cfg.json").read_text()
+    done = run("train", tmp_path, *flags, "--encoder_mlp_layers", "32", "--train_for_env_steps=5000")
+    assert done.returncode == 1 and "size mismatch" in done.stdout
+    done = run(
+        "train", tmp_path, *flags, "--async_rl=False", "--batch_size=144", "--restart_behavior=overwrite"
+    )
+    assert done.returncode == 2 and "the nearest that works is" in done.stdout
+    assert (tmp_path / "a" / "cfg.json").read_text() == before
+    assert run("train", tmp_path, *flags, "--train_for_env_steps=1500").returncode == 0
+
+
 def test_a_failing_env_ends_the_run_with_its_traceback(tmp_path):
     done = run("train", tmp_path, "--env=gym_NoSuchEnv-v0", "--experiment=a", *SMALL)
     assert done.returncode == 1

@@ -21,6 +21,9 @@ class DoomFlags:
     doom_scenarios_dir: str | None = flag(None, "folder in which .wad files are looked for first")
 
 
+CONTINUOUS_ENVS = ("doom_dm", "doom_dwango5")
+
+
 def doom_defaults(env_name: str) -> dict[str, Any]:
     """Values of other flags that suit these envs better than the general defaults."""
     return {
@@ -31,7 +34,8 @@ def doom_defaults(env_name: str) -> dict[str, Any]:
         "obs_scale": 255.0,
         "env_frameskip": 4,
         "fps": 35,
-        "exploration_loss": "symmetric_kl",
+        # The distance to the uniform distribution exists for discrete actions only.
+        "exploration_loss": "entropy" if env_name in CONTINUOUS_ENVS else "symmetric_kl",
         "exploration_loss_coeff": 0.001,
         "heartbeat_reporting_interval": 600,
     }

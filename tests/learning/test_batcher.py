@@ -1,0 +1,44 @@
+import numpy as np
+import torch
+
+from sample_factory.learning.batcher import Batcher
+from tests.counting import CountingEnv, make_config, make_shared
+
+
+def full_buffer():
+    buffers, _ = make_shared(make_config(num_policies=2), CountingEnv())
+    buffer = int(buffers.acquire(0, np.array([0]))[0])
+    for array in (buffers.obs["obs"], buffers.outputs, buffers.rewards, buffers.states, buffers.versions):
+        array[buffer] = 1
+    buffers.terminated[buffer] = buffers.truncated[buffer] = False
+    buffers.policy_ids[buffer] = 0
+    buffers.hand_over(buffer, 0, np.array([0]))
+    return buffers, buffer
+
+
+def test_a_batch_is_a_copy_and_the_buffer_is_free_at_once():
+    buffers, buffer = full_buffer()
+    batch = Batcher(buffers, 0, torch.device("cpu")).next_batch([buffer])
+    assert buffers.counts()[2] == 0
+    buffers.obs["obs"][buffer] = 7
+    assert (batch.obs["obs"] == 1).all() and batch.obs["obs"].shape == (9, 1, 4) and batch.own.all()
+
+
+def test_steps_with_nan_are_masked_and_the_state_is_cut_after_them():
+    buffers, buffer = full_buffer()
+    buffers.obs["obs"][buffer, 2, 1] = np.nan
+    buffers.rewards[buffer, 5] = np.inf
+    buffers.obs["obs"][buffer, 8, 0] = np.nan  # what the last step bootstraps from
+    batch = Batcher(buffers, 0, torch.device("cpu")).next_batch([buffer])
+    assert [t for t in range(8) if not batch.own[t, 0]] == [2, 5, 7]
+    assert [t for t in range(9) if batch.resets[t, 0]] == [3, 6, 8]
+    assert all(tensor.isfinite().all() for tensor in (batch.obs["obs"], batch.values, batch.logits))
+
+
+def test_steps_of_another_policy_are_masked():
+    buffers, buffer = full_buffer()
+    buffers.policy_ids[buffer, 4:] = 1
+    buffers.outputs[buffer, 4:] = np.nan
+    batch = Batcher(buffers, 0, torch.device("cpu")).next_batch([buffer])
+    assert batch.own[:, 0].tolist() == [True] * 4 + [False] * 4
+    assert (batch.log_probs[4:] == 0).all() and (batch.log_probs[:4] == 1).all()
