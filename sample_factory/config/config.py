@@ -305,8 +305,8 @@ def _index_fields(sections: Mapping[str, type]) -> tuple[dict[str, str], dict[st
                 )
             if field.name in owner:
                 raise ConfigError(
-                    f"{section.__name__}.{field.name}: there is a flag --{field.name} already; choose another "
-                    "name, or give it a default through register_env(defaults=...)"
+                    f"{section.__name__}.{field.name}: there is a flag --{field.name} already; choose "
+                    "another name, or give it a default through register_env(defaults=...)"
                 )
             owner[field.name] = name
             canonical.update({alias: field.name for alias in field.metadata["aliases"]})

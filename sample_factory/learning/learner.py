@@ -10,7 +10,7 @@ from sample_factory.algo.exploration_loss import EXPLORATION_LOSSES
 from sample_factory.algo.ppo_loss import kl_loss, masked_mean, normalize_advantages, policy_loss, value_loss
 from sample_factory.config.sections import LearningFlags
 from sample_factory.learning.batcher import Batch, cut
-from sample_factory.learning.optimizers import LearningRate, make_optimizer
+from sample_factory.learning.optimizers import LearningRate, load_optimizer, make_optimizer
 from sample_factory.learning.settings import LearnerSettings
 from sample_factory.learning.targets import Targets, gae_targets, vtrace_targets
 from sample_factory.learning.train_summaries import train_summaries
@@ -237,7 +237,7 @@ class Learner:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Raises RuntimeError if the weights do not fit the model, with the names and shapes that differ."""
         self.model.load_state_dict(state["model"])
-        self._load_optimizer(state)
+        load_optimizer(self._optimizer, self._flags.optimizer, state)
         self.version, self.env_frames = state["train_step"], state["env_steps"]
         self.samples, self.skipped_steps = state.get("samples", 0), state.get("skipped_steps", 0)
         self.best_value = state.get("best_performance")
@@ -245,16 +245,6 @@ class Learner:
             self._rng.bit_generator.state = state["minibatch_rng"]
         if self._flags.lr_schedule.startswith("kl_adaptive"):
             self._lr.value = state["curr_lr"]
-
-    def _load_optimizer(self, state: Mapping[str, Any]) -> None:
-        """Its moments; the numbers that are flags are those of the flags."""
-        name = state.get("optimizer_name", "adam")
-        if name != self._flags.optimizer:
-            raise ValueError(f"the checkpoint is of --optimizer={name}, not {self._flags.optimizer}")
-        flags = [{key: group[key] for key in ("betas", "eps")} for group in self._optimizer.param_groups]
-        self._optimizer.load_state_dict(state["optimizer"])
-        for group, own in zip(self._optimizer.param_groups, flags):
-            group.update(own)
 
     def published_state(self) -> dict[str, np.ndarray]:
         """The model's state as contiguous host arrays, in the order of its state_dict."""

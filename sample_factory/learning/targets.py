@@ -19,7 +19,7 @@ class Targets(NamedTuple):
 
 
 class Transitions(NamedTuple):
-    """What V-trace and GAE are computed from, each [R, C] float32; see `algo.vtrace.vtrace` for the meaning."""
+    """What V-trace and GAE are computed from, each [R, C] float32; `algo.vtrace.vtrace` says what they mean."""
 
     values: Tensor
     next_values: Tensor
@@ -51,7 +51,7 @@ def transitions(flags: LearningFlags, batch: Batch, values: Tensor) -> Transitio
         terminated, truncated = terminated | truncated, torch.zeros_like(truncated)
     next_is_valid = torch.cat([batch.own[1:], torch.ones_like(batch.own[:1])])
     # The observation after a truncation is the next episode's; the state's own value is one step off. It also
-    # stands in where the agent becomes inactive, since values of inactive steps are never trained.
+    # stands in where an agent becomes inactive, since values of inactive steps are never trained.
     next_values = torch.where(truncated | ~next_is_valid, v_t, v_tp1)
     discounts = flags.gamma * (~terminated).float()
     continues = (~(terminated | truncated) & next_is_valid).float()
