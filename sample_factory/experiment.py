@@ -91,7 +91,8 @@ def prepare_folder(config: Config) -> None:
     folder, behavior = config.experiment_dir, config.run.restart_behavior
     try:
         if folder.exists() and behavior == "overwrite":
-            if any(folder.iterdir()) and not (folder / "cfg.json").exists():
+            ours = any((folder / name).exists() for name in ("cfg.json", "config.json", "sf_log.txt"))
+            if any(folder.iterdir()) and not ours:
                 raise ConfigError(f"{folder} is no experiment (it has no cfg.json), and is not overwritten")
             shutil.rmtree(folder)
         elif folder.exists() and behavior == "restart":

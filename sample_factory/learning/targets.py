@@ -19,7 +19,7 @@ class Targets(NamedTuple):
 
 
 class Transitions(NamedTuple):
-    """What V-trace and GAE are computed from, each [R, C] float32; `algo.vtrace.vtrace` says what they mean."""
+    """What V-trace and GAE are computed from, each [R, C] float32; see `algo.vtrace.vtrace`."""
 
     values: Tensor
     next_values: Tensor

@@ -1,0 +1,40 @@
+"""Every recipe and every command of the README is understood."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from sample_factory.config.config import parse_config
+from sample_factory.dummy_sampler import DummySamplerFlags
+from sample_factory.envs.env_registry import resolve_family
+
+ROOT = Path(__file__).parent.parent.parent
+RECIPES = sorted((ROOT / "configs").glob("*.json"))
+COMMAND = re.compile(r"python -m sample_factory\.(\w+) ([^`\n#]+)")
+
+
+def readme_commands():
+    """(module, flags) of the commands that can be run as they stand."""
+    found = COMMAND.findall((ROOT / "README.md").read_text())
+    return [
+        (module, flags.strip()) for module, flags in found if "..." not in flags and "--help" not in flags
+    ]
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_is_understood(recipe, tmp_path):
+    config = parse_config([f"--cfg={recipe}", f"--train_dir={tmp_path}"], resolve_family)
+    assert config.unknown == {}
+
+
+def test_there_are_recipes_and_commands():
+    assert RECIPES and {"train", "enjoy"} <= {module for module, _ in readme_commands()}
+
+
+@pytest.mark.parametrize("module, flags", readme_commands())
+def test_every_command_of_the_readme_is_understood(module, flags, tmp_path):
+    extra = {"dummy_sampler": DummySamplerFlags} if module == "dummy_sampler" else None
+    argv = [*shlex.split(flags), f"--train_dir={tmp_path}"]
+    assert parse_config(argv, resolve_family, extra_sections=extra).unknown == {}
