@@ -33,10 +33,6 @@ class Clock:
         self.counts[name] += 1
         self._last = now
 
-    def skip(self) -> None:
-        """The time since the last lap goes to no name."""
-        self._last = self._now()
-
     def take_shares(self) -> dict[str, float]:
         """Each name's fraction of all time (they sum to 1; empty without laps); then starts from zero."""
         whole = sum(self.totals.values())

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from multiprocessing import context, reduction
-from typing import Any, Callable, Sequence
+from typing import Any, Callable
 
 # Every Linux kernel takes a packet of this size at its default limits (net.core.wmem_max = 212,992 bytes).
 MAX_MESSAGE_BYTES = 200_000
@@ -84,10 +84,6 @@ class Queue:
             raise
         return True
 
-    def put_many(self, messages: Sequence[Any], keep_waiting: Callable[[], bool] = always) -> bool:
-        """Sends the messages in order, each as by `put`. False: the last of them were not sent."""
-        return all(self.put(message, keep_waiting) for message in messages)
-
     def get(self, timeout: float) -> Any:
         """The next message. Raises queue.Empty if there is none for `timeout` seconds."""
         messages = self.get_many(timeout, max_messages=1)
@@ -118,10 +114,6 @@ class Queue:
         except BlockingIOError:
             pass
         return messages
-
-    def is_empty(self) -> bool:
-        """Whether nothing can be read at this moment."""
-        return not _wait_for(self._reader, select.POLLIN, 0)
 
     def fileno(self) -> int:
         """Readable when there is a message; for multiprocessing.connection.wait."""
@@ -189,10 +181,6 @@ class LocalQueue:
             self._changed.notify_all()
             return True
 
-    def put_many(self, messages: Sequence[Any], keep_waiting: Callable[[], bool] = always) -> bool:
-        """As Queue.put_many."""
-        return all(self.put(message, keep_waiting) for message in messages)
-
     def get(self, timeout: float) -> Any:
         """As Queue.get."""
         messages = self.get_many(timeout, max_messages=1)
@@ -208,10 +196,6 @@ class LocalQueue:
             messages = [self._messages.popleft() for _ in range(min(max_messages, len(self._messages)))]
             self._changed.notify_all()
             return messages
-
-    def is_empty(self) -> bool:
-        """As Queue.is_empty."""
-        return not self._messages
 
     def close(self) -> None:
         """As Queue.close: nothing to let go of."""

@@ -28,16 +28,6 @@ def test_each_lap_takes_the_time_since_the_one_before():
     assert clock.report() == "wait 5.0 s (71%, 2500.00 ms x 2), step 2.0 s (29%, 2000.00 ms x 1)"
 
 
-def test_skipped_time_goes_to_nobody():
-    hand = Hand()
-    clock = Clock(hand)
-    hand.time += 1
-    clock.skip()
-    hand.time += 2
-    clock.lap("step")
-    assert clock.totals == {"step": 2.0}
-
-
 def test_shares_sum_to_one_and_start_again():
     hand = Hand()
     clock = Clock(hand)
