@@ -104,8 +104,8 @@ class InPlaceAdapter:
 
 
 class ListAdapter:
-    """A multi-agent env whose reset and step return one entry per agent, and which resets agents by
-    itself."""
+    """A multi-agent env whose reset and step return one entry per
+    agent, and which resets agents by itself."""
 
     def __init__(self, env: Any):
         self.env = env
@@ -210,9 +210,3 @@ def _batch_layout(space: gym.Space) -> tuple[gym.spaces.Dict, Any]:
     raise ValueError(
         f"a VectorEnv with observations {space} is not supported; use Box, Dict of Box, or Discrete"
     )
-
-
-def innermost(env: MultiAgentEnv) -> Any:
-    """The env inside the adapter and any Gymnasium wrappers. A multi-agent env need not be a
-    gymnasium.Env."""
-    return env.env.unwrapped if isinstance(env.env, gym.Env) else env.env

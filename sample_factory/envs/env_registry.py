@@ -1,5 +1,5 @@
-"""Families of environments by name prefix. Registering imports nothing; a family is resolved when it is
-used."""
+"""Families of environments by name prefix. Registering imports
+nothing; a family is resolved when it is used."""
 
 import argparse
 import dataclasses

@@ -1,5 +1,5 @@
-"""Abilities an env may have beyond the Gymnasium API. An env says so by inheriting; nobody probes
-attributes."""
+"""Abilities an env may have beyond the Gymnasium API. An env says so
+by inheriting; nobody probes attributes."""
 
 from typing import Any, Mapping
 

@@ -1,5 +1,5 @@
-"""What the framework sees of an environment: every env is multi-agent, and writes its observations in
-place."""
+"""What the framework sees of an environment: every env is
+multi-agent, and writes its observations in place."""
 
 from typing import Any, Mapping, NamedTuple, Protocol, Sequence
 

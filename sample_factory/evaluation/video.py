@@ -70,8 +70,8 @@ def resize(picture: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 class _Encoder:
-    """H.264 in an mp4, which every player and browser plays, through the FFmpeg libraries inside the `av`
-    package."""
+    """H.264 in an mp4, which every player and browser plays, through the
+    FFmpeg libraries inside the `av` package."""
 
     def __init__(self, path: Path, rate: float, size: tuple[int, int]):
         import av

@@ -17,6 +17,4 @@ class Channels(NamedTuple):
     learners: Sequence[AnyQueue]  # one per policy: Trajectory, SaveRequest
     reports: AnyQueue  # to the main process: reports
     weights: Sequence[PolicyWeights]  # one per policy
-    progress: (
-        SharedArrays  # "iterations" [num_policies] int64: iterations of training in this run, by the learners
-    )
+    progress: SharedArrays  # "iterations" [num_policies] int64: of training, in this run; by the learners

@@ -1,5 +1,5 @@
-"""One policy's parameters in shared memory, with a version: published by its learner, fetched by policy
-workers."""
+"""One policy's parameters in shared memory, with a version: published
+by its learner, fetched by policy workers."""
 
 import mmap
 import os
@@ -76,8 +76,8 @@ class PolicyWeights:
         self._header[1] = publication
 
     def fetch(self, into: np.ndarray) -> int:
-        """In a policy worker: copies the newest state into `into`, [slot bytes] uint8; returns its
-        version."""
+        """In a policy worker: copies the newest state into `into`, [slot
+        bytes] uint8; returns its version."""
         slots = self._map_slots()
         while True:
             publication = int(self._header[1])

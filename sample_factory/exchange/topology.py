@@ -28,9 +28,7 @@ class Topology:
     trajectories_per_batch: int
     max_ready_batches: int
     buffers_per_worker: int
-    rollouts_per_iteration: (
-        int | None
-    )  # of each split, when sampling and learning alternate; None: asynchronous
+    rollouts_per_iteration: int | None  # of each split, where sampling and learning alternate; else None
 
     @property
     def agents_per_split(self) -> int:
@@ -99,9 +97,9 @@ def _buffers_per_worker(
 
     A worker stops when a split finds fewer than agents_per_split free buffers. If all workers have stopped,
     each has at least buffers_per_worker - agents_per_worker - agents_per_split + 1 buffers at the learners. A
-    learner waits
-    for as long as it has fewer than a batch. So with P learners, P * (batch - 1) + 1 buffers at the learners
-    in total mean that one of them can go on. The excess keeps sampling going while a batch is being copied.
+    learner waits for as long as it has fewer than a batch. So with P learners, P * (batch - 1) + 1 buffers at
+    the learners in total mean that one of them can go on. The excess keeps sampling going while a batch is
+    being copied.
     """
     at_learners = config.sampling.num_policies * (trajectories_per_batch - 1) + 1
     needed = math.ceil(at_learners / num_workers) + agents_per_split - 1

@@ -93,8 +93,8 @@ class TrajectoryBuffers:
         self._owner[:], self._pending[:] = keep
 
     def acquire(self, worker_index: int, agent_ids: np.ndarray) -> np.ndarray | None:
-        """In the rollout worker: a free buffer for each of the agents, or None if there are too few free
-        ones."""
+        """In the rollout worker: a free buffer for each of the agents, or
+        None if there are too few free ones."""
         own = self.topology.buffers_of(worker_index)
         owner, pending = self._owner[own.start : own.stop], self._pending[own.start : own.stop]
         free = np.flatnonzero((owner == NOBODY) & ~pending.any(axis=1))
@@ -105,8 +105,8 @@ class TrajectoryBuffers:
         return taken
 
     def hand_over(self, buffer: int, agent_id: int, policy_ids: np.ndarray) -> None:
-        """In the rollout worker: from its agent to the learners of these policies; to nobody if there are
-        none."""
+        """In the rollout worker: from its agent to the learners of these
+        policies; to nobody if there are none."""
         assert self._owner[buffer] == agent_id, (
             f"buffer {buffer} is owned by {self._owner[buffer]}, not {agent_id}"
         )
@@ -123,8 +123,8 @@ class TrajectoryBuffers:
         self._pending[buffers, policy_id] = False
 
     def reclaim(self, worker_index: int) -> int:
-        """In the main process, when that worker is dead: frees the buffers its agents owned; returns how
-        many."""
+        """In the main process, when that worker is dead: frees the buffers
+        its agents owned; returns how many."""
         own = self.topology.buffers_of(worker_index)
         owner = self._owner[own.start : own.stop]
         count = int(np.count_nonzero(owner != NOBODY))

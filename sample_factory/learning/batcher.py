@@ -1,5 +1,5 @@
-"""From full trajectory buffers to training tensors: the only copy of the data. Time comes first
-everywhere."""
+"""From full trajectory buffers to training tensors: the only copy of
+the data. Time comes first everywhere."""
 
 from typing import Mapping, NamedTuple, Sequence
 

@@ -33,6 +33,3 @@ class VizdoomEncoder(nn.Module):
         if self.measurements_encoder is None:
             return features
         return torch.cat((features, self.measurements_encoder(observations["measurements"])), dim=-1)
-
-
-make_vizdoom_encoder = VizdoomEncoder

@@ -7,7 +7,7 @@ from typing import Any, Callable
 # A factory(flags, observation_space) -> torch module with an int attribute out_size.
 EncoderFactory = Callable[[Any, Any], Any]
 
-_REGISTERED: dict[str, EncoderFactory | str] = {"vizdoom": "sample_factory.models.doom:make_vizdoom_encoder"}
+_REGISTERED: dict[str, EncoderFactory | str] = {"vizdoom": "sample_factory.models.doom:VizdoomEncoder"}
 
 
 def register_encoder(name: str, factory: EncoderFactory | str) -> None:

@@ -94,7 +94,6 @@ class VectorEncoder(nn.Module):
 
     def __init__(self, flags: ModelFlags, shape: tuple[int, ...], widths: tuple[int, ...]):
         super().__init__()
-        self.num_dims = len(shape)
         in_size = torch.Size(shape).numel()
         self.layers = mlp(flags, in_size, widths)
         self.out_size = widths[-1] if widths else in_size

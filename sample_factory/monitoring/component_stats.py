@@ -20,8 +20,8 @@ V1_TAGS = {
 
 
 class ComponentStats:
-    """The reports of the last KEEP_SECONDS. Where there are none, as of a learner whose iterations take
-    longer, the last one stands."""
+    """The reports of the last KEEP_SECONDS. Where there are none, as of a learner
+    whose iterations take longer, the last one stands."""
 
     def __init__(self, now: Callable[[], float]):
         self._now = now

@@ -26,8 +26,8 @@ class ArraySpec(NamedTuple):
 
 
 def anonymous_file(nbytes: int) -> int:
-    """The descriptor of a new file of zeros that has no name, so that nothing is left when its holders
-    die."""
+    """The descriptor of a new file of zeros that has no name, so that
+    nothing is left when its holders die."""
     if sys.platform == "linux":
         # Unlike /dev/shm, a memfd is not bounded by the 64 MB that a container gets there.
         fd = os.memfd_create("sample_factory", os.MFD_CLOEXEC)

@@ -85,8 +85,8 @@ class PolicyWorker:
 
     @torch.inference_mode()
     def answer(self, requests: Sequence[PolicyRequest]) -> None:
-        """One forward pass for all rows of the requests; outputs and state are written where the inputs
-        stood."""
+        """One forward pass for all rows of the requests; outputs and state
+        are written where the inputs stood."""
         shared = self._buffers
         buffers = np.concatenate([request.buffers for request in requests])
         steps = np.repeat(

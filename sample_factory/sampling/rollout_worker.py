@@ -64,8 +64,8 @@ class RolloutWorker:
             self.close()
 
     def step(self, timeout: float) -> bool:
-        """Serves every split that can go on; waits for one at most `timeout` seconds. True if anything was
-        done."""
+        """Serves every split that can go on; waits for one at most
+        `timeout` seconds. True if anything was done."""
         if not self._started:
             self._started = True
             self._parked.update(range(len(self._vectors)))
@@ -102,8 +102,8 @@ class RolloutWorker:
         vector.episode_reports.clear()
 
     def _go_on(self, split: int) -> None:
-        """Asks for the actions of the coming step. Parks the split if it must wait for buffers or for the
-        learner."""
+        """Asks for the actions of the coming step. Parks the split if it
+        must wait for buffers or for the learner."""
         vector = self._vectors[split]
         while self._keep_going():
             can_go_on = not vector.rollout_is_full or self._finish_rollout(split)
@@ -134,8 +134,8 @@ class RolloutWorker:
         return True
 
     def _must_wait_for_learner(self, split: int) -> bool:
-        """With --async_rl=False: this split's share of the iteration is delivered, and not yet learned
-        from."""
+        """With --async_rl=False: this split's share of the iteration is
+        delivered, and not yet learned from."""
         share = self._topology.rollouts_per_iteration
         return share is not None and self._rollouts[split] // share > self._channels.progress["iterations"][0]
 

@@ -1,0 +1,15 @@
+"""For all tests."""
+
+import pytest
+
+from sample_factory.runtime import log as log_module
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was():
+    """A test that sets logging up in this process must not change what the next one captures."""
+    log = log_module.log
+    handlers, level, propagate, settings = list(log.handlers), log.level, log.propagate, log_module._settings
+    yield
+    log.handlers[:], log.propagate, log_module._settings = handlers, propagate, settings
+    log.setLevel(level)
