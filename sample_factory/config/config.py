@@ -178,6 +178,11 @@ def check_consistency(config: Config) -> None:
             f"--recurrence={learning.recurrence} must divide --rollout={learning.rollout}: a trajectory is "
             "cut into whole pieces for backpropagation through time"
         )
+    if learning.use_cpc and learning.cpc_forward_steps > chunk_length(config):
+        raise ConfigError(
+            f"--cpc_forward_steps={learning.cpc_forward_steps} must be at most the steps of one piece of "
+            f"experience, {chunk_length(config)} (--recurrence, or --rollout without an RNN)"
+        )
     if learning.batch_size % learning.rollout:
         raise ConfigError(
             f"--batch_size={learning.batch_size} must be a multiple of --rollout={learning.rollout}: a "

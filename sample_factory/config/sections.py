@@ -135,6 +135,13 @@ class LearningFlags:
     value_loss_coeff: float = flag(0.5, "weight of the value loss", at_least=0)
     kl_loss_coeff: float = flag(0.0, "weight of KL(new policy, behaviour policy); 0 turns it off", at_least=0)
 
+    use_cpc: bool = flag(
+        False, "auxiliary task CPC|A: from state and actions, tell the observation k steps ahead from others"
+    )
+    cpc_forward_steps: int = flag(8, "largest k of that task, at most recurrence", at_least=1)
+    cpc_time_subsample: int = flag(6, "steps of each trajectory that it starts from", at_least=1)
+    cpc_forward_subsample: int = flag(2, "values of k that it takes for each of them", at_least=1)
+
     optimizer: str = flag("adam", "adam or lamb", choices=("adam", "lamb"))
     learning_rate: float = flag(1e-4, "initial step size", above=0)
     lr_schedule: str = flag(

@@ -9,13 +9,15 @@ from torch import Tensor
 from sample_factory.algo.exploration_loss import EXPLORATION_LOSSES
 from sample_factory.algo.ppo_loss import kl_loss, masked_mean, normalize_advantages, policy_loss, value_loss
 from sample_factory.config.sections import LearningFlags
+from sample_factory.learning.auxiliary import cpc_loss, make_cpc
 from sample_factory.learning.batcher import Batch, cut
-from sample_factory.learning.optimizers import LearningRate, load_optimizer, make_optimizer
+from sample_factory.learning.gradient_descent import MODEL, GradientDescent
+from sample_factory.learning.optimizers import LearningRate
 from sample_factory.learning.settings import LearnerSettings
 from sample_factory.learning.targets import Targets, gae_targets, vtrace_targets
 from sample_factory.learning.train_summaries import train_summaries
+from sample_factory.models.actor_critic import Unroll
 
-MAX_SKIPPED_STEPS_IN_A_ROW = 20
 SAME_LOSS = 1e-6
 
 
@@ -34,6 +36,7 @@ class Losses(NamedTuple):
     value: Tensor
     exploration: Tensor
     kl: Tensor
+    auxiliary: Tensor
     log_ratios: Tensor
     values: Tensor
     advantages: Tensor
@@ -42,7 +45,7 @@ class Losses(NamedTuple):
 
     @property
     def total(self) -> Tensor:
-        return self.policy + self.value + self.exploration + self.kl
+        return self.policy + self.value + self.exploration + self.kl + self.auxiliary
 
 
 class LastStep(NamedTuple):
@@ -50,11 +53,7 @@ class LastStep(NamedTuple):
 
     losses: Losses
     minibatch: Batch
-    grad_norm: Tensor
-
-
-class NumericalError(RuntimeError):
-    """Loss or gradients were not finite for many steps in a row."""
+    grad_norm: float
 
 
 class Learner:
@@ -71,10 +70,12 @@ class Learner:
         torch.manual_seed(settings.seed)
         self.policy_id, self._settings, self._flags = policy_id, settings, settings.learning
         self.model, self.device, self.autocast = settings.policy.build(policy_id)
-        self._optimizer = make_optimizer(self._flags, self.model.parameters())
+        self._cpc = make_cpc(self._flags, self.model)
+        modules = {MODEL: self.model} if self._cpc is None else {MODEL: self.model, "cpc": self._cpc}
+        self._descent = GradientDescent(self._flags, modules)
         self._lr = LearningRate(self._flags, settings.train_for_env_frames)
         self._rng = np.random.default_rng(settings.seed)
-        self.version = self.env_frames = self.samples = self.skipped_steps = self._skipped_in_a_row = 0
+        self.version = self.env_frames = self.samples = 0
         self.best_value: float | None = None
 
     def train(self, batch: Batch, want_summaries: bool = False) -> TrainStats:
@@ -100,14 +101,14 @@ class Learner:
                 minibatch = chunks.select(index)
                 fixed = None if targets is None else Targets(*(tensor[:, index] for tensor in targets))
                 losses = self._losses(minibatch, fixed)
-                last = LastStep(losses, minibatch, self._sgd_step(losses.total))
+                last = LastStep(losses, minibatch, self._descent.step(losses.total, self._lr.value))
+                self.version += 1
                 epoch_losses.append(losses.policy.detach())
-                if self._lr.needs_kl:
-                    kls.append(
-                        float(masked_mean(losses.behavior.kl(losses.distribution).detach(), minibatch.own))
-                    )
+                if self._lr.needs_kl and minibatch.own.any():
+                    kl = masked_mean(losses.behavior.kl(losses.distribution).detach(), minibatch.own)
+                    kls.append(float(kl))
                     self._lr.after_minibatch(kls[-1])
-            if self._lr.needs_kl:
+            if kls:
                 self._lr.after_epoch(float(np.mean(kls)))
             if self._flags.ppo_epochs > 1:
                 policy_losses.append(float(torch.stack(epoch_losses).mean()))
@@ -115,16 +116,15 @@ class Learner:
                     break
         return last
 
-    def _unroll(self, minibatch: Batch) -> tuple[Tensor, Tensor]:
-        """logits [R, C, L] and values [R+1, C]; the last value is the bootstrap."""
+    def _unroll(self, minibatch: Batch) -> Unroll:
+        """Of R+1 steps: the last value is the bootstrap."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
-            unrolled = self.model.unroll(minibatch.obs, minibatch.states[0], minibatch.resets)
-        return unrolled.logits[:-1], unrolled.values
+            return self.model.unroll(minibatch.obs, minibatch.states[0], minibatch.resets)
 
     def _losses(self, minibatch: Batch, targets: Targets | None) -> Losses:
         flags, valid = self._flags, minibatch.own
-        logits, values = self._unroll(minibatch)
-        distribution = self.model.distribution(logits)
+        unrolled = self._unroll(minibatch)
+        values, distribution = unrolled.values, self.model.distribution(unrolled.logits[:-1])
         behavior = self.model.distribution(minibatch.logits)
         log_ratios = distribution.log_prob(minibatch.actions) - minibatch.log_probs
         if targets is None:
@@ -143,6 +143,7 @@ class Learner:
             value * flags.value_loss_coeff,
             self._exploration_loss(distribution, valid),
             self._kl_loss(distribution, behavior, valid),
+            self._auxiliary_loss(minibatch, unrolled),
             log_ratios,
             values,
             advantages,
@@ -161,10 +162,15 @@ class Learner:
             return torch.zeros((), device=valid.device)
         return kl_loss(distribution, behavior, valid) * self._flags.kl_loss_coeff
 
+    def _auxiliary_loss(self, minibatch: Batch, unrolled: Unroll) -> Tensor:
+        if self._cpc is None:
+            return torch.zeros((), device=self.device)
+        return cpc_loss(self._flags, self._cpc, minibatch, unrolled, self._rng)
+
     @torch.no_grad()
     def _gae_targets(self, batch: Batch) -> Targets:
         """Once per batch, with the values that the present weights give; in the columns of `in_chunks`."""
-        _, values = self._unroll(batch.in_chunks())
+        values = self._unroll(batch.in_chunks()).values
         pieces, trajectories = batch.states.shape[:2]
         steps = values[:-1].unflatten(1, (pieces, trajectories)).transpose(0, 1).flatten(0, 1)
         values = torch.cat([steps, values[-1:, -trajectories:]])
@@ -175,35 +181,12 @@ class Learner:
         normalizer = self.model.returns_normalizer
         return values if normalizer is None else normalizer.denormalize(values)
 
-    def _sgd_step(self, loss: Tensor) -> Tensor:
-        """One optimizer step, or none if the gradient is not finite. Returns the norm of the gradient."""
-        for group in self._optimizer.param_groups:
-            group["lr"] = self._lr.value
-        self._optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        limit = self._flags.max_grad_norm or float("inf")
-        grad_norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
-        self.version += 1
-        if torch.isfinite(grad_norm):
-            self._optimizer.step()
-            self._skipped_in_a_row = 0
-            return grad_norm
-        self.skipped_steps += 1
-        self._skipped_in_a_row += 1
-        if self._skipped_in_a_row >= MAX_SKIPPED_STEPS_IN_A_ROW:
-            raise NumericalError(
-                f"policy {self.policy_id}: loss {loss.item()} and gradient norm {grad_norm.item()} were not "
-                f"finite for {self._skipped_in_a_row} steps in a row; look for NaN or inf in rewards and "
-                "observations, or lower --learning_rate"
-            )
-        return grad_norm
-
     def _summaries(self, last: LastStep, lag: Tensor, valid: Tensor) -> dict[str, float]:
         """lag, valid: [n], of the steps that are this policy's."""
         counters = {
             "lr": self._lr.value,
-            "grad_norm": float(last.grad_norm),
-            "skipped_steps": float(self.skipped_steps),
+            "grad_norm": last.grad_norm,
+            "skipped_steps": float(self._descent.skipped_steps),
             "valids_fraction": float(valid.float().mean()),
             "num_sgd_steps": float(self.version),
         }
@@ -225,21 +208,17 @@ class Learner:
             "train_step": self.version,
             "env_steps": self.env_frames,
             "samples": self.samples,
-            "skipped_steps": self.skipped_steps,
             "curr_lr": self._lr.value,
             "best_performance": self.best_value,
-            "model": self.model.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-            "optimizer_name": self._flags.optimizer,
             "minibatch_rng": self._rng.bit_generator.state,
+            **self._descent.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Raises RuntimeError if the weights do not fit the model, with the names and shapes that differ."""
-        self.model.load_state_dict(state["model"])
-        load_optimizer(self._optimizer, self._flags.optimizer, state)
+        self._descent.load_state_dict(state)
         self.version, self.env_frames = state["train_step"], state["env_steps"]
-        self.samples, self.skipped_steps = state.get("samples", 0), state.get("skipped_steps", 0)
+        self.samples = state.get("samples", 0)
         self.best_value = state.get("best_performance")
         if "minibatch_rng" in state:
             self._rng.bit_generator.state = state["minibatch_rng"]

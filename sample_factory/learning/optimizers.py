@@ -17,16 +17,10 @@ def make_optimizer(flags: LearningFlags, parameters: Iterable[torch.nn.Parameter
     return torch.optim.Adam(parameters, flags.learning_rate, betas, flags.adam_eps, fused=True)
 
 
-def load_optimizer(optimizer: torch.optim.Optimizer, name: str, checkpoint: Mapping[str, Any]) -> None:
-    """Takes the moments from a checkpoint; the numbers that are flags stay those of the flags.
-
-    Raises ValueError if the checkpoint is of another optimizer than `name`.
-    """
-    saved_name = checkpoint.get("optimizer_name", "adam")
-    if saved_name != name:
-        raise ValueError(f"the checkpoint is of --optimizer={saved_name}, not {name}")
+def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """Takes the moments from a saved state; the numbers that are flags stay those of the flags."""
     flags = [{key: group[key] for key in ("betas", "eps")} for group in optimizer.param_groups]
-    optimizer.load_state_dict(checkpoint["optimizer"])
+    optimizer.load_state_dict(state)
     for group, own in zip(optimizer.param_groups, flags):
         group.update(own)
 

@@ -26,6 +26,7 @@ def train_summaries(losses: "Losses", minibatch: "Batch", lag: Tensor, clip_rati
         "value_loss": losses.value,
         "kl_loss": losses.kl,
         "exploration_loss": losses.exploration,
+        "auxiliary_loss": losses.auxiliary,
         "entropy": losses.distribution.entropy()[valid].mean(),
         "value": losses.values[:-1][valid].mean(),
         "kl_divergence": kl.mean(),

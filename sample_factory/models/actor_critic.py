@@ -29,10 +29,25 @@ class PolicyOutput(NamedTuple):
 
 
 class Unroll(NamedTuple):
-    """T steps for B rows, float32, differentiable: logits [T, B, L] (masked), values [T, B]."""
+    """T steps for B rows, differentiable: logits [T, B, L] (masked) and values [T, B], both float32.
+
+    encodings [T, B, E] and beliefs [T, B, H] are what the encoder and the core of the actor's tower gave, in
+    the precision they ran in.
+    """
 
     logits: Tensor
     values: Tensor
+    encodings: Tensor
+    beliefs: Tensor
+
+
+class TowerOutput(NamedTuple):
+    """Of T steps for B rows: encoder [T, B, E], core [T, B, H], decoder [T, B, F], the last state [B, H']."""
+
+    encodings: Tensor
+    beliefs: Tensor
+    features: Tensor
+    state: Tensor
 
 
 class Tower(nn.Module):
@@ -47,12 +62,11 @@ class Tower(nn.Module):
 
     def forward(
         self, observations: Mapping[str, Tensor], state: Tensor, resets: np.ndarray | None
-    ) -> tuple[Tensor, Tensor]:
-        """Observations [T * B, ...] and state [B, H] to features [T, B, out_size] and the last state."""
-        features = self.encoder(observations)
-        features = features.unflatten(0, (-1, state.shape[0]))
-        features, state = self.core(features, state, resets)
-        return self.decoder(features), state
+    ) -> TowerOutput:
+        """Observations [T * B, ...], and state [B, state_size] before the first step."""
+        encodings = self.encoder(observations).unflatten(0, (-1, state.shape[0]))
+        beliefs, state = self.core(encodings, state, resets)
+        return TowerOutput(encodings, beliefs, self.decoder(beliefs), state)
 
 
 class ActionHead(nn.Module):
@@ -93,10 +107,10 @@ class ActorCritic(nn.Module):
     """A policy and its value function; made by `make_actor_critic`.
 
     Callers may wrap `act` and `unroll` in torch.autocast: normalisation, heads and distributions stay
-    float32, and so are all outputs. Observations are raw tensors, as the environment wrote them. An
-    observation `action_mask` (one number per discrete logit, nonzero: allowed) is applied to the logits that
-    come out, so that no caller can forget it. Values are on the scale of normalised returns when there is a
-    `returns_normalizer`; to apply it is up to the caller.
+    float32, and so are all outputs but encodings and beliefs. Observations are raw tensors, as the
+    environment wrote them. An observation `action_mask` (one number per discrete logit, nonzero: allowed) is
+    applied to the logits that come out, so that no caller can forget it. Values are on the scale of
+    normalised returns when there is a `returns_normalizer`; to apply it is up to the caller.
     """
 
     def __init__(
@@ -126,9 +140,10 @@ class ActorCritic(nn.Module):
         self, observations: Mapping[str, Tensor], state: Tensor, deterministic: bool = False
     ) -> PolicyOutput:
         """Chooses one action for each row: observations [B, ...], state [B, state_size]. No gradient."""
-        logits, values, state = self._forward(observations, state, None)
+        logits, values, towers = self._forward(observations, state, None)
         distribution = self.distribution(logits[0])
         actions = distribution.mode() if deterministic else distribution.sample()
+        state = torch.cat([tower.state.float() for tower in towers], dim=-1)
         return PolicyOutput(actions, distribution.log_prob(actions), values[0], logits[0], state)
 
     def unroll(
@@ -139,20 +154,22 @@ class ActorCritic(nn.Module):
         observations: [T, B, ...] or [T * B, ...], time-major. state: [B, state_size].
         resets: bool [T, B] in host memory, or None: where True, the state is zeroed before that step.
         """
-        logits, values, _ = self._forward(observations, state, resets)
-        return Unroll(logits, values)
+        logits, values, towers = self._forward(observations, state, resets)
+        return Unroll(logits, values, towers[0].encodings, towers[0].beliefs)
 
-    def _forward(self, observations: Mapping[str, Tensor], state: Tensor, resets: np.ndarray | None):
+    def _forward(
+        self, observations: Mapping[str, Tensor], state: Tensor, resets: np.ndarray | None
+    ) -> tuple[Tensor, Tensor, list[TowerOutput]]:
         rows = {key: observations[key].reshape(-1, *shape) for key, shape in self.observation_shapes.items()}
         normalized = self.observation_normalizers(rows)
         states = state.float().chunk(len(self.towers), dim=-1)
-        results = [tower(normalized, s, resets) for tower, s in zip(self.towers, states)]
+        towers = [tower(normalized, s, resets) for tower, s in zip(self.towers, states)]
         with torch.autocast(state.device.type, enabled=False):
-            logits = self.action_head(results[0][0].float())
-            values = self.critic_head(results[-1][0].float()).squeeze(-1)
+            logits = self.action_head(towers[0].features.float())
+            values = self.critic_head(towers[-1].features.float()).squeeze(-1)
         if ACTION_MASK in rows:
             logits = mask_logits(self.layout, logits, rows[ACTION_MASK].view(*logits.shape[:2], -1))
-        return logits, values, torch.cat([s.float() for _, s in results], dim=-1)
+        return logits, values, towers
 
     def distribution(self, logits: Tensor, action_mask: Tensor | None = None):
         """The action distribution of logits [..., L]; those of `act` and `unroll` are masked already."""

@@ -99,6 +99,7 @@ def test_values_are_parsed_by_type(tmp_path):
         (["--rnn_type=gur"], "choose one of gru, lstm"),
         (["--num_envs_per_worker=3"], "multiple of --worker_num_splits"),
         (["--recurrence=5"], "must divide --rollout"),
+        (["--use_cpc=True", "--recurrence=4"], "at most the steps of one piece"),
         (["--batch_size=100"], "multiple of --rollout"),
         (["--toy_size=0"], "at least 1"),
         (["--experiment=a/b"], "plain folder name"),

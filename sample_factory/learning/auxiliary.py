@@ -1,0 +1,52 @@
+"""The auxiliary task beside PPO: CPC|A on the minibatch that is trained on anyway."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sample_factory.algo.cpc import contrastive_loss, draw_comparisons, usable_comparisons
+from sample_factory.config.sections import LearningFlags
+from sample_factory.learning.batcher import Batch
+from sample_factory.models.actor_critic import ActorCritic, Unroll
+from sample_factory.models.cpc import ActionConditionalCPC
+
+CPC_COEFF = 0.1
+NUM_WRONG = 20
+
+
+def make_cpc(flags: LearningFlags, model: ActorCritic) -> ActionConditionalCPC | None:
+    """The networks of --use_cpc, on the device of the model, for its first tower: the actor's."""
+    if not flags.use_cpc:
+        return None
+    tower = model.towers[0]
+    cpc = ActionConditionalCPC(model.layout, tower.core.out_size, tower.encoder.out_size)
+    return cpc.to(model.critic_head.weight.device)
+
+
+def cpc_loss(
+    flags: LearningFlags,
+    cpc: ActionConditionalCPC,
+    minibatch: Batch,
+    unrolled: Unroll,
+    rng: np.random.Generator,
+) -> Tensor:
+    """Weighted loss of CPC|A for a minibatch [R, C]; its gradient reaches encoder and core."""
+    actions, forward_steps = minibatch.actions, flags.cpc_forward_steps
+    counts = (flags.cpc_time_subsample, flags.cpc_forward_subsample, NUM_WRONG)
+    comparisons = draw_comparisons(tuple(minibatch.own.shape), forward_steps, counts, rng, actions.device)
+    start, end, wrong = comparisons
+    steps = start.T + torch.arange(forward_steps, device=actions.device).unsqueeze(-1)
+    predictions = cpc.predict(_rows(unrolled.beliefs, start[:, 0]).float(), actions[steps])  # [k, S, C, H]
+    # Of each time, the predictions for its horizons: [S, K, C, H].
+    times = torch.arange(len(start), device=actions.device).unsqueeze(-1)
+    predictions = _rows(predictions.flatten(0, 1), (end - start - 1) * len(start) + times)
+    observations = cpc.of_observation(unrolled.encodings.float())
+    right_logits = cpc.compare(predictions, _rows(observations, end))
+    wrong_logits = cpc.compare(predictions.unsqueeze(-2), _rows(observations.flatten(0, 1), wrong))
+    usable = usable_comparisons(comparisons, minibatch.own, minibatch.terminated | minibatch.truncated)
+    return CPC_COEFF * contrastive_loss(right_logits, wrong_logits, usable)
+
+
+def _rows(tensor: Tensor, index: Tensor) -> Tensor:
+    """tensor[index], with a gradient that is summed in the same order every time (and faster)."""
+    return tensor.index_select(0, index.flatten()).view(*index.shape, *tensor.shape[1:])

@@ -1,0 +1,93 @@
+"""SGD steps that keep the weights finite."""
+
+import math
+from typing import Any, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from sample_factory.config.sections import LearningFlags
+from sample_factory.learning.optimizers import load_optimizer, make_optimizer
+
+MODEL = "model"
+MAX_SKIPPED_STEPS_IN_A_ROW = 20
+
+
+class NumericalError(RuntimeError):
+    """Loss or gradients were not finite for many steps in a row."""
+
+
+class GradientDescent:
+    """Steps of one optimizer for each module. Promises:
+
+    1. A step whose gradient is not finite is skipped and counted; many in a row are a NumericalError.
+    2. Where nothing is to be learned (no valid sample, so a gradient of exactly 0) momentum moves no weight.
+    """
+
+    def __init__(self, flags: LearningFlags, modules: Mapping[str, nn.Module]):
+        """modules: by their names in checkpoints; the gradient of each is clipped by itself."""
+        self._flags, self._modules = flags, dict(modules)
+        self._optimizers = {
+            name: make_optimizer(flags, module.parameters()) for name, module in modules.items()
+        }
+        self.skipped_steps = self._skipped_in_a_row = 0
+
+    def step(self, loss: Tensor, learning_rate: float) -> float:
+        """One step of every optimizer, or none. Returns the norm of the whole gradient, before clipping.
+
+        Raises NumericalError.
+        """
+        for optimizer in self._optimizers.values():
+            optimizer.zero_grad(set_to_none=True)
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate
+        loss.backward()
+        limit = self._flags.max_grad_norm or float("inf")
+        norms = [
+            torch.nn.utils.clip_grad_norm_(module.parameters(), limit) for module in self._modules.values()
+        ]
+        norm = float(torch.stack(norms).square().sum().sqrt())
+        if norm == 0.0:
+            return norm
+        if not math.isfinite(norm):
+            self._skip(float(loss), norm)
+            return norm
+        for optimizer in self._optimizers.values():
+            optimizer.step()
+        self._skipped_in_a_row = 0
+        return norm
+
+    def _skip(self, loss: float, norm: float) -> None:
+        self.skipped_steps += 1
+        self._skipped_in_a_row += 1
+        if self._skipped_in_a_row >= MAX_SKIPPED_STEPS_IN_A_ROW:
+            raise NumericalError(
+                f"loss {loss} and gradient norm {norm} were not finite for {self._skipped_in_a_row} steps in "
+                "a row; look for NaN or inf in rewards and observations, or lower --learning_rate"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights and optimizer of each module: tensors and plain numbers only."""
+        state = {"skipped_steps": self.skipped_steps, "optimizer_name": self._flags.optimizer}
+        for name, module in self._modules.items():
+            state[name] = module.state_dict()
+            state[_optimizer_key(name)] = self._optimizers[name].state_dict()
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raises RuntimeError if weights do not fit, ValueError if the optimizer is another one.
+
+        A module that is not in the state, other than MODEL, was not trained then and starts anew.
+        """
+        saved_name = state.get("optimizer_name", "adam")
+        if saved_name != self._flags.optimizer:
+            raise ValueError(f"the checkpoint is of --optimizer={saved_name}, not {self._flags.optimizer}")
+        for name, module in self._modules.items():
+            if name in state or name == MODEL:
+                module.load_state_dict(state[name])
+                load_optimizer(self._optimizers[name], state[_optimizer_key(name)])
+        self.skipped_steps = state.get("skipped_steps", 0)
+
+
+def _optimizer_key(name: str) -> str:
+    return "optimizer" if name == MODEL else f"{name}_optimizer"
