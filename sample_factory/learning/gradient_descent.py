@@ -50,7 +50,7 @@ class GradientDescent:
         if norm == 0.0:
             return norm
         if not math.isfinite(norm):
-            self._skip(float(loss), norm)
+            self._skip(loss.item(), norm)
             return norm
         for optimizer in self._optimizers.values():
             optimizer.step()

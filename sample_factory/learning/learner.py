@@ -187,7 +187,7 @@ class Learner:
             "lr": self._lr.value,
             "grad_norm": last.grad_norm,
             "skipped_steps": float(self._descent.skipped_steps),
-            "valids_fraction": float(valid.float().mean()),
+            "valids_fraction": float(valid.sum()) / max(1, len(valid)),
             "num_sgd_steps": float(self.version),
         }
         if self.model.returns_normalizer is not None:

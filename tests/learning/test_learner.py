@@ -104,6 +104,66 @@ def test_a_step_with_nan_is_skipped_and_counted(poison):
     assert torch.equal(weights(learner), before) and learner.state_dict()["skipped_steps"] == 1
 
 
+def all_finite(learner):
+    state = learner.state_dict()
+    optimizer = [tensor for state in state["optimizer"]["state"].values() for tensor in state.values()]
+    return all(tensor.isfinite().all() for tensor in [*state["model"].values(), *optimizer])
+
+
+@pytest.mark.parametrize("flags", [{}, {"lr_schedule": "kl_adaptive_minibatch"}, {"with_vtrace": False}])
+def test_a_minibatch_without_a_valid_sample_moves_nothing_not_even_by_momentum(flags):
+    learner = make_learner(normalize_returns=True, **flags)
+    learner.train(make_batch(seed=1))
+    before = learner.state_dict()["model"]
+    before, lr = {name: tensor.clone() for name, tensor in before.items()}, learner._lr.value
+    batch = make_batch(seed=2)
+    stats = learner.train(batch._replace(own=torch.zeros_like(batch.own)), want_summaries=True)
+    assert all(torch.equal(learner.model.state_dict()[name], tensor) for name, tensor in before.items())
+    assert (learner._lr.value, learner.env_frames) == (lr, T * B * 4)
+    assert all(np.isfinite(number) for number in stats.summaries.values())
+
+
+@pytest.mark.parametrize("with_vtrace", [True, False])
+@pytest.mark.parametrize("use_rnn", [True, False])
+def test_a_batch_of_one_sample_keeps_everything_finite(use_rnn, with_vtrace):
+    learner = make_learner(use_rnn, rollout=1, batch_size=1, with_vtrace=with_vtrace, normalize_returns=True)
+    batch = make_batch(columns=1, state_size=H if use_rnn else 0)
+    one = Batch(
+        {"obs": batch.obs["obs"][:2]},
+        *(tensor[:1] for tensor in batch[1:10]),
+        states=batch.states,
+        resets=batch.resets[:2],
+    )
+    for version in range(3):
+        stats = learner.train(one, want_summaries=True)
+    assert all_finite(learner) and learner.samples == 3
+    assert all(np.isfinite(number) for number in stats.summaries.values())
+
+
+@pytest.mark.parametrize("with_vtrace", [True, False])
+def test_a_constant_reward_keeps_everything_finite_and_the_policy_nearly_still(with_vtrace):
+    learner = make_learner(with_vtrace=with_vtrace, normalize_returns=True, exploration_loss_coeff=0)
+    batch = make_batch()
+    never = torch.zeros_like(batch.terminated)
+    for key in ("rewards", "values"):
+        batch = batch._replace(**{key: torch.zeros_like(batch.rewards)})
+    batch = batch._replace(terminated=never, truncated=never)
+    for _ in range(50):
+        learner.train(batch)
+    assert all_finite(learner) and learner.model.returns_normalizer.variance < 0.1
+
+
+@pytest.mark.parametrize("extreme", [float("inf"), -float("inf"), 1e30])
+@pytest.mark.parametrize("with_vtrace", [True, False])
+def test_an_infinite_log_prob_moves_the_weights_by_finite_numbers_only(with_vtrace, extreme):
+    learner, batch = make_learner(with_vtrace=with_vtrace), make_batch()
+    batch.log_probs[3, 2] = extreme
+    before = weights(learner).clone()
+    learner.train(batch, want_summaries=True)
+    assert all_finite(learner)
+    assert learner.state_dict()["skipped_steps"] == 0 and not torch.equal(weights(learner), before)
+
+
 def test_nan_in_rewards_or_observations_does_not_stay_in_the_statistics():
     learner = make_learner(normalize_returns=True)
     batch = make_batch()
