@@ -6,6 +6,24 @@ import numpy as np
 from gymnasium import spaces
 
 
+class Discretized(spaces.Discrete):
+    """A choice among n equally spaced numbers from low to high, both included, for a continuous control.
+
+    An action is an index, as of any Discrete space; the env turns it into the number by `to_continuous`.
+    """
+
+    def __init__(self, n: int, low: float, high: float):
+        super().__init__(n)
+        self.values = np.linspace(low, high, n)
+
+    def to_continuous(self, action: int) -> float:
+        """The number that the index stands for."""
+        return float(self.values[action])
+
+    def __repr__(self) -> str:
+        return f"Discretized({self.n}, {self.values[0]:g}, {self.values[-1]:g})"
+
+
 class ObservationLayout(NamedTuple):
     """A user's observation space as a flat Dict of Box spaces, and how to convert an observation."""
 

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple, Sequence
 import gymnasium
 import numpy as np
 
+from sample_factory.envs.spaces import Discretized
+
 
 class Press(NamedTuple):
     """Choose one of `num_choices`: 0 presses nothing, k presses button k of the group."""
@@ -29,15 +31,15 @@ class Turn(NamedTuple):
     low: float
     high: float
 
-    def space(self) -> gymnasium.Space:
-        return gymnasium.spaces.Discrete(self.num_choices)
+    def space(self) -> Discretized:
+        return Discretized(self.num_choices, self.low, self.high)
 
     def num_buttons(self) -> int:
         return 1
 
     def button_values(self) -> list[list[float]]:
         """For every choice the value of the button."""
-        return np.linspace(self.low, self.high, self.num_choices)[:, None].tolist()
+        return self.space().values[:, None].tolist()
 
 
 class ContinuousTurn(NamedTuple):
