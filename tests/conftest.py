@@ -1,8 +1,14 @@
 """For all tests."""
 
+import signal
+
 import pytest
 
 from sample_factory.runtime import log as log_module
+
+# A shell starts background jobs with SIGINT ignored; what tests start and interrupt must not inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -37,13 +37,26 @@ def run(module: str, train_dir: Path, *flags: str, timeout: float = 90) -> subpr
     )
 
 
+started: list[subprocess.Popen] = []
+
+
 def start(module: str, train_dir: Path, *flags: str) -> subprocess.Popen:
-    return subprocess.Popen(
+    process = subprocess.Popen(
         command(module, train_dir, *flags),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
+    started.append(process)
+    return process
+
+
+def end_what_is_left() -> None:
+    """After a test that failed half way: nothing that it started goes on."""
+    while started:
+        process = started.pop()
+        process.kill()
+        process.communicate()
 
 
 def wait_for_line(process: subprocess.Popen, text: str) -> str:
