@@ -1,0 +1,238 @@
+"""Learner.train against a slow, obvious version of the whole of it: loops over steps, one sample at a time."""
+
+import copy
+import math
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from sample_factory.config.sections import LearningFlags, ModelFlags
+from sample_factory.learning.batcher import Batch
+from sample_factory.learning.learner import Learner
+from sample_factory.learning.settings import LearnerSettings
+from sample_factory.models.policy_spec import PolicySpec
+
+T, B, H, CHOICES, SEED = 8, 6, 10, 3, 5
+SPACE = gym.spaces.Dict({"obs": gym.spaces.Box(-5, 5, (4,), np.float32)})
+
+CASES = {
+    "vtrace": {},
+    "vtrace_without_memory": {"use_rnn": False},
+    "vtrace_in_chunks_and_minibatches": {"recurrence": 4, "num_batches_per_iteration": 3, "ppo_epochs": 2},
+    "vtrace_clips": {"vtrace_rho": 0.7, "vtrace_c": 1.4, "ppo_clip_ratio": 0.3, "ppo_clip_value": 0.05},
+    "gae": {"with_vtrace": False, "gae_lambda": 0.8},
+    "gae_in_chunks_and_minibatches": {
+        "with_vtrace": False,
+        "recurrence": 2,
+        "num_batches_per_iteration": 4,
+        "ppo_epochs": 3,
+    },
+    "in_order": {"shuffle_minibatches": False, "num_batches_per_iteration": 2},
+    "time_limits_are_terminal": {"value_bootstrap": False, "gamma": 0.9},
+    "raw_returns": {"normalize_returns": False, "with_vtrace": False},
+    "weights_of_losses": {"value_loss_coeff": 0.9, "kl_loss_coeff": 0.4, "exploration_loss_coeff": 0.1},
+    "symmetric_kl": {"exploration_loss": "symmetric_kl", "exploration_loss_coeff": 0.1},
+    "small_gradients": {"max_grad_norm": 0.05},
+}
+
+
+def make_learner(use_rnn=True, recurrence=T, **flags):
+    # With a large epsilon, Adam's step is a smooth function of the gradient.
+    chosen = {"rollout": T, "recurrence": recurrence, "batch_size": T * B, "adam_eps": 0.1, **flags}
+    model = ModelFlags(use_rnn=use_rnn, hidden_size=H, encoder_mlp_layers=(H,))
+    learning = LearningFlags(**chosen, learning_rate=0.05)
+    policy = PolicySpec(model, SPACE, gym.spaces.Discrete(CHOICES), learning.normalize_returns, "cpu", "fp32")
+    settings = LearnerSettings(policy, learning, 10, 10**9, frameskip=1, seed=SEED)
+    learner = Learner(0, settings)
+    if learner.model.returns_normalizer is not None:
+        learner.model.returns_normalizer.update(torch.tensor([1.0, 4.0, -2.0]))
+    return learner
+
+
+def random_batch(learner, chunks):
+    rng = np.random.default_rng(SEED)
+    ended = rng.random((T, B)) < 0.25
+    truncated = ended & (rng.random((T, B)) < 0.5)
+    own = rng.random((T, B)) < 0.85
+    normal = lambda *shape: torch.from_numpy(rng.standard_normal(shape).astype(np.float32))
+    logits, actions = normal(T, B, CHOICES), torch.from_numpy(rng.integers(0, CHOICES, (T, B, 1)))
+    return Batch(
+        obs={"obs": normal(T + 1, B, 4)},
+        actions=actions.float(),
+        log_probs=logits.log_softmax(-1).gather(-1, actions)[..., 0],
+        values=normal(T, B) * 0.1,
+        logits=logits,
+        versions=torch.zeros(T, B, dtype=torch.int32),
+        rewards=normal(T, B),
+        terminated=torch.from_numpy(ended & ~truncated),
+        truncated=torch.from_numpy(truncated),
+        own=torch.from_numpy(own),
+        states=normal(chunks, B, learner.model.state_size) * 0.3,
+        resets=np.concatenate([np.zeros((1, B), bool), ended | ~own]),
+    )
+
+
+class Piece:
+    """One trajectory's steps first..last: what the reference trains on."""
+
+    def __init__(self, batch, column, first, last, state):
+        self.batch, self.column, self.first, self.last, self.state = batch, column, first, last, state
+
+    def at(self, name, t):
+        return getattr(self.batch, name)[t, self.column]
+
+    def forward(self, model):
+        """Logits and value of each step, and of the one after, one step at a time."""
+        state, outputs = self.state[None], []
+        for t in range(self.first, self.last + 1):
+            if t > self.first and self.batch.resets[t, self.column]:
+                state = torch.zeros_like(state)
+            logits, values, towers = model._forward(
+                {"obs": self.batch.obs["obs"][t, self.column][None]}, state, None
+            )
+            state = towers[0].state
+            outputs.append((logits[0, 0], values[0, 0]))
+        return outputs
+
+
+def reference_targets(flags, piece, values, ratios):
+    """(return, advantage) of each step, by recursion over the steps of the piece."""
+    batch, results, steps = piece.batch, {}, range(piece.first, piece.last)
+    for t in reversed(steps):
+        v, v_next = values[t - piece.first], values[t + 1 - piece.first]
+        terminated, truncated = bool(piece.at("terminated", t)), bool(piece.at("truncated", t))
+        if not flags.value_bootstrap:
+            terminated, truncated = terminated or truncated, False
+        next_is_own = t + 1 == T or bool(piece.at("own", t + 1)) or t + 1 == piece.last
+        last_of_stretch = t + 1 == piece.last or terminated or truncated or not next_is_own
+        if terminated:
+            bootstrap = 0.0
+        else:
+            bootstrap = v if truncated or not next_is_own else v_next
+        delta = float(batch.rewards[t, piece.column]) + flags.gamma * bootstrap - v
+        if flags.with_vtrace:
+            rho, c = min(flags.vtrace_rho, ratios[t]), min(flags.vtrace_c, ratios[t])
+            correction = 0.0 if last_of_stretch else results[t + 1][0] - v_next
+            target = v + rho * delta + flags.gamma * c * correction
+            advantage = rho * (delta + flags.gamma * correction)
+        else:
+            after = 0.0 if last_of_stretch else results[t + 1][1]
+            advantage = delta + flags.gamma * flags.gae_lambda * after
+            target = advantage + v
+        results[t] = (target, advantage)
+    return results
+
+
+def reference_loss(flags, model, pieces, fixed):
+    """The loss of a minibatch, sample by sample."""
+    normalizer = model.returns_normalizer
+    samples = []
+    for number, piece in pieces:
+        outputs = piece.forward(model)
+        ratios = {}
+        for t in range(piece.first, piece.last):
+            log_probs = outputs[t - piece.first][0].log_softmax(-1)
+            action = int(piece.at("actions", t)[0])
+            ratios[t] = (log_probs[action] - piece.at("log_probs", t)).exp()
+        if fixed is None:
+            values = [
+                float(v) if normalizer is None else float(normalizer.denormalize(v)) for _, v in outputs
+            ]
+            mu_or_pi = {t: float(r) if piece.at("own", t) else 1.0 for t, r in ratios.items()}
+            targets = reference_targets(flags, piece, values, mu_or_pi)
+        else:
+            targets = fixed[number]
+        for t in range(piece.first, piece.last):
+            if piece.at("own", t):
+                logits, value = outputs[t - piece.first]
+                samples.append((piece, t, logits, value, ratios[t], *targets[t]))
+    advantages = [sample[-1] for sample in samples]
+    mean = sum(advantages) / len(samples)
+    std = max(1e-3, math.sqrt(sum((a - mean) ** 2 for a in advantages) / len(samples)))
+    returns = torch.tensor([sample[-2] for sample in samples])
+    if normalizer is not None:
+        normalizer.update(returns)
+        returns = normalizer.normalize(returns)
+    total = 0.0
+    for (piece, t, logits, value, ratio, _, advantage), target in zip(samples, returns):
+        total = total + sample_loss(flags, piece, t, logits, value, ratio, (advantage - mean) / std, target)
+    return total / len(samples)
+
+
+def sample_loss(flags, piece, t, logits, value, ratio, advantage, target):
+    e = flags.ppo_clip_ratio
+    ratio = ratio.clamp(1 / 20, 20)
+    loss = -min(ratio * advantage, ratio.clamp(1 / (1 + e), 1 + e) * advantage)
+    old = piece.at("values", t)
+    near = old + (value - old).clamp(-flags.ppo_clip_value, flags.ppo_clip_value)
+    loss = loss + flags.value_loss_coeff * max((value - target) ** 2, (near - target) ** 2)
+    log_pi, log_mu = logits.log_softmax(-1), piece.at("logits", t).log_softmax(-1)
+    if flags.exploration_loss == "entropy":
+        exploration = (log_pi.exp() * log_pi).sum()
+    else:
+        exploration = ((log_pi.exp() - 1 / CHOICES) * (log_pi + math.log(CHOICES))).sum() / 2
+    loss = loss + flags.exploration_loss_coeff * exploration
+    return loss + flags.kl_loss_coeff * (log_pi.exp() * (log_pi - log_mu)).sum()
+
+
+def reference_train(flags, model, batch, chunk):
+    """Trains the model in place."""
+    columns = batch.rewards.shape[1]
+    pieces = [
+        Piece(batch, column, first, first + chunk, batch.states[first // chunk, column])
+        for first in range(0, T, chunk)
+        for column in range(columns)
+    ]
+    fixed = None if flags.with_vtrace else reference_gae(flags, model, batch, pieces, chunk)
+    betas = (flags.adam_beta1, flags.adam_beta2)
+    optimizer = torch.optim.Adam(model.parameters(), flags.learning_rate, betas, flags.adam_eps)
+    rng = np.random.default_rng(SEED)
+    for _ in range(flags.ppo_epochs):
+        order = list(range(len(pieces)))
+        if flags.num_batches_per_iteration > 1 and flags.shuffle_minibatches:
+            order = np.arange(len(pieces))
+            rng.shuffle(order)
+        for numbers in np.array_split(order, flags.num_batches_per_iteration):
+            optimizer.zero_grad()
+            reference_loss(flags, model, [(n, pieces[n]) for n in numbers], fixed).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), flags.max_grad_norm)
+            optimizer.step()
+
+
+@torch.no_grad()
+def reference_gae(flags, model, batch, pieces, chunk):
+    """Targets for each piece, of whole trajectories, with the values before the first step."""
+    normalizer, columns = model.returns_normalizer, batch.rewards.shape[1]
+    values = {}
+    for piece in pieces:
+        for t, (_, value) in enumerate(piece.forward(model), start=piece.first):
+            if t < piece.last or t == T:
+                value = value if normalizer is None else normalizer.denormalize(value)
+                values[piece.column, t] = float(value)
+    results = []
+    for column in range(columns):
+        whole = Piece(batch, column, 0, T, None)
+        results.append(reference_targets(flags, whole, [values[column, t] for t in range(T + 1)], None))
+    return [results[piece.column] for piece in pieces]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_training_is_its_definition(case):
+    """Weights, the critic's statistics and the last gradient agree after a whole iteration."""
+    learner = make_learner(**CASES[case])
+    chunk = CASES[case].get("recurrence", T)
+    batch = random_batch(learner, T // chunk)
+    model = copy.deepcopy(learner.model)
+    reference_train(learner._flags, model, batch, chunk)
+    start = {name: parameter.clone() for name, parameter in learner.model.named_parameters()}
+    learner.train(batch)
+    for name, parameter in learner.model.named_parameters():
+        expected = dict(model.named_parameters())[name]
+        torch.testing.assert_close(parameter, expected, atol=2e-5, rtol=1e-4, msg=name)
+        torch.testing.assert_close(parameter.grad, expected.grad, atol=1e-4, rtol=1e-3, msg=name)
+        assert (parameter - start[name]).abs().max() > 1e-4
+    if learner.model.returns_normalizer is not None:
+        ours, expected = learner.model.returns_normalizer, model.returns_normalizer
+        torch.testing.assert_close((ours.mean, ours.variance), (expected.mean, expected.variance))
