@@ -1,4 +1,4 @@
-"""Learner.train against a slow, obvious version of the whole of it: loops over steps, one sample at a time."""
+"""Learner.train against a slow, obvious version of all of it: loops over steps, one sample at a time."""
 
 import copy
 import math
@@ -126,7 +126,7 @@ def reference_targets(flags, piece, values, ratios):
 
 
 def reference_loss(flags, model, pieces, fixed):
-    """The loss of a minibatch, sample by sample."""
+    """The loss of a minibatch, sample by sample. pieces: (number, Piece)."""
     normalizer = model.returns_normalizer
     samples = []
     for number, piece in pieces:
@@ -137,9 +137,7 @@ def reference_loss(flags, model, pieces, fixed):
             action = int(piece.at("actions", t)[0])
             ratios[t] = (log_probs[action] - piece.at("log_probs", t)).exp()
         if fixed is None:
-            values = [
-                float(v) if normalizer is None else float(normalizer.denormalize(v)) for _, v in outputs
-            ]
+            values = [reward_scale(model, value) for _, value in outputs]
             mu_or_pi = {t: float(r) if piece.at("own", t) else 1.0 for t, r in ratios.items()}
             targets = reference_targets(flags, piece, values, mu_or_pi)
         else:
@@ -159,6 +157,11 @@ def reference_loss(flags, model, pieces, fixed):
     for (piece, t, logits, value, ratio, _, advantage), target in zip(samples, returns):
         total = total + sample_loss(flags, piece, t, logits, value, ratio, (advantage - mean) / std, target)
     return total / len(samples)
+
+
+def reward_scale(model, value):
+    normalizer, value = model.returns_normalizer, value.detach()
+    return float(value if normalizer is None else normalizer.denormalize(value))
 
 
 def sample_loss(flags, piece, t, logits, value, ratio, advantage, target):
@@ -204,13 +207,11 @@ def reference_train(flags, model, batch, chunk):
 @torch.no_grad()
 def reference_gae(flags, model, batch, pieces, chunk):
     """Targets for each piece, of whole trajectories, with the values before the first step."""
-    normalizer, columns = model.returns_normalizer, batch.rewards.shape[1]
-    values = {}
+    columns, values = batch.rewards.shape[1], {}
     for piece in pieces:
         for t, (_, value) in enumerate(piece.forward(model), start=piece.first):
             if t < piece.last or t == T:
-                value = value if normalizer is None else normalizer.denormalize(value)
-                values[piece.column, t] = float(value)
+                values[piece.column, t] = reward_scale(model, value)
     results = []
     for column in range(columns):
         whole = Piece(batch, column, 0, T, None)
