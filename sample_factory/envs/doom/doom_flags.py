@@ -29,7 +29,7 @@ def doom_defaults(env_name: str) -> dict[str, Any]:
     return {
         "encoder_custom": "vizdoom",
         "ppo_clip_value": 0.2,
-        "learning_rate": 3e-4,
+        "learning_rate": 5e-4,
         "obs_subtract_mean": 0.0,
         "obs_scale": 255.0,
         "env_frameskip": 4,
