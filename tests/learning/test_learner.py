@@ -219,6 +219,13 @@ def test_chunks_are_the_same_experience_in_shorter_pieces():
     assert not chunks.resets[0].any()
 
 
+@pytest.mark.parametrize("learning_rate, epochs", [(1e-10, 2), (1e-2, 5)])
+def test_epochs_end_early_when_the_policy_loss_no_longer_changes(learning_rate, epochs):
+    learner = make_learner(ppo_epochs=5, learning_rate=learning_rate)
+    learner.train(make_batch())
+    assert learner.version == epochs
+
+
 def test_linear_decay_follows_the_frames():
     learner = make_learner(lr_schedule="linear_decay", learning_rate=1.0)
     learner.env_frames = 10**9 // 4

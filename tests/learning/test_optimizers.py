@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+import torch
+
+from sample_factory.config.sections import LearningFlags
+from sample_factory.learning.optimizers import LearningRate, make_optimizer
+
+THRESHOLD = 0.01
+
+
+def adaptive(schedule, **flags):
+    chosen = {"learning_rate": 0.9e-3, "lr_schedule_kl_threshold": THRESHOLD, **flags}
+    return LearningRate(LearningFlags(lr_schedule=schedule, **chosen), 10**9)
+
+
+@pytest.mark.parametrize(
+    "kl, factor",
+    [(2.1 * THRESHOLD, 1 / 1.5), (1.9 * THRESHOLD, 1), (0.6 * THRESHOLD, 1), (0.4 * THRESHOLD, 1.5)],
+)
+def test_the_rate_falls_when_the_policy_moves_far_and_grows_when_it_hardly_moves(kl, factor):
+    rates = [adaptive("kl_adaptive_minibatch"), adaptive("kl_adaptive_epoch")]
+    rates[0].after_minibatch(kl)
+    rates[1].after_epoch(kl)
+    assert [rate.value for rate in rates] == pytest.approx([0.9e-3 * factor] * 2)
+
+
+def test_each_schedule_listens_to_its_own_moment_only():
+    by_minibatch, by_epoch = adaptive("kl_adaptive_minibatch"), adaptive("kl_adaptive_epoch")
+    by_minibatch.after_epoch(1.0)
+    by_epoch.after_minibatch(1.0)
+    assert by_minibatch.value == by_epoch.value == 0.9e-3
+
+
+def test_the_adaptive_rate_stays_within_its_bounds():
+    rate = adaptive("kl_adaptive_epoch", lr_adaptive_min=1e-4, lr_adaptive_max=1e-2)
+    for kl, bound in ((1.0, 1e-4), (0.0, 1e-2)):
+        for _ in range(20):
+            rate.after_epoch(kl)
+        assert rate.value == pytest.approx(bound)
+
+
+def test_a_constant_rate_does_not_move():
+    rate = adaptive("constant")
+    rate.after_epoch(1.0)
+    rate.after_minibatch(1.0)
+    rate.at_frame(10**8)
+    assert rate.value == 0.9e-3 and not rate.needs_kl
+
+
+def test_linear_decay_ends_at_0_and_never_below():
+    rate = LearningRate(LearningFlags(lr_schedule="linear_decay", learning_rate=1.0), 100)
+    rates = []
+    for frame in (0, 25, 100, 130):
+        rate.at_frame(frame)
+        rates.append(rate.value)
+    assert rates == [1.0, 0.75, 0.0, 0.0]
+
+
+def adam_direction(gradients, beta1, beta2, eps):
+    """Of the last step: Kingma & Ba 2015, algorithm 1, in float64."""
+    m = v = 0.0
+    for gradient in gradients:
+        m, v = beta1 * m + (1 - beta1) * gradient, beta2 * v + (1 - beta2) * gradient**2
+    steps = len(gradients)
+    return (m / (1 - beta1**steps)) / (np.sqrt(v / (1 - beta2**steps)) + eps)
+
+
+@pytest.mark.parametrize("name", ["adam", "lamb"])
+def test_optimizers_are_their_definitions(name):
+    """LAMB is Adam's step, scaled for each tensor to the norm of its weights (You et al. 2020)."""
+    rng = np.random.default_rng(0)
+    flags = LearningFlags(optimizer=name, learning_rate=0.01, adam_eps=1e-3, adam_beta1=0.8, adam_beta2=0.9)
+    starts = [rng.standard_normal((3, 2)), np.zeros(4)]
+    parameters = [torch.nn.Parameter(torch.tensor(start, dtype=torch.float32)) for start in starts]
+    optimizer = make_optimizer(flags, parameters)
+    expected, seen = [start.copy() for start in starts], [[], []]
+    for _ in range(5):
+        for i, parameter in enumerate(parameters):
+            gradient = rng.standard_normal(starts[i].shape)
+            parameter.grad = torch.tensor(gradient, dtype=torch.float32)
+            seen[i].append(gradient)
+            step = adam_direction(seen[i], 0.8, 0.9, 1e-3)
+            norms = np.linalg.norm(expected[i]), np.linalg.norm(step)
+            trust = norms[0] / norms[1] if name == "lamb" and min(norms) > 0 else 1.0
+            expected[i] -= 0.01 * trust * step
+        optimizer.step()
+    for parameter, values in zip(parameters, expected):
+        np.testing.assert_allclose(parameter.detach().numpy(), values, rtol=1e-4, atol=1e-6)
