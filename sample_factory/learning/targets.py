@@ -55,4 +55,6 @@ def transitions(flags: LearningFlags, batch: Batch, values: Tensor) -> Transitio
     next_values = torch.where(truncated | ~next_is_valid, v_t, v_tp1)
     discounts = flags.gamma * (~terminated).float()
     continues = (~(terminated | truncated) & next_is_valid).float()
-    return Transitions(v_t, next_values, batch.rewards, discounts, continues)
+    # A NaN would reach earlier steps even where its weight is 0.
+    rewards = torch.where(batch.own, batch.rewards, 0.0)
+    return Transitions(v_t, next_values, rewards, discounts, continues)

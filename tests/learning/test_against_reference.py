@@ -138,8 +138,8 @@ def reference_loss(flags, model, pieces, fixed):
             ratios[t] = (log_probs[action] - piece.at("log_probs", t)).exp()
         if fixed is None:
             values = [reward_scale(model, value) for _, value in outputs]
-            mu_or_pi = {t: float(r) if piece.at("own", t) else 1.0 for t, r in ratios.items()}
-            targets = reference_targets(flags, piece, values, mu_or_pi)
+            used_ratios = {t: float(r.detach()) if piece.at("own", t) else 1.0 for t, r in ratios.items()}
+            targets = reference_targets(flags, piece, values, used_ratios)
         else:
             targets = fixed[number]
         for t in range(piece.first, piece.last):

@@ -5,8 +5,8 @@ from sample_factory.learning.batcher import Batcher
 from tests.counting import CountingEnv, make_config, make_shared
 
 
-def full_buffer():
-    buffers, _ = make_shared(make_config(num_policies=2), CountingEnv())
+def full_buffer(**flags):
+    buffers, _ = make_shared(make_config(num_policies=2, **flags), CountingEnv())
     buffer = int(buffers.acquire(0, np.array([0]))[0])
     for array in (buffers.obs["obs"], buffers.outputs, buffers.rewards, buffers.states, buffers.versions):
         array[buffer] = 1
@@ -42,3 +42,19 @@ def test_steps_of_another_policy_are_masked():
     batch = Batcher(buffers, 0, torch.device("cpu")).next_batch([buffer])
     assert batch.own[:, 0].tolist() == [True] * 4 + [False] * 4
     assert (batch.log_probs[4:] == 0).all() and (batch.log_probs[:4] == 1).all()
+
+
+def test_the_state_is_cut_after_every_episode_end():
+    buffers, buffer = full_buffer()
+    buffers.terminated[buffer, 1] = buffers.truncated[buffer, 4] = True
+    batch = Batcher(buffers, 0, torch.device("cpu")).next_batch([buffer])
+    assert [t for t in range(9) if batch.resets[t, 0]] == [2, 5]
+
+
+def test_a_piece_that_starts_with_a_masked_step_starts_without_memory():
+    """Another policy's recurrent state must not reach the network."""
+    buffers, buffer = full_buffer(recurrence=4)
+    buffers.policy_ids[buffer, 4] = 1
+    batch = Batcher(buffers, 0, torch.device("cpu")).next_batch([buffer])
+    assert batch.states.shape[:2] == (2, 1)
+    assert (batch.states[0] == 1).all() and (batch.states[1] == 0).all()

@@ -75,6 +75,22 @@ def test_trajectories_of_others_change_nothing(use_rnn, with_vtrace):
     assert torch.allclose(*means, atol=1e-9)
 
 
+@pytest.mark.parametrize("with_vtrace", [True, False])
+def test_what_a_masked_step_holds_changes_nothing_around_it(with_vtrace):
+    """Neither before nor after it in the same trajectory, not even if it is NaN."""
+    batch = make_batch()
+    batch.own[3, 1] = batch.own[5:7, 4] = False
+    garbage = {
+        key: torch.where(batch.own, getattr(batch, key), float("nan"))
+        for key in ("rewards", "log_probs", "values")
+    }
+    clean, dirty = (make_learner(with_vtrace=with_vtrace, normalize_returns=True) for _ in range(2))
+    before = weights(clean).clone()
+    clean.train(batch)
+    dirty.train(batch._replace(**garbage))
+    assert torch.equal(weights(clean), weights(dirty)) and not torch.equal(weights(clean), before)
+
+
 def test_samples_that_are_too_old_are_masked_and_their_frames_still_counted():
     old = make_batch(seed=2)
     learner = make_learner()
