@@ -178,10 +178,17 @@ def check_consistency(config: Config) -> None:
             f"--recurrence={learning.recurrence} must divide --rollout={learning.rollout}: a trajectory is "
             "cut into whole pieces for backpropagation through time"
         )
-    if learning.use_cpc and learning.cpc_forward_steps > chunk_length(config):
+    if learning.use_cpc and learning.cpc_forward_steps > learning.rollout:
         raise ConfigError(
-            f"--cpc_forward_steps={learning.cpc_forward_steps} must be at most the steps of one piece of "
-            f"experience, {chunk_length(config)} (--recurrence, or --rollout without an RNN)"
+            f"--cpc_forward_steps={learning.cpc_forward_steps} must be at most --rollout={learning.rollout}: "
+            "a trajectory holds no observation further ahead"
+        )
+    one_step = learning.ppo_epochs * learning.num_batches_per_iteration == 1
+    if learning.lr_schedule.startswith("kl_adaptive") and one_step and not sampling.async_rl:
+        raise ConfigError(
+            f"--lr_schedule={learning.lr_schedule} needs several SGD steps per iteration (--ppo_epochs, "
+            "--num_batches_per_iteration) or --async_rl=True: before the only step of an iteration, the "
+            "policy still is the one that acted, and its KL 0"
         )
     if learning.batch_size % learning.rollout:
         raise ConfigError(

@@ -138,7 +138,7 @@ class LearningFlags:
     use_cpc: bool = flag(
         False, "auxiliary task CPC|A: from state and actions, tell the observation k steps ahead from others"
     )
-    cpc_forward_steps: int = flag(8, "largest k of that task, at most recurrence", at_least=1)
+    cpc_forward_steps: int = flag(8, "largest k of that task, at most rollout", at_least=1)
     cpc_time_subsample: int = flag(6, "steps of each trajectory that it starts from", at_least=1)
     cpc_forward_subsample: int = flag(2, "values of k that it takes for each of them", at_least=1)
 

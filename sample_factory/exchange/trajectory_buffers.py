@@ -1,6 +1,6 @@
 """Trajectories in shared memory, addressed by (buffer, step), and who owns each buffer."""
 
-from typing import Any, Iterable, NamedTuple
+from typing import Any, Iterable, Mapping, NamedTuple
 
 import numpy as np
 
@@ -169,3 +169,19 @@ def _specs(
     specs["owner"] = ArraySpec((n,), np.int32)
     specs["pending"] = ArraySpec((n, topology.num_policies), np.bool_)
     return specs
+
+
+def zero_non_finite(obs: Mapping[str, np.ndarray], num_axes: int) -> np.ndarray:
+    """Makes NaN and inf in observations 0, in place. Returns, over the first `num_axes` axes, where there
+    were none: bool.
+
+    Actor and learner must agree on this, or their recurrent states part.
+    """
+    shape = next(iter(obs.values())).shape[:num_axes]
+    finite = np.ones(shape, bool)
+    for array in obs.values():
+        if array.dtype.kind == "f":
+            good = np.isfinite(array)
+            finite &= good.reshape(*shape, -1).all(axis=-1)
+            array[~good] = 0.0
+    return finite

@@ -30,14 +30,14 @@ def cpc_loss(
     unrolled: Unroll,
     rng: np.random.Generator,
 ) -> Tensor:
-    """Weighted loss of CPC|A for a minibatch [R, C]; its gradient reaches encoder and core."""
+    """Weighted loss of CPC|A for a minibatch [T, B]; its gradient reaches encoder and core."""
     actions, forward_steps = minibatch.actions, flags.cpc_forward_steps
     counts = (flags.cpc_time_subsample, flags.cpc_forward_subsample, NUM_WRONG)
     comparisons = draw_comparisons(tuple(minibatch.own.shape), forward_steps, counts, rng, actions.device)
     start, end, wrong = comparisons
     steps = start.T + torch.arange(forward_steps, device=actions.device).unsqueeze(-1)
-    predictions = cpc.predict(_rows(unrolled.beliefs, start[:, 0]).float(), actions[steps])  # [k, S, C, H]
-    # Of each time, the predictions for its horizons: [S, K, C, H].
+    predictions = cpc.predict(_rows(unrolled.beliefs, start[:, 0]).float(), actions[steps])  # [k, S, B, H]
+    # Of each time, the predictions for its horizons: [S, K, B, H].
     times = torch.arange(len(start), device=actions.device).unsqueeze(-1)
     predictions = _rows(predictions.flatten(0, 1), (end - start - 1) * len(start) + times)
     observations = cpc.of_observation(unrolled.encodings.float())

@@ -1,5 +1,4 @@
-"""From full trajectory buffers to training tensors: the only copy of
-the data. Time comes first everywhere."""
+"""From full trajectory buffers to training tensors: the only copy of the data. Time comes first."""
 
 from typing import Mapping, NamedTuple, Sequence
 
@@ -7,14 +6,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, zero_non_finite
+
+
+class Pieces(NamedTuple):
+    """What the network is unrolled over: C pieces of R steps, and the observation after each."""
+
+    obs: dict[str, Tensor]  # [R+1, C, *shape]
+    state: Tensor  # [C, H] float32: before the first step
+    resets: np.ndarray  # [R+1, C] bool, on the host
 
 
 class Batch(NamedTuple):
-    """B pieces of experience of T steps on the device, no longer tied to any buffer. uint8 observations stay
-    uint8.
+    """B trajectories of T steps on the device, no longer tied to any buffer. uint8 observations stay uint8.
 
-    A fresh batch holds whole trajectories; `in_chunks` cuts them for backpropagation through time.
     Steps that are not this policy's own (`own` False) hold zeros in actions, log_probs, values and logits.
     """
 
@@ -28,30 +33,27 @@ class Batch(NamedTuple):
     terminated: Tensor  # [T, B] bool
     truncated: Tensor  # [T, B] bool
     own: Tensor  # [T, B] bool: this policy acted here
-    states: Tensor  # [T / chunk, B, H] float32: before the first step of each chunk
+    states: Tensor  # [P, B, H] float32: before the first step of each of P pieces of a trajectory
     resets: np.ndarray  # [T+1, B] bool, on the host: the recurrent state is zeroed before this step
 
-    def in_chunks(self) -> "Batch":
-        """The same experience as [chunk, B * T / chunk]; one state for each piece."""
-        pieces = self.states.shape[0]
-        if pieces == 1:
-            return self
-        chunk = self.rewards.shape[0] // pieces
-
-        def cut_with_next(tensor: Tensor) -> Tensor:
-            return torch.cat([tensor[i * chunk : (i + 1) * chunk + 1] for i in range(pieces)], dim=1)
-
-        resets = np.concatenate([self.resets[i * chunk : (i + 1) * chunk + 1] for i in range(pieces)], axis=1)
+    def pieces(self) -> Pieces:
+        """Cut for backpropagation through time: first the first pieces of all trajectories, then the second
+        ones, and so on."""
+        num_pieces = self.states.shape[0]
+        if num_pieces == 1:
+            return Pieces(self.obs, self.states[0], self.resets)
+        length = self.rewards.shape[0] // num_pieces
+        stretches = [slice(i * length, (i + 1) * length + 1) for i in range(num_pieces)]
+        resets = np.concatenate([self.resets[stretch] for stretch in stretches], axis=1)
         resets[0] = False  # the stored state already is what the policy acted on
-        return Batch(
-            {key: cut_with_next(tensor) for key, tensor in self.obs.items()},
-            *(cut(tensor, pieces) for tensor in self[1:10]),
-            states=self.states.flatten(0, 1)[None],
-            resets=resets,
-        )
+        obs = {
+            key: torch.cat([tensor[stretch] for stretch in stretches], dim=1)
+            for key, tensor in self.obs.items()
+        }
+        return Pieces(obs, self.states.flatten(0, 1), resets)
 
     def select(self, index: np.ndarray) -> "Batch":
-        """Columns `index` [n]; all of them in order cost nothing."""
+        """Trajectories `index` [n]; all of them cost nothing."""
         if len(index) == self.rewards.shape[1]:
             return self
         columns = torch.from_numpy(index).to(self.rewards.device)
@@ -60,9 +62,16 @@ class Batch(NamedTuple):
         return Batch(obs, *rest, resets=self.resets[:, index])
 
 
-def cut(tensor: Tensor, pieces: int) -> Tensor:
-    """[T, B, ...] to [T / pieces, pieces * B, ...]: first the first pieces of all, then the second ones."""
-    return tensor.unflatten(0, (pieces, -1)).transpose(0, 1).flatten(1, 2)
+def join_pieces(tensor: Tensor, num_pieces: int) -> Tensor:
+    """Of the pieces [R+1, P * B, ...] to the trajectories [T+1, B, ...].
+
+    The step after a piece is the first of the next one, which counts; after the last piece it stays.
+    """
+    if num_pieces == 1:
+        return tensor
+    num_trajectories = tensor.shape[1] // num_pieces
+    steps = tensor[:-1].unflatten(1, (num_pieces, num_trajectories)).transpose(0, 1).flatten(0, 1)
+    return torch.cat([steps, tensor[-1:, -num_trajectories:]])
 
 
 class Batcher:
@@ -80,15 +89,15 @@ class Batcher:
         obs = {key: array[index, steps] for key, array in shared.obs.items()}
         outputs, states = shared.outputs[at], shared.states[index, steps[: topology.chunks_per_trajectory]]
         rewards = shared.rewards[at]
-        own = shared.policy_ids[at] == self._policy_id
-        own &= np.isfinite(outputs).all(axis=2) & np.isfinite(rewards) & _finite_steps(obs)
+        acted = (shared.policy_ids[at] == self._policy_id) & _clean(obs) & np.isfinite(outputs).all(axis=2)
+        own = acted & np.isfinite(rewards)
         if not own.all():
             outputs[~own] = 0.0
-            states[~own[:: topology.chunk]] = 0.0
+            states[~acted[:: topology.chunk]] = 0.0
         terminated, truncated = shared.terminated[at], shared.truncated[at]
-        # Not only at episode ends: an agent that was inactive, or another policy's, comes back with a zero
-        # state.
-        cut_after = terminated | truncated | ~own
+        # Not only at episode ends: an agent that was inactive, another policy's, or saw NaN, comes back with
+        # a zero state. One with a broken reward remembers.
+        cut_after = terminated | truncated | ~acted
         packed = self._to_device(outputs)
         batch = Batch(
             obs={key: self._to_device(array) for key, array in obs.items()},
@@ -112,17 +121,11 @@ class Batcher:
         return torch.from_numpy(array).to(self._device)
 
 
-def _finite_steps(obs: Mapping[str, np.ndarray]) -> np.ndarray:
-    """[T, B] bool: False where an observation [T+1, B, ...] holds NaN or inf, at T-1 also for the last one.
+def _clean(obs: Mapping[str, np.ndarray]) -> np.ndarray:
+    """[T, B] bool: False where an observation [T+1, B, ...] held NaN or inf, at T-1 also for the last one.
 
     Non-finite numbers are made 0: they would spread through the network even where they are masked.
     """
-    first = next(iter(obs.values()))
-    finite = np.ones(first.shape[:2], bool)
-    for array in obs.values():
-        if array.dtype.kind == "f":
-            good = np.isfinite(array)
-            finite &= good.reshape(*finite.shape, -1).all(axis=2)
-            array[~good] = 0.0
+    finite = zero_non_finite(obs, num_axes=2)
     finite[-2] &= finite[-1]
     return finite[:-1]

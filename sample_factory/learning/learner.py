@@ -10,7 +10,7 @@ from sample_factory.algo.exploration_loss import EXPLORATION_LOSSES
 from sample_factory.algo.ppo_loss import kl_loss, masked_mean, normalize_advantages, policy_loss, value_loss
 from sample_factory.config.sections import LearningFlags
 from sample_factory.learning.auxiliary import cpc_loss, make_cpc
-from sample_factory.learning.batcher import Batch, cut
+from sample_factory.learning.batcher import Batch, join_pieces
 from sample_factory.learning.gradient_descent import MODEL, GradientDescent
 from sample_factory.learning.optimizers import LearningRate
 from sample_factory.learning.settings import LearnerSettings
@@ -83,22 +83,20 @@ class Learner:
         self._lr.at_frame(self.env_frames)
         lag = self.version - batch.versions
         own, batch = batch.own, batch._replace(own=batch.own & (lag < self._settings.max_policy_lag))
-        last = self._train_epochs(
-            batch.in_chunks(), None if self._flags.with_vtrace else self._gae_targets(batch)
-        )
+        last = self._train_epochs(batch, None if self._flags.with_vtrace else self._gae_targets(batch))
         summaries = self._summaries(last, lag[own], batch.own[own]) if want_summaries else {}
         self.model.update_normalizers({key: tensor[:-1] for key, tensor in batch.obs.items()}, batch.own)
         self.env_frames += int(own.sum()) * self._settings.frameskip
         self.samples += int(batch.own.sum())
         return TrainStats(self.version, self.env_frames, summaries)
 
-    def _train_epochs(self, chunks: Batch, targets: Targets | None) -> "LastStep":
+    def _train_epochs(self, batch: Batch, targets: Targets | None) -> "LastStep":
         """targets: fixed ones, or None to compute them from each minibatch's present values."""
         policy_losses: list[float] = []
         for _ in range(self._flags.ppo_epochs):
             epoch_losses, kls = [], []
-            for index in _minibatches(chunks.rewards.shape[1], self._flags, self._rng):
-                minibatch = chunks.select(index)
+            for index in _minibatches(batch.rewards.shape[1], self._flags, self._rng):
+                minibatch = batch.select(index)
                 fixed = None if targets is None else Targets(*(tensor[:, index] for tensor in targets))
                 losses = self._losses(minibatch, fixed)
                 last = LastStep(losses, minibatch, self._descent.step(losses.total, self._lr.value))
@@ -117,9 +115,10 @@ class Learner:
         return last
 
     def _unroll(self, minibatch: Batch) -> Unroll:
-        """Of R+1 steps: the last value is the bootstrap."""
+        """Of T+1 steps: the last value is the bootstrap."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
-            return self.model.unroll(minibatch.obs, minibatch.states[0], minibatch.resets)
+            unrolled = self.model.unroll(*minibatch.pieces())
+        return Unroll(*(join_pieces(tensor, minibatch.states.shape[0]) for tensor in unrolled))
 
     def _losses(self, minibatch: Batch, targets: Targets | None) -> Losses:
         flags, valid = self._flags, minibatch.own
@@ -169,13 +168,8 @@ class Learner:
 
     @torch.no_grad()
     def _gae_targets(self, batch: Batch) -> Targets:
-        """Once per batch, with the values that the present weights give; in the columns of `in_chunks`."""
-        values = self._unroll(batch.in_chunks()).values
-        pieces, trajectories = batch.states.shape[:2]
-        steps = values[:-1].unflatten(1, (pieces, trajectories)).transpose(0, 1).flatten(0, 1)
-        values = torch.cat([steps, values[-1:, -trajectories:]])
-        targets = gae_targets(self._flags, batch, self._on_reward_scale(values))
-        return Targets(*(cut(tensor, pieces) for tensor in targets))
+        """Once per batch, with the values that the present weights give."""
+        return gae_targets(self._flags, batch, self._on_reward_scale(self._unroll(batch).values))
 
     def _on_reward_scale(self, values: Tensor) -> Tensor:
         normalizer = self.model.returns_normalizer
@@ -233,9 +227,9 @@ class Learner:
         }
 
 
-def _minibatches(num_chunks: int, flags: LearningFlags, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Columns of each minibatch of an epoch."""
-    order = np.arange(num_chunks)
+def _minibatches(count: int, flags: LearningFlags, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Of `count` trajectories, those of each minibatch of an epoch."""
+    order = np.arange(count)
     if flags.num_batches_per_iteration > 1 and flags.shuffle_minibatches:
         rng.shuffle(order)
     yield from np.array_split(order, flags.num_batches_per_iteration)

@@ -26,9 +26,12 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -
 
 
 class Lamb(torch.optim.Optimizer):
-    """LAMB (You et al. 2020, algorithm 2, without weight decay): Adam's step scaled, for each tensor, to the
-    norm of
-    the weights."""
+    """LAMB (You et al. 2020, algorithm 2, without weight decay): Adam's step, scaled for each matrix to the
+    norm of its weights.
+
+    Biases and other vectors take Adam's step as it is: they start at 0, where a step scaled to their norm
+    would keep them.
+    """
 
     def __init__(
         self, parameters: Iterable[torch.nn.Parameter], lr: float, betas: tuple[float, float], eps: float
@@ -54,9 +57,10 @@ class Lamb(torch.optim.Optimizer):
         mean = state["exp_avg"] / (1 - beta1 ** state["step"])
         deviation = (state["exp_avg_sq"] / (1 - beta2 ** state["step"])).sqrt_().add_(group["eps"])
         update = mean / deviation
-        weight_norm, update_norm = parameter.norm(), update.norm()
-        trust = torch.where((weight_norm > 0) & (update_norm > 0), weight_norm / update_norm, 1.0)
-        parameter.sub_(update * trust * group["lr"])
+        if parameter.ndim > 1:
+            weight_norm, update_norm = parameter.norm(), update.norm()
+            update *= torch.where((weight_norm > 0) & (update_norm > 0), weight_norm / update_norm, 1.0)
+        parameter.sub_(update * group["lr"])
 
 
 class LearningRate:

@@ -12,14 +12,14 @@ from sample_factory.learning.batcher import Batch
 
 
 class Targets(NamedTuple):
-    """advantages [R, C], not normalised yet; returns [R, C], on the scale of rewards."""
+    """advantages [T, B], not normalised yet; returns [T, B], on the scale of rewards."""
 
     advantages: Tensor
     returns: Tensor
 
 
 class Transitions(NamedTuple):
-    """What V-trace and GAE are computed from, each [R, C] float32; see `algo.vtrace.vtrace`."""
+    """What V-trace and GAE are computed from, each [T, B] float32; see `algo.vtrace.vtrace`."""
 
     values: Tensor
     next_values: Tensor
@@ -29,7 +29,7 @@ class Transitions(NamedTuple):
 
 
 def vtrace_targets(flags: LearningFlags, batch: Batch, values: Tensor, log_ratios: Tensor) -> Targets:
-    """values: [R+1, C], on the scale of rewards, the last to bootstrap from; log_ratios: [R, C]."""
+    """values: [T+1, B], on the scale of rewards, the last to bootstrap from; log_ratios: [T, B]."""
     log_ratios = torch.where(batch.own, log_ratios, 0.0)
     result = vtrace(
         log_ratios, *transitions(flags, batch, values), rho_clip=flags.vtrace_rho, c_clip=flags.vtrace_c
@@ -44,7 +44,7 @@ def gae_targets(flags: LearningFlags, batch: Batch, values: Tensor) -> Targets:
 
 
 def transitions(flags: LearningFlags, batch: Batch, values: Tensor) -> Transitions:
-    """values: [R+1, C], on the scale of rewards."""
+    """values: [T+1, B], on the scale of rewards."""
     v_t, v_tp1 = values[:-1], values[1:]
     terminated, truncated = batch.terminated, batch.truncated
     if not flags.value_bootstrap:

@@ -148,7 +148,9 @@ class EnvVector:
 
     def _store(self, t: int, rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> None:
         shared, buffers, rule = self._shared, self._buffers, self._reward_rule
-        shared.rewards[buffers, t] = np.clip(rewards * rule.scale, -rule.clip, rule.clip)
+        clipped = np.clip(rewards * rule.scale, -rule.clip, rule.clip)
+        # An infinite reward is broken, not large: it must not pass as one of `clip`.
+        shared.rewards[buffers, t] = np.where(np.isfinite(rewards), clipped, np.nan)
         shared.terminated[buffers, t] = terminated
         shared.truncated[buffers, t] = truncated
         shared.policy_ids[buffers, t] = np.where(self._active, self._policies, INACTIVE)

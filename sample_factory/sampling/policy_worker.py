@@ -8,7 +8,7 @@ import torch
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.messages import ActionsReady, ComponentReady, PolicyRequest, StatsReport
 from sample_factory.exchange.policy_weights import byte_layout
-from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, zero_non_finite
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
@@ -85,25 +85,27 @@ class PolicyWorker:
 
     @torch.inference_mode()
     def answer(self, requests: Sequence[PolicyRequest]) -> None:
-        """One forward pass for all rows of the requests; outputs and state
-        are written where the inputs stood."""
+        """One forward pass for all rows of the requests; outputs go where the inputs stood, states too."""
         shared = self._buffers
         buffers = np.concatenate([request.buffers for request in requests])
         steps = np.repeat(
             [request.step for request in requests], [len(request.buffers) for request in requests]
         )
         rows = buffers * (shared.topology.rollout + 1) + steps
-        observations = {key: self._to_device(flat.take(rows, axis=0)) for key, flat in self._flat_obs.items()}
+        observations = {key: flat.take(rows, axis=0) for key, flat in self._flat_obs.items()}
+        finite = zero_non_finite(observations, num_axes=1)
         state = shared.state[buffers]
         self._keep_chunk_states(buffers, steps, state)
         self._clock.lap("gather")
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._autocast):
-            output = self._model.act(observations, self._to_device(state))
+            output = self._model.act(
+                {key: self._to_device(array) for key, array in observations.items()}, self._to_device(state)
+            )
         columns = (output.actions, output.log_probs[:, None], output.values[:, None], output.logits)
         packed = torch.cat(columns, dim=1).cpu().numpy()
         new_state = output.state.cpu().numpy()
-        # A NaN observation must not stay in the state until the episode ends; the learner cuts there too.
-        new_state[~np.isfinite(new_state).all(axis=1)] = 0.0
+        # Nothing of a broken step must stay in the memory. The learner cuts at the same steps.
+        new_state[~(finite & np.isfinite(packed).all(axis=1))] = 0.0
         self._clock.lap("forward")
         shared.outputs[buffers, steps] = packed
         shared.versions[buffers, steps] = self._version

@@ -151,3 +151,19 @@ def test_observation_spaces_become_dicts_of_boxes():
 def test_an_unsupported_observation_names_the_supported_ones():
     with pytest.raises(ValueError, match="observation 'obs' is a Text space; supported are Box"):
         observation_layout(spaces.Text(5))
+
+
+class EndsTwice(Countdown):
+    """Says at its end that it is terminated and truncated, as a time limit on the last step does."""
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        ended = terminated or truncated
+        return observation, reward, ended, ended, info
+
+
+def test_a_step_that_is_terminated_and_truncated_is_terminated():
+    pair = gym.vector.SyncVectorEnv([EndsTwice, EndsTwice], autoreset_mode=AutoresetMode.SAME_STEP)
+    for env in (EndsTwice(), pair):
+        _, results = drive(adapt(env), 3)
+        assert np.all(results[2].terminated) and not np.any(results[2].truncated)

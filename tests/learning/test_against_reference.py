@@ -20,10 +20,10 @@ SPACE = gym.spaces.Dict({"obs": gym.spaces.Box(-5, 5, (4,), np.float32)})
 CASES = {
     "vtrace": {},
     "vtrace_without_memory": {"use_rnn": False},
-    "vtrace_in_chunks_and_minibatches": {"recurrence": 4, "num_batches_per_iteration": 3, "ppo_epochs": 2},
+    "vtrace_in_pieces_and_minibatches": {"recurrence": 4, "num_batches_per_iteration": 3, "ppo_epochs": 2},
     "vtrace_clips": {"vtrace_rho": 0.7, "vtrace_c": 1.4, "ppo_clip_ratio": 0.3, "ppo_clip_value": 0.05},
     "gae": {"with_vtrace": False, "gae_lambda": 0.8},
-    "gae_in_chunks_and_minibatches": {
+    "gae_in_pieces_and_minibatches": {
         "with_vtrace": False,
         "recurrence": 2,
         "num_batches_per_iteration": 4,
@@ -51,7 +51,7 @@ def make_learner(use_rnn=True, recurrence=T, **flags):
     return learner
 
 
-def random_batch(learner, chunks):
+def random_batch(learner, num_pieces):
     rng = np.random.default_rng(SEED)
     ended = rng.random((T, B)) < 0.25
     truncated = ended & (rng.random((T, B)) < 0.5)
@@ -69,25 +69,27 @@ def random_batch(learner, chunks):
         terminated=torch.from_numpy(ended & ~truncated),
         truncated=torch.from_numpy(truncated),
         own=torch.from_numpy(own),
-        states=normal(chunks, B, learner.model.state_size) * 0.3,
+        states=normal(num_pieces, B, learner.model.state_size) * 0.3,
         resets=np.concatenate([np.zeros((1, B), bool), ended | ~own]),
     )
 
 
-class Piece:
-    """One trajectory's steps first..last: what the reference trains on."""
+class Trajectory:
+    """One column of a batch: what the reference trains on."""
 
-    def __init__(self, batch, column, first, last, state):
-        self.batch, self.column, self.first, self.last, self.state = batch, column, first, last, state
+    def __init__(self, batch, column):
+        self.batch, self.column = batch, column
 
     def at(self, name, t):
         return getattr(self.batch, name)[t, self.column]
 
     def forward(self, model):
         """Logits and value of each step, and of the one after, one step at a time."""
-        state, outputs = self.state[None], []
-        for t in range(self.first, self.last + 1):
-            if t > self.first and self.batch.resets[t, self.column]:
+        outputs, length = [], T // len(self.batch.states)
+        for t in range(T + 1):
+            if t < T and t % length == 0:
+                state = self.at("states", t // length)[None]  # no gradient flows further back
+            elif self.at("resets", t):
                 state = torch.zeros_like(state)
             logits, values, towers = model._forward(
                 {"obs": self.batch.obs["obs"][t, self.column][None]}, state, None
@@ -97,21 +99,21 @@ class Piece:
         return outputs
 
 
-def reference_targets(flags, piece, values, ratios):
-    """(return, advantage) of each step, by recursion over the steps of the piece."""
-    batch, results, steps = piece.batch, {}, range(piece.first, piece.last)
-    for t in reversed(steps):
-        v, v_next = values[t - piece.first], values[t + 1 - piece.first]
-        terminated, truncated = bool(piece.at("terminated", t)), bool(piece.at("truncated", t))
+def reference_targets(flags, trajectory, values, ratios):
+    """(return, advantage) of each step, by recursion over the steps."""
+    results = {}
+    for t in reversed(range(T)):
+        terminated, truncated = bool(trajectory.at("terminated", t)), bool(trajectory.at("truncated", t))
         if not flags.value_bootstrap:
             terminated, truncated = terminated or truncated, False
-        next_is_own = t + 1 == T or bool(piece.at("own", t + 1)) or t + 1 == piece.last
-        last_of_stretch = t + 1 == piece.last or terminated or truncated or not next_is_own
+        next_is_own = t + 1 == T or bool(trajectory.at("own", t + 1))
+        last_of_stretch = t + 1 == T or terminated or truncated or not next_is_own
+        v, v_next = values[t], values[t + 1]
         if terminated:
             bootstrap = 0.0
         else:
             bootstrap = v if truncated or not next_is_own else v_next
-        delta = float(batch.rewards[t, piece.column]) + flags.gamma * bootstrap - v
+        delta = float(trajectory.at("rewards", t)) + flags.gamma * bootstrap - v
         if flags.with_vtrace:
             rho, c = min(flags.vtrace_rho, ratios[t]), min(flags.vtrace_c, ratios[t])
             correction = 0.0 if last_of_stretch else results[t + 1][0] - v_next
@@ -125,27 +127,24 @@ def reference_targets(flags, piece, values, ratios):
     return results
 
 
-def reference_loss(flags, model, pieces, fixed):
-    """The loss of a minibatch, sample by sample. pieces: (number, Piece)."""
+def reference_loss(flags, model, trajectories, fixed):
+    """The loss of a minibatch, sample by sample."""
     normalizer = model.returns_normalizer
     samples = []
-    for number, piece in pieces:
-        outputs = piece.forward(model)
-        ratios = {}
-        for t in range(piece.first, piece.last):
-            log_probs = outputs[t - piece.first][0].log_softmax(-1)
-            action = int(piece.at("actions", t)[0])
-            ratios[t] = (log_probs[action] - piece.at("log_probs", t)).exp()
+    for trajectory in trajectories:
+        outputs, ratios = trajectory.forward(model), {}
+        for t in range(T):
+            action = int(trajectory.at("actions", t)[0])
+            ratios[t] = (outputs[t][0].log_softmax(-1)[action] - trajectory.at("log_probs", t)).exp()
         if fixed is None:
             values = [reward_scale(model, value) for _, value in outputs]
-            used_ratios = {t: float(r.detach()) if piece.at("own", t) else 1.0 for t, r in ratios.items()}
-            targets = reference_targets(flags, piece, values, used_ratios)
+            used = {t: float(r.detach()) if trajectory.at("own", t) else 1.0 for t, r in ratios.items()}
+            targets = reference_targets(flags, trajectory, values, used)
         else:
-            targets = fixed[number]
-        for t in range(piece.first, piece.last):
-            if piece.at("own", t):
-                logits, value = outputs[t - piece.first]
-                samples.append((piece, t, logits, value, ratios[t], *targets[t]))
+            targets = fixed[trajectory.column]
+        for t in range(T):
+            if trajectory.at("own", t):
+                samples.append((trajectory, t, *outputs[t], ratios[t], *targets[t]))
     advantages = [sample[-1] for sample in samples]
     mean = sum(advantages) / len(samples)
     std = max(1e-3, math.sqrt(sum((a - mean) ** 2 for a in advantages) / len(samples)))
@@ -154,8 +153,9 @@ def reference_loss(flags, model, pieces, fixed):
         normalizer.update(returns)
         returns = normalizer.normalize(returns)
     total = 0.0
-    for (piece, t, logits, value, ratio, _, advantage), target in zip(samples, returns):
-        total = total + sample_loss(flags, piece, t, logits, value, ratio, (advantage - mean) / std, target)
+    for (trajectory, t, logits, value, ratio, _, advantage), target in zip(samples, returns):
+        advantage = (advantage - mean) / std
+        total = total + sample_loss(flags, trajectory, t, logits, value, ratio, advantage, target)
     return total / len(samples)
 
 
@@ -164,14 +164,14 @@ def reward_scale(model, value):
     return float(value if normalizer is None else normalizer.denormalize(value))
 
 
-def sample_loss(flags, piece, t, logits, value, ratio, advantage, target):
+def sample_loss(flags, trajectory, t, logits, value, ratio, advantage, target):
     e = flags.ppo_clip_ratio
     ratio = ratio.clamp(1 / 20, 20)
     loss = -min(ratio * advantage, ratio.clamp(1 / (1 + e), 1 + e) * advantage)
-    old = piece.at("values", t)
+    old = trajectory.at("values", t)
     near = old + (value - old).clamp(-flags.ppo_clip_value, flags.ppo_clip_value)
     loss = loss + flags.value_loss_coeff * max((value - target) ** 2, (near - target) ** 2)
-    log_pi, log_mu = logits.log_softmax(-1), piece.at("logits", t).log_softmax(-1)
+    log_pi, log_mu = logits.log_softmax(-1), trajectory.at("logits", t).log_softmax(-1)
     if flags.exploration_loss == "entropy":
         exploration = (log_pi.exp() * log_pi).sum()
     else:
@@ -180,53 +180,41 @@ def sample_loss(flags, piece, t, logits, value, ratio, advantage, target):
     return loss + flags.kl_loss_coeff * (log_pi.exp() * (log_pi - log_mu)).sum()
 
 
-def reference_train(flags, model, batch, chunk):
+def reference_train(flags, model, batch):
     """Trains the model in place."""
-    columns = batch.rewards.shape[1]
-    pieces = [
-        Piece(batch, column, first, first + chunk, batch.states[first // chunk, column])
-        for first in range(0, T, chunk)
-        for column in range(columns)
-    ]
-    fixed = None if flags.with_vtrace else reference_gae(flags, model, batch, pieces, chunk)
+    trajectories = [Trajectory(batch, column) for column in range(B)]
+    fixed = None if flags.with_vtrace else reference_gae(flags, model, trajectories)
     betas = (flags.adam_beta1, flags.adam_beta2)
     optimizer = torch.optim.Adam(model.parameters(), flags.learning_rate, betas, flags.adam_eps)
     rng = np.random.default_rng(SEED)
     for _ in range(flags.ppo_epochs):
-        order = list(range(len(pieces)))
+        order = np.arange(B)
         if flags.num_batches_per_iteration > 1 and flags.shuffle_minibatches:
-            order = np.arange(len(pieces))
             rng.shuffle(order)
-        for numbers in np.array_split(order, flags.num_batches_per_iteration):
+        for columns in np.array_split(order, flags.num_batches_per_iteration):
             optimizer.zero_grad()
-            reference_loss(flags, model, [(n, pieces[n]) for n in numbers], fixed).backward()
+            reference_loss(flags, model, [trajectories[column] for column in columns], fixed).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), flags.max_grad_norm)
             optimizer.step()
 
 
 @torch.no_grad()
-def reference_gae(flags, model, batch, pieces, chunk):
-    """Targets for each piece, of whole trajectories, with the values before the first step."""
-    columns, values = batch.rewards.shape[1], {}
-    for piece in pieces:
-        for t, (_, value) in enumerate(piece.forward(model), start=piece.first):
-            if t < piece.last or t == T:
-                values[piece.column, t] = reward_scale(model, value)
+def reference_gae(flags, model, trajectories):
+    """Targets of each trajectory, with the values before the first step."""
     results = []
-    for column in range(columns):
-        whole = Piece(batch, column, 0, T, None)
-        results.append(reference_targets(flags, whole, [values[column, t] for t in range(T + 1)], None))
-    return [results[piece.column] for piece in pieces]
+    for trajectory in trajectories:
+        values = [reward_scale(model, value) for _, value in trajectory.forward(model)]
+        results.append(reference_targets(flags, trajectory, values, None))
+    return results
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_training_is_its_definition(case):
     """Weights, the critic's statistics and the last gradient agree after a whole iteration."""
     learner = make_learner(**CASES[case])
-    chunk = CASES[case].get("recurrence", T)
-    batch = random_batch(learner, T // chunk)
+    batch = random_batch(learner, T // CASES[case].get("recurrence", T))
     model = copy.deepcopy(learner.model)
-    reference_train(learner._flags, model, batch, chunk)
+    reference_train(learner._flags, model, batch)
     start = {name: parameter.clone() for name, parameter in learner.model.named_parameters()}
     learner.train(batch)
     for name, parameter in learner.model.named_parameters():

@@ -24,14 +24,15 @@ def test_a_batch_is_a_copy_and_the_buffer_is_free_at_once():
     assert (batch.obs["obs"] == 1).all() and batch.obs["obs"].shape == (9, 1, 4) and batch.own.all()
 
 
-def test_steps_with_nan_are_masked_and_the_state_is_cut_after_them():
+def test_steps_with_nan_are_masked_and_the_state_is_cut_after_them_unless_it_was_the_reward():
     buffers, buffer = full_buffer()
     buffers.obs["obs"][buffer, 2, 1] = np.nan
     buffers.rewards[buffer, 5] = np.inf
+    buffers.outputs[buffer, 3, -1] = np.inf
     buffers.obs["obs"][buffer, 8, 0] = np.nan  # what the last step bootstraps from
     batch = Batcher(buffers, 0, torch.device("cpu")).next_batch([buffer])
-    assert [t for t in range(8) if not batch.own[t, 0]] == [2, 5, 7]
-    assert [t for t in range(9) if batch.resets[t, 0]] == [3, 6, 8]
+    assert [t for t in range(8) if not batch.own[t, 0]] == [2, 3, 5, 7]
+    assert [t for t in range(9) if batch.resets[t, 0]] == [3, 4, 8]
     assert all(tensor.isfinite().all() for tensor in (batch.obs["obs"], batch.values, batch.logits))
 
 
@@ -49,6 +50,8 @@ def test_the_state_is_cut_after_every_episode_end():
     buffers.terminated[buffer, 1] = buffers.truncated[buffer, 4] = True
     batch = Batcher(buffers, 0, torch.device("cpu")).next_batch([buffer])
     assert [t for t in range(9) if batch.resets[t, 0]] == [2, 5]
+    assert batch.terminated[:, 0].nonzero().tolist() == [[1]]
+    assert batch.truncated[:, 0].nonzero().tolist() == [[4]]
 
 
 def test_a_piece_that_starts_with_a_masked_step_starts_without_memory():

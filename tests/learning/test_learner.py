@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from sample_factory.config.sections import LearningFlags, ModelFlags
-from sample_factory.learning.batcher import Batch
+from sample_factory.learning.batcher import Batch, join_pieces
 from sample_factory.learning.gradient_descent import NumericalError
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.settings import LearnerSettings
@@ -157,7 +157,7 @@ def test_a_batch_of_one_sample_keeps_everything_finite(use_rnn, with_vtrace):
 
 
 @pytest.mark.parametrize("with_vtrace", [True, False])
-def test_a_constant_reward_keeps_everything_finite_and_the_policy_nearly_still(with_vtrace):
+def test_a_constant_reward_keeps_everything_finite(with_vtrace):
     learner = make_learner(with_vtrace=with_vtrace, normalize_returns=True, exploration_loss_coeff=0)
     batch = make_batch()
     never = torch.zeros_like(batch.terminated)
@@ -186,6 +186,52 @@ def test_nan_in_rewards_or_observations_does_not_stay_in_the_statistics():
     batch.rewards[2, 1], batch.obs["obs"][4, 3, 0] = float("nan"), float("inf")
     learner.train(batch)
     assert all(tensor.isfinite().all() for tensor in learner.model.state_dict().values())
+
+
+def test_skipped_steps_that_are_not_in_a_row_do_not_stop():
+    learner = make_learner()
+    good = make_batch()
+    bad = good._replace(rewards=torch.full_like(good.rewards, float("nan")))
+    for version in range(60):
+        batch = good if version % 3 == 0 else bad
+        learner.train(batch._replace(versions=torch.full_like(batch.versions, version)))
+    assert learner.state_dict()["skipped_steps"] == 40
+
+
+def test_observation_statistics_are_those_of_the_steps_acted_on_after_the_batch():
+    learner, batch = make_learner(), make_batch()
+    batch.own[2:5, 1] = False
+    learner.train(batch)
+    normalizer = learner.model.observation_normalizers.normalizers[0]
+    seen = batch.obs["obs"][:-1][batch.own].double()
+    count = len(seen) + 1  # the start counts as one sample, 0
+    torch.testing.assert_close(normalizer.mean, seen.sum(0) / count)
+
+
+def test_the_adaptive_rate_follows_the_kl_of_valid_steps():
+    """Three learners: as it is, with far-off masked steps, and with far-off valid steps."""
+    rates = []
+    for change, own in ((False, True), (True, False), (True, True)):
+        learner = make_learner(lr_schedule="kl_adaptive_epoch", lr_schedule_kl_threshold=0.1)
+        batch = make_batch()
+        logits = learner.model.unroll(batch.obs, batch.states[0], batch.resets).logits[:-1].detach()
+        logits = logits.clone()
+        if change:
+            logits[:, 3:, 0] += 20.0
+        valid = batch.own.clone()
+        valid[:, 3:] = own
+        learner.train(batch._replace(logits=logits, own=valid))
+        rates.append(learner.state_dict()["curr_lr"])
+    assert rates == pytest.approx([1.5e-4, 1.5e-4, 1e-4 / 1.5])
+
+
+def test_an_adapted_rate_and_the_best_value_survive_a_resume():
+    learner = make_learner(lr_schedule="kl_adaptive_epoch")
+    learner.best_value = 7.5
+    state = {**learner.state_dict(), "curr_lr": 0.0042}
+    resumed = make_learner(lr_schedule="kl_adaptive_epoch")
+    resumed.load_state_dict(state)
+    assert resumed.state_dict()["curr_lr"] == 0.0042 and resumed.best_value == 7.5
 
 
 def test_a_row_of_skipped_steps_stops_with_a_clear_error():
@@ -222,17 +268,17 @@ def test_weights_of_another_model_are_refused_with_names_and_shapes():
         learner.load_state_dict(state)
 
 
-def test_chunks_are_the_same_experience_in_shorter_pieces():
+def test_pieces_are_the_same_experience_and_join_again():
     batch = make_batch(state_size=H, chunks=4)
-    chunks = batch.in_chunks()
-    assert chunks.rewards.shape == (2, 4 * B) and chunks.obs["obs"].shape == (3, 4 * B, 4)
+    pieces = batch.pieces()
+    assert pieces.obs["obs"].shape == (3, 4 * B, 4)
     for piece in range(4):
         columns = slice(piece * B, (piece + 1) * B)
-        assert torch.equal(chunks.rewards[:, columns], batch.rewards[2 * piece : 2 * piece + 2])
-        assert torch.equal(chunks.obs["obs"][:, columns], batch.obs["obs"][2 * piece : 2 * piece + 3])
-        assert torch.equal(chunks.states[0, columns], batch.states[piece])
-        assert np.array_equal(chunks.resets[1:, columns], batch.resets[2 * piece + 1 : 2 * piece + 3])
-    assert not chunks.resets[0].any()
+        assert torch.equal(pieces.obs["obs"][:, columns], batch.obs["obs"][2 * piece : 2 * piece + 3])
+        assert torch.equal(pieces.state[columns], batch.states[piece])
+        assert np.array_equal(pieces.resets[1:, columns], batch.resets[2 * piece + 1 : 2 * piece + 3])
+    assert not pieces.resets[0].any()
+    assert torch.equal(join_pieces(pieces.obs["obs"], 4), batch.obs["obs"])
 
 
 @pytest.mark.parametrize("learning_rate, epochs", [(1e-10, 2), (1e-2, 5)])

@@ -67,13 +67,13 @@ def adam_direction(gradients, beta1, beta2, eps):
 
 @pytest.mark.parametrize("name", ["adam", "lamb"])
 def test_optimizers_are_their_definitions(name):
-    """LAMB is Adam's step, scaled for each tensor to the norm of its weights (You et al. 2020)."""
+    """LAMB is Adam's step, scaled for each matrix to the norm of its weights (You et al. 2020)."""
     rng = np.random.default_rng(0)
     flags = LearningFlags(optimizer=name, learning_rate=0.01, adam_eps=1e-3, adam_beta1=0.8, adam_beta2=0.9)
-    starts = [rng.standard_normal((3, 2)), np.zeros(4)]
+    starts = [rng.standard_normal((3, 2)), np.zeros((2, 2)), np.zeros(4), np.ones(3)]
     parameters = [torch.nn.Parameter(torch.tensor(start, dtype=torch.float32)) for start in starts]
     optimizer = make_optimizer(flags, parameters)
-    expected, seen = [start.copy() for start in starts], [[], []]
+    expected, seen = [start.copy() for start in starts], [[] for _ in starts]
     for _ in range(5):
         for i, parameter in enumerate(parameters):
             gradient = rng.standard_normal(starts[i].shape)
@@ -81,7 +81,8 @@ def test_optimizers_are_their_definitions(name):
             seen[i].append(gradient)
             step = adam_direction(seen[i], 0.8, 0.9, 1e-3)
             norms = np.linalg.norm(expected[i]), np.linalg.norm(step)
-            trust = norms[0] / norms[1] if name == "lamb" and min(norms) > 0 else 1.0
+            scaled = name == "lamb" and parameter.ndim > 1 and min(norms) > 0
+            trust = norms[0] / norms[1] if scaled else 1.0
             expected[i] -= 0.01 * trust * step
         optimizer.step()
     for parameter, values in zip(parameters, expected):

@@ -74,6 +74,14 @@ def test_rewards_are_scaled_and_then_clipped_but_reported_raw():
     assert vector.episode_reports[0].reward == 1 + 2 + 3
 
 
+@pytest.mark.parametrize("broken", [np.inf, -np.inf, np.nan])
+def test_a_reward_that_is_no_number_stays_none_for_the_learner_to_mask(broken):
+    vector, buffers = make_vector(rule=RewardRule(0.5, 1.0))
+    buffers_used, shape = vector._buffers, vector._buffers.shape
+    vector._store(2, np.full(shape, broken), np.zeros(shape, bool), np.zeros(shape, bool))
+    assert np.isnan(buffers.rewards[buffers_used, 2]).all()
+
+
 def test_an_episode_is_reported_once_with_its_length():
     vector, buffers = make_vector()
     play(vector, buffers, 9)

@@ -1,19 +1,21 @@
 """--serial_mode is deterministic: what a fixed seed gives is bit-equal."""
 
+import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 
 from sample_factory.config.config import parse_config
-from sample_factory.envs.env_registry import resolve_family
+from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.experiment import run_experiment
-from tests.system.running import SMALL
+from tests.system.running import SMALL, scalars
 
 pytestmark = pytest.mark.timeout(120)
 
 
-def train(train_dir, name, *flags):
+def train(train_dir, name, *flags, env="gym_CartPole-v1"):
     argv = [
-        "--env=gym_CartPole-v1",
+        f"--env={env}",
         f"--experiment={name}",
         f"--train_dir={train_dir}",
         "--serial_mode=True",
@@ -23,7 +25,7 @@ def train(train_dir, name, *flags):
         *flags,
     ]
     config = parse_config(argv, resolve_family)
-    assert run_experiment(config, resolve_family("gym_CartPole-v1")) == 0
+    assert run_experiment(config, resolve_family(env)) == 0
     newest = max((train_dir / name / "checkpoint_p0").glob("checkpoint_*.pth"))
     return torch.load(newest, weights_only=True)
 
@@ -44,3 +46,54 @@ def test_two_runs_with_one_seed_are_bit_equal(tmp_path, extra):
 
 def test_another_seed_gives_other_weights(tmp_path):
     assert not same(train(tmp_path, "a")["model"], train(tmp_path, "b", "--seed=4")["model"])
+
+
+class Nasty:
+    """Two agents with mixed actions and a mask, which see and earn NaN and inf now and then, fall asleep, and
+    end their episodes one by one."""
+
+    num_agents, is_multiagent = 2, True
+    observation_space = gym.spaces.Dict(
+        {
+            "obs": gym.spaces.Box(-9, 9, (3,), np.float32),
+            "action_mask": gym.spaces.Box(0, 1, (4,), np.uint8),
+        }
+    )
+    action_space = gym.spaces.Tuple((gym.spaces.Discrete(4), gym.spaces.Box(-1, 1, (2,))))
+
+    def reset(self, *, seed=None, options=None):
+        self.rng = np.random.default_rng(seed)
+        return [self._observe() for _ in range(2)], [{}, {}]
+
+    def step(self, actions):
+        assert all(np.isfinite(box).all() for _, box in actions)
+        draw = self.rng.random((5, 2))
+        rewards = [float(np.where(x < 0.05, np.nan, np.where(x > 0.95, -np.inf, x))) for x in draw[0]]
+        infos = [{"is_active": bool(x > 0.1)} for x in draw[3]]
+        observations = [self._observe(broken=x) for x in draw[4]]
+        return observations, rewards, list(draw[1] < 0.05), list(draw[2] < 0.05), infos
+
+    def _observe(self, broken=0.5):
+        obs = self.rng.standard_normal(3).astype(np.float32)
+        if not 0.05 < broken < 0.95:
+            obs[1] = np.nan if broken < 0.5 else np.inf
+        mask = self.rng.random(4) < 0.6
+        mask[0] = True
+        return {"obs": obs, "action_mask": mask.astype(np.uint8)}
+
+    def close(self):
+        """Nothing is held."""
+
+
+@pytest.mark.parametrize("with_vtrace", ["True", "False"])
+@pytest.mark.parametrize(
+    "model", [[], ["--use_rnn=True"], ["--use_rnn=True", "--rnn_type=lstm", "--recurrence=4"]]
+)
+def test_what_acted_and_what_is_trained_agree_even_where_an_env_breaks(tmp_path, model, with_vtrace):
+    """On-policy the ratio is 1 at every valid step: memory is cut at the same steps, masks are the same."""
+    register_env("nasty_", lambda *args, **kwargs: Nasty())
+    flags = ["--async_rl=False", "--batch_size=256", f"--with_vtrace={with_vtrace}", *model]
+    state = train(tmp_path, "a", *flags, env="nasty_env")
+    assert all(tensor.isfinite().all() for tensor in state["model"].values()) and state["skipped_steps"] == 0
+    assert 0.5 < state["samples"] / (256 * state["train_step"]) < 0.9, "some steps are masked"
+    assert max(value for _, value in scalars(tmp_path / "a")["train/ratio_mean"]) < 1e-5
