@@ -87,7 +87,8 @@ class Nasty:
 
 @pytest.mark.parametrize("with_vtrace", ["True", "False"])
 @pytest.mark.parametrize(
-    "model", [[], ["--use_rnn=True"], ["--use_rnn=True", "--rnn_type=lstm", "--recurrence=4"]]
+    "model",
+    [["--use_rnn=False"], ["--use_rnn=True"], ["--use_rnn=True", "--rnn_type=lstm", "--recurrence=4"]],
 )
 def test_what_acted_and_what_is_trained_agree_even_where_an_env_breaks(tmp_path, model, with_vtrace):
     """On-policy the ratio is 1 at every valid step: memory is cut at the same steps, masks are the same."""
