@@ -70,6 +70,7 @@ def test_no_drawer_modules():
     [
         ("import sample_factory", ("torch", "gymnasium", "vizdoom")),
         ("import sample_factory.train, sample_factory.enjoy", ("torch", "gymnasium", "vizdoom")),
+        ("import sample_factory.benchmark", ("torch", "gymnasium", "vizdoom", "matplotlib")),
         ("import sample_factory.experiment", ("torch", "tensorflow", "vizdoom")),
         (
             "import sample_factory.sampling.rollout_worker\n"

@@ -4,6 +4,7 @@ import collections
 from typing import Callable
 
 from sample_factory.exchange.messages import StatsReport
+from sample_factory.monitoring.bottleneck import PARTS
 
 KEEP_SECONDS = 20.0  # a component reports every 5 s, so each counts about equally in a mean over the reports
 
@@ -17,6 +18,7 @@ V1_TAGS = {
     ("policy_worker", "memory_mb"): "stats/memory_policy_worker",
     ("learner", "memory_mb"): "stats/memory_learner",
 }
+COMPONENTS_AND_STATS = {tag: key for key, tag in V1_TAGS.items()}
 
 
 class ComponentStats:
@@ -49,6 +51,17 @@ class ComponentStats:
                 tag = V1_TAGS.get((component, name), f"stats/{component}_{name}")
                 scalars[tag] = _mean(_values(reports, name))
         return scalars
+
+
+def component_and_stat(tag: str) -> tuple[str, str] | None:
+    """The other way round: what a tag of `ComponentStats.summaries` is about; None for any other tag."""
+    if tag in COMPONENTS_AND_STATS:
+        return COMPONENTS_AND_STATS[tag]
+    for component in PARTS:
+        prefix = f"stats/{component}_"
+        if tag.startswith(prefix):
+            return component, tag.removeprefix(prefix)
+    return None
 
 
 def _values(reports, name: str) -> list[float]:

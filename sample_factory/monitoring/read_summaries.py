@@ -35,6 +35,14 @@ class TrainedExperiment(NamedTuple):
     curve: Curve  # steps in env frames
 
 
+class Moment(NamedTuple):
+    """What was written at once."""
+
+    wall_time: float  # seconds since 1970
+    step: int
+    scalars: Mapping[str, float]  # tag -> value
+
+
 class _Point(NamedTuple):
     step: int
     seconds: float
@@ -60,6 +68,17 @@ def read_experiment(folder: Path, tag: str, policy_index: int) -> TrainedExperim
         if name not in NOT_THE_EXPERIMENT and name != "env"
     }
     return TrainedExperiment(folder, values["env"], flags, curve)
+
+
+def read_moments(folder: Path) -> list[Moment]:
+    """Everything in the event files of a folder `.summary/<policy>`, as it was written."""
+    return [
+        Moment(
+            event.wall_time, event.step, {scalar.tag: scalar.simple_value for scalar in event.summary.value}
+        )
+        for run in _oldest_first(sorted(folder.glob("*tfevents*")))
+        for event in run.events
+    ]
 
 
 def _read_cfg(path: Path) -> dict[str, Any]:

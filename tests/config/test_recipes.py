@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sample_factory import benchmark
 from sample_factory.config.config import parse_config
 from sample_factory.dummy_sampler import DummySamplerFlags
 from sample_factory.envs.env_registry import resolve_family
@@ -38,6 +39,9 @@ def test_there_are_recipes_and_commands():
 def test_every_command_of_the_readme_is_understood(module, flags, tmp_path):
     if module == "monitoring.plot_curves":
         assert parse_arguments(shlex.split(flags)).folders
+        return
+    if module == "benchmark":
+        assert benchmark.parse_arguments(shlex.split(flags)).config.unknown == {}
         return
     extra = {"dummy_sampler": DummySamplerFlags} if module == "dummy_sampler" else None
     argv = [*shlex.split(flags), f"--train_dir={tmp_path}"]
