@@ -165,13 +165,27 @@ def build_config(
 
 def check_consistency(config: Config) -> None:
     """Rules between flags, each with its reason. Raises ConfigError."""
-    sampling, learning = config.sampling, config.learning
+    _check_learning(config)
+    sampling = config.sampling
     if sampling.num_envs_per_worker % sampling.worker_num_splits:
         raise ConfigError(
             f"--num_envs_per_worker={sampling.num_envs_per_worker} must be a multiple of --worker_num_splits="
             f"{sampling.worker_num_splits}: each split gets equally many envs. An odd number works with "
             "--worker_num_splits=1"
         )
+    if sampling.sampler_only and not sampling.async_rl:
+        raise ConfigError(
+            "--sampler_only=True needs --async_rl=True: without learning there is nothing to alternate"
+        )
+    name = config.run.experiment
+    if not name or name in (".", "..") or any(mark in name for mark in "/\\\0"):
+        raise ConfigError(
+            f"--experiment={name!r} must be a plain folder name; group runs with --experiments_root"
+        )
+
+
+def _check_learning(config: Config) -> None:
+    learning = config.learning
     recurrence = learning.rollout if learning.recurrence == -1 else learning.recurrence
     if recurrence < 1 or learning.rollout % recurrence:
         raise ConfigError(
@@ -184,7 +198,7 @@ def check_consistency(config: Config) -> None:
             "a trajectory holds no observation further ahead"
         )
     one_step = learning.ppo_epochs * learning.num_batches_per_iteration == 1
-    if learning.lr_schedule.startswith("kl_adaptive") and one_step and not sampling.async_rl:
+    if learning.lr_schedule.startswith("kl_adaptive") and one_step and not config.sampling.async_rl:
         raise ConfigError(
             f"--lr_schedule={learning.lr_schedule} needs several SGD steps per iteration (--ppo_epochs, "
             "--num_batches_per_iteration) or --async_rl=True: before the only step of an iteration, the "
@@ -194,15 +208,6 @@ def check_consistency(config: Config) -> None:
         raise ConfigError(
             f"--batch_size={learning.batch_size} must be a multiple of --rollout={learning.rollout}: a "
             "minibatch consists of whole trajectories"
-        )
-    if sampling.sampler_only and not sampling.async_rl:
-        raise ConfigError(
-            "--sampler_only=True needs --async_rl=True: without learning there is nothing to alternate"
-        )
-    name = config.run.experiment
-    if not name or name in (".", "..") or any(mark in name for mark in "/\\\0"):
-        raise ConfigError(
-            f"--experiment={name!r} must be a plain folder name; group runs with --experiments_root"
         )
 
 
