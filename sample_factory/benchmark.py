@@ -218,7 +218,7 @@ def situation(plan: Plan, training: Stage) -> Situation:
         (flags["res_w"], flags["res_h"]) if has_resolution else None,
         on_gpu="cuda" in training.learner,
         cores=len(available_cores()),
-        busy_cores=training.busy_cores,
+        busy_cores=training.cores.ours if training.cores else None,
     )
 
 
@@ -247,7 +247,8 @@ def _plain(stage: Stage) -> dict[str, Any]:
         for component, parts in stage.parts.items()
     }
     memory = {kind: memory._asdict() for kind, memory in stage.memory.items()}
-    return {**stage._asdict(), "parts": parts, "memory": memory}
+    cores = stage.cores._asdict() if stage.cores else None
+    return {**stage._asdict(), "cores": cores, "parts": parts, "memory": memory}
 
 
 def draw_chart(plan: Plan, stages: Mapping[str, Stage], hardware: "Hardware") -> None:

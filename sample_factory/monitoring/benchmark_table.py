@@ -16,6 +16,7 @@ KINDS = {
     OTHERS: "started by them (simulators)",
 }
 NOTHING = "-"
+FOREIGN_CORES = 0.25  # less than that is what any system does besides
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -38,14 +39,18 @@ def stages_table(stages: Mapping[str, Stage], others: Sequence[tuple[str, float]
                 STAGES[name],
                 f"{stage.fps:,.0f}",
                 _percent(stage.fps / whole),
-                NOTHING if stage.busy_cores is None else f"{stage.busy_cores:.1f}",
+                NOTHING if stage.cores is None else f"{stage.cores.ours:.1f}",
                 _seconds(stage.ready_seconds),
                 _seconds(stage.first_fps_seconds),
             )
         )
     for name, fps in others:
         rows.append((name, f"{fps:,.0f}", _percent(fps / whole), NOTHING, NOTHING, NOTHING))
-    return aligned(rows)
+    foreign = max(stage.cores.of_others if stage.cores else 0.0 for stage in stages.values())
+    if foreign < FOREIGN_CORES:
+        return aligned(rows)
+    note = f"note: other programs kept up to {foreign:.1f} cores busy; an idle machine gives other figures"
+    return [*aligned(rows), note]
 
 
 def parts_table(sampling: Stage, training: Stage, counts: Counts) -> list[str]:

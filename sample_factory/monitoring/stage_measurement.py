@@ -56,6 +56,13 @@ class Memory(NamedTuple):
     total_mb: float
 
 
+class Cores(NamedTuple):
+    """How many cores were busy, on average."""
+
+    ours: float
+    of_others: float  # with programs that are no part of the measurement
+
+
 class Stage(NamedTuple):
     """fps: env frames per second, frameskip counted."""
 
@@ -63,7 +70,7 @@ class Stage(NamedTuple):
     fps: float
     ready_seconds: float | None  # from the command until all processes were up
     first_fps_seconds: float | None  # from the command to the first line that told its FPS
-    busy_cores: float | None  # mean number of cores that it kept busy
+    cores: Cores | None
     memory: Mapping[str, Memory]
     # Component -> name -> Part. Empty when the run was too short for a report of its processes.
     parts: Mapping[str, Mapping[str, Part]] = {}
@@ -93,8 +100,8 @@ def measure_simulation(command: str, program: FinishedProgram, warmup_seconds: f
         ready_seconds = program.sign_seconds - lines[0][0]
         window = Window(program.began + ready_seconds + began, program.began + ready_seconds + seconds)
     fps = (frames - frames_before) / (seconds - began)
-    busy = busy_cores(program.usages, window)
-    return Stage(command, fps, ready_seconds, program.sign_seconds, busy, memory(program.usages, window))
+    cores = busy_cores(program.usages, window)
+    return Stage(command, fps, ready_seconds, program.sign_seconds, cores, memory(program.usages, window))
 
 
 def measure_run(
@@ -182,13 +189,16 @@ def parts_of_work(
     return parts
 
 
-def busy_cores(usages: Sequence[Usage], window: Window) -> float | None:
+def busy_cores(usages: Sequence[Usage], window: Window) -> Cores | None:
     """None if there was no time for two looks at the processes."""
     inside = [usage for usage in usages if window.begin <= usage.wall_time <= window.end]
     if len(inside) < 2:
         return None
     first, last = inside[0], inside[-1]
-    return max(0.0, (last.cpu_seconds - first.cpu_seconds) / (last.wall_time - first.wall_time))
+    seconds = last.wall_time - first.wall_time
+    ours = (last.cpu_seconds - first.cpu_seconds) / seconds
+    all_ = (last.machine_seconds - first.machine_seconds) / seconds
+    return Cores(max(0.0, ours), max(0.0, all_ - ours))
 
 
 def memory(usages: Sequence[Usage], window: Window) -> dict[str, Memory]:

@@ -11,8 +11,11 @@ from typing import Any, Iterator, NamedTuple, Sequence
 
 import psutil
 
+from sample_factory.runtime import cpu
+
 MAIN = "main"
 OTHERS = "others"  # what the children have started, e.g. simulators
+NOT_BUSY = ("idle", "iowait", "guest", "guest_nice")  # what guests take is also part of another state
 POLL_SECONDS = 0.1
 USAGE_SECONDS = 5.0  # a look at all processes takes a few milliseconds of one core
 # How long it may take to end after a first signal, which is a request to stop, and after a second one.
@@ -31,6 +34,7 @@ class Usage(NamedTuple):
 
     wall_time: float  # seconds since 1970
     cpu_seconds: float  # that the processes which are alive have used so far
+    machine_seconds: float  # that the cores which we may use have been busy so far, with whatever
     processes: tuple[ProcessUsage, ...]
 
 
@@ -106,7 +110,18 @@ def usage_of(pid: int) -> list[Usage]:
             continue  # it has ended meanwhile
         cpu_seconds += times.user + times.system
         processes.append(ProcessUsage(name, rss / 2**20))
-    return [Usage(time.time(), cpu_seconds, tuple(processes))]
+    return [Usage(time.time(), cpu_seconds, _machine_seconds(), tuple(processes))]
+
+
+def _machine_seconds() -> float:
+    cores = set(cpu.available_cores())
+    busy = [
+        seconds
+        for core, times in enumerate(psutil.cpu_times(percpu=True))
+        for state, seconds in times._asdict().items()
+        if core in cores and state not in NOT_BUSY
+    ]
+    return sum(busy)
 
 
 def _name(process: psutil.Process, main_pid: int) -> str:

@@ -2,11 +2,11 @@ import re
 
 from sample_factory.monitoring.benchmark_table import memory_table, parts_table, stages_table, trial_text
 from sample_factory.monitoring.flag_sweep import Trial
-from sample_factory.monitoring.stage_measurement import Counts, Memory, Part, Stage
+from sample_factory.monitoring.stage_measurement import Cores, Counts, Memory, Part, Stage
 
 
 def stage(fps, parts=None, **rest):
-    values = {"ready_seconds": None, "first_fps_seconds": None, "busy_cores": None, "memory": {}}
+    values = {"ready_seconds": None, "first_fps_seconds": None, "cores": None, "memory": {}}
     return Stage("command", fps, **{**values, **rest}, parts=parts or {})
 
 
@@ -19,7 +19,7 @@ def test_each_stage_and_each_other_program_has_a_row():
     stages = {
         "simulation": stage(10000.0, ready_seconds=1.0, first_fps_seconds=6.04),
         "sampling": stage(8000.0),
-        "training": stage(5000.4, busy_cores=1.94),
+        "training": stage(5000.4, cores=Cores(1.94, 0.2)),
     }
     assert cells(stages_table(stages, [("v1", 2000.0)])) == [
         ["FPS", "of simulation", "cores busy", "ready after", "first FPS after"],
@@ -28,6 +28,11 @@ def test_each_stage_and_each_other_program_has_a_row():
         ["training", "5,000", "50 %", "1.9", "-", "-"],
         ["v1", "2,000", "20 %", "-", "-", "-"],
     ]
+
+
+def test_other_programs_that_were_busy_meanwhile_are_told():
+    stages = {"simulation": stage(100.0), "training": stage(50.0, cores=Cores(1.0, 0.84))}
+    assert stages_table(stages, [])[-1].startswith("note: other programs kept up to 0.8 cores busy")
 
 
 def test_parts_of_the_work_stand_largest_first():

@@ -5,6 +5,7 @@ import pytest
 from sample_factory.monitoring import tensorboard_writer
 from sample_factory.monitoring.read_summaries import Moment
 from sample_factory.monitoring.stage_measurement import (
+    Cores,
     Counts,
     Memory,
     NotMeasured,
@@ -106,17 +107,19 @@ def test_a_run_without_summaries_is_not_measured(tmp_path):
         measure_run("command", finished(""), tmp_path, (1.0, 2.0), Counts(1, 1, 1, 1, 1))
 
 
-def usage(seconds, cpu_seconds, *processes):
-    return Usage(seconds, cpu_seconds, tuple(ProcessUsage(*process) for process in processes))
+def usage(seconds, cpu_seconds, machine_seconds, *processes):
+    return Usage(
+        seconds, cpu_seconds, machine_seconds, tuple(ProcessUsage(*process) for process in processes)
+    )
 
 
 def test_usage_counts_within_the_window_only():
     usages = [
-        usage(5, 0, ("main", 900.0)),
-        usage(10, 10, ("main", 10.0), ("rollout_worker_0", 20.0), ("policy_worker_0_1", 30.0)),
-        usage(20, 25, ("main", 10.0), ("rollout_worker_0", 20.0), ("rollout_worker_11", 40.0)),
+        usage(5, 0, 100, ("main", 900.0)),
+        usage(10, 10, 110, ("main", 10.0), ("rollout_worker_0", 20.0), ("policy_worker_0_1", 30.0)),
+        usage(20, 25, 130, ("main", 10.0), ("rollout_worker_0", 20.0), ("rollout_worker_11", 40.0)),
     ]
-    assert busy_cores(usages, Window(8, 30)) == 1.5
+    assert busy_cores(usages, Window(8, 30)) == Cores(ours=1.5, of_others=0.5)
     assert busy_cores(usages, Window(15, 30)) is None
     assert memory(usages, Window(8, 30)) == {"main": Memory(1, 10.0), "rollout_worker": Memory(2, 60.0)}
     assert memory(usages[:1], Window(8, 30)) == {"main": Memory(1, 900.0)}
