@@ -45,9 +45,10 @@ def test_a_usage_names_the_children(tmp_path):
     try:
         deadline = time.monotonic() + 20
         # A child that has just been forked still has its parent's command line.
-        while {one.name for one in (found := usage_of(process.pid))[0].processes} != expected:
-            assert time.monotonic() < deadline, found
+        while {one.name for one in usage_of(process.pid)[0].processes} != expected:
+            assert time.monotonic() < deadline, usage_of(process.pid)
             time.sleep(0.05)
+        found = usage_of(process.pid)
         assert all(one.rss_mb > 1 for one in found[0].processes) and found[0].cpu_seconds > 0
         assert found[0].machine_seconds > found[0].cpu_seconds
     finally:
