@@ -22,7 +22,13 @@ from sample_factory import __version__
 from sample_factory.config.config import Config, ConfigError, parse_config
 from sample_factory.config.flags import add_flags, flag
 from sample_factory.monitoring.advice import Situation, advice
-from sample_factory.monitoring.benchmark_table import memory_table, parts_table, stages_table, trial_text
+from sample_factory.monitoring.benchmark_table import (
+    disturbance,
+    memory_table,
+    parts_table,
+    stages_table,
+    trial_text,
+)
 from sample_factory.monitoring.bottleneck import bottlenecks, describe_bottleneck
 from sample_factory.monitoring.draw_bars import Bar, check_drawing, draw_bars
 from sample_factory.monitoring.flag_sweep import SWEPT_FLAGS, Trial, fastest, sweep
@@ -145,13 +151,18 @@ def run_sweep(plan: Plan, folder: Path) -> list[Trial]:
     own, sampling, learning = plan.own, plan.config.sampling, plan.config.learning
     seconds = (min(own.warmup_seconds, own.sweep_seconds / 2), own.sweep_seconds)
     to_beat: list[float] = []
+    latest: list[Stage] = []  # none if the latest one failed
 
     def measure(values: Mapping[str, int]) -> float:
+        latest.clear()
         with tempfile.TemporaryDirectory(dir=folder) as place:
-            return _run(with_values(plan, values), "training", seconds, Path(place)).fps
+            latest.append(_run(with_values(plan, values), "training", seconds, Path(place)))
+        return latest[0].fps
 
     def tell(trial: Trial) -> None:
-        print("  " + trial_text(trial, to_beat[-1] if to_beat else None), flush=True)
+        disturbed = disturbance(latest)
+        text = trial_text(trial, to_beat[-1] if to_beat else None)
+        print(f"  {text} ({disturbed})" if disturbed else f"  {text}", flush=True)
         if trial.is_kept:
             to_beat.append(trial.fps)
 

@@ -46,11 +46,14 @@ def stages_table(stages: Mapping[str, Stage], others: Sequence[tuple[str, float]
         )
     for name, fps in others:
         rows.append((name, f"{fps:,.0f}", _percent(fps / whole), NOTHING, NOTHING, NOTHING))
-    foreign = max(stage.cores.of_others if stage.cores else 0.0 for stage in stages.values())
-    if foreign < FOREIGN_CORES:
-        return aligned(rows)
-    note = f"note: other programs kept up to {foreign:.1f} cores busy; an idle machine gives other figures"
-    return [*aligned(rows), note]
+    note = disturbance(list(stages.values()))
+    return [*aligned(rows), f"note: {note}; an idle machine gives other figures"] if note else aligned(rows)
+
+
+def disturbance(stages: Sequence[Stage]) -> str:
+    """In words; empty if other programs took no noteworthy part of the machine."""
+    foreign = max((stage.cores.of_others for stage in stages if stage.cores is not None), default=0.0)
+    return f"other programs kept up to {foreign:.1f} cores busy" if foreign >= FOREIGN_CORES else ""
 
 
 def parts_table(sampling: Stage, training: Stage, counts: Counts) -> list[str]:
