@@ -187,7 +187,7 @@ class ActorCritic(nn.Module):
             tower.core.store_rounded(dtype)
 
     def update_normalizers(self, observations: Mapping[str, Tensor], valid: Tensor | None = None) -> None:
-        """Takes raw observations [..., *shape] into the running statistics, where bool `valid` is True."""
+        """Takes raw observations [T, ..., *shape] into the running statistics, where bool `valid` is True."""
         self.observation_normalizers.update(observations, valid)
 
 

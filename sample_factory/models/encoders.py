@@ -124,6 +124,7 @@ class ImageEncoder(nn.Module):
             shape = (shape[2], *shape[:2])
         make_convolutions = resnet_impala if preset == "resnet_impala" else convnet
         self.convolutions, out_shape = make_convolutions(flags, preset, shape)
+        self.activation = ACTIVATIONS[flags.nonlinearity]()
         flat_size = torch.Size(out_shape).numel()
         widths = flags.encoder_conv_mlp_layers or (flags.hidden_size,) * flags.encoder_extra_fc_layers
         self.fully_connected = mlp(flags, flat_size, widths)
@@ -135,7 +136,9 @@ class ImageEncoder(nn.Module):
             x = x.unsqueeze(1)
         elif self.is_hwc:
             x = x.permute(0, 3, 1, 2)
-        return self.fully_connected(self.convolutions(x).flatten(1))
+        # The last activation comes after the flattening: before it, its gradient would have another memory
+        # format than its input, which takes ten times as long.
+        return self.fully_connected(self.activation(self.convolutions(x).flatten(1)))
 
 
 class ToChannelsLast(nn.Module):
@@ -185,7 +188,10 @@ Shape = tuple[int, int, int]  # channels, height, width
 
 
 def convnet(flags: ModelFlags, preset: str, shape: Shape) -> tuple[nn.Sequential, Shape]:
-    """A plain stack of convolutions for images of `shape`, and the shape of its output."""
+    """A plain stack of convolutions for images of `shape`, and the shape of its output.
+
+    The activation after the last one is left to the caller.
+    """
     channels, height, width = shape
     layers = []
     for conv in CONVNETS[preset]:
@@ -199,7 +205,7 @@ def convnet(flags: ModelFlags, preset: str, shape: Shape) -> tuple[nn.Sequential
         layers.append(ACTIVATIONS[flags.nonlinearity]())
         channels = conv.channels
         height, width = ((size - conv.kernel) // conv.stride + 1 for size in (height, width))
-    return nn.Sequential(*layers), (channels, height, width)
+    return nn.Sequential(*layers[:-1]), (channels, height, width)
 
 
 class ResidualBlock(nn.Module):
@@ -230,4 +236,4 @@ def resnet_impala(flags: ModelFlags, preset: str, shape: Shape) -> tuple[nn.Sequ
             ResidualBlock(flags, out_channels),
         ]
         channels, height, width = out_channels, (height + 1) // 2, (width + 1) // 2
-    return nn.Sequential(*layers, ACTIVATIONS[flags.nonlinearity]()), (channels, height, width)
+    return nn.Sequential(*layers), (channels, height, width)

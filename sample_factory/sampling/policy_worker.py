@@ -1,5 +1,6 @@
 """A process that answers action requests in batches, one forward pass each."""
 
+import time
 from typing import Sequence
 
 import numpy as np
@@ -77,8 +78,12 @@ class PolicyWorker:
     def gather(self, timeout: float) -> list[PolicyRequest]:
         """Requests that are there, and a few more if they come soon; and the newest parameters."""
         requests = self._requests.get_many(timeout=timeout)
-        if 0 < len(requests) < self._settings.min_requests and timeout > 0:
-            requests += self._requests.get_many(timeout=GATHER_SECONDS)
+        deadline = time.monotonic() + GATHER_SECONDS
+        while 0 < len(requests) < self._settings.min_requests and timeout > 0:
+            more = self._requests.get_many(timeout=max(0.0, deadline - time.monotonic()))
+            if not more:
+                break
+            requests += more
         if requests and self._weights.version != self._version:
             self._fetch_weights()
         return requests

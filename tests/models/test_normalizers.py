@@ -110,10 +110,28 @@ def observations():
     }
 
 
+def one_step(rows):
+    """[B, ...] as the observations of one time step of B agents."""
+    return {key: x.unsqueeze(0) for key, x in rows.items()}
+
+
+def test_of_images_every_fourth_step_counts_and_of_vectors_every_one():
+    rows = {key: x.unflatten(0, (10, 2)) for key, x in observations().items()}
+    valid = torch.rand(10, 2) < 0.7
+    valid[::4] |= valid[::4].sum() == 0
+    normalizers = ObservationNormalizers(ModelFlags(), SPACE)
+    normalizers.update(rows, valid)
+    measurements, images = normalizers.normalizers
+    seen = rows["measurements"][valid].double()
+    torch.testing.assert_close(measurements.mean, seen.sum(0) / (len(seen) + 1), atol=1e-5, rtol=1e-5)
+    seen = rows["obs"][::4][valid[::4]].double()
+    torch.testing.assert_close(images.mean, seen.sum(0) / (len(seen) + 1), atol=1e-3, rtol=1e-5)
+
+
 def test_every_observation_but_the_mask_is_normalised():
     normalizers = ObservationNormalizers(ModelFlags(), SPACE)
     for _ in range(200):
-        normalizers.update(observations())
+        normalizers.update(one_step(observations()))
     normalized = normalizers(observations())
     assert set(normalized) == {"measurements", "obs"}
     for x in normalized.values():
@@ -140,8 +158,8 @@ def test_scaling_before_running_normalisation_changes_nothing():
     plain = ObservationNormalizers(ModelFlags(), SPACE)
     scaled = ObservationNormalizers(ModelFlags(obs_subtract_mean=10.0, obs_scale=255.0), SPACE)
     for _ in range(200):
-        plain.update(observations())
-        scaled.update(observations())
+        plain.update(one_step(observations()))
+        scaled.update(one_step(observations()))
     images = [normalizers(observations())["obs"] for normalizers in (plain, scaled)]
     torch.testing.assert_close(*images, rtol=1e-3, atol=1e-3)
 
