@@ -285,8 +285,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _parse_typed(
     argv: Sequence[str], sections: Mapping[str, type], defaults: Mapping[str, Any], env: str
 ) -> dict[str, Any]:
-    """What was typed, by canonical name. Raises ConfigError for an
-    unknown flag or a value of the wrong type."""
+    """What was typed, by canonical name. Raises ConfigError for an unknown flag or one of the wrong type."""
     parser = argparse.ArgumentParser(
         usage=f"{os.path.basename(sys.argv[0])} --env={env} --experiment=NAME [flags]",
         description=f"The flags of {env}, with their defaults.",

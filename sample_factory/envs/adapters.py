@@ -104,8 +104,7 @@ class InPlaceAdapter:
 
 
 class ListAdapter:
-    """A multi-agent env whose reset and step return one entry per
-    agent, and which resets agents by itself."""
+    """A multi-agent env whose reset and step return an entry per agent, and which resets agents by itself."""
 
     def __init__(self, env: Any):
         self.env = env

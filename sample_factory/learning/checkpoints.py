@@ -31,8 +31,7 @@ class Checkpoints:
         self._keep = keep
 
     def save(self, state: Mapping[str, Any], version: int, env_frames: int) -> Path | None:
-        """Writes checkpoint_<version>_<env frames>.pth and deletes the
-        oldest ones. None when the disk refused."""
+        """Writes checkpoint_<version>_<env frames>.pth, deletes the oldest. None when the disk refused."""
         path = self._write(state, self.folder / f"checkpoint_{version:09d}_{env_frames}.pth")
         if path is not None:
             for old in self._sorted("checkpoint")[: -self._keep]:

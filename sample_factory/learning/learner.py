@@ -127,7 +127,7 @@ class Learner:
         behavior = self.model.distribution(minibatch.logits)
         log_ratios = distribution.log_prob(minibatch.actions) - minibatch.log_probs
         if targets is None:
-            # Of present values and ratios, so that later epochs see what the earlier ones changed.
+            # Of present values and ratios: later epochs see what the earlier ones changed.
             present = self._on_reward_scale(values.detach())
             targets = vtrace_targets(flags, minibatch, present, log_ratios.detach())
         advantages = normalize_advantages(targets.advantages, valid)

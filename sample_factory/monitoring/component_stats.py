@@ -22,8 +22,9 @@ COMPONENTS_AND_STATS = {tag: key for key, tag in V1_TAGS.items()}
 
 
 class ComponentStats:
-    """The reports of the last KEEP_SECONDS. Where there are none, as of a learner
-    whose iterations take longer, the last one stands."""
+    """The reports of the last KEEP_SECONDS. Where there are none, as of a learner whose iterations take
+    longer, the last one stands.
+    """
 
     def __init__(self, now: Callable[[], float]):
         self._now = now
