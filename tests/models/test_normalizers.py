@@ -115,6 +115,20 @@ def one_step(rows):
     return {key: x.unsqueeze(0) for key, x in rows.items()}
 
 
+def test_normalize_follows_updates_loads_and_conversions():
+    x = torch.tensor([[1.0, 5.0], [3.0, 9.0]])
+    normalizer, other = RunningNormalizer((2,)), RunningNormalizer((2,))
+    start = normalizer.normalize(x)
+    normalizer.update(x)
+    updated = normalizer.normalize(x)
+    assert not torch.equal(updated, start)
+    assert torch.equal(other.normalize(x), start)
+    other.load_state_dict(normalizer.state_dict())
+    assert torch.equal(other.normalize(x), updated)
+    other.mean.data = other.mean + 1
+    torch.testing.assert_close(other.double().normalize(x), normalizer.normalize(x - 1))
+
+
 def test_of_images_every_fourth_step_counts_and_of_vectors_every_one():
     rows = {key: x.unflatten(0, (10, 2)) for key, x in observations().items()}
     valid = torch.rand(10, 2) < 0.7
