@@ -77,6 +77,7 @@ class Monitor:
         self._sample_rates = [RateWindow((SUMMARY_FPS_SECONDS,)) for _ in range(num_policies)]
         self._started: float | None = None
         self._mean_fps: float | None = None
+        self._has_told_frames = False
         self._timers = start_timers(flags, now)
         self._time_for_best = [Every(flags.save_best_every_sec, now=now) for _ in range(num_policies)]
 
@@ -100,12 +101,20 @@ class Monitor:
             self._timers = start_timers(self._flags, self._now)
         if self._timers.sample():
             self._sample()
-        if self._timers.status():
+        if self._timers.status() or self._has_first_frames():
             log.info(self.status())
         if self._timers.summaries():
             self._write_summaries()
         if self._timers.flush():
             self._flush()
+
+    def _has_first_frames(self) -> bool:
+        """Once, as soon as anything has been learned from: whoever started the run waits for that line."""
+        is_first = self._new_frames > 0 and not self._has_told_frames
+        if is_first:
+            self._has_told_frames = True
+            self._timers = self._timers._replace(status=Every(STATUS_SECONDS, now=self._now))
+        return is_first
 
     def stopping(self) -> None:
         """The main loop has ended: the time it takes to save and stop does not enter the run's mean FPS."""

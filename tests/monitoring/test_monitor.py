@@ -142,6 +142,21 @@ def test_a_status_is_logged_every_five_seconds(make_monitor, fake_time, logged):
     assert len([line for line in logged() if "env frames" in line]) == 3
 
 
+def test_the_first_trained_frames_are_told_at_once(make_monitor, fake_time, logged):
+    monitor = make_monitor()
+    monitor.tick()
+    fake_time.seconds += 2
+    monitor.handle(train_report(100))
+    monitor.tick()
+    assert len(logged()) == 1 and "FPS 50 (10 s)" in logged()[0]
+    fake_time.seconds += 4.9
+    monitor.tick()
+    assert len(logged()) == 1
+    fake_time.seconds += 0.2
+    monitor.tick()
+    assert len(logged()) == 2
+
+
 def test_intervals_are_counted_from_the_first_tick(make_monitor, fake_time, logged, tmp_path):
     monitor = make_monitor(experiment_summaries_interval=5)
     monitor.handle(train_report(100))
