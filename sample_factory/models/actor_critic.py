@@ -175,16 +175,17 @@ class ActorCritic(nn.Module):
         """The action distribution of logits [..., L]; those of `act` and `unroll` are masked already."""
         return distribution_of(self.layout, mask_logits(self.layout, logits, action_mask))
 
-    def store_rounded(self, dtype: torch.dtype) -> None:
+    def prepare_to_act(self, dtype: torch.dtype) -> None:
         """Keeps the weights of encoder and core in `dtype`, for a model that only acts, in autocast.
 
         Autocast rounds the same weights to the same numbers, but does so in every call, which takes half the
-        time of a small batch. Loading float32 weights into the model afterwards rounds them once.
+        time of a small batch. Loading float32 weights into the model afterwards rounds them once. Rounded to
+        bfloat16 on a CPU, weights are packed as well when they are first used, see `packed`.
         """
         for tower in self.towers:
             tower.encoder.to(dtype)
             tower.decoder.to(dtype)
-            tower.core.store_rounded(dtype)
+            tower.core.prepare_to_act(dtype)
 
     def update_normalizers(self, observations: Mapping[str, Tensor], valid: Tensor | None = None) -> None:
         """Takes raw observations [T, ..., *shape] into the running statistics, where bool `valid` is True."""

@@ -8,7 +8,7 @@ CHUNK = 1 << 16
 
 
 class ELU(nn.Module):
-    """x where x > 0, exp(x) - 1 elsewhere (Clevert et al. 2016, equation 15, alpha 1); [B, ...], any dtype."""
+    """x where x > 0, exp(x) - 1 elsewhere (Clevert et al. 2016, equation 15, alpha 1), in any dtype."""
 
     def forward(self, x: Tensor) -> Tensor:
         if x.dtype == torch.bfloat16 and x.device.type == "cpu" and not torch.compiler.is_compiling():

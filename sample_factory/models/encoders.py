@@ -10,6 +10,7 @@ from sample_factory.config.sections import ModelFlags
 from sample_factory.models.elu import ELU
 from sample_factory.models.encoder_registry import resolve_encoder
 from sample_factory.models.normalizers import ACTION_MASK
+from sample_factory.models.packed import Conv2d, Linear, conv2d
 
 ACTIVATIONS = {"elu": ELU, "relu": nn.ReLU, "tanh": nn.Tanh}
 
@@ -48,7 +49,7 @@ def mlp(flags: ModelFlags, in_size: int, widths: tuple[int, ...]) -> nn.Sequenti
     """Linear layers, an activation after each; none for no widths. [B, in_size] to [B, widths[-1]]."""
     layers = []
     for width in widths:
-        layers += [nn.Linear(in_size, width), ACTIVATIONS[flags.nonlinearity]()]
+        layers += [Linear(in_size, width), ACTIVATIONS[flags.nonlinearity]()]
         in_size = width
     return nn.Sequential(*layers)
 
@@ -149,7 +150,7 @@ class ToChannelsLast(nn.Module):
         return x.contiguous(memory_format=torch.channels_last)
 
 
-class PatchConv2d(nn.Conv2d):
+class PatchConv2d(Conv2d):
     """The same function as nn.Conv2d without padding, for a kernel that is a multiple of the stride.
 
     Squares of stride x stride pixels become channels, and the kernel moves over squares: with the 3 channels
@@ -160,10 +161,14 @@ class PatchConv2d(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, C, H, W] to [B, out_channels, H', W'], in channels_last format."""
+        x = pixels_to_channels(x, self.stride[0])
+        return conv2d(x, self.weight, self.bias, self._packed, rearrange=self._over_squares)
+
+    def _over_squares(self, weight: Tensor) -> Tensor:
+        """[out_channels, in_channels, kernel, kernel] to the weight of a convolution over squares."""
         side, squares = self.stride[0], self.kernel_size[0] // self.stride[0]
-        weight = self.weight.view(self.out_channels, self.in_channels, squares, side, squares, side)
-        weight = weight.permute(0, 2, 4, 1, 3, 5).flatten(3).permute(0, 3, 1, 2)
-        return nn.functional.conv2d(pixels_to_channels(x, side), weight, self.bias)
+        weight = weight.view(self.out_channels, self.in_channels, squares, side, squares, side)
+        return weight.permute(0, 2, 4, 1, 3, 5).flatten(3).permute(0, 3, 1, 2)
 
 
 # A type to copy with, for each number of bytes that a side of a square may take.
@@ -204,7 +209,7 @@ def convnet(flags: ModelFlags, preset: str, shape: Shape) -> tuple[nn.Sequential
                 f"{preset} gets down to {height}x{width} pixels before a convolution of "
                 f"{conv.kernel}x{conv.kernel}; use a larger image or --encoder_type=mlp or resnet"
             )
-        convolution = nn.Conv2d if layers else PatchConv2d
+        convolution = Conv2d if layers else PatchConv2d
         layers.append(convolution(channels, conv.channels, conv.kernel, conv.stride))
         layers.append(ACTIVATIONS[flags.nonlinearity]())
         channels = conv.channels
@@ -219,9 +224,9 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.layers = nn.Sequential(
             ACTIVATIONS[flags.nonlinearity](),
-            nn.Conv2d(channels, channels, 3, padding=1),
+            Conv2d(channels, channels, 3, padding=1),
             ACTIVATIONS[flags.nonlinearity](),
-            nn.Conv2d(channels, channels, 3, padding=1),
+            Conv2d(channels, channels, 3, padding=1),
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -234,7 +239,7 @@ def resnet_impala(flags: ModelFlags, preset: str, shape: Shape) -> tuple[nn.Sequ
     layers = [ToChannelsLast()]
     for out_channels in RESNET_IMPALA_CHANNELS:
         layers += [
-            nn.Conv2d(channels, out_channels, 3, padding=1),
+            Conv2d(channels, out_channels, 3, padding=1),
             nn.MaxPool2d(3, stride=2, padding=1),
             ResidualBlock(flags, out_channels),
             ResidualBlock(flags, out_channels),

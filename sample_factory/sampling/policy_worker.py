@@ -48,7 +48,7 @@ class PolicyWorker:
             name: (tensor.dtype, tensor.shape) for name, tensor in self._model.state_dict().items()
         }
         if self._autocast:
-            self._model.store_rounded(torch.bfloat16)
+            self._model.prepare_to_act(torch.bfloat16)
         self._version = -1
         self._staging = np.empty(self._slot_bytes, np.uint8)
         self._flat_obs = {key: array.reshape(-1, *array.shape[2:]) for key, array in buffers.obs.items()}

@@ -1,0 +1,178 @@
+"""Packed layers compute what plain ones do, with the newest weights, wherever they are asked to."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from sample_factory.models import packed
+from sample_factory.models.encoders import PatchConv2d
+from sample_factory.models.packed import Conv2d, Linear, PackedWeight
+
+needs_packing = pytest.mark.skipif(not packed._can_pack(), reason="this CPU or torch cannot pack weights")
+
+LAYERS = {
+    "linear": (lambda: Linear(24, 40), (24,)),
+    "linear without bias": (lambda: Linear(24, 40, bias=False), (24,)),
+    "convolution": (lambda: Conv2d(16, 32, 4, 2), (16, 17, 31)),
+    "padded convolution": (lambda: Conv2d(16, 16, 3, padding=1), (16, 9, 8)),
+    "convolution over squares": (lambda: PatchConv2d(3, 32, 8, 4), (3, 36, 64)),
+}
+EVERY_LAYER = pytest.mark.parametrize("make, shape", LAYERS.values(), ids=LAYERS)
+
+
+def layer_of(make):
+    torch.manual_seed(0)
+    return make().bfloat16().requires_grad_(False)
+
+
+def input_of(shape, rows=16):
+    return torch.randn(rows, *shape, generator=torch.Generator().manual_seed(rows)).bfloat16()
+
+
+def act(layer, x):
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        return layer(x)
+
+
+def exact(layer, x):
+    """In float64, from the weights as they are, by the plain layer."""
+    plain = nn.Linear if isinstance(layer, nn.Linear) else nn.Conv2d
+    return plain.forward(copy.deepcopy(layer).double(), x.double())
+
+
+def assert_rounded_once(out, layer, x):
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out.double(), exact(layer, x), rtol=2**-7, atol=2**-8)
+
+
+@EVERY_LAYER
+def test_every_number_of_rows_gets_what_the_plain_layer_gives(make, shape):
+    layer = layer_of(make)
+    for rows in (0, 16, 1, 3, 8, 31, 64):
+        x = input_of(shape, rows)
+        assert_rounded_once(act(layer, x), layer, x)
+
+
+@EVERY_LAYER
+def test_float32_inputs_are_rounded_as_autocast_does(make, shape):
+    layer, x = layer_of(make), input_of(shape).float() * 1.001
+    assert torch.equal(act(layer, x), act(layer, x.bfloat16()))
+
+
+@pytest.mark.parametrize("make, shape", [LAYERS["convolution"], LAYERS["padded convolution"]])
+def test_another_size_of_picture_may_follow(make, shape):
+    layer = layer_of(make)
+    for size in (shape, (16, 30, 12), (16, 9, 50)):
+        x = input_of(size).contiguous(memory_format=torch.channels_last)
+        assert_rounded_once(act(layer, x), layer, x)
+
+
+def load(layer, new):
+    layer.load_state_dict(new)
+
+
+def assign(layer, new):
+    layer.load_state_dict({name: tensor.bfloat16() for name, tensor in new.items()}, assign=True)
+    layer.requires_grad_(False)
+
+
+def copy_in_place(layer, new):
+    layer.weight.copy_(new["weight"])
+    if layer.bias is not None:
+        layer.bias.copy_(new["bias"])
+
+
+def convert(layer, new):
+    layer.float().load_state_dict(new)
+    layer.bfloat16()
+
+
+def view_as_vector(layer, new):
+    vector = torch.cat([new[name].flatten() for name, _ in layer.named_parameters()]).bfloat16()
+    nn.utils.vector_to_parameters(vector, layer.parameters())
+
+
+@EVERY_LAYER
+@pytest.mark.parametrize("change", [load, assign, copy_in_place, convert, view_as_vector])
+def test_the_newest_weights_act(change, make, shape):
+    layer, x = layer_of(make), input_of(shape)
+    before = act(layer, x)
+    torch.manual_seed(1)
+    change(layer, make().state_dict())
+    after = act(layer, x)
+    assert not torch.equal(before, after)
+    assert_rounded_once(after, layer, x)
+
+
+@EVERY_LAYER
+def test_copies_act_on_their_own_weights(make, shape):
+    layer, x = layer_of(make), input_of(shape)
+    before = act(layer, x)
+    for again in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert torch.equal(act(again, x), before)
+        again.weight.zero_()
+        assert not torch.equal(act(again, x), before)
+    assert torch.equal(act(layer, x), before)
+
+
+@EVERY_LAYER
+def test_after_acting_a_layer_still_learns(make, shape):
+    layer, x = layer_of(make), input_of(shape)
+    act(layer, x)
+    layer.requires_grad_(True)
+    layer(x.requires_grad_()).sum().backward()
+    assert x.grad.abs().sum() > 0 and layer.weight.grad.abs().sum() > 0
+
+
+@EVERY_LAYER
+def test_after_acting_a_layer_still_computes_in_float32(make, shape):
+    layer, x = layer_of(make), input_of(shape)
+    act(layer, x)
+    with torch.inference_mode():
+        out = layer.float()(x.float())
+    assert out.dtype == torch.float32
+    torch.testing.assert_close(out.double(), exact(layer, x), rtol=1e-5, atol=1e-5)
+
+
+@EVERY_LAYER
+def test_where_packing_is_impossible_the_plain_layer_acts(make, shape, monkeypatch):
+    layer, x = layer_of(make), input_of(shape)
+    expected = act(layer, x)
+    monkeypatch.setattr(packed, "ops", torch.ops.no_such_library)
+    packed._can_pack.cache_clear()
+    try:
+        assert torch.equal(act(layer_of(make), x), expected)
+    finally:
+        packed._can_pack.cache_clear()
+
+
+@needs_packing
+def test_weights_are_packed_once_for_many_batches():
+    weight, x, calls = torch.randn(8, 6).bfloat16(), input_of((6,)), []
+
+    def pack(weight):
+        calls.append(weight)
+        return weight
+
+    with torch.inference_mode():
+        keeper = PackedWeight()
+        for _ in range(3):
+            keeper.get(weight, x, pack)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_other_types_are_not_packed(dtype):
+    x = torch.randn(4, 6)
+    with torch.no_grad():
+        assert PackedWeight().get(torch.randn(8, 6).to(dtype), x.to(dtype), pytest.fail) is None
+        assert PackedWeight().get(torch.randn(8, 6).bfloat16(), x, pytest.fail) is None
+
+
+def test_names_and_shapes_in_checkpoints_are_the_plain_ones():
+    for ours, plain in ((Linear(4, 5), nn.Linear(4, 5)), (Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3))):
+        shapes = [{name: x.shape for name, x in layer.state_dict().items()} for layer in (ours, plain)]
+        assert shapes[0] == shapes[1]
