@@ -307,6 +307,13 @@ def test_a_model_prepared_to_act_does_so_as_autocast_does(variant):
         torch.testing.assert_close(mine, theirs, rtol=2e-3, atol=2e-3)
 
 
+def test_to_act_all_but_heads_and_statistics_is_kept_rounded():
+    model = make_model(IMAGE, normalize_returns=True)
+    model.prepare_to_act(torch.bfloat16)
+    for name, tensor in model.state_dict().items():
+        assert (tensor.dtype == torch.bfloat16) == name.startswith("towers."), name
+
+
 class PlainEncoder(nn.Module):
     """As a user would write it, of torch's modules."""
 
