@@ -193,5 +193,6 @@ register_env(
 register_env(
     "gym_",
     "sample_factory.envs.gym_family:make_gym_env",
+    "sample_factory.envs.gym_family:GymFlags",
     defaults="sample_factory.envs.gym_family:gym_defaults",
 )

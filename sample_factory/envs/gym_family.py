@@ -1,26 +1,55 @@
 """Any Gymnasium env without registration: `gym_<id>`, e.g. gym_CartPole-v1."""
 
+from dataclasses import dataclass
 from typing import Any, Mapping
 
 import gymnasium as gym
 
+from sample_factory.config.flags import flag
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.envs.wrappers.time import FrameSkip
 
 PREFIX = "gym_"
 
 
+@dataclass(frozen=True)
+class GymFlags:
+    """Gymnasium envs: copies that are stepped in one call."""
+
+    vector_env_copies: int = flag(
+        1,
+        "make each env a Gymnasium VectorEnv of this many copies, each with an agent of its own; envs that have "
+        "a vectorised implementation (CartPole-v1) step all copies in one computation",
+        at_least=1,
+    )
+
+
 def make_gym_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
-) -> gym.Env:
+) -> gym.Env | gym.vector.VectorEnv:
     """The env that Gymnasium knows by the id after `gym_`. A "module:id" imports the module that registers
     it.
 
     Raises gymnasium.error.Error for an unknown id; Gymnasium's message names the nearest.
     """
+    name = full_env_name.removeprefix(PREFIX)
+    if cfg.vector_env_copies > 1:
+        return _make_vector_env(name, cfg, render_mode)
     # The passive checker looks at every step of every env; `adapt` and the buffers check what matters.
-    env = gym.make(full_env_name.removeprefix(PREFIX), render_mode=render_mode, disable_env_checker=True)
+    env = gym.make(name, render_mode=render_mode, disable_env_checker=True)
     return FrameSkip(env, cfg.env_frameskip) if cfg.env_frameskip and cfg.env_frameskip > 1 else env
+
+
+def _make_vector_env(name: str, cfg: Any, render_mode: str | None) -> gym.vector.VectorEnv:
+    if cfg.env_frameskip and cfg.env_frameskip > 1:
+        raise ValueError(
+            f"--env_frameskip={cfg.env_frameskip} is for single envs; use --vector_env_copies=1 with it"
+        )
+    # Importing the module of "module:id" is left to Gymnasium, which then knows the id.
+    has_own = gym.spec(name).vector_entry_point is not None
+    mode = gym.VectorizeMode.VECTOR_ENTRY_POINT if has_own else gym.VectorizeMode.SYNC
+    kwargs = {} if render_mode is None else {"render_mode": render_mode}
+    return gym.make_vec(name, num_envs=cfg.vector_env_copies, vectorization_mode=mode, **kwargs)
 
 
 def gym_defaults(full_env_name: str) -> Mapping[str, Any]:

@@ -83,7 +83,7 @@ class Learner:
         self._lr.at_frame(self.env_frames)
         lag = self.version - batch.versions
         own, batch = batch.own, batch._replace(own=batch.own & (lag < self._settings.max_policy_lag))
-        last = self._train_epochs(batch, None if self._flags.with_vtrace else self._gae_targets(batch))
+        last = self._train_epochs(batch, self._fixed_targets(batch))
         summaries = self._summaries(last, lag[own], batch.own[own]) if want_summaries else {}
         self.model.update_normalizers({key: tensor[:-1] for key, tensor in batch.obs.items()}, batch.own)
         self.env_frames += int(own.sum()) * self._settings.frameskip
@@ -91,7 +91,7 @@ class Learner:
         return TrainStats(self.version, self.env_frames, summaries)
 
     def _train_epochs(self, batch: Batch, targets: Targets | None) -> "LastStep":
-        """targets: fixed ones, or None to compute them from each minibatch's present values."""
+        """targets: as `_fixed_targets` gives them."""
         policy_losses: list[float] = []
         for _ in range(self._flags.ppo_epochs):
             epoch_losses, kls = [], []
@@ -127,9 +127,11 @@ class Learner:
         behavior = self.model.distribution(minibatch.logits)
         log_ratios = distribution.log_prob(minibatch.actions) - minibatch.log_probs
         if targets is None:
-            # Of present values and ratios: later epochs see what the earlier ones changed.
             present = self._on_reward_scale(values.detach())
-            targets = vtrace_targets(flags, minibatch, present, log_ratios.detach())
+            if flags.with_vtrace:
+                targets = vtrace_targets(flags, minibatch, present, log_ratios.detach())
+            else:
+                targets = gae_targets(flags, minibatch, present)
         advantages = normalize_advantages(targets.advantages, valid)
         returns = targets.returns
         if self.model.returns_normalizer is not None:
@@ -167,9 +169,16 @@ class Learner:
         return cpc_loss(self._flags, self._cpc, minibatch, unrolled, self._rng)
 
     @torch.no_grad()
-    def _gae_targets(self, batch: Batch) -> Targets:
-        """Once per batch, with the values that the present weights give."""
-        return gae_targets(self._flags, batch, self._on_reward_scale(self._unroll(batch).values))
+    def _fixed_targets(self, batch: Batch) -> Targets | None:
+        """For all SGD steps of an iteration; None: each step computes them from its own values.
+
+        V-trace follows the ratios that earlier steps changed. GAE stays with the values of the weights before
+        the first step; if that is the only one, it computes those itself.
+        """
+        flags = self._flags
+        if flags.with_vtrace or flags.ppo_epochs * flags.num_batches_per_iteration == 1:
+            return None
+        return gae_targets(flags, batch, self._on_reward_scale(self._unroll(batch).values))
 
     def _on_reward_scale(self, values: Tensor) -> Tensor:
         normalizer = self.model.returns_normalizer

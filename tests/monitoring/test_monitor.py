@@ -144,6 +144,7 @@ def test_a_status_is_logged_every_five_seconds(make_monitor, fake_time, logged):
 
 def test_the_first_trained_frames_are_told_at_once(make_monitor, fake_time, logged):
     monitor = make_monitor()
+    monitor.handle(train_report(0))
     monitor.tick()
     fake_time.seconds += 2
     monitor.handle(train_report(100))
