@@ -59,6 +59,23 @@ def policy_spec(parts: Parts) -> PolicySpec:
 def rollout_worker_recipe(parts: Parts, index: int) -> Recipe:
     """Pinned to a core with its simulators: their round trips are much shorter on one core."""
     sampling, learning = parts.config.sampling, parts.config.learning
+    num_workers = parts.buffers.topology.num_workers
+    cores = cpu.worker_cores(index, num_workers) if sampling.set_workers_cpu_affinity else None
+    gpus = sampling.actor_worker_gpus
+    environment = {"CUDA_VISIBLE_DEVICES": str(gpus[index % len(gpus)]) if gpus else ""}
+    options = ChildOptions(cores, sampling.default_niceness, environment | _maths_threads(parts))
+    args = (*_rollout_worker_args(parts, index), (parts.buffers, parts.channels))
+    return Recipe(f"rollout_worker_{index}", build_rollout_worker, args, options)
+
+
+def _maths_threads(parts: Parts) -> dict[str, str]:
+    if not parts.config.sampling.force_envs_single_thread:
+        return {}
+    return {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+def _rollout_worker_args(parts: Parts, index: int) -> tuple:
+    sampling, learning = parts.config.sampling, parts.config.learning
     settings = RolloutSettings(
         RewardRule(learning.reward_scale, learning.reward_clip),
         parts.seed,
@@ -66,22 +83,18 @@ def rollout_worker_recipe(parts: Parts, index: int) -> Recipe:
         decorrelate_seconds=0.0 if sampling.benchmark else sampling.decorrelate_experience_max_seconds,
         mix_policies=sampling.pbt_mix_policies_in_one_env,
     )
-    num_workers = parts.buffers.topology.num_workers
-    cores = None
-    if sampling.set_workers_cpu_affinity:
-        cores = cpu.worker_cores(index, num_workers)
-    gpus = sampling.actor_worker_gpus
-    environment = {"CUDA_VISIBLE_DEVICES": str(gpus[index % len(gpus)]) if gpus else ""}
-    if sampling.force_envs_single_thread:
-        environment |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    args = (index, parts.family, parts.config.namespace(), settings, (parts.buffers, parts.channels))
-    options = ChildOptions(cores, sampling.default_niceness, environment)
-    return Recipe(f"rollout_worker_{index}", build_rollout_worker, args, options)
+    return index, parts.family, parts.config.namespace(), settings
 
 
 def policy_worker_recipe(parts: Parts, policy: int, index: int) -> Recipe:
     """index: which of the policy's workers."""
-    config, topology = parts.config, parts.buffers.topology
+    args = (*_policy_worker_args(parts, policy, index), parts.buffers, parts.channels)
+    options = ChildOptions(niceness=parts.config.sampling.default_niceness)
+    return Recipe(f"policy_worker_{policy}_{index}", build_policy_worker, args, options)
+
+
+def _policy_worker_args(parts: Parts, policy: int, index: int) -> tuple:
+    topology = parts.buffers.topology
     # Half of what the splits of all workers can ask for at once: the other half is being stepped meanwhile.
     min_requests = topology.num_workers * topology.num_splits // (2 * topology.policy_workers_per_policy)
     settings = InferenceSettings(
@@ -90,9 +103,18 @@ def policy_worker_recipe(parts: Parts, policy: int, index: int) -> Recipe:
         num_threads=1,
         seed=parts.seed + 1000 * (policy + 1) + index,
     )
-    options = ChildOptions(niceness=config.sampling.default_niceness)
-    args = (policy, settings, parts.buffers, parts.channels)
-    return Recipe(f"policy_worker_{policy}_{index}", build_policy_worker, args, options)
+    return policy, settings
+
+
+def inline_sampler_recipe(parts: Parts, index: int) -> Recipe:
+    """The rollout workers index, index + n, ... of n --inline_samplers, and a worker for every policy."""
+    sampling, topology = parts.config.sampling, parts.buffers.topology
+    mine = range(index, topology.num_workers, sampling.inline_samplers)
+    rollout = [_rollout_worker_args(parts, worker) for worker in mine]
+    policy = [_policy_worker_args(parts, policy, index) for policy in range(topology.num_policies)]
+    options = ChildOptions(None, sampling.default_niceness, _maths_threads(parts))
+    args = (rollout, policy, (parts.buffers, parts.channels))
+    return Recipe(f"sampler_{index}", build_inline_sampler, args, options)
 
 
 def learner_recipe(parts: Parts, policy: int) -> Recipe:
@@ -134,6 +156,13 @@ def build_policy_worker(*args: Any) -> Any:
     from sample_factory.sampling.policy_worker import PolicyWorker
 
     return PolicyWorker(*args)
+
+
+def build_inline_sampler(*args: Any) -> Any:
+    """In the child."""
+    from sample_factory.sampling.inline_sampler import InlineSampler
+
+    return InlineSampler(*args)
 
 
 def build_learner_worker(*args: Any) -> Any:

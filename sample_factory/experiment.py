@@ -122,9 +122,10 @@ def allocate(config: Config, family: EnvFamily, info: EnvInfo, topology: Topolog
     def queues(count: int) -> list[Any]:
         return [LocalQueue(waits=False) if config.sampling.serial_mode else Queue() for _ in range(count)]
 
+    num_inline = _num_inline(config)  # they have queues of their own for these
     channels = Channels(
-        inboxes=queues(topology.num_workers),
-        requests=queues(topology.num_policies),
+        inboxes=queues(0 if num_inline else topology.num_workers),
+        requests=queues(0 if num_inline else topology.num_policies),
         learners=queues(topology.num_policies),
         reports=queues(1)[0],
         weights=[PolicyWeights() for _ in range(topology.num_policies)],
@@ -145,11 +146,14 @@ def allocate(config: Config, family: EnvFamily, info: EnvInfo, topology: Topolog
 
 
 def _recipes(parts: Parts) -> tuple[list[Recipe], list[Recipe], list[Recipe]]:
-    """(learners, policy workers, rollout workers)."""
-    topology = parts.buffers.topology
+    """(learners, policy workers or --inline_samplers, rollout workers)."""
+    topology, num_inline = parts.buffers.topology, _num_inline(parts.config)
     policies = range(topology.num_policies)
+    learners = [blueprint.learner_recipe(parts, policy) for policy in policies]
+    if num_inline:
+        return learners, [blueprint.inline_sampler_recipe(parts, index) for index in range(num_inline)], []
     return (
-        [blueprint.learner_recipe(parts, policy) for policy in policies],
+        learners,
         [
             blueprint.policy_worker_recipe(parts, policy, index)
             for policy in policies
@@ -157,6 +161,11 @@ def _recipes(parts: Parts) -> tuple[list[Recipe], list[Recipe], list[Recipe]]:
         ],
         [blueprint.rollout_worker_recipe(parts, index) for index in range(topology.num_workers)],
     )
+
+
+def _num_inline(config: Config) -> int:
+    """Processes that are rollout and policy workers at once; in serial mode all is in one anyway."""
+    return 0 if config.sampling.serial_mode else config.sampling.inline_samplers
 
 
 def run_in_processes(parts: Parts, signals: StopSignals) -> int:

@@ -23,10 +23,10 @@ class ActionsReady(NamedTuple):
     incarnation: int  # that of the request
 
 
-class Trajectory(NamedTuple):
-    """Rollout worker -> learner: a ticket for one full buffer. The learner releases it after copying."""
+class Trajectories(NamedTuple):
+    """Rollout worker -> learner: tickets for full buffers. The learner releases them after copying."""
 
-    buffer: int
+    buffers: list[int]
 
 
 class EpisodeReport(NamedTuple):
@@ -78,5 +78,5 @@ class ComponentReady(NamedTuple):
     text: str
 
 
-LearnerMessage = Trajectory | SaveRequest | WorkerDied
+LearnerMessage = Trajectories | SaveRequest | WorkerDied
 Report = EpisodeReport | StatsReport | TrainReport | ComponentReady

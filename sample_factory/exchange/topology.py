@@ -62,6 +62,11 @@ class Topology:
 def make_topology(config: Config, info: EnvInfo) -> Topology:
     """Raises ConfigError when sampling and learning cannot alternate with these sizes."""
     sampling, learning = config.sampling, config.learning
+    if sampling.inline_samplers > sampling.num_workers:
+        raise ConfigError(
+            f"--inline_samplers={sampling.inline_samplers} share out the rollout workers, and there are only "
+            f"--num_workers={sampling.num_workers}"
+        )
     trajectories = learning.batch_size * learning.num_batches_per_iteration // learning.rollout
     num_workers = 1 if sampling.serial_mode else sampling.num_workers
     envs_per_worker = sampling.num_envs_per_worker * (sampling.num_workers if sampling.serial_mode else 1)

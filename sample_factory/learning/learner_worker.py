@@ -14,7 +14,7 @@ from sample_factory.exchange.messages import (
     SaveRequest,
     StatsReport,
     TrainReport,
-    Trajectory,
+    Trajectories,
     WorkerDied,
 )
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
@@ -92,8 +92,8 @@ class LearnerWorker:
         messages = self._inbox.get_many(timeout=timeout)
         for message in messages:
             match message:
-                case Trajectory(buffer):
-                    self._tickets.append(buffer)
+                case Trajectories(buffers):
+                    self._tickets.extend(buffers)
                 case WorkerDied(worker_index):
                     self._buffers.release_lost(worker_index, self._policy_id, self._tickets)
                 case SaveRequest():

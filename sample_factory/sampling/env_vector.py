@@ -1,6 +1,6 @@
 """The envs of one split of a rollout worker: the only place where `env.step` is called."""
 
-from typing import NamedTuple, Sequence
+from typing import Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -49,6 +49,7 @@ class EnvVector:
         self.episode_reports: list[EpisodeReport] = []
         self._step = 0
         self._active = np.ones(self._num_agents, bool)
+        self._all_active = True
         self._policies = np.array(
             [m.policy_of(a) for m in matchmakers for a in range(self._agents_per_env)], np.int16
         )
@@ -65,15 +66,13 @@ class EnvVector:
 
         sample_action() returns one agent's action row, [num_action_values] float32.
         """
-        infos: list = []
+        infos = {}
         for i, env in enumerate(self._envs):
             rows = self._rows(i, 0)
             env.reset(seeds[i], rows)
-            latest: Sequence = ()
             for _ in range(random_steps[i]):
                 actions = np.stack([sample_action() for _ in range(self._agents_per_env)])
-                latest = env.step(actions, rows).infos
-            infos.extend(latest if len(latest) else (EMPTY_INFO,) * self._agents_per_env)
+                infos[i] = env.step(actions, rows).infos
         self._note_activity(infos)
 
     @property
@@ -82,24 +81,22 @@ class EnvVector:
 
     def requests(self, incarnation: int = 0) -> list[tuple[int, PolicyRequest]]:
         """(policy, request) for every policy that must act now; empty when no agent is active."""
-        wanted = self._policies[self._active] if not self._active.all() else self._policies
+        address = self.worker_index, self.split, self._step
         found = []
-        for policy in np.unique(wanted):
+        for policy in sorted(set(self._policies[self._active].tolist())):
             mine = self._buffers[(self._policies == policy) & self._active]
-            found.append(
-                (int(policy), PolicyRequest(self.worker_index, self.split, self._step, mine, incarnation))
-            )
+            found.append((policy, PolicyRequest(*address, mine, incarnation)))
         return found
 
     def step(self) -> None:
         """Acts in every env with the outputs at the present step; writes what came of it."""
         shared, t = self._shared, self._step
         actions = shared.outputs[self._buffers, t, shared.rows.actions]
-        if not self._active.all():
+        if not self._all_active:
             actions[~self._active] = 0.0
         rewards = np.zeros(self._num_agents)
         terminated, truncated = np.zeros(self._num_agents, bool), np.zeros(self._num_agents, bool)
-        infos: list = []
+        infos = {}
         for i, env in enumerate(self._envs):
             mine = slice(i * self._agents_per_env, (i + 1) * self._agents_per_env)
             result = env.step(actions[mine], self._rows(i, t + 1))
@@ -108,7 +105,7 @@ class EnvVector:
                 result.terminated,
                 result.truncated,
             )
-            infos.extend(result.infos if len(result.infos) else (EMPTY_INFO,) * self._agents_per_env)
+            infos[i] = result.infos
         self._store(t, rewards, terminated, truncated)
         self._returns += rewards
         self._lengths += self._active
@@ -131,9 +128,9 @@ class EnvVector:
         shared.state[fresh] = shared.state[full]
         finished = []
         alternates = shared.topology.rollouts_per_iteration is not None
-        for agent_id, policy, buffer in zip(self._agent_ids, self._policies, full):
-            policy_ids = np.unique(shared.policy_ids[buffer])
-            policy_ids = policy_ids[policy_ids != INACTIVE]
+        acted = shared.policy_ids[full]
+        for agent_id, policy, buffer, at_steps in zip(self._agent_ids, self._policies, full, acted.tolist()):
+            policy_ids = np.array(sorted(set(at_steps) - {INACTIVE}), np.int64)
             if alternates and not len(policy_ids):
                 # The learner counts on a trajectory of every agent, even if nothing in it can be trained on.
                 policy_ids = np.array([policy])
@@ -155,12 +152,13 @@ class EnvVector:
         shared.truncated[buffers, t] = truncated
         shared.policy_ids[buffers, t] = np.where(self._active, self._policies, INACTIVE)
 
-    def _end_episodes(self, ended: np.ndarray, infos: Sequence) -> None:
+    def _end_episodes(self, ended: np.ndarray, infos: Mapping[int, Sequence]) -> None:
+        """infos: by env, an entry per agent or none at all."""
         for agent in np.flatnonzero(ended):
-            self._report_episode(agent, infos[agent])
+            env, agent_of_env = divmod(int(agent), self._agents_per_env)
+            self._report_episode(agent, infos[env][agent_of_env] if len(infos[env]) else EMPTY_INFO)
             self._returns[agent], self._lengths[agent] = 0.0, 0
             self._shared.state[self._buffers[agent]] = 0.0
-            env, agent_of_env = divmod(int(agent), self._agents_per_env)
             self._policies[agent] = self._matchmakers[env].episode_ended(agent_of_env)
 
     def _report_episode(self, agent: int, info) -> None:
@@ -172,13 +170,20 @@ class EnvVector:
             EpisodeReport(int(self._policies[agent]), reward, frames, float(objective), dict(extra))
         )
 
-    def _note_activity(self, infos: Sequence) -> None:
+    def _note_activity(self, infos: Mapping[int, Sequence]) -> None:
         """An agent that becomes inactive loses its recurrent state; the learner cuts there too."""
-        active = np.array([info.get("is_active", True) for info in infos], bool)
-        if active.all() and self._active.all():
+        inactive = [
+            env * self._agents_per_env + agent
+            for env, of_agents in infos.items()
+            for agent, info in enumerate(of_agents)
+            if not info.get("is_active", True)
+        ]
+        if self._all_active and not inactive:
             return
+        active = np.ones(self._num_agents, bool)
+        active[inactive] = False
         self._shared.state[self._buffers[self._active & ~active]] = 0.0
-        self._active = active
+        self._active, self._all_active = active, not inactive
 
     def close(self) -> None:
         for env in self._envs:

@@ -1,5 +1,6 @@
 """A process with a few EnvVectors: it steps one while the others await their actions."""
 
+import collections
 import os
 from typing import Any, Sequence
 
@@ -10,7 +11,7 @@ from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
 from sample_factory.envs.spaces import action_encoder
 from sample_factory.exchange.channels import Channels
-from sample_factory.exchange.messages import ActionsReady, ComponentReady, StatsReport, Trajectory
+from sample_factory.exchange.messages import ActionsReady, ComponentReady, StatsReport, Trajectories
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
@@ -140,9 +141,12 @@ class RolloutWorker:
         return share is not None and self._rollouts[split] // share > self._channels.progress["iterations"][0]
 
     def _send(self, finished: Sequence[FullTrajectory]) -> None:
+        tickets: dict[int, list[int]] = collections.defaultdict(list)
         for trajectory in finished:
             for policy in trajectory.policy_ids:
-                self._channels.learners[policy].put(Trajectory(trajectory.buffer), self._keep_going)
+                tickets[policy].append(trajectory.buffer)
+        for policy, buffers in tickets.items():
+            self._channels.learners[policy].put(Trajectories(buffers), self._keep_going)
 
     def _report_stats(self) -> None:
         shares = self._clock.take_shares()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sample_factory.envs.env_registry import EnvFamily
-from sample_factory.exchange.messages import EpisodeReport, Trajectory
+from sample_factory.exchange.messages import EpisodeReport, Trajectories
 from sample_factory.models import actor_critic
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.runtime.child_side import ChildContext
@@ -61,9 +61,10 @@ class Sampler:
         found, deadline = [], time.monotonic() + 30
         while len(found) < count:
             assert time.monotonic() < deadline, f"only {len(found)} of {count} trajectories in 30 s"
-            found += self.channels.learners[policy].get_many(timeout=0.1)
-        assert all(isinstance(message, Trajectory) for message in found)
-        return [message.buffer for message in found]
+            for message in self.channels.learners[policy].get_many(timeout=0.1):
+                assert isinstance(message, Trajectories)
+                found += message.buffers
+        return found
 
 
 @pytest.mark.parametrize("num_agents", [1, 2])
@@ -104,7 +105,8 @@ def test_sampling_pauses_while_no_buffer_is_free_and_goes_on_after_a_release(mon
         while buffers.counts()[0] >= sampler.buffers.topology.agents_per_split * 2:
             held += sampler.trajectories(1)
             assert time.monotonic() < deadline
-        held += [m.buffer for m in sampler.channels.learners[0].get_many(timeout=0.2)]
+        for message in sampler.channels.learners[0].get_many(timeout=0.2):
+            held += message.buffers
         assert len(set(held)) == len(held)
         assert len(held) >= sampler.buffers.topology.trajectories_per_batch, (
             "a learner could never fill a batch"

@@ -37,6 +37,36 @@ def test_a_run_ends_by_itself_and_leaves_what_a_user_expects(tmp_path):
     assert {"0_aux/_fps", "0_aux/avg_reward", "train/loss", "train/entropy"} <= set(scalars(experiment))
 
 
+def test_inline_samplers_share_out_the_workers_and_need_no_others(tmp_path):
+    flags = ["--env=gym_CartPole-v1", "--vector_env_copies=3", "--experiment=a", *SMALL]
+    process = start("train", tmp_path, *flags, "--inline_samplers=2", "--num_workers=3")
+    wait_for_line(process, "reward")
+    family = descendants(process)
+    assert sorted(child.name() for child in family) == ["learner_0", "sampler_0", "sampler_1"]
+    interrupt(process)
+    assert process.wait(timeout=20) == 0
+    assert_all_gone(family)
+    assert checkpoint(tmp_path / "a")["env_steps"] > 0
+
+
+def test_more_inline_samplers_than_workers_are_refused(tmp_path):
+    flags = ["--env=gym_CartPole-v1", "--experiment=a", *SMALL]
+    done = run("train", tmp_path, *flags, "--inline_samplers=3")
+    assert done.returncode == 2 and "--num_workers=2" in done.stdout
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_dead_inline_sampler_ends_the_run_and_is_named(tmp_path):
+    flags = ["--env=gym_CartPole-v1", "--experiment=a", *SMALL]
+    process = start("train", tmp_path, *flags, "--inline_samplers=1")
+    wait_for_line(process, "reward")
+    family = descendants(process)
+    next(child for child in family if child.name() == "sampler_0").kill()
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == 1 and "sampler_0" in output
+    assert_all_gone(family)
+
+
 def test_the_same_command_resumes_where_ctrl_c_stopped_it(tmp_path):
     flags = ["--env=gym_CartPole-v1", "--experiment=a", "--lr_schedule=kl_adaptive_minibatch", *SMALL]
     process = start("train", tmp_path, *flags, "--train_for_env_steps=1000000000")
