@@ -128,6 +128,7 @@ def learner_recipe(parts: Parts, policy: int) -> Recipe:
         train_for_env_frames=monitoring.train_for_env_steps,
         frameskip=parts.info.frameskip,
         seed=parts.seed + policy,
+        compile=config.run.compile,
     )
     settings = LearnerWorkerSettings(
         learner,

@@ -39,6 +39,11 @@ class RunFlags:
         "(bf16 where the hardware has it)",
         choices=("auto", "fp32", "bf16"),
     )
+    compile: bool = flag(
+        False,
+        "the learner compiles its encoders with torch.compile, which takes a minute at the start; on a CPU it "
+        "needs a C++ compiler and was slower than without",
+    )
     seed: int | None = flag(None, "seeds the model, the actions and the environments; None draws one")
 
 

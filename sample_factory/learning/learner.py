@@ -11,6 +11,7 @@ from sample_factory.algo.ppo_loss import kl_loss, masked_mean, normalize_advanta
 from sample_factory.config.sections import LearningFlags
 from sample_factory.learning.auxiliary import cpc_loss, make_cpc
 from sample_factory.learning.batcher import Batch, join_pieces
+from sample_factory.learning.compilation import compile_encoders
 from sample_factory.learning.gradient_descent import MODEL, GradientDescent
 from sample_factory.learning.optimizers import LearningRate
 from sample_factory.learning.settings import LearnerSettings
@@ -70,6 +71,8 @@ class Learner:
         torch.manual_seed(settings.seed)
         self.policy_id, self._settings, self._flags = policy_id, settings, settings.learning
         self.model, self.device, self.autocast = settings.policy.build(policy_id)
+        if settings.compile:
+            compile_encoders(self.model, self.device)
         self._cpc = make_cpc(self._flags, self.model)
         modules = {MODEL: self.model} if self._cpc is None else {MODEL: self.model, "cpc": self._cpc}
         self._descent = GradientDescent(self._flags, modules)

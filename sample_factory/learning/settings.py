@@ -16,6 +16,7 @@ class LearnerSettings(NamedTuple):
     train_for_env_frames: int
     frameskip: int
     seed: int
+    compile: bool = False  # the encoders, with torch.compile
 
 
 class LearnerWorkerSettings(NamedTuple):
