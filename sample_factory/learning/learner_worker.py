@@ -59,6 +59,7 @@ class LearnerWorker:
         self._batch_size = buffers.topology.trajectories_per_batch
         self._tickets: list[int] = []
         self._ready: queue.Queue[Batch] = queue.Queue(buffers.topology.max_ready_batches)
+        self._batch_taken = threading.Event()
         self._failure: BaseException | None = None
         self._ended = False
         self._wanted_best: SaveRequest | None = None
@@ -89,6 +90,11 @@ class LearnerWorker:
 
     def step(self, timeout: float) -> bool:
         """Takes in messages and makes a batch if there is enough and the trainer can take it."""
+        self._batch_taken.clear()
+        if len(self._tickets) >= self._batch_size and self._ready.full():
+            # There may be no message until then: sampling can be waiting for these very buffers.
+            self._batch_taken.wait(timeout)
+            timeout = 0.0
         messages = self._inbox.get_many(timeout=timeout)
         for message in messages:
             match message:
@@ -126,6 +132,7 @@ class LearnerWorker:
         except queue.Empty:
             self._clock.lap("wait")
             return False
+        self._batch_taken.set()
         self._clock.lap("wait")
         stats = self._learner.train(batch, want_summaries=self._time_to_summarise())
         self._clock.lap("train")
