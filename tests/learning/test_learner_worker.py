@@ -1,0 +1,55 @@
+"""The process around a Learner, its two threads driven by hand."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from sample_factory import blueprint
+from sample_factory.config.config import parse_config
+from sample_factory.envs.env_info import probe_env_info
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.exchange.messages import Trajectories
+from sample_factory.exchange.topology import make_topology
+from sample_factory.experiment import allocate
+from sample_factory.runtime.child_side import ChildContext
+from sample_factory.runtime.queues import LocalQueue
+
+FLAGS = ["--env=gym_CartPole-v1", "--serial_mode=True", "--num_workers=1", "--num_envs_per_worker=8"]
+FLAGS += ["--rollout=4", "--batch_size=16", "--device=cpu", "--experiment=a"]
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def parts(tmp_path):
+    config = parse_config([*FLAGS, f"--train_dir={tmp_path}"], resolve_family)
+    family = resolve_family(config.run.env)
+    info = probe_env_info(family, config.namespace())
+    parts = allocate(config, family, info, make_topology(config, info))
+    return parts._replace(channels=parts.channels._replace(learners=[LocalQueue()]))
+
+
+def hand_over_batches(parts, count):
+    """Buffers with zeros for the learner, as a rollout worker would hand them over."""
+    buffers, size = parts.buffers, parts.buffers.topology.trajectories_per_batch
+    agents = np.arange(count * size)
+    taken = buffers.acquire(0, agents)
+    buffers.policy_ids[taken] = 0
+    for buffer, agent in zip(taken, agents):
+        buffers.hand_over(int(buffer), int(agent), np.array([0]))
+    parts.channels.learners[0].put(Trajectories(taken.tolist()))
+
+
+def test_the_next_batch_is_made_as_soon_as_the_trainer_has_taken_one_though_no_message_comes(parts):
+    recipe = blueprint.learner_recipe(parts, 0)
+    worker = recipe.factory(*recipe.args, ChildContext("learner"))
+    hand_over_batches(parts, 2)
+    assert worker.step(timeout=0.0)  # the first batch, which leaves no room for the second
+    trainer = threading.Timer(0.2, worker.train_once, [PATIENCE])
+    started = time.monotonic()
+    trainer.start()
+    assert worker.step(timeout=PATIENCE), "the second batch"
+    assert time.monotonic() - started < PATIENCE / 2
+    trainer.join()
+    assert parts.buffers.counts()[2] == 0, "both batches have been copied and released"
