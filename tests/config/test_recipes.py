@@ -19,7 +19,7 @@ COMMAND = re.compile(r"python -m sample_factory\.([\w.]+) ([^`\n#]+)")
 
 def readme_commands():
     """(module, flags) of the commands that can be run as they stand."""
-    found = COMMAND.findall((ROOT / "README.md").read_text())
+    found = COMMAND.findall((ROOT / "README.md").read_text().replace("\\\n", ""))
     return [
         (module, flags.strip()) for module, flags in found if "..." not in flags and "--help" not in flags
     ]
