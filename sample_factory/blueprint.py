@@ -58,7 +58,7 @@ def policy_spec(parts: Parts) -> PolicySpec:
 
 def rollout_worker_recipe(parts: Parts, index: int) -> Recipe:
     """Pinned to a core with its simulators: their round trips are much shorter on one core."""
-    sampling, learning = parts.config.sampling, parts.config.learning
+    sampling = parts.config.sampling
     num_workers = parts.buffers.topology.num_workers
     cores = cpu.worker_cores(index, num_workers) if sampling.set_workers_cpu_affinity else None
     gpus = sampling.actor_worker_gpus

@@ -41,7 +41,7 @@ class RunFlags:
     )
     compile: bool = flag(
         False,
-        "the learner compiles its encoders with torch.compile, which takes a minute at the start; on a CPU it "
+        "the learner compiles its encoders with torch.compile, at its first batch; on a CPU it "
         "needs a C++ compiler and was slower than without",
     )
     seed: int | None = flag(None, "seeds the model, the actions and the environments; None draws one")

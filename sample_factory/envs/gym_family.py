@@ -1,5 +1,6 @@
 """Any Gymnasium env without registration: `gym_<id>`, e.g. gym_CartPole-v1."""
 
+import importlib
 from dataclasses import dataclass
 from typing import Any, Mapping
 
@@ -45,7 +46,9 @@ def _make_vector_env(name: str, cfg: Any, render_mode: str | None) -> gym.vector
         raise ValueError(
             f"--env_frameskip={cfg.env_frameskip} is for single envs; use --vector_env_copies=1 with it"
         )
-    # Importing the module of "module:id" is left to Gymnasium, which then knows the id.
+    module, _, name = name.rpartition(":")
+    if module:  # gym.spec does not import it as gym.make does
+        importlib.import_module(module)
     has_own = gym.spec(name).vector_entry_point is not None
     mode = gym.VectorizeMode.VECTOR_ENTRY_POINT if has_own else gym.VectorizeMode.SYNC
     kwargs = {} if render_mode is None else {"render_mode": render_mode}

@@ -101,7 +101,7 @@ class Monitor:
             self._timers = start_timers(self._flags, self._now)
         if self._timers.sample():
             self._sample()
-        if self._timers.status() or self._has_first_frames():
+        if self._has_first_frames() or self._timers.status():
             log.info(self.status())
         if self._timers.summaries():
             self._write_summaries()

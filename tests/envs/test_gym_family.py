@@ -51,6 +51,15 @@ def test_every_copy_is_an_agent_with_episodes_of_its_own(name):
     env.close()
 
 
+def test_copies_of_an_env_whose_module_is_named(tmp_path, monkeypatch):
+    (tmp_path / "registers_cart.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('Cart-v0', entry_point='gymnasium.envs.classic_control:CartPoleEnv')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert make("gym_registers_cart:Cart-v0", NUM_COPIES).num_envs == NUM_COPIES
+
+
 def test_copies_with_a_frameskip_are_refused():
     with pytest.raises(ValueError, match="--vector_env_copies=1"):
         make("gym_CartPole-v1", NUM_COPIES, frameskip=4)
