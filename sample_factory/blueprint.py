@@ -89,7 +89,7 @@ def _rollout_worker_args(parts: Parts, index: int) -> tuple:
 def policy_worker_recipe(parts: Parts, policy: int, index: int) -> Recipe:
     """index: which of the policy's workers."""
     args = (*_policy_worker_args(parts, policy, index), parts.buffers, parts.channels)
-    options = ChildOptions(niceness=parts.config.sampling.default_niceness)
+    options = ChildOptions(niceness=parts.config.sampling.default_niceness, environment=cpu.HUGE_PAGES)
     return Recipe(f"policy_worker_{policy}_{index}", build_policy_worker, args, options)
 
 
@@ -140,7 +140,11 @@ def learner_recipe(parts: Parts, policy: int) -> Recipe:
         save_milestones_sec=monitoring.save_milestones_sec,
         load_checkpoint_kind=monitoring.load_checkpoint_kind,
     )
-    options = ChildOptions(niceness=config.sampling.default_niceness, grace_seconds=LEARNER_GRACE_SECONDS)
+    options = ChildOptions(
+        niceness=sampling.default_niceness,
+        environment=cpu.HUGE_PAGES,
+        grace_seconds=LEARNER_GRACE_SECONDS,
+    )
     args = (policy, settings, parts.buffers, parts.channels)
     return Recipe(f"learner_{policy}", build_learner_worker, args, options)
 

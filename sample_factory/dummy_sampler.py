@@ -66,7 +66,6 @@ class SamplerSettings(NamedTuple):
     """The few numbers that a worker needs."""
 
     num_envs: int
-    num_steps: int  # rows that each env writes to in turn, as in training
     frameskip: int
     max_env_frames: int
     seed: int | None
@@ -87,7 +86,7 @@ class RandomSampler:
         context: Any,
     ):
         from sample_factory.envs.env_info import make_adapted_env
-        from sample_factory.envs.protocol import EnvConfig
+        from sample_factory.envs.protocol import EnvConfig, ObservationRows
 
         family, cfg = recipe
         self._settings, self._progress, self._stopping = settings, progress, context.stopping
@@ -95,10 +94,10 @@ class RandomSampler:
         first = index * settings.num_envs
         configs = [EnvConfig(index, i, first + i) for i in range(settings.num_envs)]
         self._envs = [make_adapted_env(family, cfg, config) for config in configs]
-        self._rows = self._make_rows()
+        self._rows = [ObservationRows.allocate(env.observation_space, env.num_agents) for env in self._envs]
         for i, env in enumerate(self._envs):
             seed = None if settings.seed is None else settings.seed + first + i
-            env.reset(seed, self._rows[i][0])
+            env.reset(seed, self._rows[i])
         self._actions = self._draw_actions(index)
 
     def run(self) -> None:
@@ -117,22 +116,11 @@ class RandomSampler:
         frames_per_sweep = settings.frameskip * sum(env.num_agents for env in self._envs)
         started, sweep = time.perf_counter(), 0
         while not stopping.is_set() and self._env_frames[0] < settings.max_env_frames:
-            row = sweep % settings.num_steps
-            for i, env in enumerate(self._envs):
-                env.step(self._actions[(sweep + 37 * i) % NUM_RANDOM_ACTIONS], self._rows[i][row])
+            for i, (env, rows) in enumerate(zip(self._envs, self._rows)):
+                env.step(self._actions[(sweep + 37 * i) % NUM_RANDOM_ACTIONS], rows)
             sweep += 1
             self._env_frames[0] += frames_per_sweep
             self._microseconds[0] = (time.perf_counter() - started) * 1e6
-
-    def _make_rows(self) -> list[list[Any]]:
-        """Where env i writes at step t: [i][t]."""
-        from sample_factory.envs.protocol import ObservationRows
-
-        num_agents, space = self._envs[0].num_agents, self._envs[0].observation_space
-        leading = (len(self._envs) * num_agents, self._settings.num_steps)
-        arrays = {key: np.zeros((*leading, *part.shape), part.dtype) for key, part in space.spaces.items()}
-        agents = np.arange(leading[0]).reshape(-1, num_agents)
-        return [[ObservationRows(arrays, mine, t) for t in range(leading[1])] for mine in agents]
 
     def _draw_actions(self, index: int) -> np.ndarray:
         """[1024, agents, action values] float32."""
@@ -180,7 +168,6 @@ def _make_worker(config: "Config", family: "EnvFamily", progress: "SharedArrays"
     sampling, flags = config.sampling, config.extra["dummy_sampler"]
     settings = SamplerSettings(
         sampling.num_envs_per_worker,
-        config.learning.rollout + 1,
         config.env.env_frameskip or 1,
         flags.sample_env_frames_per_worker,
         config.run.seed,

@@ -19,8 +19,8 @@ class GymFlags:
 
     vector_env_copies: int = flag(
         1,
-        "make each env a Gymnasium VectorEnv of this many copies, each with an agent of its own; envs that have "
-        "a vectorised implementation (CartPole-v1) step all copies in one computation",
+        "make each env a Gymnasium VectorEnv of this many copies, each with an agent of its own; envs that "
+        "have a vectorised implementation (CartPole-v1) step all copies in one computation",
         at_least=1,
     )
 

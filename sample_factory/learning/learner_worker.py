@@ -3,6 +3,7 @@
 import logging
 import queue
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,8 @@ class LearnerWorker:
         self._batcher = Batcher(buffers, policy_id, self._learner.device)
         self._batch_size = buffers.topology.trajectories_per_batch
         self._tickets: list[int] = []
+        self._first_tickets: tuple[float, int] | None = None  # when they came, and how many
+        self._first_batch_announced = False
         self._ready: queue.Queue[Batch] = queue.Queue(buffers.topology.max_ready_batches)
         self._batch_taken = threading.Event()
         self._failure: BaseException | None = None
@@ -100,6 +103,7 @@ class LearnerWorker:
             match message:
                 case Trajectories(buffers):
                     self._tickets.extend(buffers)
+                    self._first_tickets = self._first_tickets or (time.monotonic(), len(buffers))
                 case WorkerDied(worker_index):
                     self._buffers.release_lost(worker_index, self._policy_id, self._tickets)
                 case SaveRequest():
@@ -111,7 +115,19 @@ class LearnerWorker:
         # Oldest first: what waits longest is the furthest off the policy.
         tickets, self._tickets = self._tickets[: self._batch_size], self._tickets[self._batch_size :]
         self._ready.put(self._batcher.next_batch(tickets))
+        self._announce_first_batch()
         return True
+
+    def _announce_first_batch(self) -> None:
+        """Whoever started the run waits for signs of life, and the first SGD step takes a few seconds."""
+        if self._first_batch_announced or self._first_tickets is None:
+            return
+        self._first_batch_announced = True
+        topology, (began, num_first) = self._buffers.topology, self._first_tickets
+        frames = (self._batch_size - num_first) * topology.rollout * topology.frameskip
+        fps = f"; sampling at {frames / (time.monotonic() - began):,.0f} FPS" if frames > 0 else ""
+        text = f"policy {self._policy_id}: the first batch is there{fps}"
+        self._channels.reports.put(ComponentReady("learner", text), self._keep_going)
 
     def _count_and_drop(self) -> bool:
         """--sampler_only: the frames are reported as if they had been trained on."""

@@ -1,5 +1,6 @@
 """Adam or LAMB, and how the learning rate changes."""
 
+import inspect
 from typing import Any, Callable, Iterable, Mapping
 
 import torch
@@ -14,7 +15,7 @@ def make_optimizer(flags: LearningFlags, parameters: Iterable[torch.nn.Parameter
     betas = (flags.adam_beta1, flags.adam_beta2)
     if flags.optimizer == "lamb":
         return Lamb(parameters, flags.learning_rate, betas, flags.adam_eps)
-    return torch.optim.Adam(parameters, flags.learning_rate, betas, flags.adam_eps, fused=True)
+    return Adam(parameters, flags.learning_rate, betas, flags.adam_eps, fused=True)
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
@@ -23,6 +24,19 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -
     optimizer.load_state_dict(state)
     for group, own in zip(optimizer.param_groups, flags):
         group.update(own)
+
+
+class Adam(torch.optim.Adam):
+    """PyTorch's Adam, without the wrappers that load torch._dynamo: over a second at the start of a learner.
+
+    They only matter to a function that is compiled and calls these methods.
+    """
+
+    step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
+    add_param_group = inspect.unwrap(torch.optim.Adam.add_param_group)
+    state_dict = inspect.unwrap(torch.optim.Adam.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Adam.load_state_dict)
+    zero_grad = inspect.unwrap(torch.optim.Adam.zero_grad)
 
 
 class Lamb(torch.optim.Optimizer):

@@ -182,7 +182,7 @@ def pixels_to_channels(x: Tensor, side: int) -> Tensor:
     x = x[:, :, : rows * side, : columns * side]
     word = WORDS.get(side * x.element_size())
     if word and x.is_contiguous() and x.storage_offset() % side == 0 and not x.requires_grad:
-        # Pixels that stay neighbours move as one word, a channel at a time: a small batch in a quarter of the time.
+        # Neighbouring pixels move as one word, a channel at a time: a small batch in a quarter of the time.
         words = x.view(word).view(batch, channels, rows, side, columns)
         squares = words.new_empty(batch, rows, columns, channels, side)
         for channel in range(channels):

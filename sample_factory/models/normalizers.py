@@ -58,7 +58,7 @@ class RunningNormalizer(nn.Module):
         return out.view(x.shape)
 
     def _mean_and_inverse(self) -> tuple[Tensor, Tensor]:
-        """What `normalize` subtracts and multiplies by, float32; kept, for small batches follow each other."""
+        """What `normalize` subtracts and multiplies by, float32; kept, for many small batches follow."""
         if self._affine is None:
             self._affine = self.mean.float(), self._scale().reciprocal().float()
         return self._affine

@@ -7,6 +7,8 @@ from typing import Sequence
 
 import psutil
 
+# For a child that allocates hundreds of megabytes: in pages of 2 MB, which take less time to touch first.
+HUGE_PAGES = {"GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")}
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # of malloc.h
 
 

@@ -1,5 +1,6 @@
 """The process around a Learner, its two threads driven by hand."""
 
+import re
 import threading
 import time
 
@@ -10,7 +11,7 @@ from sample_factory import blueprint
 from sample_factory.config.config import parse_config
 from sample_factory.envs.env_info import probe_env_info
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.exchange.messages import Trajectories
+from sample_factory.exchange.messages import ComponentReady, Trajectories
 from sample_factory.exchange.topology import make_topology
 from sample_factory.experiment import allocate
 from sample_factory.runtime.child_side import ChildContext
@@ -30,10 +31,9 @@ def parts(tmp_path):
     return parts._replace(channels=parts.channels._replace(learners=[LocalQueue()]))
 
 
-def hand_over_batches(parts, count):
+def hand_over(parts, agents):
     """Buffers with zeros for the learner, as a rollout worker would hand them over."""
-    buffers, size = parts.buffers, parts.buffers.topology.trajectories_per_batch
-    agents = np.arange(count * size)
+    buffers = parts.buffers
     taken = buffers.acquire(0, agents)
     buffers.policy_ids[taken] = 0
     for buffer, agent in zip(taken, agents):
@@ -41,10 +41,26 @@ def hand_over_batches(parts, count):
     parts.channels.learners[0].put(Trajectories(taken.tolist()))
 
 
+def test_the_first_batch_is_announced_once_with_the_speed_of_what_came_after_the_first_tickets(parts):
+    recipe = blueprint.learner_recipe(parts, 0)
+    worker = recipe.factory(*recipe.args, ChildContext("learner"))
+    for agents in ([0, 1, 2], [3], [4, 5, 6, 7]):  # a batch is of four
+        hand_over(parts, np.array(agents))
+        worker.step(timeout=0.0)
+    texts = [
+        report.text
+        for report in parts.channels.reports.get_many(timeout=0.0)
+        if isinstance(report, ComponentReady)
+    ]
+    announced = [text for text in texts if "first batch" in text]
+    assert len(announced) == 1
+    assert re.fullmatch(r"policy 0: the first batch is there; sampling at [\d,]+ FPS", announced[0])
+
+
 def test_the_next_batch_is_made_as_soon_as_the_trainer_has_taken_one_though_no_message_comes(parts):
     recipe = blueprint.learner_recipe(parts, 0)
     worker = recipe.factory(*recipe.args, ChildContext("learner"))
-    hand_over_batches(parts, 2)
+    hand_over(parts, np.arange(2 * parts.buffers.topology.trajectories_per_batch))
     assert worker.step(timeout=0.0)  # the first batch, which leaves no room for the second
     trainer = threading.Timer(0.2, worker.train_once, [PATIENCE])
     started = time.monotonic()

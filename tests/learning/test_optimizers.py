@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -87,3 +90,20 @@ def test_optimizers_are_their_definitions(name):
         optimizer.step()
     for parameter, values in zip(parameters, expected):
         np.testing.assert_allclose(parameter.detach().numpy(), values, rtol=1e-4, atol=1e-6)
+
+
+def test_an_adam_step_does_not_load_the_compiler_which_would_cost_a_second_at_the_start():
+    code = """
+import sys, torch
+from sample_factory.config.sections import LearningFlags
+from sample_factory.learning.optimizers import load_optimizer, make_optimizer
+weights = torch.nn.Parameter(torch.zeros(2))
+optimizer = make_optimizer(LearningFlags(learning_rate=0.5), [weights])
+optimizer.zero_grad(set_to_none=True)
+weights.grad = torch.ones(2)
+optimizer.step()
+load_optimizer(optimizer, optimizer.state_dict())
+assert torch.allclose(weights, torch.full((2,), -0.5)), weights
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
