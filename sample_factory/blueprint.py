@@ -15,6 +15,7 @@ from sample_factory.models.encoder_registry import registered_encoder
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildOptions
+from sample_factory.runtime.folder_lock import FolderLock
 from sample_factory.sampling.settings import InferenceSettings, RewardRule, RolloutSettings
 
 MAX_MIN_REQUESTS = 8
@@ -31,6 +32,7 @@ class Parts(NamedTuple):
     buffers: TrajectoryBuffers
     channels: Channels
     seed: int
+    lock: FolderLock | None = None  # of the experiment folder
 
 
 class Recipe(NamedTuple):
@@ -139,6 +141,7 @@ def learner_recipe(parts: Parts, policy: int) -> Recipe:
         save_every_sec=monitoring.save_every_sec,
         save_milestones_sec=monitoring.save_milestones_sec,
         load_checkpoint_kind=monitoring.load_checkpoint_kind,
+        lock=parts.lock,
     )
     options = ChildOptions(
         niceness=sampling.default_niceness,

@@ -10,15 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Sequence
 
-import numpy as np
-
 from sample_factory import blueprint
 from sample_factory.blueprint import Parts, Recipe
 from sample_factory.config.config import RETIRED_FLAGS, Config, ConfigError
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
 from sample_factory.envs.env_registry import EnvFamily
-from sample_factory.exchange.channels import AnyQueue, Channels
-from sample_factory.exchange.messages import LearnerMessage, WorkerDied
+from sample_factory.exchange.channels import NO_ENV, AnyQueue, Channels, make_progress
+from sample_factory.exchange.messages import Incident, LearnerMessage, WorkerDied
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import Topology, make_topology
 from sample_factory.exchange.trajectory_buffers import RowLayout, TrajectoryBuffers
@@ -27,12 +25,14 @@ from sample_factory.models.encoder_registry import check_encoder_name
 from sample_factory.models.policy_spec import state_size
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.runtime import cpu
-from sample_factory.runtime.child import Child, ChildFailed
+from sample_factory.runtime.child import Child, ChildFailed, call_in_child
 from sample_factory.runtime.child_side import ChildContext
+from sample_factory.runtime.folder_lock import NAME as LOCK_NAME
+from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
+from sample_factory.runtime.gpu import why_no_gpu
 from sample_factory.runtime.log import setup_logging
 from sample_factory.runtime.queues import LocalQueue, Queue
-from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
-from sample_factory.runtime.supervisor import StopSignals, Supervisor
+from sample_factory.runtime.supervisor import Limits, StopSignals, Supervisor
 
 log = logging.getLogger("sample_factory")
 
@@ -54,16 +54,32 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
     with StopSignals() as signals:
         try:
             _check_encoder(config)
+            _check_device(config)
             info = probe_env_info(family, config.namespace())
             _check_actions(config, info)
             topology = make_topology(config, info)
-            prepare_folder(config)
-            parts = allocate(config, family, info, topology)
+            lock = prepare_folder(config)
+            parts = allocate(config, family, info, topology, lock)
             run = run_serially if config.sampling.serial_mode else run_in_processes
             return run(parts, signals)
         except ChildFailed as failure:
-            log.error("%s failed: %s", failure.name, failure.reason)
+            _log_failure(failure)
             return 1
+
+
+def _log_failure(failure: ChildFailed) -> None:
+    log.error("%s failed: %s", failure.name, failure.reason)
+    if "OutOfMemoryError" in failure.reason:
+        log.error(
+            "The GPU's memory is used up. Learners take most of it: lower --batch_size. Every policy worker "
+            "has a model of its own: lower --policy_workers_per_policy. nvidia-smi shows who else uses it"
+        )
+
+
+def _check_device(config: Config) -> None:
+    why = call_in_child("gpu_probe", why_no_gpu) if config.run.device == "gpu" else None
+    if why is not None:
+        raise ConfigError(f"--device=gpu, but {why}. Use --device=cpu or auto")
 
 
 def _check_encoder(config: Config) -> None:
@@ -86,24 +102,37 @@ def _check_actions(config: Config, info: EnvInfo) -> None:
         )
 
 
-def prepare_folder(config: Config) -> None:
-    """The experiment folder, as --restart_behavior says, and its log. Raises ConfigError if it fails."""
+def prepare_folder(config: Config) -> FolderLock:
+    """The experiment folder, as --restart_behavior says, locked, and its log. Raises ConfigError."""
     folder, behavior = config.experiment_dir, config.run.restart_behavior
     try:
-        if folder.exists() and behavior == "overwrite":
-            ours = any((folder / name).exists() for name in ("cfg.json", "config.json", "sf_log.txt"))
-            if any(folder.iterdir()) and not ours:
-                raise ConfigError(f"{folder} is no experiment (it has no cfg.json), and is not overwritten")
-            shutil.rmtree(folder)
-        elif folder.exists() and behavior == "restart":
-            folder.rename(_unused_name(folder))
+        contents = {path.name for path in folder.iterdir()} - {LOCK_NAME} if folder.exists() else set()
+        if behavior == "overwrite" and contents and not contents & {"cfg.json", "config.json", "sf_log.txt"}:
+            raise ConfigError(f"{folder} is no experiment (it has no cfg.json), and is not overwritten")
         folder.mkdir(parents=True, exist_ok=True)
+        lock = FolderLock(folder)
+        if contents and behavior != "resume":
+            lock = _make_room(folder, behavior, lock)
         if not os.access(folder, os.W_OK):
             raise PermissionError(errno.EACCES, "Permission denied")
+    except FolderInUse as error:
+        raise ConfigError(f"{error}; stop that run, or choose another --experiment") from None
     except OSError as error:
         raise ConfigError(f"cannot write to the experiment folder {folder}: {error.strerror}") from None
     setup_logging("main", str(folder / "sf_log.txt") if config.monitoring.log_to_file else None)
     log.info("Experiment folder: %s", folder)
+    return lock
+
+
+def _make_room(folder: Path, behavior: str, lock: FolderLock) -> FolderLock:
+    """Deletes a locked experiment, or moves it aside; returns the lock of the empty folder in its place."""
+    if behavior == "overwrite":
+        shutil.rmtree(folder)
+    else:
+        folder.rename(_unused_name(folder))
+    lock.release()
+    folder.mkdir()
+    return FolderLock(folder)
 
 
 def _unused_name(folder: Path) -> Path:
@@ -113,7 +142,9 @@ def _unused_name(folder: Path) -> Path:
     return candidate
 
 
-def allocate(config: Config, family: EnvFamily, info: EnvInfo, topology: Topology) -> Parts:
+def allocate(
+    config: Config, family: EnvFamily, info: EnvInfo, topology: Topology, lock: FolderLock | None = None
+) -> Parts:
     """Shared memory and queues, sized by Topology."""
     layout = action_layout(info.action_space)
     rows = RowLayout(layout.num_action_values, layout.num_logits)
@@ -129,7 +160,7 @@ def allocate(config: Config, family: EnvFamily, info: EnvInfo, topology: Topolog
         learners=queues(topology.num_policies),
         reports=queues(1)[0],
         weights=[PolicyWeights() for _ in range(topology.num_policies)],
-        progress=SharedArrays({"iterations": ArraySpec((topology.num_policies,), np.int64)}),
+        progress=make_progress(topology),
     )
     seed = config.run.seed if config.run.seed is not None else random.SystemRandom().randrange(2**31)
     log.info(
@@ -142,7 +173,7 @@ def allocate(config: Config, family: EnvFamily, info: EnvInfo, topology: Topolog
         buffers.nbytes / 2**20,
         seed,
     )
-    return Parts(config, family, info, buffers, channels, seed)
+    return Parts(config, family, info, buffers, channels, seed, lock)
 
 
 def _recipes(parts: Parts) -> tuple[list[Recipe], list[Recipe], list[Recipe]]:
@@ -173,24 +204,23 @@ def run_in_processes(parts: Parts, signals: StopSignals) -> int:
     learners, policy_workers, rollout_workers = (
         [Child(*recipe) for recipe in recipes] for recipes in _recipes(parts)
     )
-    monitor = _monitor(parts)
+    config, monitor = parts.config, _monitor(parts)
     failure: ChildFailed | None = None
-    with Supervisor(
-        [*learners, *policy_workers, *rollout_workers], restartable=rollout_workers
-    ) as supervisor:
+    children = [*learners, *policy_workers, *rollout_workers]
+    limits = Limits(start_seconds=config.sampling.reset_timeout_seconds)
+    limits = limits._replace(silent_seconds=config.monitoring.heartbeat_reporting_interval)
+    with Supervisor(children, rollout_workers, limits) as supervisor:
         try:
             supervisor.start_all()
             supervisor.wait_ready(
-                parts.config.sampling.reset_timeout_seconds,
-                signals,
-                lambda: _take_in_reports(parts, monitor, 0.0),
+                limits.start_seconds, signals, lambda: _take_in_reports(parts, monitor, 0.0)
             )
             if not signals.requested:
-                parts.config.save()  # now that it is known to work
+                config.save()  # now that it is known to work
             while not monitor.is_done and not signals.requested:
                 _report(parts, monitor, POLL_SECONDS)
                 for dead in supervisor.check():
-                    _replace(dead, parts, supervisor)
+                    _replace(dead, parts, supervisor, monitor)
         except ChildFailed as error:
             failure = error
         monitor.stopping()
@@ -204,18 +234,30 @@ def run_in_processes(parts: Parts, signals: StopSignals) -> int:
     failures = [failure] if failure else [*stopped.failed, *learners_stopped.failed]
     failures += [ChildFailed(name, "did not save in time and was killed") for name in learners_stopped.killed]
     for error in failures:
-        log.error("%s failed: %s", error.name, error.reason)
+        _log_failure(error)
     return 1 if failures else 0
 
 
-def _replace(dead: Child, parts: Parts, supervisor: Supervisor) -> None:
+def _replace(dead: Child, parts: Parts, supervisor: Supervisor, monitor: Monitor) -> None:
     """A rollout worker has died: its buffers come back, a new one takes its place."""
-    log.error("%s died and is replaced: %s", dead.name, dead.failure)
     index = int(dead.name.rpartition("_")[2])
-    parts.buffers.reclaim(index)
+    env = int(parts.channels.progress["stepping"][index])
+    where = f" while its env {env} was stepped" if env != NO_ENV else ""
+    _take_in_reports(parts, monitor, 0.0)  # what it had to say comes first
+    monitor.handle(Incident("worker_restarts", f"{dead.name} died{where} and is replaced: {dead.failure}"))
+    count = parts.buffers.reclaim(index)
     for learner in parts.channels.learners:
         _send_to_learner(learner, WorkerDied(index))
     supervisor.restart(dead)
+    free, owned, pending = parts.buffers.counts()
+    log.info(
+        "%d buffers of %s came back: %d free, %d in use, %d at learners",
+        count,
+        dead.name,
+        free,
+        owned,
+        pending,
+    )
 
 
 def run_serially(parts: Parts, signals: StopSignals) -> int:

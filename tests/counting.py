@@ -11,13 +11,12 @@ from sample_factory.config.config import Config, build_config
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.envs.adapters import adapt
 from sample_factory.envs.env_info import env_info
-from sample_factory.exchange.channels import Channels
+from sample_factory.exchange.channels import Channels, make_progress
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import make_topology
 from sample_factory.exchange.trajectory_buffers import RowLayout, TrajectoryBuffers
 from sample_factory.models.actor_critic import PolicyOutput
 from sample_factory.runtime.queues import LocalQueue
-from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 
 NUM_ACTIONS = 1000
 ENV, EPISODE, STEP, LAST_ACTION = range(4)  # columns of the observation
@@ -128,7 +127,7 @@ def make_shared(config: Config, env: Any, num_logits: int = 1) -> tuple[Trajecto
         [LocalQueue() for _ in policies],
         LocalQueue(),
         [PolicyWeights() for _ in policies],
-        SharedArrays({"iterations": ArraySpec((len(policies),), np.int64)}),
+        make_progress(topology),
     )
     return buffers, channels
 

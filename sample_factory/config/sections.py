@@ -248,7 +248,10 @@ class MonitoringFlags:
     flush_summaries_interval: int = flag(30, "seconds between flushes of TensorBoard files", at_least=1)
     summaries_use_frameskip: bool = flag(True, "report env frames (frameskip counted) rather than env steps")
     heartbeat_reporting_interval: int = flag(
-        180, "a component silent for this many seconds is reported", at_least=1
+        180,
+        "a component that makes no progress for this many seconds is stuck: its stacks are printed; a "
+        "rollout worker is replaced, anything else ends the run",
+        at_least=1,
     )
     log_to_file: bool = flag(True, "write sf_log.txt in the experiment folder")
 

@@ -7,12 +7,20 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from sample_factory.envs.interfaces import WritesObservations
-from sample_factory.envs.protocol import EMPTY_INFO, MultiAgentEnv, ObservationRows, StepResult
+from sample_factory.envs.protocol import (
+    EMPTY_INFO,
+    EnvContractError,
+    MultiAgentEnv,
+    ObservationRows,
+    StepResult,
+)
 from sample_factory.envs.spaces import action_decoder, observation_layout
 
 WRONG_STEP = (
     "step returned {} values; Gymnasium's API has 5: observation, reward, terminated, truncated, info"
 )
+
+NUMBERS = (float, int, np.generic)
 
 
 def adapt(env: Any) -> MultiAgentEnv:
@@ -61,11 +69,13 @@ class SingleAgentAdapter:
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         returned = self.env.step(self._decode(actions[0]))
         if len(returned) != 5:
-            raise ValueError(WRONG_STEP.format(len(returned)))
+            raise EnvContractError(WRONG_STEP.format(len(returned)))
         observation, reward, terminated, truncated, info = returned
         if terminated or truncated:
             observation, _ = self.env.reset()
         into.write(0, self._flatten(observation))
+        if not isinstance(reward, NUMBERS):
+            reward = _number(reward)
         return StepResult((reward,), (terminated,), (truncated and not terminated,), (info,))
 
     def render(self) -> np.ndarray | None:
@@ -73,6 +83,14 @@ class SingleAgentAdapter:
 
     def close(self) -> None:
         self.env.close()
+
+
+def _number(reward: Any) -> float:
+    """Of an array of one number, say."""
+    array = np.asarray(reward)
+    if array.size != 1 or array.dtype.kind not in "biuf":
+        raise EnvContractError(f"the reward is {reward!r}; it should be a number")
+    return array.item()
 
 
 class InPlaceAdapter:
@@ -120,15 +138,20 @@ class ListAdapter:
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         returned = self.env.step([self._decode(row) for row in actions])
         if len(returned) != 5:
-            raise ValueError(WRONG_STEP.format(len(returned)) + ", each a list with an entry per agent")
+            raise EnvContractError(WRONG_STEP.format(len(returned)) + ", each a list with an entry per agent")
         observations, rewards, terminated, truncated, infos = returned
+        if not len(rewards) == len(terminated) == len(truncated) == len(infos) == self.num_agents:
+            raise EnvContractError(
+                f"step returned {len(rewards)} rewards, {len(terminated)} terminated, {len(truncated)} "
+                f"truncated and {len(infos)} infos for {self.num_agents} agents"
+            )
         self._write(observations, into)
         truncated = [cut and not ended for cut, ended in zip(truncated, terminated)]
         return StepResult(rewards, terminated, truncated, infos)
 
     def _write(self, observations: Sequence[Any], into: ObservationRows) -> None:
         if len(observations) != self.num_agents:
-            raise ValueError(
+            raise EnvContractError(
                 f"the env returned {len(observations)} observations for {self.num_agents} agents"
             )
         for agent, observation in enumerate(observations):

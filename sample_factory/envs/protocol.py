@@ -1,11 +1,14 @@
-"""What the framework sees of an environment: every env is
-multi-agent, and writes its observations in place."""
+"""What the framework sees of an env: it is multi-agent, and writes its observations in place."""
 
 from typing import Any, Mapping, NamedTuple, Protocol, Sequence
 
 import numpy as np
 
 EMPTY_INFO: Mapping[str, Any] = {}
+
+
+class EnvContractError(ValueError):
+    """An env returned something else than its spaces or the API of envs say."""
 
 
 class ObservationRows:
@@ -42,15 +45,34 @@ class ObservationRows:
         return {key: array[buffer, self.step, ...] for key, array in self.arrays.items()}
 
     def write(self, agent: int, observation: Mapping[str, np.ndarray]) -> None:
-        """Copies one agent's observation dict into its row."""
+        """Copies one agent's observation dict into its row. Raises EnvContractError if it does not fit."""
         buffer = self.buffers[agent]
         for key, array in self.arrays.items():
-            array[buffer, self.step] = observation[key]
+            value = observation[key]
+            _check(key, value, array.shape[2:], array.dtype)
+            array[buffer, self.step] = value
 
     def write_all(self, observations: Mapping[str, np.ndarray]) -> None:
-        """Scatters a batch, [num_agents, *shape] per key, with one copy per key."""
+        """Scatters a batch, [num_agents, *shape] per key, with one copy per key.
+
+        Raises EnvContractError if it does not fit.
+        """
         for key, array in self.arrays.items():
-            array[self.buffers, self.step] = observations[key]
+            value = observations[key]
+            _check(key, value, (len(self.buffers), *array.shape[2:]), array.dtype)
+            array[self.buffers, self.step] = value
+
+
+def _check(key: str, value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """NumPy itself would stretch a smaller array, and cut fractions off."""
+    if value.shape != shape:
+        raise EnvContractError(
+            f"observation {key!r} has shape {value.shape}, but its observation space says {shape}"
+        )
+    if value.dtype.kind not in "biuf" or (value.dtype.kind == "f" and dtype.kind != "f"):
+        raise EnvContractError(
+            f"observation {key!r} has dtype {value.dtype}, but its observation space says {dtype}"
+        )
 
 
 class StepResult(NamedTuple):

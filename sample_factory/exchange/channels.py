@@ -2,12 +2,15 @@
 
 from typing import NamedTuple, Sequence
 
+import numpy as np
+
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import Topology
 from sample_factory.runtime.queues import LocalQueue, Queue
-from sample_factory.runtime.shared_arrays import SharedArrays
+from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 
 AnyQueue = Queue | LocalQueue
+NO_ENV = -1
 
 
 class Channels(NamedTuple):
@@ -18,7 +21,19 @@ class Channels(NamedTuple):
     learners: Sequence[AnyQueue]  # one per policy: Trajectories, SaveRequest
     reports: AnyQueue  # to the main process: reports
     weights: Sequence[PolicyWeights]  # one per policy
-    progress: SharedArrays  # "iterations" [num_policies] int64: of training, in this run; by the learners
+    progress: SharedArrays  # see make_progress
+
+
+def make_progress(topology: Topology) -> SharedArrays:
+    """iterations [num_policies] int64: of training, in this run; the learners write it.
+    stepping [num_workers] int64: the env of a rollout worker that is being stepped, or NO_ENV; it writes it.
+    """
+    return SharedArrays(
+        {
+            "iterations": ArraySpec((topology.num_policies,), np.int64),
+            "stepping": ArraySpec((topology.num_workers,), np.int64),
+        }
+    )
 
 
 def with_local_queues(channels: Channels, topology: Topology) -> Channels:

@@ -58,6 +58,13 @@ class TrainReport(NamedTuple):
     best_value: float | None = None  # of save_best_metric when the best checkpoint was saved, if there is one
 
 
+class Incident(NamedTuple):
+    """Any component -> main process: something broke and was healed, or does no harm."""
+
+    kind: str  # "env_rebuilds", "worker_restarts" or "broken_numbers": counted in TensorBoard
+    text: str  # for the log; empty: it is only counted
+
+
 class SaveRequest(NamedTuple):
     """Main process -> learner: save a checkpoint of the best policy so far."""
 
@@ -79,4 +86,4 @@ class ComponentReady(NamedTuple):
 
 
 LearnerMessage = Trajectories | SaveRequest | WorkerDied
-Report = EpisodeReport | StatsReport | TrainReport | ComponentReady
+Report = EpisodeReport | StatsReport | TrainReport | ComponentReady | Incident

@@ -52,7 +52,7 @@ class LearnerWorker:
         cpu.keep_freed_memory()
         torch.set_num_threads(settings.num_threads)
         self._policy_id, self._channels, self._stopping = policy_id, channels, context.stopping
-        self._keep_going = context.keep_going
+        self._keep_going, self._beat = context.keep_going, context.beat
         self._inbox, self._weights = channels.learners[policy_id], channels.weights[policy_id]
         self._learner = Learner(policy_id, settings.learner)
         self._learn, self._buffers = settings.learn, buffers
@@ -169,6 +169,7 @@ class LearnerWorker:
     def _train_until_stopped(self) -> None:
         try:
             while not self._stopping.is_set() and not self._ended:
+                self._beat()
                 self.train_once(timeout=0.1)
         except BaseException as error:  # carried over to the main thread, which ends the process with it
             self._failure = error

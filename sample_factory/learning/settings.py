@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from sample_factory.config.sections import LearningFlags
 from sample_factory.models.policy_spec import PolicySpec
+from sample_factory.runtime.folder_lock import FolderLock
 
 
 class LearnerSettings(NamedTuple):
@@ -30,3 +31,4 @@ class LearnerWorkerSettings(NamedTuple):
     save_every_sec: float
     save_milestones_sec: float
     load_checkpoint_kind: str
+    lock: FolderLock | None = None  # held for as long as this process may save

@@ -1,10 +1,13 @@
 """What the components say about themselves, averaged over each kind of component."""
 
 import collections
+import logging
 from typing import Callable
 
-from sample_factory.exchange.messages import StatsReport
+from sample_factory.exchange.messages import Incident, StatsReport
 from sample_factory.monitoring.bottleneck import PARTS
+
+log = logging.getLogger("sample_factory")
 
 KEEP_SECONDS = 20.0  # a component reports every 5 s, so each counts about equally in a mean over the reports
 
@@ -18,6 +21,7 @@ V1_TAGS = {
     ("policy_worker", "memory_mb"): "stats/memory_policy_worker",
     ("learner", "memory_mb"): "stats/memory_learner",
 }
+INCIDENTS = ("worker_restarts", "env_rebuilds", "broken_numbers")
 COMPONENTS_AND_STATS = {tag: key for key, tag in V1_TAGS.items()}
 
 
@@ -29,6 +33,13 @@ class ComponentStats:
     def __init__(self, now: Callable[[], float]):
         self._now = now
         self._reports: dict[tuple[str, int], collections.deque[tuple[float, StatsReport]]] = {}
+        self._incidents = dict.fromkeys(INCIDENTS, 0)
+
+    def add_incident(self, incident: Incident) -> None:
+        """Counts it, and logs what there is to say."""
+        self._incidents[incident.kind] += 1
+        if incident.text:
+            log.error(incident.text)
 
     def add(self, report: StatsReport) -> None:
         reports = self._reports.setdefault((report.component, report.policy_id), collections.deque())
@@ -45,7 +56,8 @@ class ComponentStats:
 
     def summaries(self, policy_id: int) -> dict[str, float]:
         """Tag -> mean over the components that serve a policy (rollout workers count as policy 0's)."""
-        scalars = {}
+        # What is about the whole run stands with policy 0.
+        scalars = {f"0_aux/{kind}": n for kind, n in self._incidents.items()} if policy_id == 0 else {}
         for (component, policy), reports in self._reports.items():
             names = {name for _, report in reports for name in report.stats} if policy == policy_id else ()
             for name in sorted(names):

@@ -10,6 +10,7 @@ from sample_factory.config.sections import NEVER, MonitoringFlags
 from sample_factory.exchange.messages import (
     ComponentReady,
     EpisodeReport,
+    Incident,
     Report,
     SaveRequest,
     StatsReport,
@@ -92,6 +93,8 @@ class Monitor:
                 self._trained(report)
             case ComponentReady():
                 log.info(report.text)
+            case Incident():
+                self._components.add_incident(report)
 
     def tick(self) -> None:
         """Does what is due. To be called several times a second."""
@@ -150,8 +153,7 @@ class Monitor:
 
     def write(self, policy_id: int, scalars: Mapping[str, float]) -> None:
         """Adds tag -> value to a policy's TensorBoard curves, at its env frames (or steps) of now."""
-        x = self._policies[policy_id].env_frames // self._frames_per_x
-        self._writers[policy_id].write(scalars, x)
+        self._writers[policy_id].write(scalars, self._policies[policy_id].env_frames // self._frames_per_x)
 
     def status(self) -> str:
         """The run at this moment, in words."""
@@ -179,8 +181,8 @@ class Monitor:
             f"{self._total_frames:,} env frames in all runs of this experiment"
         ]
         for policy_id, policy in enumerate(self._policies):
-            episodes = episodes_text(policy.episodes)
-            lines.append(f"Policy {policy_id}: {policy.env_frames:,} env frames, {episodes}")
+            results = f"{policy.env_frames:,} env frames, {episodes_text(policy.episodes)}"
+            lines.append(f"Policy {policy_id}: {results}")
         lines.append(f"Checkpoints: {self._folder / 'checkpoint_p*'}")
         return [*lines, f"Curves: tensorboard --logdir={self._folder}"]
 

@@ -10,7 +10,16 @@ import weakref
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any, Callable, Self
 
-from sample_factory.runtime.child_side import ChildContext, Failed, Finished, Ready, Stop, StopFlag
+from sample_factory.runtime.child_side import (
+    Beat,
+    ChildContext,
+    Failed,
+    Finished,
+    PermanentFailure,
+    Ready,
+    Stop,
+    StopFlag,
+)
 from sample_factory.runtime.launch import ChildOptions, launch
 
 __all__ = [
@@ -18,12 +27,17 @@ __all__ = [
     "ChildContext",
     "ChildFailed",
     "ChildOptions",
+    "PermanentFailure",
     "StopFlag",
     "call_in_child",
     "kill_children",
 ]
 
 POLL_SECONDS = 0.01
+# What a stuck child gets to print where it is stuck.
+DUMP_SECONDS = 0.3
+# A child that has just been started has no handler yet, so the signal would end it.
+SAFE_TO_SIGNAL_SECONDS = 2.0
 
 # All that this process has started and that somebody still refers to.
 _started: "weakref.WeakSet[Child]" = weakref.WeakSet()
@@ -71,6 +85,8 @@ class Child:
         self._finished: Finished | None = None
         self._failed: Failed | None = None
         self._stop_asked = False
+        self._started_at = 0.0
+        self._last_beat: float | None = None
 
     def again(self) -> Self:
         """A new child of the same recipe, not yet started."""
@@ -82,6 +98,7 @@ class Child:
         try:
             self._process = launch(self.name, self._recipe, self.options, childs_end.fileno())
             self._connection = connection
+            self._started_at = time.monotonic()
             _started.add(self)
         finally:
             childs_end.close()
@@ -127,12 +144,29 @@ class Child:
         ended = self._has_ended()
         self._listen()
         if self._failed is not None:
-            return f"{self._failed.error}\n{self._failed.traceback}"
+            return f"{self._failed.error}\n{self._failed.traceback}".strip()
         if self._stop_asked or (self.options.one_shot and self._finished):
             return None
         if self._finished:
             return "its run() returned although nobody had asked it to stop"
         return _describe_exit(self._exit_code) if ended else None
+
+    @property
+    def is_permanent_failure(self) -> bool:
+        """Whether it would fail again if it were started anew."""
+        return self.failure is not None and self._failed is not None and self._failed.permanent
+
+    @property
+    def silent_seconds(self) -> float:
+        """Since it last said that it is not stuck; 0 for one that never did, has ended or is to stop."""
+        self._listen()
+        is_watched = self._last_beat is not None and not self._stop_asked and self.is_alive
+        return time.monotonic() - self._last_beat if is_watched else 0.0
+
+    @property
+    def starting_seconds(self) -> float:
+        """For how long it has been building its object; 0 once it is ready or has ended."""
+        return 0.0 if not self.is_alive or self.ready else time.monotonic() - self._started_at
 
     @property
     def waitables(self) -> list[Connection]:
@@ -182,9 +216,16 @@ class Child:
             self._stop_asked = True
             _kill_group(self.pid)
 
+    def give_up(self, reason: str) -> None:
+        """Kills a child that is stuck, after it has printed where; `reason` becomes its failure."""
+        self.dump_stacks()
+        self.join(DUMP_SECONDS)
+        self._failed = self._failed or Failed(reason, "")
+        self.kill()
+
     def dump_stacks(self) -> None:
         """Makes it print the stacks of its threads to stderr, wherever it is stuck."""
-        if self.is_alive and self.ready:  # before it is ready the signal could still end it
+        if self.is_alive and (self.ready or self.starting_seconds > SAFE_TO_SIGNAL_SECONDS):
             os.kill(self.pid, signal.SIGUSR1)
 
     def _wait(self, seconds: float) -> None:
@@ -198,6 +239,8 @@ class Child:
         try:
             while self._connection is not None and self._connection.poll():
                 message = self._connection.recv()
+                if isinstance(message, Beat):
+                    self._last_beat = time.monotonic()
                 self._ready = self._ready or isinstance(message, Ready)
                 self._finished = message if isinstance(message, Finished) else self._finished
                 # The first exception is the cause; others may follow from it.

@@ -14,9 +14,11 @@ import threading
 import time
 import traceback
 from multiprocessing.connection import Connection
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, Callable, NamedTuple
 
 from sample_factory.runtime.log import LogSettings, log, setup_logging
+
+BEAT_SECONDS = 1.0
 
 
 class Ready(NamedTuple):
@@ -34,6 +36,15 @@ class Failed(NamedTuple):
 
     error: str  # "ValueError: what it said"
     traceback: str
+    permanent: bool = False  # it was a PermanentFailure
+
+
+class Beat(NamedTuple):
+    """Child to parent: it is not stuck."""
+
+
+class PermanentFailure(Exception):
+    """Raised in a child that would fail again if it were started anew."""
 
 
 class Stop(NamedTuple):
@@ -87,15 +98,25 @@ class ChildContext:
 
     name: the child's name.
     stopping: set when the parent asks the child to stop or dies, when the child gets SIGTERM, and when
-    another
-        thread of the child has raised.
+        another thread of the child has raised.
     parent_alive: False once the main process has died.
     """
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, tell: Callable[[NamedTuple], None] = lambda message: None):
         self.name = name
         self.stopping = StopFlag()
         self.parent_alive = True
+        self._tell, self._next_beat = tell, 0.0
+
+    def beat(self) -> None:
+        """Says that it is not stuck; to be called again and again: after the first time, silence is noticed.
+
+        Told once a second at most.
+        """
+        now = time.monotonic()
+        if now >= self._next_beat:
+            self._next_beat = now + BEAT_SECONDS
+            self._tell(Beat())
 
     def keep_going(self) -> bool:
         """False once it should stop; for the `keep_waiting` of a queue."""
@@ -112,7 +133,7 @@ def child_main(payload_fd: int, connection_fd: int) -> None:
         payload.seek(0)
         pickle.load(payload)  # the header, which the bootstrap has acted upon
         setup: Setup = pickle.load(payload)
-        context = ChildContext(setup.name)
+        context = ChildContext(setup.name, link.tell)
         _prepare_process(setup, context, link)
         try:
             _build_and_run(payload, context, link)
@@ -184,7 +205,8 @@ def _name_process(name: str) -> None:
 
 def _failed(error: BaseException) -> Failed:
     text = "".join(traceback.format_exception_only(error)).strip()
-    return Failed(text, "".join(traceback.format_exception(error)))
+    trace = "".join(traceback.format_exception(error))
+    return Failed(text, trace, isinstance(error, PermanentFailure))
 
 
 class _Link:

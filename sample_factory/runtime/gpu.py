@@ -19,13 +19,16 @@ def resolve_device(device: str, index: int = 0) -> str:
     if torch.cuda.is_available():
         return f"cuda:{index % torch.cuda.device_count()}"
     if device == "gpu":
-        raise RuntimeError(f"--device=gpu, but {_why_no_gpu()}. Use --device=cpu or auto.")
+        raise RuntimeError(f"--device=gpu, but {why_no_gpu()}")
     return "cpu"
 
 
-def _why_no_gpu() -> str:
+def why_no_gpu() -> str | None:
+    """None if torch finds a GPU."""
     import torch
 
+    if torch.cuda.is_available():
+        return None
     if not torch.backends.cuda.is_built():
         return f"this torch ({torch.__version__}) is built for the CPU only"
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")

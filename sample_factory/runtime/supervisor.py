@@ -1,6 +1,7 @@
 """Starts children, watches them, stops them."""
 
 import collections
+import math
 import multiprocessing.connection
 import os
 import signal
@@ -8,21 +9,26 @@ import threading
 import time
 from typing import Any, Callable, Iterable, NamedTuple, Self, Sequence
 
-from sample_factory.runtime.child import Child, ChildFailed, StopFlag, kill_children
+from sample_factory.runtime.child import DUMP_SECONDS, Child, ChildFailed, StopFlag, kill_children
 from sample_factory.runtime.log import log
 
 # A child's end can be hidden by a process that it forked; so the exit codes are looked at this often.
 LOOK_SECONDS = 1.0
 POLL_SECONDS = 0.01
-# What a stuck child gets to print where it is stuck.
-DUMP_SECONDS = 0.3
 
 
-class DeathLimit(NamedTuple):
-    """More than `deaths` of one restartable child within `seconds` are a failure of the run."""
+class Limits(NamedTuple):
+    """What a run does not put up with.
+
+    deaths, seconds: more than so many deaths of one restartable child within so many seconds.
+    start_seconds: a child takes longer to become ready.
+    silent_seconds: a child that has said that it is not stuck (`ChildContext.beat`) does not say so again.
+    """
 
     deaths: int = 5
-    seconds: float = 600.0
+    seconds: float = 120.0
+    start_seconds: float = math.inf
+    silent_seconds: float = math.inf
 
 
 class StopReport(NamedTuple):
@@ -37,7 +43,8 @@ class Supervisor:
 
     1. `start_all` starts them side by side; `wait_ready` raises the first failure at once.
     2. `check` raises the failure of a child that may not die, and hands back those that may and did. One that
-       dies too often counts among the first.
+       dies too often, or would fail again, counts among the first; one that is stuck is killed and counts as
+       dead.
     3. `stop_all` ends them stage by stage; those that do not end within their grace are killed.
     4. Leaving the `with` block kills whatever is left, with all that it has started.
     """
@@ -46,12 +53,12 @@ class Supervisor:
         self,
         children: Iterable[Child],
         restartable: Iterable[Child] = (),
-        death_limit: DeathLimit = DeathLimit(),
+        limits: Limits = Limits(),
     ):
         """children: their names must differ. restartable: those of them whose death does not end the run."""
         self._children = {child.name: child for child in children}
         self._restartable = {child.name for child in restartable}
-        self._death_limit = death_limit
+        self._limits = limits
         self._deaths: dict[str, list[float]] = collections.defaultdict(list)
         self._counted: set[Child] = set()
 
@@ -91,6 +98,7 @@ class Supervisor:
             self._raise_first_failure()
             if time.monotonic() >= deadline:
                 names = ", ".join(child.name for child in waited_for)
+                waited_for[0].give_up("")  # it prints where it is stuck
                 raise ChildFailed(waited_for[0].name, f"not ready after {timeout:g} s (waiting for {names})")
             self.wait(deadline - time.monotonic(), [signals] if signals is not None else [])
 
@@ -114,10 +122,11 @@ class Supervisor:
         """The dead restartable children (each until it is restarted). Raises ChildFailed for any other."""
         dead = []
         for child in self.children:
+            self._give_up_if_stuck(child)
             failure = child.failure
             if failure is None and child not in self._counted:
                 continue
-            if child.name not in self._restartable:
+            if child.name not in self._restartable or child.is_permanent_failure:
                 raise ChildFailed(child.name, failure)
             # One that has raised may still be busy with its simulators, which a successor could collide with.
             child.kill()
@@ -125,11 +134,22 @@ class Supervisor:
             dead.append(child)
         return dead
 
+    def _give_up_if_stuck(self, child: Child) -> None:
+        limits = self._limits
+        if child.silent_seconds > limits.silent_seconds:
+            reason = f"was stuck: no sign of life for {limits.silent_seconds:g} s"
+        elif child.starting_seconds > limits.start_seconds:
+            reason = f"not ready after {limits.start_seconds:g} s"
+        else:
+            return
+        log.error("%s %s; the stacks of its threads follow on stderr, and it is killed", child.name, reason)
+        child.give_up(reason)
+
     def _count_death(self, child: Child, failure: str) -> None:
         if child in self._counted:
             return
         self._counted.add(child)
-        now, limit, deaths = time.monotonic(), self._death_limit, self._deaths[child.name]
+        now, limit, deaths = time.monotonic(), self._limits, self._deaths[child.name]
         deaths.append(now)
         recent = sum(death > now - limit.seconds for death in deaths)
         if recent > limit.deaths:

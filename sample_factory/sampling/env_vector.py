@@ -4,9 +4,10 @@ from typing import Mapping, NamedTuple, Sequence
 
 import numpy as np
 
-from sample_factory.envs.protocol import EMPTY_INFO, MultiAgentEnv, ObservationRows
-from sample_factory.exchange.messages import EpisodeReport, PolicyRequest
+from sample_factory.envs.protocol import EMPTY_INFO, ObservationRows
+from sample_factory.exchange.messages import EpisodeReport, Incident, PolicyRequest
 from sample_factory.exchange.trajectory_buffers import INACTIVE, TrajectoryBuffers
+from sample_factory.sampling.guarded_env import GuardedEnv
 from sample_factory.sampling.matchmaker import Matchmaker
 from sample_factory.sampling.settings import RewardRule
 
@@ -28,26 +29,23 @@ class EnvVector:
 
     def __init__(
         self,
-        envs: Sequence[MultiAgentEnv],
+        envs: Sequence[GuardedEnv],
         matchmakers: Sequence[Matchmaker],
         buffers: TrajectoryBuffers,
         address: tuple[int, int],
         reward_rule: RewardRule,
     ):
         topology = buffers.topology
-        self._envs, self._matchmakers, self._shared, self._reward_rule = (
-            envs,
-            matchmakers,
-            buffers,
-            reward_rule,
-        )
+        self._envs, self._matchmakers = envs, matchmakers
+        self._shared, self._reward_rule = buffers, reward_rule
         self.worker_index, self.split = address
         self._agents_per_env = topology.agents_per_env
         self._num_agents, self._rollout = topology.agents_per_split, topology.rollout
         first = topology.agent_id(self.worker_index, self.split, 0)
         self._agent_ids = np.arange(first, first + self._num_agents)
-        self.episode_reports: list[EpisodeReport] = []
+        self.reports: list[EpisodeReport | Incident] = []
         self._step = 0
+        self._has_told_broken_rewards = False
         self._active = np.ones(self._num_agents, bool)
         self._all_active = True
         self._policies = np.array(
@@ -96,10 +94,13 @@ class EnvVector:
             actions[~self._active] = 0.0
         rewards = np.zeros(self._num_agents)
         terminated, truncated = np.zeros(self._num_agents, bool), np.zeros(self._num_agents, bool)
-        infos = {}
+        infos, lost = {}, []
         for i, env in enumerate(self._envs):
             mine = slice(i * self._agents_per_env, (i + 1) * self._agents_per_env)
             result = env.step(actions[mine], self._rows(i, t + 1))
+            if result is None:
+                lost.append(i)
+                continue
             rewards[mine], terminated[mine], truncated[mine] = (
                 result.rewards,
                 result.terminated,
@@ -112,6 +113,8 @@ class EnvVector:
         # An agent that stays inactive after its end may go on saying so: that is no further episode.
         self._end_episodes((terminated | truncated) & (self._lengths > 0), infos)
         self._note_activity(infos)
+        for env in lost:
+            self._drop_episodes(env)
         self._step += 1
 
     def finish_rollout(self) -> list[FullTrajectory] | None:
@@ -146,11 +149,25 @@ class EnvVector:
     def _store(self, t: int, rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> None:
         shared, buffers, rule = self._shared, self._buffers, self._reward_rule
         clipped = np.clip(rewards * rule.scale, -rule.clip, rule.clip)
-        # An infinite reward is broken, not large: it must not pass as one of `clip`.
-        shared.rewards[buffers, t] = np.where(np.isfinite(rewards), clipped, np.nan)
+        finite = np.isfinite(rewards)
+        if not finite.all():
+            # An infinite reward is broken, not large: it must not pass as one of `clip`.
+            clipped[~finite] = np.nan
+            self._report_broken_rewards(rewards, np.flatnonzero(~finite))
+        shared.rewards[buffers, t] = clipped
         shared.terminated[buffers, t] = terminated
         shared.truncated[buffers, t] = truncated
         shared.policy_ids[buffers, t] = np.where(self._active, self._policies, INACTIVE)
+
+    def _report_broken_rewards(self, rewards: np.ndarray, agents: np.ndarray) -> None:
+        env, agent = divmod(int(agents[0]), self._agents_per_env)
+        text = (
+            f"{self._envs[env].name} gave agent {agent} the reward {rewards[agents[0]]}; such steps are "
+            "not trained on (0_aux/broken_numbers counts them)"
+        )
+        for _ in agents:  # all are counted; told is the first only, since there may be one in every step
+            self.reports.append(Incident("broken_numbers", "" if self._has_told_broken_rewards else text))
+            self._has_told_broken_rewards = True
 
     def _end_episodes(self, ended: np.ndarray, infos: Mapping[int, Sequence]) -> None:
         """infos: by env, an entry per agent or none at all."""
@@ -161,12 +178,20 @@ class EnvVector:
             self._shared.state[self._buffers[agent]] = 0.0
             self._policies[agent] = self._matchmakers[env].episode_ended(agent_of_env)
 
+    def _drop_episodes(self, env: int) -> None:
+        """Of an env that was rebuilt in this step: the step is not trained on, and nothing is reported."""
+        mine = slice(env * self._agents_per_env, (env + 1) * self._agents_per_env)
+        self._shared.policy_ids[self._buffers[mine], self._step] = INACTIVE
+        self._shared.state[self._buffers[mine]] = 0.0
+        self._returns[mine], self._lengths[mine] = 0.0, 0
+        self._policies[mine] = [self._matchmakers[env].episode_ended(a) for a in range(self._agents_per_env)]
+
     def _report_episode(self, agent: int, info) -> None:
         reward = float(self._returns[agent])
         objective = info.get("true_objective", info.get("true_reward", reward))
         frames = int(self._lengths[agent]) * self._shared.topology.frameskip
         extra = info.get("episode_extra_stats", {})
-        self.episode_reports.append(
+        self.reports.append(
             EpisodeReport(int(self._policies[agent]), reward, frames, float(objective), dict(extra))
         )
 

@@ -37,7 +37,7 @@ class PolicyWorker:
         cpu.keep_freed_memory()
         torch.set_num_threads(settings.num_threads)
         self._policy_id, self._settings, self._stopping = policy_id, settings, context.stopping
-        self._keep_going = context.keep_going
+        self._keep_going, self._beat = context.keep_going, context.beat
         self._buffers, self._channels = buffers, channels
         self._requests, self._weights = channels.requests[policy_id], channels.weights[policy_id]
         torch.manual_seed(settings.seed)
@@ -66,6 +66,7 @@ class PolicyWorker:
 
     def step(self, timeout: float) -> bool:
         """Answers what is asked within `timeout` seconds. True if anything was."""
+        self._beat()
         self._clock.lap("other")
         requests = self.gather(timeout)
         self._clock.lap("wait")

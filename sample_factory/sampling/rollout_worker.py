@@ -10,13 +10,20 @@ from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
 from sample_factory.envs.spaces import action_encoder
-from sample_factory.exchange.channels import Channels
-from sample_factory.exchange.messages import ActionsReady, ComponentReady, StatsReport, Trajectories
+from sample_factory.exchange.channels import NO_ENV, Channels
+from sample_factory.exchange.messages import (
+    ActionsReady,
+    ComponentReady,
+    Incident,
+    StatsReport,
+    Trajectories,
+)
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
 from sample_factory.runtime.cpu import rss_mb
 from sample_factory.sampling.env_vector import EnvVector, FullTrajectory
+from sample_factory.sampling.guarded_env import GuardedEnv
 from sample_factory.sampling.matchmaker import Matchmaker
 from sample_factory.sampling.settings import RolloutSettings
 
@@ -38,8 +45,10 @@ class RolloutWorker:
         context: ChildContext,
     ):
         self._index, self._settings, self._stopping = worker_index, settings, context.stopping
-        self._keep_going = context.keep_going
+        self._keep_going, self._beat = context.keep_going, context.beat
         self._buffers, self._channels = shared
+        self._stepping = self._channels.progress["stepping"][worker_index : worker_index + 1]
+        self._stepping[0] = NO_ENV
         self._topology = self._buffers.topology
         self._inbox = self._channels.inboxes[worker_index]
         self._rng = np.random.default_rng([settings.seed, worker_index])
@@ -67,6 +76,7 @@ class RolloutWorker:
     def step(self, timeout: float) -> bool:
         """Serves every split that can go on; waits for one at most
         `timeout` seconds. True if anything was done."""
+        self._beat()
         if not self._started:
             self._started = True
             self._parked.update(range(len(self._vectors)))
@@ -97,10 +107,11 @@ class RolloutWorker:
     def _step_vector(self, split: int) -> None:
         vector = self._vectors[split]
         vector.step()
+        self._stepping[0] = NO_ENV
         self._clock.lap("env_step")
-        for report in vector.episode_reports:
+        for report in vector.reports:
             self._channels.reports.put(report, self._keep_going)
-        vector.episode_reports.clear()
+        vector.reports.clear()
 
     def _go_on(self, split: int) -> None:
         """Asks for the actions of the coming step. Parks the split if it
@@ -159,7 +170,7 @@ class RolloutWorker:
         indices = range(first, first + topology.envs_per_split)
         envs_per_worker = topology.envs_per_split * topology.num_splits
         configs = [EnvConfig(self._index, i, self._index * envs_per_worker + i) for i in indices]
-        envs: list[MultiAgentEnv] = [make_adapted_env(family, cfg, config) for config in configs]
+        envs = [self._make_env(family, cfg, config) for config in configs]
         matchmakers = [
             Matchmaker(topology.num_policies, topology.agents_per_env, settings.mix_policies, self._rng)
             for _ in envs
@@ -173,6 +184,16 @@ class RolloutWorker:
             [self._env_seed(config) for config in configs], random_steps, lambda: encode(space.sample())
         )
         return vector
+
+    def _make_env(self, family: EnvFamily, cfg: Any, config: EnvConfig) -> GuardedEnv:
+        def make() -> MultiAgentEnv:
+            return make_adapted_env(family, cfg, config)
+
+        def tell(text: str) -> None:
+            self._channels.reports.put(Incident("env_rebuilds", text), self._keep_going)
+
+        name = f"worker {self._index}: env {config.vector_index} ({cfg.env})"
+        return GuardedEnv(make, name, config.vector_index, self._stepping, tell)
 
     def _env_seed(self, config: EnvConfig) -> int:
         """Below 2**31, which every env accepts."""

@@ -5,7 +5,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from sample_factory.envs.adapters import adapt
-from sample_factory.envs.protocol import ObservationRows
+from sample_factory.envs.protocol import EnvContractError, ObservationRows
 from sample_factory.envs.spaces import action_decoder, action_encoder, num_action_values, observation_layout
 
 
@@ -167,3 +167,50 @@ def test_a_step_that_is_terminated_and_truncated_is_terminated():
     for env in (EndsTwice(), pair):
         _, results = drive(adapt(env), 3)
         assert np.all(results[2].terminated) and not np.any(results[2].truncated)
+
+
+def returning(observation=None, reward=1.0):
+    """An env whose steps return these."""
+    env = Countdown(spaces.Box(-1, 100, (2,), np.float32))
+    step = env.step
+
+    def altered(action):
+        usual, _, *rest = step(action)
+        return usual if observation is None else observation, reward, *rest
+
+    env.step = altered
+    return adapt(env)
+
+
+@pytest.mark.parametrize(
+    ("observation", "message"),
+    [
+        (np.zeros(3), r"'obs' has shape \(3,\), but its observation space says \(2,\)"),
+        (np.zeros(1), r"'obs' has shape \(1,\)"),
+        (0.5, r"'obs' has shape \(\)"),
+        (np.array(["a", "b"]), r"'obs' has dtype <U1, but its observation space says float32"),
+    ],
+)
+def test_an_observation_that_does_not_fit_its_space_is_refused_not_stretched(observation, message):
+    with pytest.raises(EnvContractError, match=message):
+        drive(returning(observation), 1)
+
+
+def test_fractions_are_not_cut_off_to_fit_a_space_of_integers():
+    env = Countdown(spaces.Box(0, 255, (2,), np.uint8))
+    with pytest.raises(
+        EnvContractError, match="'obs' has dtype float64, but its observation space says uint8"
+    ):
+        drive(adapt(env), 1)
+
+
+@pytest.mark.parametrize("reward", [2, np.float32(2), np.array(2.0), np.array([2.0]), True])
+def test_a_reward_may_be_any_single_number(reward):
+    _, results = drive(returning(reward=reward), 1)
+    assert float(results[0].rewards[0]) == float(np.asarray(reward).item())
+
+
+@pytest.mark.parametrize("reward", [None, "much", np.zeros(2)])
+def test_a_reward_that_is_no_number_is_refused(reward):
+    with pytest.raises(EnvContractError, match="the reward is .*; it should be a number"):
+        drive(returning(reward=reward), 1)

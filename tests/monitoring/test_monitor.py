@@ -8,6 +8,7 @@ from sample_factory.config.sections import MonitoringFlags
 from sample_factory.exchange.messages import (
     ComponentReady,
     EpisodeReport,
+    Incident,
     SaveRequest,
     StatsReport,
     TrainReport,
@@ -185,6 +186,13 @@ def test_a_component_that_is_ready_is_logged(make_monitor, logged):
     assert logged() == ["worker 3: envs are ready"]
 
 
+def test_an_incident_is_logged_unless_it_has_nothing_to_say(make_monitor, logged):
+    monitor = make_monitor()
+    monitor.handle(Incident("broken_numbers", "worker 0: env 1 gave the reward nan"))
+    monitor.handle(Incident("broken_numbers", ""))
+    assert logged() == ["worker 0: env 1 gave the reward nan"]
+
+
 def test_status_tells_averages_lag_and_bottleneck(make_monitor):
     monitor = make_monitor(stats_avg=2)
     for reward in (100.0, 1.0, 2.0):  # the first falls out of the window
@@ -243,6 +251,7 @@ def test_summaries_have_the_keys_of_v1(make_monitor, fake_time, tmp_path):
     monitor.handle(StatsReport("rollout_worker", 0, {"wait": 0.4, "env_step": 0.5, "memory_mb": 60.0}))
     monitor.handle(StatsReport("policy_worker", 0, {"wait": 0.1, "forward": 0.8, "memory_mb": 300.0}))
     monitor.handle(StatsReport("learner", 0, {"wait": 0.1, "train": 0.9, "memory_mb": 500.0}))
+    monitor.handle(Incident("worker_restarts", "rollout_worker_1 died"))
     train_steadily(monitor, fake_time, 20, first=0, frames_per_second=50)
     monitor.close()
     found = {tag: points[-1] for tag, points in curves(tmp_path).items()}
@@ -250,6 +259,9 @@ def test_summaries_have_the_keys_of_v1(make_monitor, fake_time, tmp_path):
     expected = {
         "0_aux/_fps": 50,
         "0_aux/_sample_throughput": 10,
+        "0_aux/worker_restarts": 1,
+        "0_aux/env_rebuilds": 0,
+        "0_aux/broken_numbers": 0,
         "0_aux/avg_reward": 4.5,
         "0_aux/avg_reward_min": 0,
         "0_aux/avg_reward_max": 9,

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from sample_factory.runtime.child import ChildContext
+from sample_factory.runtime.child import ChildContext, PermanentFailure
+from sample_factory.runtime.child_side import BEAT_SECONDS
 from sample_factory.runtime.queues import Queue
 from sample_factory.runtime.shared_arrays import SharedArrays
 
@@ -54,6 +55,39 @@ class ExitsWith(Idle):
 
     def run(self) -> None:
         os._exit(self.code)
+
+
+class FailsForGood(Idle):
+    """Would fail again."""
+
+    def run(self) -> None:
+        raise PermanentFailure("no such map, ever")
+
+
+class GetsStuck(Idle):
+    """Says twice that it is alive, then no more."""
+
+    def run(self) -> None:
+        self.context.beat()
+        time.sleep(BEAT_SECONDS + 0.01)
+        self.context.beat()
+        self.sleep_for_ever()
+
+    def sleep_for_ever(self) -> None:
+        time.sleep(10_000)
+
+
+class NeverReady(Idle):
+    def __init__(self, context: ChildContext):
+        time.sleep(10_000)
+
+
+class HoldsOn(Idle):
+    """To what it is given."""
+
+    def __init__(self, held: Any, context: ChildContext):
+        super().__init__(context)
+        self.held = held
 
 
 class Stubborn(Idle):

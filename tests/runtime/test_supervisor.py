@@ -12,8 +12,17 @@ import pytest
 
 from sample_factory.runtime.child import Child, ChildFailed
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
-from sample_factory.runtime.supervisor import DeathLimit, StopSignals, Supervisor
-from tests.runtime.bodies import ExitsWith, FailsInFactory, Idle, Stubborn, WithSimulator
+from sample_factory.runtime.supervisor import Limits, StopSignals, Supervisor
+from tests.runtime.bodies import (
+    ExitsWith,
+    FailsForGood,
+    FailsInFactory,
+    GetsStuck,
+    Idle,
+    NeverReady,
+    Stubborn,
+    WithSimulator,
+)
 from tests.runtime.waiting import eventually, is_running, kill_9
 
 ROOT = Path(__file__).parents[2]
@@ -74,11 +83,48 @@ def test_a_death_ends_the_run_unless_the_child_is_restartable():
 
 def test_repeated_deaths_of_a_restartable_child_end_the_run():
     worker = Child("worker", ExitsWith, (4,))
-    with Supervisor([worker], restartable=[worker], death_limit=DeathLimit(2, 600.0)) as supervisor:
+    with Supervisor([worker], restartable=[worker], limits=Limits(deaths=2)) as supervisor:
         supervisor.start_all()
         with pytest.raises(ChildFailed, match="worker: died 3 times .* exit code 4"):
             for _ in range(3):
                 supervisor.restart(*await_check(supervisor))
+
+
+def test_a_failure_that_would_come_again_ends_the_run_at_once():
+    worker = Child("worker", FailsForGood)
+    with Supervisor([worker], restartable=[worker]) as supervisor:
+        supervisor.start_all()
+        with pytest.raises(ChildFailed, match="worker: .*PermanentFailure: no such map, ever"):
+            await_check(supervisor)
+
+
+def test_a_child_that_is_stuck_prints_where_and_counts_as_dead(capfd):
+    stuck, idle = Child("stuck", GetsStuck), Child("idle", Idle)
+    with Supervisor([stuck, idle], restartable=[stuck], limits=Limits(silent_seconds=1.5)) as supervisor:
+        supervisor.start_all()
+        supervisor.wait_ready(20)
+        assert await_check(supervisor) == [stuck], "the other never says anything, so its silence is no sign"
+        assert stuck.failure == "was stuck: no sign of life for 1.5 s"
+        assert "in sleep_for_ever" in capfd.readouterr().err
+        supervisor.restart(stuck)
+        supervisor.wait_ready(20)
+
+
+def test_a_stuck_child_that_is_not_restartable_ends_the_run():
+    stuck = Child("stuck", GetsStuck)
+    with Supervisor([stuck], limits=Limits(silent_seconds=1.5)) as supervisor:
+        supervisor.start_all()
+        supervisor.wait_ready(20)
+        with pytest.raises(ChildFailed, match="stuck: was stuck: no sign of life for 1.5 s"):
+            await_check(supervisor)
+
+
+def test_a_successor_that_never_gets_ready_counts_as_dead_too():
+    child = Child("slow", NeverReady)
+    with Supervisor([child], restartable=[child], limits=Limits(start_seconds=0.5)) as supervisor:
+        supervisor.start_all()
+        assert await_check(supervisor) == [child]
+        assert child.failure == "not ready after 0.5 s"
 
 
 def test_a_child_that_does_not_stop_is_killed_and_named():

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from sample_factory.envs.adapters import adapt
+from sample_factory.exchange.messages import Incident
 from sample_factory.exchange.trajectory_buffers import INACTIVE
 from sample_factory.sampling.env_vector import EnvVector
 from sample_factory.sampling.matchmaker import Matchmaker
@@ -18,13 +19,35 @@ from tests.counting import (
 )
 
 
+class Named:
+    """A GuardedEnv in whose steps nothing is caught; `loses`: the steps, counted from 0, that it loses."""
+
+    def __init__(self, env, number, loses=()):
+        self.env, self.name, self.loses, self.steps = env, f"worker 0: env {number} (counting)", loses, 0
+        self.adapted = adapt(env)
+
+    def reset(self, seed, into):
+        self.adapted.reset(seed, into)
+
+    def step(self, actions, into):
+        self.steps += 1
+        if self.steps - 1 in self.loses:
+            self.adapted.reset(None, into)
+            return None
+        return self.adapted.step(actions, into)
+
+
+def make_env(env_id, num_agents, sleeper):
+    return Named(CountingEnv(env_id, num_agents, sleeper), env_id)
+
+
 def make_vector(num_agents=1, num_policies=1, sleeper=1000, rule=RewardRule(1.0, 1e9), **flags):
     config = make_config(worker_num_splits=1, num_policies=num_policies, **flags)
-    envs = [CountingEnv(env_id, num_agents, sleeper) for env_id in range(config.sampling.num_envs_per_worker)]
-    buffers, _ = make_shared(config, envs[0])
+    envs = [make_env(env_id, num_agents, sleeper) for env_id in range(config.sampling.num_envs_per_worker)]
+    buffers, _ = make_shared(config, envs[0].env)
     rng = np.random.default_rng(0)
     matchmakers = [Matchmaker(num_policies, num_agents, True, rng) for _ in envs]
-    vector = EnvVector([adapt(env) for env in envs], matchmakers, buffers, (0, 0), rule)
+    vector = EnvVector(envs, matchmakers, buffers, (0, 0), rule)
     vector.reset([None] * len(envs), [0] * len(envs), lambda: np.zeros(1, np.float32))
     return vector, buffers
 
@@ -71,7 +94,7 @@ def test_rewards_are_scaled_and_then_clipped_but_reported_raw():
     finished = play(vector, buffers, 9)
     steps = buffers.obs["obs"][finished[0].buffer, :8, STEP] + 1
     assert np.array_equal(buffers.rewards[finished[0].buffer], np.minimum(steps * 0.5, 1.0))
-    assert vector.episode_reports[0].reward == 1 + 2 + 3
+    assert vector.reports[0].reward == 1 + 2 + 3
 
 
 @pytest.mark.parametrize("broken", [np.inf, -np.inf, np.nan])
@@ -85,7 +108,7 @@ def test_a_reward_that_is_no_number_stays_none_for_the_learner_to_mask(broken):
 def test_an_episode_is_reported_once_with_its_length():
     vector, buffers = make_vector()
     play(vector, buffers, 9)
-    lengths = [(report.length, report.reward) for report in vector.episode_reports]
+    lengths = [(report.length, report.reward) for report in vector.reports]
     # Env 0: episodes of 3 and 4 steps within 9; env 1: of 4 and 5.
     assert sorted(lengths) == [(3, 6.0), (4, 10.0), (4, 10.0), (5, 15.0)]
 
@@ -161,7 +184,7 @@ def test_an_agent_that_stays_dead_has_one_episode():
     vector = EnvVector([adapt(Dead(0, 2))], matchmakers, buffers, (0, 0), RewardRule(1.0, 1e9))
     vector.reset([None], [0], lambda: np.zeros(1, np.float32))
     play(vector, buffers, 9)
-    assert sorted(report.length for report in vector.episode_reports) == [1, 3, 4]
+    assert sorted(report.length for report in vector.reports) == [1, 3, 4]
 
 
 def test_with_alternation_the_learner_gets_a_trajectory_even_of_an_agent_that_never_acted():
@@ -174,3 +197,41 @@ def test_with_alternation_the_learner_gets_a_trajectory_even_of_an_agent_that_ne
         for trajectory in play(vector, buffers, 8):
             assert list(trajectory.policy_ids) == [0]
             buffers.release(np.array([trajectory.buffer]), 0)
+
+
+@pytest.mark.parametrize("num_agents", [1, 2])
+def test_a_step_in_which_the_env_was_lost_is_nobodys_and_ends_no_episode(num_agents):
+    vector, buffers = make_vector(num_agents)
+    vector._envs[1].loses = (2,)
+    buffers.state[:] = 7.0
+    first = play(vector, buffers, 8 + 1)  # one step beyond the rollout, so that it is handed over
+    lost = [trajectory.buffer for trajectory in first][num_agents : 2 * num_agents]
+    others = [trajectory.buffer for trajectory in first][:num_agents]
+    for buffer in lost:
+        assert (buffers.policy_ids[buffer, :8] == [0, 0, INACTIVE, 0, 0, 0, 0, 0]).all()
+        assert buffers.obs["obs"][buffer, 3, STEP] == 0 and buffers.rewards[buffer, 2] == 0.0
+        assert not buffers.terminated[buffer, 2] and not buffers.truncated[buffer, 2]
+        assert buffers.rewards[buffer, 3] == 1.0, "a new episode"
+    for buffer in others:
+        assert (buffers.policy_ids[buffer, :8] == 0).all()
+    lengths = [report.length for report in vector.reports if report.length]
+    assert all(length >= 3 for length in lengths), "no episode was cut short by the loss"
+
+
+def test_a_lost_env_starts_with_a_recurrent_state_of_zero():
+    vector, buffers = make_vector()
+    vector._envs[0].loses = (0,)
+    buffers.state[:] = 7.0
+    play(vector, buffers, 1)
+    assert buffers.state[vector._buffers[0]] == 0.0 and buffers.state[vector._buffers[1]] == 7.0
+
+
+def test_a_reward_that_is_no_number_is_told_once_with_the_env_and_counted_each_time():
+    vector, buffers = make_vector()
+    step = vector._envs[1].step
+    vector._envs[1].step = lambda actions, into: step(actions, into)._replace(rewards=(float("nan"),))
+    play(vector, buffers, 2)
+    incidents = [report for report in vector.reports if isinstance(report, Incident)]
+    assert [incident.kind for incident in incidents] == ["broken_numbers"] * 2
+    assert incidents[0].text.startswith("worker 0: env 1 (counting) gave agent 0 the reward nan")
+    assert incidents[1].text == ""

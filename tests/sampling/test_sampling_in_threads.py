@@ -38,7 +38,7 @@ class Sampler:
         spec = PolicySpec(self.config.model, env.observation_space, env.action_space, True, "cpu", "fp32")
         inference = InferenceSettings(spec, min_requests=2, num_threads=1, seed=1)
         shared = (self.buffers, self.channels)
-        cfg = types.SimpleNamespace(env_frameskip=None)
+        cfg = types.SimpleNamespace(env="counting", env_frameskip=None)
         self.workers = [RolloutWorker(i, family(num_agents), cfg, rollout, shared, context) for i in range(2)]
         policies = range(self.config.sampling.num_policies)
         self.workers += [PolicyWorker(i, inference, self.buffers, self.channels, context) for i in policies]

@@ -1,0 +1,52 @@
+"""Keeps two runs out of one folder."""
+
+import fcntl
+import os
+from multiprocessing import context, reduction
+from pathlib import Path
+from typing import Any
+
+NAME = ".lock"
+
+
+class FolderInUse(Exception):
+    """Another run holds the folder; the message says which process took it."""
+
+
+class FolderLock:
+    """Holds a folder from its construction to `release` or the end of the process. Promises:
+
+    1. One holder at a time. A child that gets the lock among its arguments holds it too: the folder is free
+       once all of them are gone, however they ended.
+    2. Nothing has to be cleaned up after a kill; the file that stays in the folder means nothing.
+    """
+
+    def __init__(self, folder: Path):
+        """Raises FolderInUse, or OSError if the folder cannot be written to."""
+        self._fd = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.read(self._fd, 20).decode(errors="replace").strip()
+            self.release()
+            raise FolderInUse(
+                f"process {pid or '?'} or one of its children is training in {folder}"
+            ) from None
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, str(os.getpid()).encode(), 0)
+
+    def release(self) -> None:
+        """Lets go of it in this process."""
+        os.close(self._fd)
+
+    def __reduce__(self) -> Any:
+        context.assert_spawning(self)
+        return _attach, (reduction.DupFd(self._fd),)
+
+
+def _attach(passed_fd: Any) -> FolderLock:
+    """In the child: holds the parent's lock."""
+    lock = FolderLock.__new__(FolderLock)
+    lock._fd = passed_fd.detach()
+    os.set_inheritable(lock._fd, False)
+    return lock
