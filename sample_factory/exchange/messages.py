@@ -58,10 +58,13 @@ class TrainReport(NamedTuple):
     best_value: float | None = None  # of save_best_metric when the best checkpoint was saved, if there is one
 
 
+INCIDENTS = ("worker_restarts", "env_rebuilds", "broken_numbers", "memory_growth")
+
+
 class Incident(NamedTuple):
     """Any component -> main process: something broke and was healed, or does no harm."""
 
-    kind: str  # "env_rebuilds", "worker_restarts" or "broken_numbers": counted in TensorBoard
+    kind: str  # of INCIDENTS; counted in TensorBoard
     text: str  # for the log; empty: it is only counted
 
 

@@ -4,7 +4,7 @@ import collections
 import logging
 from typing import Callable
 
-from sample_factory.exchange.messages import Incident, StatsReport
+from sample_factory.exchange.messages import INCIDENTS, Incident, StatsReport
 from sample_factory.monitoring.bottleneck import PARTS
 
 log = logging.getLogger("sample_factory")
@@ -21,7 +21,6 @@ V1_TAGS = {
     ("policy_worker", "memory_mb"): "stats/memory_policy_worker",
     ("learner", "memory_mb"): "stats/memory_learner",
 }
-INCIDENTS = ("worker_restarts", "env_rebuilds", "broken_numbers")
 COMPONENTS_AND_STATS = {tag: key for key, tag in V1_TAGS.items()}
 
 

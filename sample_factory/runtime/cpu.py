@@ -50,6 +50,12 @@ def rss_mb(pid: int | None = None) -> float:
     return psutil.Process(pid).memory_info().rss / 2**20
 
 
+def private_mb() -> float:
+    """Resident memory of this process in MB, without what it shares on Linux."""
+    memory = psutil.Process().memory_info()
+    return (memory.rss - (memory.shared if sys.platform == "linux" else 0)) / 2**20
+
+
 def raise_open_files_limit() -> int:
     """Lets this process and its later children open as many files as it is allowed to; returns that number.
 

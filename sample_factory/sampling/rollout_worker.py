@@ -21,7 +21,7 @@ from sample_factory.exchange.messages import (
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
-from sample_factory.runtime.cpu import rss_mb
+from sample_factory.runtime.cpu import private_mb, rss_mb
 from sample_factory.sampling.env_vector import EnvVector, FullTrajectory
 from sample_factory.sampling.guarded_env import GuardedEnv
 from sample_factory.sampling.matchmaker import Matchmaker
@@ -30,6 +30,7 @@ from sample_factory.sampling.settings import RolloutSettings
 MAX_RANDOM_ROLLOUTS = 8  # decorrelation: each env begins with up to this many rollouts of random actions
 POLL_SECONDS = 0.002  # while a split waits for something that sends no message
 REPORT_SECONDS = 5.0
+LEAK_MB = 200.0  # less growth than this is no leak
 
 
 class RolloutWorker:
@@ -60,6 +61,7 @@ class RolloutWorker:
         done = int(self._channels.progress["iterations"][0])
         self._rollouts = [done * (self._topology.rollouts_per_iteration or 0)] * len(self._vectors)
         self._slept = False
+        self._memory_mb: float | None = None  # when it was looked at first, or told last
         self._incarnation = os.getpid()
         self._started = False
         ready = ComponentReady("rollout_worker", f"worker {worker_index}: envs are ready")
@@ -163,6 +165,17 @@ class RolloutWorker:
         shares = self._clock.take_shares()
         shares["memory_mb"] = rss_mb()
         self._channels.reports.put(StatsReport("rollout_worker", 0, shares), self._keep_going)
+        self._look_for_leak()
+
+    def _look_for_leak(self) -> None:
+        """Tells whenever the memory of this process has doubled."""
+        now = private_mb()
+        if self._memory_mb is None:
+            self._memory_mb = now
+        elif now > 2 * self._memory_mb + LEAK_MB:
+            text = f"worker {self._index} has grown from {self._memory_mb:,.0f} to {now:,.0f} MB: do its envs leak?"
+            self._channels.reports.put(Incident("memory_growth", text), self._keep_going)
+            self._memory_mb = now
 
     def _make_vector(self, split: int, family: EnvFamily, cfg: Any) -> EnvVector:
         topology, settings = self._topology, self._settings

@@ -1,6 +1,6 @@
 import pytest
 
-from sample_factory.exchange.messages import Incident, StatsReport
+from sample_factory.exchange.messages import INCIDENTS, Incident, StatsReport
 from sample_factory.monitoring.component_stats import KEEP_SECONDS, ComponentStats
 
 
@@ -25,7 +25,7 @@ def test_each_policy_has_the_stats_of_its_own_components(fake_time):
     stats.add(StatsReport("rollout_worker", 0, {"request": 0.1}))
     stats.add(StatsReport("learner", 0, {"train": 0.8}))
     stats.add(StatsReport("learner", 1, {"train": 0.4}))
-    incidents = {"0_aux/worker_restarts": 0, "0_aux/env_rebuilds": 1, "0_aux/broken_numbers": 0}
+    incidents = {f"0_aux/{kind}": int(kind == "env_rebuilds") for kind in INCIDENTS}
     stats.add_incident(Incident("env_rebuilds", ""))
     assert stats.summaries(0) == {
         "stats/rollout_worker_request": 0.1,

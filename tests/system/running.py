@@ -23,13 +23,22 @@ SMALL = [
 
 
 def command(module: str, train_dir: Path, *flags: str) -> list[str]:
-    return [sys.executable, "-m", f"sample_factory.{module}", f"--train_dir={train_dir}", *flags]
+    """module: of sample_factory, or a script of this folder."""
+    script = Path(__file__).with_name(module)
+    program = [str(script)] if script.suffix == ".py" else ["-m", f"sample_factory.{module}"]
+    return [sys.executable, *program, f"--train_dir={train_dir}", *flags]
+
+
+def environment() -> dict[str, str]:
+    """A script finds the package even where it is not installed."""
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 
 
 def run(module: str, train_dir: Path, *flags: str, timeout: float = 90) -> subprocess.CompletedProcess:
     """Runs to the end; the output is that of a user's terminal."""
     return subprocess.run(
         command(module, train_dir, *flags),
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -43,6 +52,7 @@ started: list[subprocess.Popen] = []
 def start(module: str, train_dir: Path, *flags: str) -> subprocess.Popen:
     process = subprocess.Popen(
         command(module, train_dir, *flags),
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -67,6 +77,29 @@ def wait_for_line(process: subprocess.Popen, text: str) -> str:
         if text in line:
             return line
     raise AssertionError(f"no line with {text!r} in:\n{''.join(lines)}")
+
+
+def wait_for_frames(process: subprocess.Popen, beyond: int) -> int:
+    """Reads the output up to a status with more env frames than that."""
+    while True:
+        line = wait_for_line(process, "env frames ")
+        frames = int(line.split("env frames ")[1].split(" ")[0].replace(",", ""))
+        if frames > beyond:
+            return frames
+
+
+def child(family: list[psutil.Process], name: str) -> psutil.Process:
+    """The process of a worker; its name stands on its command line."""
+    return next(process for process in family if process.cmdline()[-1] == name)
+
+
+def engines(process: psutil.Process) -> list[psutil.Process]:
+    """The Doom engines of a worker."""
+    return [child for child in process.children(recursive=True) if child.name() == "vizdoom"]
+
+
+def kill(process: psutil.Process, number: int = signal.SIGKILL) -> None:
+    os.kill(process.pid, number)
 
 
 def descendants(process: subprocess.Popen) -> list[psutil.Process]:
