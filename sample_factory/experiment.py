@@ -5,6 +5,7 @@ import logging
 import os
 import random
 import shutil
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +37,7 @@ from sample_factory.runtime.supervisor import Limits, StopSignals, Supervisor
 
 log = logging.getLogger("sample_factory")
 
-STOP_GRACE_SECONDS = 20.0
+STOP_GRACE_SECONDS = 8.0
 POLL_SECONDS = 0.1
 BENCHMARK_FRAMES = 2_000_000
 SEND_SECONDS = 5.0  # a learner takes in its messages even while it trains; a dead one does not
@@ -223,6 +224,9 @@ def run_in_processes(parts: Parts, signals: StopSignals) -> int:
                     _replace(dead, parts, supervisor, monitor)
         except ChildFailed as error:
             failure = error
+        if signals.requested:
+            name = signal.Signals(signals.requested).name
+            log.info("%s: saving and stopping; a second one would end everything at once", name)
         monitor.stopping()
         stopped = supervisor.stop_all([rollout_workers, policy_workers], STOP_GRACE_SECONDS)
         # Learners last and with more time: they finish an iteration and save what has been learned.

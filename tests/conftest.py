@@ -11,6 +11,10 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser):
+    parser.addoption("--soak", type=float, default=0.0, metavar="SECONDS", help="train that long under fire")
+
+
 @pytest.fixture(autouse=True)
 def logging_as_it_was():
     """A test that sets logging up in this process must not change what the next one captures."""
