@@ -7,7 +7,13 @@ import numpy as np
 import torch
 
 from sample_factory.exchange.channels import Channels
-from sample_factory.exchange.messages import ActionsReady, ComponentReady, PolicyRequest, StatsReport
+from sample_factory.exchange.messages import (
+    ActionsReady,
+    ComponentReady,
+    Incident,
+    PolicyRequest,
+    StatsReport,
+)
 from sample_factory.exchange.policy_weights import byte_layout
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, zero_non_finite
 from sample_factory.runtime import cpu
@@ -54,6 +60,7 @@ class PolicyWorker:
         self._flat_obs = {key: array.reshape(-1, *array.shape[2:]) for key, array in buffers.obs.items()}
         self._clock, self._time_to_report = Clock(), Every(REPORT_SECONDS)
         self._num_batches = self._num_rows = 0
+        self._told: set[str] = set()  # kinds of broken numbers that stand in the log
         ready = ComponentReady("policy_worker", f"policy {policy_id} answers requests on {self._device}")
         self._channels.reports.put(ready, self._keep_going)
 
@@ -110,8 +117,11 @@ class PolicyWorker:
         columns = (output.actions, output.log_probs[:, None], output.values[:, None], output.logits)
         packed = torch.cat(columns, dim=1).cpu().numpy()
         new_state = output.state.cpu().numpy()
-        # Nothing of a broken step must stay in the memory. The learner cuts at the same steps.
-        new_state[~(finite & np.isfinite(packed).all(axis=1))] = 0.0
+        good = finite & np.isfinite(packed).all(axis=1)
+        if not good.all():
+            # Nothing of a broken step must stay in the memory. The learner cuts at the same steps.
+            new_state[~good] = 0.0
+            self._report_broken(buffers, finite, good)
         self._clock.lap("forward")
         shared.outputs[buffers, steps] = packed
         shared.versions[buffers, steps] = self._version
@@ -122,6 +132,28 @@ class PolicyWorker:
         self._num_batches += 1
         self._num_rows += len(buffers)
         self._clock.lap("write")
+
+    def _report_broken(self, buffers: np.ndarray, finite: np.ndarray, good: np.ndarray) -> None:
+        """finite: whose observations were; good: whose outputs were too. All others are counted."""
+        for buffer in buffers[~finite]:
+            self._report_broken_row(buffer, "its observation had NaN or inf")
+        for buffer in buffers[finite & ~good]:
+            what = f"policy {self._policy_id} answered its finite observation with NaN or inf"
+            self._report_broken_row(buffer, what)
+
+    def _report_broken_row(self, buffer: int, what: str) -> None:
+        """Counts it; tells only the first of a kind, since there may be one in every step."""
+        text = ""
+        if what not in self._told:
+            self._told.add(what)
+            topology = self._buffers.topology
+            worker, agent = divmod(int(self._buffers._owner[buffer]), topology.agents_per_worker)
+            env, agent = divmod(agent, topology.agents_per_env)
+            text = (
+                f"worker {worker}: env {env}, agent {agent}: {what}; such steps are not trained on "
+                "(0_aux/broken_numbers counts them)"
+            )
+        self._channels.reports.put(Incident("broken_numbers", text), self._keep_going)
 
     def _keep_chunk_states(self, buffers: np.ndarray, steps: np.ndarray, state: np.ndarray) -> None:
         """The learner starts each chunk from the state before its first step."""
