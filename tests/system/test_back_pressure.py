@@ -1,0 +1,222 @@
+"""Who is faster waits for who is slower: nothing is lost, and memory does not grow."""
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from sample_factory.blueprint import Parts, policy_worker_recipe, rollout_worker_recipe
+from sample_factory.envs.adapters import adapt
+from sample_factory.envs.env_info import env_info
+from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.exchange.channels import Channels, make_progress
+from sample_factory.exchange.messages import EpisodeReport, Trajectories
+from sample_factory.exchange.policy_weights import PolicyWeights
+from sample_factory.exchange.topology import make_topology
+from sample_factory.exchange.trajectory_buffers import NOBODY, RowLayout, TrajectoryBuffers
+from sample_factory.runtime.child import Child
+from sample_factory.runtime.queues import Queue
+from sample_factory.runtime.supervisor import Limits, Supervisor
+from tests.counting import make_config
+from tests.crowd import AGENT, EPISODE, NUM_ACTIONS, STEP, CountingCrowd, make_crowd
+from tests.runtime.waiting import eventually
+
+pytestmark = pytest.mark.timeout(180)
+
+STEPS = 1_000_000
+PATIENCE_SECONDS = 60.0
+GROWTH_MB = 8.0  # of one process, beyond which its memory is not flat
+
+
+def build_counting_policy_worker(*args):
+    """In the child: a policy worker whose network is the counting model."""
+    from sample_factory.models import actor_critic
+    from sample_factory.sampling.policy_worker import PolicyWorker
+    from tests.counting import CountingModel
+
+    actor_critic.make_actor_critic = CountingModel
+    return PolicyWorker(*args)
+
+
+class Sampling:
+    """Rollout workers and a policy worker in processes; the test itself stands where the learner is."""
+
+    def __init__(self):
+        config = make_config(
+            num_workers=2, num_envs_per_worker=4, rollout=32, batch_size=32 * 640, use_rnn=True
+        )
+        info = env_info(adapt(CountingCrowd(0)), config.namespace())
+        self.topology = make_topology(config, info)
+        self.buffers = TrajectoryBuffers(self.topology, info.observation_space, RowLayout(1, 1), state_size=1)
+        # Small queues are often full.
+        self.inbox, self.reports = Queue(max_bytes=20_000), Queue(max_bytes=20_000)
+        weights, workers = PolicyWeights(), range(self.topology.num_workers)
+        weights.publish({"weight": np.zeros(1, np.float32)}, version=0)
+        progress = make_progress(self.topology)
+        channels = Channels(
+            [Queue() for _ in workers], [Queue()], [self.inbox], self.reports, [weights], progress
+        )
+        family = EnvFamily("counting", make_crowd, None, {})
+        parts = Parts(config, family, info, self.buffers, channels, seed=1)
+        policy = policy_worker_recipe(parts, 0, 0)._replace(factory=build_counting_policy_worker)
+        self.policy_worker = Child(*policy)
+        self.rollout_workers = [Child(*rollout_worker_recipe(parts, worker)) for worker in workers]
+        self.children = [self.policy_worker, *self.rollout_workers]
+
+
+class Ledger:
+    """What has come of every agent: each step once and in order, or it complains."""
+
+    def __init__(self, sampling: Sampling):
+        self._shared, self._sampling = sampling.buffers, sampling
+        self.steps_seen = self.reports_seen = 0
+        self._next = np.zeros((sampling.topology.num_agents, 2))  # episode and step that must come next
+
+    @property
+    def episodes(self) -> int:
+        """Ended ones, in all that was booked."""
+        return int(self._next[:, 0].sum())
+
+    def book(self, buffers: np.ndarray) -> None:
+        """Full ones, at most one of each agent."""
+        lines_up(self._shared, buffers)
+        obs = self._shared.obs["obs"][buffers]
+        agents = obs[:, 0, AGENT].astype(int)
+        assert len(set(agents)) == len(agents)
+        assert (obs[:, 0, [EPISODE, STEP]] == self._next[agents]).all(), "steps are missing, or come twice"
+        self._next[agents] = obs[:, -1, [EPISODE, STEP]]
+        self.steps_seen += buffers.size * self._shared.topology.rollout
+
+    def take_reports(self, timeout: float) -> None:
+        for report in self._sampling.reports.get_many(timeout):
+            if isinstance(report, EpisodeReport):
+                assert report.reward == report.length * (report.length + 1) / 2
+                self.reports_seen += 1
+
+    def take_tickets(self, timeout: float) -> list[np.ndarray]:
+        tickets = self._sampling.inbox.get_many(timeout)
+        assert all(isinstance(ticket, Trajectories) for ticket in tickets)
+        found = [np.array(ticket.buffers) for ticket in tickets]
+        for buffers in found:
+            self.book(buffers)
+        return found
+
+
+def lines_up(shared: TrajectoryBuffers, buffers: np.ndarray) -> None:
+    """Every row of these full buffers follows from the row before it."""
+    obs, outputs = shared.obs["obs"][buffers], shared.outputs[buffers]
+    ended = shared.terminated[buffers] | shared.truncated[buffers]
+    present, coming = obs[:, :-1], obs[:, 1:]
+    assert (coming[..., AGENT] == present[..., AGENT]).all()
+    assert (coming[..., EPISODE] == present[..., EPISODE] + ended).all()
+    assert (coming[..., STEP] == np.where(ended, 0, present[..., STEP] + 1)).all()
+    assert (shared.rewards[buffers] == present[..., STEP] + 1).all()
+    assert (shared.policy_ids[buffers] == 0).all() and (shared.versions[buffers] == 0).all()
+    acted = (present[..., STEP] + 10 * present[..., EPISODE]) % NUM_ACTIONS
+    assert (outputs[..., 0] == acted).all() and (coming[..., 3] == acted).all(), "another action was taken"
+    assert (outputs[..., 2] == present[..., STEP]).all(), "the model's state is the steps of the episode"
+
+
+def wait_until_full(queue: Queue) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while queue.put("probe", keep_waiting=lambda: False):
+        assert time.monotonic() < deadline, "nobody fills the queue"
+        time.sleep(0.005)
+
+
+def standstill_tickets(topology) -> int:
+    """After so many that nobody releases, no worker has buffers for another rollout."""
+    spare = topology.buffers_per_worker - topology.agents_per_worker
+    return topology.num_workers * (spare // topology.agents_per_split)
+
+
+def wait_for_standstill(sampling: Sampling, ledger: Ledger) -> np.ndarray:
+    """A learner that is busy until everybody else waits for it; returns the buffers that it holds then."""
+    wait_until_full(sampling.reports)
+    held, deadline = [], time.monotonic() + PATIENCE_SECONDS
+    while len(held) < standstill_tickets(sampling.topology):
+        assert time.monotonic() < deadline, f"only {len(held)} tickets came"
+        ledger.take_reports(timeout=0.0)
+        held += ledger.take_tickets(timeout=0.002)
+    ledger.take_reports(timeout=0.0)
+    assert ledger.take_tickets(timeout=0.0) == [], "buffers were taken that are at the learner"
+    return np.concatenate(held)
+
+
+def book_unfinished(sampling: Sampling, ledger: Ledger) -> None:
+    """At a standstill: the rollouts that are full, but for which there are no buffers to go on with."""
+    owned, deadline = np.flatnonzero(sampling.buffers._owner != NOBODY), time.monotonic() + PATIENCE_SECONDS
+    assert len(owned) == sampling.topology.num_agents
+    while True:
+        ledger.take_reports(timeout=0.002)
+        try:
+            return ledger.book(owned)
+        except AssertionError:  # some are not full yet
+            if time.monotonic() > deadline:
+                raise
+
+
+def fast_round(sampling: Sampling, ledger: Ledger, count: int) -> None:
+    """A learner that waits for every ticket."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while count > 0:
+        assert time.monotonic() < deadline, f"{count} tickets are missing"
+        ledger.take_reports(timeout=0.0)
+        for buffers in ledger.take_tickets(timeout=0.002):
+            sampling.buffers.release(buffers, 0)
+            count -= 1
+
+
+def private_mb(pid: int) -> float:
+    memory = psutil.Process(pid).memory_info()
+    return (memory.rss - memory.shared) / 2**20
+
+
+def shared_mb(pids: list[int]) -> float:
+    """Of all the unnamed files that these processes hold."""
+    sizes = {}
+    for pid in pids:
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            if os.readlink(entry).startswith("/memfd:"):
+                about = entry.stat()
+                sizes[about.st_ino] = about.st_size
+    return sum(sizes.values()) / 2**20
+
+
+class Memory:
+    """Of processes after warm-up, to be compared with later."""
+
+    def __init__(self, pids: list[int]):
+        self._shared, self._private = shared_mb(pids), {pid: private_mb(pid) for pid in pids}
+
+    def assert_flat(self) -> None:
+        assert shared_mb(list(self._private)) == self._shared
+        grown = {pid: private_mb(pid) - before for pid, before in self._private.items()}
+        print(f"shared {self._shared:.1f} MB; private {self._private}, grown by {grown} MB")
+        assert max(grown.values()) < GROWTH_MB, f"{self._private} MB grew by {grown}"
+
+
+def test_a_million_steps_reach_a_slow_and_a_fast_learner_once_each_in_order_and_in_flat_memory():
+    sampling = Sampling()
+    ledger, memory = Ledger(sampling), None
+    children, topology = sampling.children, sampling.topology
+    with Supervisor(children, sampling.rollout_workers, Limits(start_seconds=60)) as supervisor:
+        supervisor.start_all()
+        supervisor.wait_ready(60, meanwhile=lambda: ledger.take_reports(timeout=0.0))
+        while ledger.steps_seen < STEPS:
+            sampling.buffers.release(wait_for_standstill(sampling, ledger), 0)
+            fast_round(sampling, ledger, 2 * standstill_tickets(topology))
+            assert supervisor.check() == []
+            if memory is None and ledger.steps_seen > STEPS / 5:
+                memory = Memory([child.pid for child in children])
+        memory.assert_flat()
+        # One last time nothing is released: then all there is can be counted to the last step.
+        wait_for_standstill(sampling, ledger)
+        book_unfinished(sampling, ledger)
+        assert eventually(lambda: ledger.take_reports(0.0) or ledger.reports_seen >= ledger.episodes)
+        assert supervisor.stop_all([children], 15).failed == []
+    ledger.take_reports(timeout=0.0)
+    assert ledger.reports_seen == ledger.episodes
