@@ -8,6 +8,13 @@ import typing
 from typing import Any, Mapping, Sequence
 
 
+MAX_INT = 2**63 - 1  # what arrays and tensors hold
+
+
+class ConfigError(ValueError):
+    """Bad input of the user; the message says what is wrong and what would be right."""
+
+
 def flag(
     default: Any, help: str, choices: Sequence[Any] = (), aliases: Sequence[str] = (), **checks: float
 ) -> Any:
@@ -101,7 +108,9 @@ def coerce(section: type, values: dict[str, Any], source: str) -> dict[str, Any]
         scalar, is_list, optional = scalar_type(annotations[key])
         if value is None and optional:
             coerced[key] = None
-        elif is_list and isinstance(value, (list, tuple)):
+        elif is_list:
+            if not isinstance(value, (list, tuple)):
+                raise ValueError(f"{source}: {key} = {value!r} should be a list of {scalar.__name__}")
             coerced[key] = tuple(_coerce_scalar(scalar, item, key, source) for item in value)
         else:
             coerced[key] = _coerce_scalar(scalar, value, key, source)
@@ -110,29 +119,33 @@ def coerce(section: type, values: dict[str, Any], source: str) -> dict[str, Any]
 
 def _coerce_scalar(scalar: type, value: Any, key: str, source: str) -> Any:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if scalar is float and is_number:
+    if scalar is float and is_number and (isinstance(value, float) or abs(value) <= MAX_INT):
         return float(value)
-    if scalar is int and is_number and value == int(value):
+    if scalar is int and is_number and math.isfinite(value) and value == int(value):
         return int(value)
     if isinstance(value, scalar) and isinstance(value, bool) == (scalar is bool):
         return value
     raise ValueError(f"{source}: {key} = {value!r} should be of type {scalar.__name__}")
 
 
-def check_values(section: Any) -> None:
-    """Raises ValueError when a field is outside its choices or bounds."""
+def check_values(section: Any, sources: Mapping[str, str] | None = None) -> None:
+    """Raises ValueError when a field is outside its choices or bounds.
+
+    sources: of fields whose value was not typed, where it is from, for the message.
+    """
     for field in dataclasses.fields(section):
-        value, name = getattr(section, field.name), f"--{field.name}"
+        value, source = getattr(section, field.name), (sources or {}).get(field.name)
+        name = f"{source}: --{field.name}" if source else f"--{field.name}"
         choices, checks = field.metadata["choices"], field.metadata["checks"]
         if choices and value is not None and value not in choices:
-            raise ValueError(f"{name}={value}: choose one of {', '.join(map(str, choices))}")
-        if value is None or isinstance(value, (str, bool)):
-            continue
+            shown = value if str(value).isprintable() else repr(value)
+            raise ValueError(f"{name}={shown}: choose one of {', '.join(map(str, choices))}")
         for item in value if isinstance(value, tuple) else (value,):
-            _check_bounds(name, item, checks)
+            if isinstance(item, (int, float)) and not isinstance(item, bool):
+                _check_bounds(name, item, checks, may_be_infinite=value == field.default)
 
 
-def _check_bounds(name: str, value: Any, checks: dict[str, float]) -> None:
+def _check_bounds(name: str, value: float, checks: Mapping[str, float], may_be_infinite: bool) -> None:
     if value != value:
         raise ValueError(f"{name}={value}: must be a number")
     if "at_least" in checks and value < checks["at_least"]:
@@ -141,3 +154,7 @@ def _check_bounds(name: str, value: Any, checks: dict[str, float]) -> None:
         raise ValueError(f"{name}={value}: must be above {checks['above']}")
     if "at_most" in checks and value > checks["at_most"]:
         raise ValueError(f"{name}={value}: must be at most {checks['at_most']}")
+    if isinstance(value, float) and math.isinf(value) and not may_be_infinite:
+        raise ValueError(f"{name}={value}: must be finite; write a large number")
+    if isinstance(value, int) and abs(value) > MAX_INT:
+        raise ValueError(f"{name}: a number of {len(str(value))} digits; must be at most {MAX_INT}")

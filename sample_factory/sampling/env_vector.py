@@ -70,7 +70,8 @@ class EnvVector:
             env.reset(seeds[i], rows)
             for _ in range(random_steps[i]):
                 actions = np.stack([sample_action() for _ in range(self._agents_per_env)])
-                infos[i] = env.step(actions, rows).infos
+                result = env.step(actions, rows)
+                infos[i] = () if result is None else result.infos
         self._note_activity(infos)
 
     @property

@@ -173,7 +173,8 @@ class RolloutWorker:
         if self._memory_mb is None:
             self._memory_mb = now
         elif now > 2 * self._memory_mb + LEAK_MB:
-            text = f"worker {self._index} has grown from {self._memory_mb:,.0f} to {now:,.0f} MB: do its envs leak?"
+            sizes = f"{self._memory_mb:,.0f} to {now:,.0f} MB"
+            text = f"worker {self._index} has grown from {sizes}: do its envs leak?"
             self._channels.reports.put(Incident("memory_growth", text), self._keep_going)
             self._memory_mb = now
 

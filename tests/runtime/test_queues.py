@@ -12,7 +12,7 @@ from sample_factory.runtime import queues
 from sample_factory.runtime.child import Child, ChildOptions
 from sample_factory.runtime.queues import LocalQueue, Queue
 from tests.runtime.bodies import Consumes, Hammers, Produces
-from tests.runtime.waiting import kill_9
+from tests.runtime.waiting import eventually, kill_9
 
 both = pytest.mark.parametrize("make", [Queue, LocalQueue])
 
@@ -119,6 +119,28 @@ def test_two_writers_and_two_readers_pass_every_message_exactly_once():
     assert all(writer.result for writer in writers)
     assert sum(reader.result for reader in readers) == 2 * count
     assert set(collections.Counter(received).values()) == {1}
+
+
+def test_a_full_queue_keeps_every_message_and_the_order_of_each_writer_though_two_of_them_are_killed():
+    q, count = Queue(max_bytes=20_000), 20_000
+    waiting, busy, survivor = writers = [start(Produces, q, number, count) for number in range(3)]
+    for writer in writers:
+        writer.wait_ready(15)
+    assert eventually(lambda: not q.put("probe", keep_waiting=lambda: False)), "nobody fills the queue"
+    assert not any(writer.finished for writer in writers)
+    kill_9(waiting.pid)  # at a full queue
+    received = {writer: [] for writer in (0, 1, 2)}
+    while len(received[2]) < count:
+        messages = q.get_many(timeout=20)
+        assert messages, f"only {len(received[2])} of {count} messages came"
+        for writer, number in (message for message in messages if message != "probe"):
+            received[writer].append(number)
+        if len(received[1]) > 100 and busy.is_alive:
+            kill_9(busy.pid)  # in full swing
+    assert survivor.join(15) and survivor.result
+    for numbers in received.values():
+        assert numbers == list(range(len(numbers)))
+    assert len(received[0]) < count and 100 < len(received[1]) < count
 
 
 @pytest.mark.parametrize("writes", [False, True])

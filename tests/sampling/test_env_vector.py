@@ -218,6 +218,13 @@ def test_a_step_in_which_the_env_was_lost_is_nobodys_and_ends_no_episode(num_age
     assert all(length >= 3 for length in lengths), "no episode was cut short by the loss"
 
 
+def test_an_env_that_is_lost_in_the_random_first_steps_begins_with_an_episode_all_the_same():
+    vector, buffers = make_vector()
+    vector._envs[0].loses = (2,)
+    vector.reset([None] * 2, [4, 4], lambda: np.zeros(1, np.float32))
+    assert buffers.obs["obs"][vector._buffers, 0, STEP].tolist() == [1, 0]  # lost in its third step; 3 steps, 1 more
+
+
 def test_a_lost_env_starts_with_a_recurrent_state_of_zero():
     vector, buffers = make_vector()
     vector._envs[0].loses = (0,)

@@ -1,4 +1,4 @@
-"""A user's script: envs that go wrong in the way that their name says. `python faulty_envs.py --env=faulty_hangs ...`
+"""A user's script: envs that go wrong in the way that their name says, e.g. `--env=faulty_hangs`.
 
 The fault comes in a given step of the life of env 1 of worker 1. Once only, which a file remembers, where the
 name ends in `_once`.

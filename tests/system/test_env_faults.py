@@ -54,10 +54,14 @@ def test_an_env_that_raises_is_rebuilt_named_and_counted_and_the_run_goes_on(tmp
         ("wrong_dtype", r"observation 'obs' has dtype <U1, but its observation space says float32"),
     ],
 )
-def test_an_env_that_goes_on_being_wrong_ends_the_run_with_its_name_and_what_was_wrong(tmp_path, kind, message):
+def test_an_env_that_goes_on_being_wrong_ends_the_run_with_its_name_and_what_was_wrong(
+    tmp_path, kind, message
+):
     done = run("faulty_envs.py", tmp_path, *flags(kind))
     assert done.returncode == 1
-    assert re.search(rf"rollout_worker_1 failed: .*EnvBroken: {CULPRIT.format(kind)}:? {message}", done.stdout)
+    assert re.search(
+        rf"rollout_worker_1 failed: .*EnvBroken: {CULPRIT.format(kind)}:? {message}", done.stdout
+    )
     assert list((tmp_path / "a" / "checkpoint_p0").glob("checkpoint_*.pth")), "what was learned is saved"
 
 
