@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import difflib
 import json
+import logging
 import os
 import sys
 import types
@@ -12,6 +13,16 @@ from pathlib import Path
 from typing import Any, Callable, Mapping, Protocol, Sequence
 
 from sample_factory.config import flags
+from sample_factory.config.experiment_folder import (
+    IDENTITY,
+    SAVED,
+    FileOfFlags,
+    experiment_folder,
+    read_file_of_flags,
+    read_saved,
+    write_atomically,
+)
+from sample_factory.config.flags import ConfigError
 from sample_factory.config.sections import (
     TRAINING_SECTIONS,
     EnvFlags,
@@ -19,11 +30,17 @@ from sample_factory.config.sections import (
     LearningFlags,
     ModelFlags,
     MonitoringFlags,
+    PbtFlags,
     RunFlags,
     SamplingFlags,
     flat_values,
 )
 
+log = logging.getLogger("sample_factory")
+
+# How to run this time, not what the experiment is: never taken from a saved cfg.json. A folder once overwritten
+# must not be wiped by the next resume.
+SAID_AT_EACH_START = ("restart_behavior", "cfg", "load_checkpoint_kind", "sampler_only", "benchmark")
 # Flags of the original that change nothing here: accepted, so that its commands work, and said so.
 RETIRED_FLAGS = {
     "train_in_background_thread": "batching and training always overlap",
@@ -35,15 +52,9 @@ RETIRED_FLAGS = {
     "env_framestack": "no family here stacks frames",
     "use_env_info_cache": "the environment is probed at each start",
 }
-# How to run this time, not what the experiment is: never taken from a saved cfg.json.
-SAID_AT_EACH_START = ("restart_behavior", "cfg", "load_checkpoint_kind", "sampler_only", "benchmark")
-SAVED = "saved cfg.json"
+TYPED = "command line"
 # Written to cfg.json for people to read; not flags.
 PROVENANCE_KEYS = ("command_line", "cli_args")
-
-
-class ConfigError(ValueError):
-    """Bad input of the user; the message says what is wrong and what would be right."""
 
 
 class Family(Protocol):
@@ -63,6 +74,7 @@ class Config:
     model: ModelFlags
     env: EnvFlags
     monitoring: MonitoringFlags
+    population: PbtFlags
     evaluation: EvaluationFlags
     family: Any = None  # the env family's own flags, an instance of Family.flags
     typed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -85,16 +97,23 @@ class Config:
     @property
     def experiment_dir(self) -> Path:
         """train_dir/[experiments_root/]experiment."""
-        root = self.run.experiments_root or ""
-        return Path(self.run.train_dir).expanduser().absolute() / root / self.run.experiment
+        return experiment_folder(self.run)
 
     def save(self) -> None:
-        """Writes cfg.json (flat, keys of v1) into the experiment folder, atomically."""
+        """Writes cfg.json (flat, keys of v1) into the experiment folder, atomically.
+
+        A disk that refuses is reported; it does not end the run that is under way.
+        """
         provenance = {"command_line": " ".join(sys.argv[1:]), "cli_args": dict(self.typed)}
         path = self.experiment_dir / "cfg.json"
-        temporary = path.with_name(".cfg.json.tmp")
-        temporary.write_text(json.dumps({**self.unknown, **self.flat(), **provenance}, indent=4) + "\n")
-        os.replace(temporary, path)
+        try:
+            write_atomically(path, json.dumps({**self.unknown, **self.flat(), **provenance}, indent=4) + "\n")
+        except OSError as error:
+            log.error(
+                "COULD NOT WRITE %s: %s. Training goes on; the next start of this experiment writes it again",
+                path,
+                error.strerror,
+            )
 
 
 def parse_config(
@@ -112,9 +131,9 @@ def parse_config(
     Raises ConfigError. Prints the help and exits with 0 on --help.
     """
     identity = _parse_identity(argv)
-    file_values = _read_json(Path(identity["cfg"])) if identity.get("cfg") else {}
-    saved_values = {} if extra_sections else _read_saved(identity, file_values, evaluation)
-    env = identity.get("env") or saved_values.get("env") or file_values.get("env")
+    file = read_file_of_flags(identity["cfg"]) if "cfg" in identity else FileOfFlags("", {})
+    saved = FileOfFlags(SAVED, {}) if extra_sections else read_saved(identity, file.values, evaluation)
+    env = identity.get("env") or saved.values.get("env") or file.values.get("env")
     if not env:
         raise ConfigError("--env is missing: the full name of an environment, e.g. --env=doom_battle")
     family = resolve_family(env)
@@ -125,9 +144,9 @@ def parse_config(
     typed = _parse_typed(argv, sections, family.defaults, env)
     layers = [
         (f"defaults of {env}", dict(family.defaults)),
-        (str(identity.get("cfg")), file_values),
-        (SAVED, saved_values),
-        ("command line", {**typed, "env": env}),
+        file,
+        (saved.source, {key: saved.values[key] for key in saved.values if key not in SAID_AT_EACH_START}),
+        (TYPED, {**typed, "env": env}),
     ]
     return build_config(sections, layers, typed)
 
@@ -139,6 +158,7 @@ def build_config(
     owner, canonical = _index_fields(sections)
     values: dict[str, dict[str, Any]] = {name: {} for name in sections}
     unknown: dict[str, Any] = {}
+    sources: dict[str, str] = {}
     try:
         for source, layer in layers:
             for key, value in layer.items():
@@ -149,9 +169,10 @@ def build_config(
                     continue
                 section = owner[key]
                 values[section].update(flags.coerce(sections[section], {key: value}, source))
+                sources[key] = "" if source == TYPED else source
         built = {name: section(**values[name]) for name, section in sections.items()}
         for section in built.values():
-            flags.check_values(section)
+            flags.check_values(section, sources)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     for key in PROVENANCE_KEYS:
@@ -177,11 +198,7 @@ def check_consistency(config: Config) -> None:
         raise ConfigError(
             "--sampler_only=True needs --async_rl=True: without learning there is nothing to alternate"
         )
-    name = config.run.experiment
-    if not name or name in (".", "..") or any(mark in name for mark in "/\\\0"):
-        raise ConfigError(
-            f"--experiment={name!r} must be a plain folder name; group runs with --experiments_root"
-        )
+    experiment_folder(config.run)
 
 
 def _check_learning(config: Config) -> None:
@@ -204,6 +221,11 @@ def _check_learning(config: Config) -> None:
             "--num_batches_per_iteration) or --async_rl=True: before the only step of an iteration, the "
             "policy still is the one that acted, and its KL 0"
         )
+    if learning.lr_adaptive_min > learning.lr_adaptive_max:
+        raise ConfigError(
+            f"--lr_adaptive_min={learning.lr_adaptive_min} must be at most --lr_adaptive_max="
+            f"{learning.lr_adaptive_max}"
+        )
     if learning.batch_size % learning.rollout:
         raise ConfigError(
             f"--batch_size={learning.batch_size} must be a multiple of --rollout={learning.rollout}: a "
@@ -221,7 +243,7 @@ def chunk_length(config: Config) -> int:
 def _refuse_typo(key: str, source: str, known: Sequence[str]) -> None:
     """An unknown key of a saved cfg.json is kept for whoever wrote it; elsewhere it is most likely a typo."""
     hint = nearest(key, known)
-    if source != SAVED and key not in RETIRED_FLAGS and key not in PROVENANCE_KEYS and hint:
+    if not source.startswith(SAVED) and key not in RETIRED_FLAGS and key not in PROVENANCE_KEYS and hint:
         raise ConfigError(f"{source}: unknown flag {key}{hint}")
 
 
@@ -233,53 +255,13 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
 def _parse_identity(argv: Sequence[str]) -> dict[str, Any]:
     """The flags that decide which other flags exist."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in ("env", "experiment", "experiments_root", "train_dir", "restart_behavior", "cfg"):
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for name in (*IDENTITY, "cfg"):
         parser.add_argument(f"--{name}", default=argparse.SUPPRESS)
-    return vars(parser.parse_known_args(list(argv))[0])
-
-
-def _read_saved(
-    identity: Mapping[str, Any], file_values: Mapping[str, Any], evaluation: bool
-) -> dict[str, Any]:
-    """cfg.json of the experiment if it is to be resumed or evaluated."""
-    named = {
-        key: identity.get(key, file_values.get(key))
-        for key in ("experiment", "experiments_root", "train_dir")
-    }
-    run = RunFlags(**{key: value for key, value in named.items() if value is not None})
-    folder = Path(run.train_dir).expanduser() / (run.experiments_root or "") / run.experiment
-    path = next((folder / name for name in ("cfg.json", "config.json") if (folder / name).exists()), None)
-    if evaluation and path is None:
-        raise ConfigError(
-            f"no experiment at {folder}: cfg.json is missing; check --experiment and --train_dir"
-        )
-    if path is None or identity.get("restart_behavior", "resume") != "resume":
-        return {}
-    saved = _read_json(path)
-    # What to do at a start is said at each start; a folder once overwritten must not be wiped by the next
-    # resume.
-    for key in SAID_AT_EACH_START:
-        saved.pop(key, None)
-    # The folder may have been moved or copied: where it was found is what counts.
-    return {
-        **saved,
-        "train_dir": run.train_dir,
-        "experiments_root": run.experiments_root,
-        "experiment": run.experiment,
-    }
-
-
-def _read_json(path: Path) -> dict[str, Any]:
     try:
-        values = json.loads(path.read_text())
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise ConfigError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path} should hold one JSON object of flag names and values")
-    return values
+        return vars(parser.parse_known_args(list(argv))[0])
+    except argparse.ArgumentError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _parse_typed(

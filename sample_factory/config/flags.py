@@ -9,6 +9,7 @@ from typing import Any, Mapping, Sequence
 
 
 MAX_INT = 2**63 - 1  # what arrays and tensors hold
+MAX_FLOAT = 3.4e38  # what a float32 holds
 
 
 class ConfigError(ValueError):
@@ -140,6 +141,8 @@ def check_values(section: Any, sources: Mapping[str, str] | None = None) -> None
         if choices and value is not None and value not in choices:
             shown = value if str(value).isprintable() else repr(value)
             raise ValueError(f"{name}={shown}: choose one of {', '.join(map(str, choices))}")
+        if value == "" and field.default:
+            raise ValueError(f"{name} is empty; leave it out for {field.default}")
         for item in value if isinstance(value, tuple) else (value,):
             if isinstance(item, (int, float)) and not isinstance(item, bool):
                 _check_bounds(name, item, checks, may_be_infinite=value == field.default)
@@ -148,13 +151,13 @@ def check_values(section: Any, sources: Mapping[str, str] | None = None) -> None
 def _check_bounds(name: str, value: float, checks: Mapping[str, float], may_be_infinite: bool) -> None:
     if value != value:
         raise ValueError(f"{name}={value}: must be a number")
+    if isinstance(value, int) and abs(value) > MAX_INT:
+        raise ValueError(f"{name}: has {len(str(value))} digits, and must be at most {MAX_INT}")
     if "at_least" in checks and value < checks["at_least"]:
         raise ValueError(f"{name}={value}: must be at least {checks['at_least']}")
     if "above" in checks and value <= checks["above"]:
         raise ValueError(f"{name}={value}: must be above {checks['above']}")
     if "at_most" in checks and value > checks["at_most"]:
         raise ValueError(f"{name}={value}: must be at most {checks['at_most']}")
-    if isinstance(value, float) and math.isinf(value) and not may_be_infinite:
-        raise ValueError(f"{name}={value}: must be finite; write a large number")
-    if isinstance(value, int) and abs(value) > MAX_INT:
-        raise ValueError(f"{name}: a number of {len(str(value))} digits; must be at most {MAX_INT}")
+    if isinstance(value, float) and abs(value) > MAX_FLOAT and not may_be_infinite:
+        raise ValueError(f"{name}={value}: must be finite, at most {MAX_FLOAT}")

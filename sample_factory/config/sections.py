@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from sample_factory.config.flags import flag
 
 NEVER = int(1e10)
+# Bounds that only a slip of the pen exceeds, but no machine survives.
+MAX_SECONDS = 1_000_000
+MAX_WIDTH = 100_000
 
 
 @dataclass(frozen=True)
@@ -44,59 +47,79 @@ class RunFlags:
         "the learner compiles its encoders with torch.compile, at its first batch; on a CPU it "
         "needs a C++ compiler and was slower than without",
     )
-    seed: int | None = flag(None, "seeds the model, the actions and the environments; None draws one")
+    seed: int | None = flag(
+        None,
+        "seeds the model, the actions and the environments; None draws one",
+        at_least=0,
+        at_most=2**32 - 1,
+    )
 
 
 @dataclass(frozen=True)
 class SamplingFlags:
     """Processes, environments, asynchrony."""
 
-    num_policies: int = flag(1, "policies trained side by side, each with its own learner", at_least=1)
+    num_policies: int = flag(
+        1, "policies trained side by side, each with its own learner", at_least=1, at_most=1000
+    )
     pbt_mix_policies_in_one_env: bool = flag(True, "agents of one env may be played by different policies")
     async_rl: bool = flag(True, "collect experience while learning; False strictly alternates (policy lag 0)")
     serial_mode: bool = flag(
         False, "run everything in one process, deterministically; for debugging and tests"
     )
-    num_workers: int = flag(os.cpu_count() or 1, "rollout processes", at_least=1)
-    num_envs_per_worker: int = flag(2, "environments in each rollout process", at_least=1)
+    num_workers: int = flag(os.cpu_count() or 1, "rollout processes", at_least=1, at_most=10_000)
+    num_envs_per_worker: int = flag(2, "environments in each rollout process", at_least=1, at_most=100_000)
     worker_num_splits: int = flag(
         2,
         "groups that a worker's envs are split into: one is stepped while the others await actions",
         at_least=1,
     )
-    policy_workers_per_policy: int = flag(1, "inference processes of each policy", at_least=1)
+    policy_workers_per_policy: int = flag(1, "inference processes of each policy", at_least=1, at_most=1000)
     inline_samplers: int = flag(
         0,
         "N > 0: N processes, each of which holds its share of the rollout workers and answers them itself, "
         "instead of a process per worker; far faster for envs that step in microseconds",
         at_least=0,
+        at_most=10_000,
     )
     max_policy_lag: int = flag(
         10000, "samples this many SGD steps old, or older, are not trained on", at_least=1
     )
     num_batches_to_accumulate: int = flag(
-        2, "training batches that may wait for the learner before sampling has to pause", at_least=1
+        2,
+        "training batches that may wait for the learner before sampling has to pause",
+        at_least=1,
+        at_most=10_000,
     )
     traj_buffers_excess_ratio: float = flag(
-        1.3, "trajectory buffers are allotted this many times over the number that the run needs", at_least=1
+        1.3,
+        "trajectory buffers are allotted this many times over the number that the run needs",
+        at_least=1,
+        at_most=1000,
     )
     decorrelate_experience_max_seconds: float = flag(
         0.0,
         "after its first rollout, worker i of n sleeps i/n of this, so that rollouts do not end all at once",
         at_least=0,
+        at_most=MAX_SECONDS,
     )
     decorrelate_envs_on_one_worker: bool = flag(
         True, "begin with random actions, a different number in each env, so that episodes are out of step"
     )
     reset_timeout_seconds: float = flag(
-        120.0, "a worker whose envs have not started after this time fails", above=0
+        120.0, "a worker whose envs have not started after this time fails", above=0, at_most=MAX_SECONDS
     )
-    actor_worker_gpus: tuple[int, ...] = flag((), "GPUs that rollout workers may use, for envs that need one")
+    actor_worker_gpus: tuple[int, ...] = flag(
+        (), "GPUs that rollout workers may use, for envs that need one", at_least=0, at_most=1000
+    )
     set_workers_cpu_affinity: bool = flag(True, "pin each rollout worker and its simulators to a core")
     force_envs_single_thread: bool = flag(True, "limit maths libraries in rollout workers to one thread")
-    default_niceness: int = flag(0, "nice value of all workers")
+    default_niceness: int = flag(0, "nice value of all workers", at_least=-20, at_most=19)
     learner_main_loop_num_cores: int = flag(
-        0, "CPU threads of the learner's maths; 0 chooses by the number of cores and the device", at_least=0
+        0,
+        "CPU threads of the learner's maths; 0 chooses by the number of cores and the device",
+        at_least=0,
+        at_most=1024,
     )
     benchmark: bool = flag(False, "throughput mode: no start-up decorrelation; ends after 2e6 env frames")
     sampler_only: bool = flag(False, "sample with inference but do not learn, to measure the sampler")
@@ -106,18 +129,23 @@ class SamplingFlags:
 class LearningFlags:
     """Batches, objective, optimizer."""
 
-    rollout: int = flag(32, "steps in one trajectory", at_least=1)
+    rollout: int = flag(32, "steps in one trajectory", at_least=1, at_most=1_000_000)
     recurrence: int = flag(
-        -1, "steps of backpropagation through time with an RNN, a divisor of rollout; -1: the whole rollout"
+        -1,
+        "steps of backpropagation through time with an RNN, a divisor of rollout; -1: the whole rollout",
+        at_least=-1,
     )
-    batch_size: int = flag(1024, "samples in one SGD step", at_least=1)
+    batch_size: int = flag(1024, "samples in one SGD step", at_least=1, at_most=100_000_000)
     num_batches_per_iteration: int = flag(
         1,
         "minibatches collected before an iteration of training",
         aliases=("num_batches_per_epoch",),
         at_least=1,
+        at_most=100_000,
     )
-    ppo_epochs: int = flag(1, "passes over the samples of an iteration", aliases=("num_epochs",), at_least=1)
+    ppo_epochs: int = flag(
+        1, "passes over the samples of an iteration", aliases=("num_epochs",), at_least=1, at_most=10_000
+    )
     shuffle_minibatches: bool = flag(True, "draw new minibatches in each epoch, where there are several")
 
     gamma: float = flag(0.99, "discount factor", at_least=0, at_most=1)
@@ -150,20 +178,26 @@ class LearningFlags:
         False, "auxiliary task CPC|A: from state and actions, tell the observation k steps ahead from others"
     )
     cpc_forward_steps: int = flag(8, "largest k of that task, at most rollout", at_least=1)
-    cpc_time_subsample: int = flag(6, "steps of each trajectory that it starts from", at_least=1)
-    cpc_forward_subsample: int = flag(2, "values of k that it takes for each of them", at_least=1)
+    cpc_time_subsample: int = flag(
+        6, "steps of each trajectory that it starts from", at_least=1, at_most=1_000_000
+    )
+    cpc_forward_subsample: int = flag(
+        2, "values of k that it takes for each of them", at_least=1, at_most=1_000_000
+    )
 
     optimizer: str = flag("adam", "adam or lamb", choices=("adam", "lamb"))
-    learning_rate: float = flag(1e-4, "initial step size", above=0)
+    learning_rate: float = flag(1e-4, "initial step size", above=0, at_most=1)
     lr_schedule: str = flag(
         "constant",
         "how the learning rate changes",
         choices=("constant", "kl_adaptive_minibatch", "kl_adaptive_epoch", "linear_decay"),
     )
     lr_schedule_kl_threshold: float = flag(0.008, "KL that the adaptive schedules aim at", above=0)
-    lr_adaptive_min: float = flag(1e-6, "smallest learning rate of the adaptive schedules", above=0)
-    lr_adaptive_max: float = flag(1e-2, "largest learning rate of the adaptive schedules", above=0)
-    adam_eps: float = flag(1e-6, "epsilon of Adam", above=0)
+    lr_adaptive_min: float = flag(
+        1e-6, "smallest learning rate of the adaptive schedules", above=0, at_most=1
+    )
+    lr_adaptive_max: float = flag(1e-2, "largest learning rate of the adaptive schedules", above=0, at_most=1)
+    adam_eps: float = flag(1e-6, "epsilon of Adam", above=0, at_most=1)
     adam_beta1: float = flag(0.9, "beta1 of Adam", at_least=0, at_most=0.999999)
     adam_beta2: float = flag(0.999, "beta2 of Adam", at_least=0, at_most=0.999999)
     max_grad_norm: float = flag(4.0, "gradients are clipped to this norm; 0 turns it off", at_least=0)
@@ -187,35 +221,42 @@ class ModelFlags:
     )
     encoder_custom: str | None = flag(None, "name of an encoder that was registered with register_encoder")
     encoder_extra_fc_layers: int = flag(
-        1, "fully connected layers of hidden_size after the convolutions", at_least=0
+        1, "fully connected layers of hidden_size after the convolutions", at_least=0, at_most=100
     )
     encoder_conv_mlp_layers: tuple[int, ...] = flag(
         (),
         "widths of the layers after the convolutions; empty: encoder_extra_fc_layers of hidden_size",
         above=0,
+        at_most=MAX_WIDTH,
     )
     encoder_mlp_layers: tuple[int, ...] = flag(
-        (512, 512), "widths of the layers for vector observations", above=0
+        (512, 512), "widths of the layers for vector observations", above=0, at_most=MAX_WIDTH
     )
-    decoder_mlp_layers: tuple[int, ...] = flag((), "widths of the layers between core and heads", above=0)
+    decoder_mlp_layers: tuple[int, ...] = flag(
+        (), "widths of the layers between core and heads", above=0, at_most=MAX_WIDTH
+    )
     hidden_size: int = flag(
-        512, "width of fully connected layers and of the recurrent state", aliases=("rnn_size",), at_least=1
+        512,
+        "width of fully connected layers and of the recurrent state",
+        aliases=("rnn_size",),
+        at_least=1,
+        at_most=MAX_WIDTH,
     )
     use_rnn: bool = flag(True, "recurrent core")
     rnn_type: str = flag("gru", "cell of the recurrent core", choices=("gru", "lstm"))
-    rnn_num_layers: int = flag(1, "stacked recurrent layers", at_least=1)
+    rnn_num_layers: int = flag(1, "stacked recurrent layers", at_least=1, at_most=100)
     nonlinearity: str = flag("elu", "activation function", choices=("elu", "relu", "tanh"))
     policy_initialization: str = flag(
         "orthogonal",
         "how linear and convolution weights start",
         choices=("orthogonal", "xavier_uniform", "torch_default"),
     )
-    policy_init_gain: float = flag(1.0, "gain of that initialisation", above=0)
+    policy_init_gain: float = flag(1.0, "gain of that initialisation", above=0, at_most=1000)
     actor_critic_share_weights: bool = flag(True, "one encoder and core for both heads, or one each")
     adaptive_stddev: bool = flag(
         True, "continuous actions: the deviation depends on the state, or is a learned vector"
     )
-    initial_stddev: float = flag(1.0, "start value of that learned vector", above=0)
+    initial_stddev: float = flag(1.0, "start value of that learned vector", above=0, at_most=1000)
     continuous_tanh_scale: float = flag(
         0.0, "squash means to plus or minus this by tanh; 0 turns it off", at_least=0
     )
@@ -226,7 +267,7 @@ class EnvFlags:
     """Settings that many env families read."""
 
     env_frameskip: int | None = flag(
-        None, "simulator frames per action; None: the family's default", at_least=1
+        None, "simulator frames per action; None: the family's default", at_least=1, at_most=10_000
     )
 
 
@@ -238,12 +279,14 @@ class MonitoringFlags:
     train_for_seconds: int = flag(NEVER, "stop after this many seconds of training in this run", at_least=1)
     save_every_sec: int = flag(120, "seconds between checkpoints", at_least=1)
     keep_checkpoints: int = flag(3, "newest checkpoints that are kept", at_least=1)
-    save_milestones_sec: int = flag(-1, "seconds between checkpoints that are never deleted; -1: none")
+    save_milestones_sec: int = flag(
+        -1, "seconds between checkpoints that are never deleted; -1: none", at_least=-1
+    )
     save_best_every_sec: int = flag(5, "seconds between tests for a new best policy", at_least=1)
     save_best_metric: str = flag("reward", "statistic that says which policy is best")
     save_best_after: int = flag(100_000, "env frames before the best policy is tracked", at_least=0)
     load_checkpoint_kind: str = flag("latest", "which checkpoint to load", choices=("latest", "best"))
-    stats_avg: int = flag(100, "episodes in the running averages", at_least=1)
+    stats_avg: int = flag(100, "episodes in the running averages", at_least=1, at_most=1_000_000)
     experiment_summaries_interval: int = flag(20, "seconds between summaries of the experiment", at_least=1)
     flush_summaries_interval: int = flag(30, "seconds between flushes of TensorBoard files", at_least=1)
     summaries_use_frameskip: bool = flag(True, "report env frames (frameskip counted) rather than env steps")
@@ -257,19 +300,48 @@ class MonitoringFlags:
 
 
 @dataclass(frozen=True)
+class PbtFlags:
+    """Population-based training: policies take over each other's weights, and their settings evolve."""
+
+    with_pbt: bool = flag(False, "population-based training; needs --num_policies of at least 2")
+    pbt_period_env_steps: int = flag(
+        5_000_000, "env frames of a policy between decisions about it", at_least=1
+    )
+    pbt_start_mutation: int = flag(20_000_000, "env frames of a policy before the first decision", at_least=0)
+    pbt_replace_fraction: float = flag(
+        0.3,
+        "share of the worst policies that may be replaced, and of the best ones that replace them",
+        above=0,
+        at_most=0.5,
+    )
+    pbt_mutation_rate: float = flag(0.15, "chance that one setting changes", at_least=0, at_most=1)
+    pbt_replace_reward_gap: float = flag(
+        0.1,
+        "a policy is replaced by one whose objective is better by this share of the larger one",
+        at_least=0,
+    )
+    pbt_replace_reward_gap_absolute: float = flag(1e-6, "and by this much", at_least=0)
+    pbt_optimize_batch_size: bool = flag(False, "let the batch size evolve too")
+    pbt_optimize_gamma: bool = flag(False, "let the discount evolve too")
+    pbt_target_objective: str = flag("true_objective", "statistic of the episodes to maximise")
+    pbt_perturb_min: float = flag(1.05, "least factor by which a setting changes", above=1)
+    pbt_perturb_max: float = flag(1.5, "largest factor by which a setting changes", above=1)
+
+
+@dataclass(frozen=True)
 class EvaluationFlags:
     """Watching a trained policy."""
 
-    fps: int = flag(0, "frames shown per second; 0: as fast as possible", at_least=0)
+    fps: int = flag(0, "frames shown per second; 0: as fast as possible", at_least=0, at_most=10_000)
     render_action_repeat: int | None = flag(
-        None, "repeat each action this often; None: env_frameskip", at_least=1
+        None, "repeat each action this often; None: env_frameskip", at_least=1, at_most=10_000
     )
     no_render: bool = flag(False, "do not draw")
-    policy_index: int = flag(0, "which policy of the population", at_least=0)
+    policy_index: int = flag(0, "which policy of the population", at_least=0, at_most=1000)
     eval_deterministic: bool = flag(False, "most likely action (mean of a Gaussian) instead of a sample")
     continuous_actions_sample: bool = flag(True, "sample continuous actions; False takes their mean")
     save_video: bool = flag(False, "write an mp4 into the experiment folder")
-    video_frames: int = flag(-1, "most frames in the video; -1: all of them")
+    video_frames: int = flag(-1, "most frames in the video; -1: all of them", at_least=-1)
     video_name: str = flag("replay.mp4", "file name of the video")
     max_num_frames: int = flag(NEVER, "stop after this many env frames", at_least=1)
     max_num_episodes: int = flag(NEVER, "stop after this many episodes", at_least=1)
@@ -282,6 +354,7 @@ TRAINING_SECTIONS = {
     "model": ModelFlags,
     "env": EnvFlags,
     "monitoring": MonitoringFlags,
+    "population": PbtFlags,
     "evaluation": EvaluationFlags,
 }
 

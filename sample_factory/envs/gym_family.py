@@ -1,6 +1,7 @@
 """Any Gymnasium env without registration: `gym_<id>`, e.g. gym_CartPole-v1."""
 
 import importlib
+import importlib.util
 from dataclasses import dataclass
 from typing import Any, Mapping
 
@@ -11,6 +12,8 @@ from sample_factory.envs.protocol import EnvConfig
 from sample_factory.envs.wrappers.time import FrameSkip
 
 PREFIX = "gym_"
+# What Gymnasium's own envs need beyond Gymnasium: where they are defined -> (package, our extra).
+EXTRAS = {"gymnasium.envs.mujoco": ("mujoco", "mujoco"), "gymnasium.envs.box2d": ("Box2D", "box2d")}
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class GymFlags:
         "make each env a Gymnasium VectorEnv of this many copies, each with an agent of its own; envs that "
         "have a vectorised implementation (CartPole-v1) step all copies in one computation",
         at_least=1,
+        at_most=100_000,
     )
 
 
@@ -61,7 +65,10 @@ def gym_defaults(full_env_name: str) -> Mapping[str, Any]:
 
     With them CartPole-v1 stands at 500 from 270k steps on; with one pass at the general learning rate, at 290
     after 400k.
+
+    Raises ImportError for an env whose package is missing: here, in the main process, before anything starts.
     """
+    _check_packages(full_env_name.removeprefix(PREFIX))
     return {
         "use_rnn": False,
         "encoder_mlp_layers": (64, 64),
@@ -71,3 +78,14 @@ def gym_defaults(full_env_name: str) -> Mapping[str, Any]:
         "num_batches_per_iteration": 2,
         "max_grad_norm": 1.0,
     }
+
+
+def _check_packages(name: str) -> None:
+    spec = gym.registry.get(name)
+    entry_point = str(spec.entry_point) if spec is not None else ""
+    for place, (package, extra) in EXTRAS.items():
+        if entry_point.startswith(place) and importlib.util.find_spec(package) is None:
+            raise ImportError(
+                f"env {PREFIX + name!r} needs the package {package}, which is not installed: "
+                f"pip install 'sample-factory[{extra}]'"
+            )

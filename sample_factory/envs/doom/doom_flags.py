@@ -10,13 +10,19 @@ from sample_factory.config.flags import flag
 class DoomFlags:
     """The command-line flags that only the `doom_` envs have."""
 
-    num_agents: int = flag(-1, "learning players in a multiplayer game; 0 or less: as the env says")
-    num_humans: int = flag(0, "further player slots that are kept free for people", at_least=0)
-    num_bots: int = flag(-1, "scripted opponents; less than 0: as the env says")
-    start_bot_difficulty: int | None = flag(None, "how good the bots are at the start, 0 to 150", at_least=0)
-    timelimit: float | None = flag(None, "length of a match in minutes; None: as the env says", above=0)
-    res_w: int = flag(128, "width of the observation in pixels", at_least=1)
-    res_h: int = flag(72, "height of the observation in pixels", at_least=1)
+    num_agents: int = flag(
+        -1, "learning players in a multiplayer game; 0 or less: as the env says", at_least=-1, at_most=16
+    )
+    num_humans: int = flag(0, "further player slots that are kept free for people", at_least=0, at_most=16)
+    num_bots: int = flag(-1, "scripted opponents; less than 0: as the env says", at_least=-1, at_most=16)
+    start_bot_difficulty: int | None = flag(
+        None, "how good the bots are at the start, 0 to 150", at_least=0, at_most=150
+    )
+    timelimit: float | None = flag(
+        None, "length of a match in minutes; None: as the env says", above=0, at_most=100_000
+    )
+    res_w: int = flag(128, "width of the observation in pixels", at_least=1, at_most=4096)
+    res_h: int = flag(72, "height of the observation in pixels", at_least=1, at_most=4096)
     wide_aspect_ratio: bool = flag(False, "the engine renders 256x144 instead of 160x120")
     doom_scenarios_dir: str | None = flag(None, "folder in which .wad files are looked for first")
 

@@ -1,0 +1,290 @@
+"""Bad input is a ConfigError, or one line on stderr and exit code 2, before anything is written."""
+
+import dataclasses
+import json
+import os
+import sys
+
+import pytest
+
+from sample_factory import benchmark, dummy_sampler, enjoy, train
+from sample_factory.config.config import ConfigError, build_config, parse_config
+from sample_factory.config.flags import fields_of, flag, scalar_type
+from sample_factory.config.sections import TRAINING_SECTIONS
+from sample_factory.envs.doom.doom_flags import DoomFlags
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.envs.gym_family import GymFlags
+
+PROGRAMS = {"train": train.main, "enjoy": enjoy.main, "dummy_sampler": dummy_sampler.main}
+PROGRAMS["benchmark"] = benchmark.main
+NUMBERS = [
+    (env, field.name, scalar_type(annotation)[0])
+    for env, sections in (
+        ("gym_CartPole-v1", [*TRAINING_SECTIONS.values(), GymFlags]),
+        ("doom_basic", [DoomFlags]),
+    )
+    for section in sections
+    for field, annotation in fields_of(section)
+    if scalar_type(annotation)[0] in (int, float)
+]
+ABOVE_ZERO = """
+num_policies num_workers num_envs_per_worker worker_num_splits policy_workers_per_policy max_policy_lag
+num_batches_to_accumulate rollout batch_size num_batches_per_iteration ppo_epochs hidden_size rnn_num_layers
+encoder_mlp_layers decoder_mlp_layers encoder_conv_mlp_layers learning_rate lr_adaptive_min lr_adaptive_max
+adam_eps ppo_clip_ratio ppo_clip_value reward_clip obs_scale policy_init_gain initial_stddev
+reset_timeout_seconds train_for_env_steps train_for_seconds save_every_sec keep_checkpoints stats_avg
+heartbeat_reporting_interval env_frameskip render_action_repeat vector_env_copies max_num_frames
+max_num_episodes
+"""
+AT_LEAST_ZERO = """
+seed inline_samplers gamma gae_lambda vtrace_rho vtrace_c fps actor_worker_gpus learner_main_loop_num_cores
+policy_index exploration_loss_coeff value_loss_coeff kl_loss_coeff max_grad_norm adam_beta1 adam_beta2
+save_best_after continuous_tanh_scale encoder_extra_fc_layers decorrelate_experience_max_seconds
+"""
+AT_LEAST_MINUS_ONE = "save_milestones_sec video_frames"
+BELOW_ITS_RANGE = [
+    *((name, value) for name in ABOVE_ZERO.split() for value in ("0", "-1")),
+    *((name, "-1") for name in AT_LEAST_ZERO.split()),
+    *((name, "-2") for name in AT_LEAST_MINUS_ONE.split()),
+    ("recurrence", "0"),
+    ("recurrence", "-2"),
+    ("default_niceness", "-21"),
+]
+
+
+def parse(tmp_path, *argv, **kwargs):
+    defaults = ["--env=gym_CartPole-v1", f"--train_dir={tmp_path}", "--experiment=a"]
+    return parse_config([*defaults, *argv], resolve_family, **kwargs)
+
+
+def write(tmp_path, text):
+    file = tmp_path / "file.json"
+    file.write_text(text)
+    return file
+
+
+def saved(tmp_path, text):
+    (tmp_path / "a").mkdir(exist_ok=True)
+    (tmp_path / "a" / "cfg.json").write_text(text)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "1e300", "", "abc"])
+@pytest.mark.parametrize(("env", "name", "scalar"), NUMBERS)
+def test_no_flag_takes_a_number_that_is_none_or_absurd(tmp_path, env, name, scalar, value):
+    with pytest.raises(ConfigError) as refused:
+        parse(tmp_path, f"--env={env}", f"--{name}={value}")
+    assert name in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("name", "value"), BELOW_ITS_RANGE)
+def test_a_number_below_its_range_is_refused(tmp_path, name, value):
+    with pytest.raises(ConfigError, match=f"--{name}={value}.*(must be|must divide)"):
+        parse(tmp_path, f"--{name}={value}")
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--gamma=1.01", "at most 1"),
+        ("--learning_rate=3", "at most 1"),
+        ("--default_niceness=20", "at most 19"),
+        ("--num_workers=1_000_000", "at most 10000"),
+        ("--batch_size=3.2e10", "at most 100000000"),
+        ("--seed=4294967296", "at most 4294967295"),
+        ("--lr_adaptive_min=0.1", "at most --lr_adaptive_max=0.01"),
+        ("--num_workers=2.5", "not an integer"),
+        ("--num_workers=0x10", "not an integer"),
+        ("--num_workers=" + "9" * 100, "has 100 digits"),
+        ("--num_workers=" + "9" * 5000, "not an integer"),
+        ("--reward_scale=-inf", "must be finite"),
+        ("--reward_scale=1e39", "must be finite"),
+        ("--save_best_metric=", "is empty; leave it out for reward"),
+        ("--video_name=", "is empty"),
+        ("--rnn_type=gru\nlstm", r"'gru\\nlstm': choose one of"),
+        ("--worker_num_splits=4", "multiple of --worker_num_splits=4"),
+        ("--batch_size=16", "multiple of --rollout=32"),
+    ],
+)
+def test_the_message_names_the_bound(tmp_path, flag, message):
+    with pytest.raises(ConfigError, match=message):
+        parse(tmp_path, flag)
+
+
+@pytest.mark.parametrize(
+    "flag",
+    ["num_agents=-2", "num_agents=17", "num_humans=-1", "num_bots=-2", "num_bots=17", "res_w=0", "res_h=-1"]
+    + ["res_w=5000", "start_bot_difficulty=151", "start_bot_difficulty=-1", "timelimit=0", "timelimit=-3"],
+)
+def test_the_flags_of_doom_have_bounds(tmp_path, flag):
+    with pytest.raises(ConfigError, match=f"--{flag}.*must be"):
+        parse(tmp_path, "--env=doom_basic", f"--{flag}")
+
+
+def test_a_default_may_be_infinite_but_nothing_that_is_typed():
+    @dataclasses.dataclass(frozen=True)
+    class Own:
+        limit: float = flag(float("inf"), "no limit")
+
+    sections = {**TRAINING_SECTIONS, "own": Own}
+    assert build_config(sections, [], {}).extra["own"].limit == float("inf")
+    with pytest.raises(ConfigError, match="must be finite"):
+        build_config(sections, [("command line", {"limit": -float("inf")})], {})
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../a", "/a", "a\\b", "a\nb", "a" * 300])
+def test_an_experiment_is_a_plain_folder_name(tmp_path, name):
+    with pytest.raises(ConfigError, match="plain folder name|File name too long"):
+        parse(tmp_path, f"--experiment={name}")
+    with pytest.raises(ConfigError, match="plain folder name|File name too long"):
+        parse(tmp_path, f"--experiment={name}", evaluation=True)
+
+
+@pytest.mark.parametrize("root", ["/elsewhere", "..", "a/../..", "a\nb"])
+def test_experiments_root_stays_within_train_dir(tmp_path, root):
+    with pytest.raises(ConfigError, match="--experiments_root=.* within --train_dir"):
+        parse(tmp_path, f"--experiments_root={root}")
+
+
+@pytest.mark.parametrize("folder", ["", "~nobody-of-this-name/x"])
+def test_train_dir_must_be_a_folder(tmp_path, folder):
+    with pytest.raises(ConfigError, match="--train_dir="):
+        parse(tmp_path, f"--train_dir={folder}")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "file.json is not valid JSON"),
+        ("", "file.json is not valid JSON"),
+        ("[" * 100_000, "file.json is not valid JSON"),
+        ("[1, 2]", "should hold one JSON object"),
+        ("null", "should hold one JSON object"),
+        ('{"gama": 0.9}', "file.json: unknown flag gama; did you mean gamma"),
+        ('{"gamma": 2}', "file.json: --gamma=2.0: must be at most 1"),
+        ('{"gamma": NaN}', "file.json: --gamma=nan: must be a number"),
+        ('{"batch_size": Infinity}', "file.json: batch_size = inf should be of type int"),
+        ('{"batch_size": NaN}', "file.json: batch_size = nan should be of type int"),
+        ('{"batch_size": null}', "file.json: batch_size = None should be of type int"),
+        ('{"batch_size": true}', "file.json: batch_size = True should be of type int"),
+        ('{"gamma": "0.9"}', "file.json: gamma = '0.9' should be of type float"),
+        ('{"gamma": 1' + "0" * 400 + "}", "file.json: gamma = 1.* should be of type float"),
+        ('{"use_rnn": 1}', "file.json: use_rnn = 1 should be of type bool"),
+        ('{"encoder_mlp_layers": 64}', "encoder_mlp_layers = 64 should be a list of int"),
+        ('{"encoder_mlp_layers": [64, "a"]}', "encoder_mlp_layers = 'a' should be of type int"),
+        ('{"normalize_input_keys": "obs"}', "normalize_input_keys = 'obs' should be a list of str"),
+        ('{"experiment": 5}', "file.json: experiment = 5 should be of type str"),
+        ('{"experiments_root": "a\\u0000b"}', "within --train_dir"),
+        ('{"env": ["doom_basic"]}', r"file.json: env = \['doom_basic'\] should be of type str"),
+    ],
+)
+def test_a_bad_file_of_flags_is_named_with_the_key(tmp_path, text, message):
+    file = write(tmp_path, text)
+    with pytest.raises(ConfigError, match=message):
+        parse_config([f"--train_dir={tmp_path}", "--env=gym_CartPole-v1", f"--cfg={file}"], resolve_family)
+
+
+@pytest.mark.parametrize(
+    ("file", "message"), [("none.json", "No such file"), (".", "Is a directory"), ("", "--cfg is empty")]
+)
+def test_a_file_of_flags_must_be_a_file(tmp_path, monkeypatch, file, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        parse(tmp_path, f"--cfg={file}")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "a/cfg.json is not valid JSON"),
+        ('{"batch_size": "large"}', "a/cfg.json: batch_size = 'large' should be of type int"),
+        ('{"gamma": 7}', "a/cfg.json: --gamma=7.0: must be at most 1"),
+        ('{"env": 3}', "a/cfg.json: env = 3 should be of type str"),
+        ('{"restart_behavior": []}', "a/cfg.json: restart_behavior = .* of type str"),
+    ],
+)
+@pytest.mark.parametrize("evaluation", [False, True])
+def test_a_bad_saved_cfg_json_is_named_with_the_key(tmp_path, text, message, evaluation):
+    saved(tmp_path, text)
+    with pytest.raises(ConfigError, match=message):
+        parse(tmp_path, evaluation=evaluation)
+
+
+def test_unknown_keys_of_a_saved_cfg_json_are_kept_even_if_they_look_like_typos(tmp_path):
+    saved(tmp_path, json.dumps({"gama": 0.9, "from_elsewhere": {"x": 1}}))
+    config = parse(tmp_path)
+    config.save()
+    kept = json.loads((tmp_path / "a" / "cfg.json").read_text())
+    assert kept["gama"] == 0.9 and kept["from_elsewhere"] == {"x": 1}
+
+
+def test_a_typed_flag_mends_what_a_saved_cfg_json_has_wrong(tmp_path):
+    saved(tmp_path, json.dumps({"gamma": 7, "batch_size": 320}))
+    config = parse(tmp_path, "--gamma=0.9")
+    assert (config.learning.gamma, config.learning.batch_size) == (0.9, 320)
+
+
+def test_a_cfg_json_that_cannot_be_written_is_one_log_line_and_no_exception(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("sample_factory.runtime.log.log.propagate", True)
+    saved(tmp_path, "{}")
+    config = parse(tmp_path)
+
+    def full_disk(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full_disk)
+    config.save()
+    (record,) = caplog.records
+    assert "COULD NOT WRITE" in record.getMessage() and "No space left" in record.getMessage()
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["cfg.json"]
+    assert (tmp_path / "a" / "cfg.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--env=doom_batle"], "did you mean doom_battle"),
+        (["--env=atari_pong"], "Names begin with one of"),
+        (["--env="], "--env is missing"),
+        (["--env"], "expected one argument"),
+        (["--env=gym_CartPole-v1", "--gamma"], "expected one argument"),
+        (["--env=gym_CartPole-v1", "--gamma=2"], "at most 1"),
+        (["--env=gym_CartPole-v1", "--gama=0.9"], "did you mean --gamma"),
+        (["--env=gym_CartPole-v1", "--cfg=none.json"], "cannot read none.json"),
+        (["--env=gym_CartPole-v1", "--experiment=.."], "plain folder name"),
+    ],
+)
+def test_every_program_says_it_in_one_line_and_writes_nothing(
+    tmp_path, monkeypatch, capsys, program, flags, message
+):
+    monkeypatch.chdir(tmp_path)
+    if program == "enjoy":
+        saved(tmp_path, "{}")
+        flags = [
+            *flags,
+            f"--train_dir={tmp_path}",
+            *([] if "--experiment=.." in flags else ["--experiment=a"]),
+        ]
+    before = sorted(tmp_path.rglob("*"))
+    assert PROGRAMS[program](flags) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    assert err.startswith("error: ") and message in err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    ("env", "package", "extra"),
+    [("HalfCheetah-v5", "mujoco", "mujoco"), ("LunarLander-v3", "Box2D", "box2d")],
+)
+def test_an_env_whose_package_is_missing_names_the_extra(
+    tmp_path, monkeypatch, capsys, program, env, package, extra
+):
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    saved(tmp_path, "{}")
+    flags = [f"--env=gym_{env}", f"--train_dir={tmp_path}", "--experiment=a"]
+    assert PROGRAMS[program](flags) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: ") and err.count("\n") == 1
+    assert f"pip install 'sample-factory[{extra}]'" in err
