@@ -23,6 +23,7 @@ from sample_factory.runtime.supervisor import Limits, Supervisor
 from tests.counting import make_config
 from tests.crowd import AGENT, EPISODE, NUM_ACTIONS, STEP, CountingCrowd, make_crowd
 from tests.runtime.waiting import eventually
+from tests.system.running import SMALL, descendants, interrupt, scalars, start, wait_for_frames
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -220,3 +221,26 @@ def test_a_million_steps_reach_a_slow_and_a_fast_learner_once_each_in_order_and_
         assert supervisor.stop_all([children], 15).failed == []
     ledger.take_reports(timeout=0.0)
     assert ledger.reports_seen == ledger.episodes
+
+
+def test_runs_with_a_far_slower_learner_and_with_a_far_slower_env_stand_firm_in_flat_memory(
+    tmp_path, monkeypatch
+):
+    """Both at once, which saves time: they mostly sleep."""
+    flags = ["--env=unbalanced", "--encoder_custom=slow_in_training", *SMALL, "--batch_size=64"]
+    runs = {}
+    for slow, seconds in (("ENV", "0.03"), ("LEARNER", "0.4")):
+        with monkeypatch.context() as patch:
+            patch.setenv(f"SLOW_{slow}_SECONDS", seconds)
+            runs[slow] = start("unbalanced.py", tmp_path, *flags, f"--experiment={slow}")
+    frames = [wait_for_frames(process, 0) for process in runs.values()]
+    children = [child for process in runs.values() for child in descendants(process)]
+    memory = Memory([child.pid for child in children])
+    for process, seen in zip(runs.values(), frames):
+        wait_for_frames(process, wait_for_frames(process, seen))
+    memory.assert_flat()
+    for process in runs.values():
+        interrupt(process)
+    assert [process.wait(timeout=30) for process in runs.values()] == [0, 0]
+    assert scalars(tmp_path / "ENV")["stats/learner_wait"][-1][1] > 0.9
+    assert scalars(tmp_path / "LEARNER")["stats/wait_actor"][-1][1] > 0.9

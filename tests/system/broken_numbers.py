@@ -1,0 +1,77 @@
+"""A user's script: an env that tells NaN and inf, and a network that computes NaN.
+
+`python broken_numbers.py --env=broken_numbers --encoder_custom=nan_for_good ...`
+"""
+
+import os
+import sys
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from sample_factory import register_encoder, register_env
+from sample_factory.train import main
+
+LAST_GOOD_STEP = 60  # of training, before the network computes NaN for good
+
+
+class Broken(gym.Env):
+    """Two numbers; an episode has 20 steps. broken: None, "rewards" or "observations", now and then."""
+
+    observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, broken):
+        self.broken, self.num_steps = broken, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.random(2, np.float32), {}
+
+    def step(self, action):
+        self.num_steps += 1
+        observation, reward = self.np_random.random(2, np.float32), float(action)
+        if self.num_steps % 50 == 7:
+            number = (np.nan, np.inf, -np.inf)[self.num_steps // 50 % 3]
+            if self.broken == "rewards":
+                reward = number
+            elif self.broken == "observations":
+                observation[1] = number
+        return observation, reward, self.num_steps % 20 == 0, False, {}
+
+
+class Encoder(torch.nn.Module):
+    """A linear layer. In training it computes NaN in the first of every 10 steps, or after LAST_GOOD_STEP, or never.
+
+    Its last good weights are in the file WEIGHTS_FILE.
+    """
+
+    def __init__(self, when):
+        super().__init__()
+        self.layer, self.out_size, self.when, self.num_steps = torch.nn.Linear(2, 16), 16, when, 0
+
+    def forward(self, observations):
+        features = self.layer(observations["obs"]).tanh()
+        if not torch.is_grad_enabled():
+            return features
+        self.num_steps += 1
+        if self.when == "for_good" and self.num_steps == LAST_GOOD_STEP + 1:
+            torch.save(self.state_dict(), os.environ["WEIGHTS_FILE"])
+        is_now = self.when == "now_and_then" and self.num_steps % 10 == 1
+        is_for_good = self.when == "for_good" and self.num_steps > LAST_GOOD_STEP
+        return features * float("nan") if is_now or is_for_good else features
+
+
+def make_env(full_env_name, cfg, env_config, render_mode=None):
+    address = env_config and (env_config.worker_index, env_config.vector_index)
+    return Broken({(1, 1): "rewards", (0, 2): "observations"}.get(address))
+
+
+register_env("broken_numbers", make_env)
+register_encoder("nan_now_and_then", lambda flags, space: Encoder("now_and_then"))
+register_encoder("nan_for_good", lambda flags, space: Encoder("for_good"))
+register_encoder("nan_never", lambda flags, space: Encoder("never"))
+
+if __name__ == "__main__":
+    sys.exit(main())

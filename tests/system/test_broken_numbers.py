@@ -1,0 +1,73 @@
+"""NaN and inf in real runs: kept out of the weights, told of, counted; and an end where nothing helps."""
+
+import re
+
+import pytest
+import torch
+
+from tests.system.broken_numbers import LAST_GOOD_STEP
+from tests.system.running import SMALL, run, scalars
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def train(tmp_path, *flags):
+    return run("broken_numbers.py", tmp_path, "--env=broken_numbers", "--experiment=a", *SMALL, *flags)
+
+
+def newest_checkpoint(experiment):
+    newest = max((experiment / "checkpoint_p0").glob("checkpoint_*.pth"))
+    return torch.load(newest, weights_only=True)
+
+
+def tensors(state):
+    """All of a checkpoint."""
+    if isinstance(state, torch.Tensor):
+        return [state]
+    parts = state.values() if isinstance(state, dict) else state if isinstance(state, (list, tuple)) else ()
+    return [tensor for part in parts for tensor in tensors(part)]
+
+
+def all_finite(state):
+    assert len(tensors(state)) > 10
+    return all(tensor.isfinite().all() for tensor in tensors(state))
+
+
+def test_a_run_goes_on_over_broken_numbers_tells_of_each_env_once_and_counts_them(tmp_path):
+    model = ["--use_rnn=True", "--normalize_returns=True", "--encoder_custom=nan_now_and_then"]
+    done = train(tmp_path, "--train_for_env_steps=16000", *model)
+    assert done.returncode == 0, done.stdout
+    told = [line for line in done.stdout.splitlines() if "0_aux/broken_numbers" in line]
+    assert len(told) == 2, done.stdout
+    rewards = r"ERROR worker 1: env 1 \(broken_numbers\) gave agent 0 the reward (nan|inf|-inf); such steps"
+    assert any(re.search(rewards, line) for line in told)
+    observations = "ERROR worker 0: env 2, agent 0: its observation had NaN or inf; such steps"
+    assert any(observations in line for line in told)
+    state, numbers = newest_checkpoint(tmp_path / "a"), scalars(tmp_path / "a")
+    assert all_finite(state) and state["train_step"] >= 100
+    assert state["skipped_steps"] == -(-state["train_step"] // 10)
+    assert numbers["train/skipped_steps"][-1][1] >= 1
+    # Of two of the eight envs, every 50th step.
+    assert 0.5 < numbers["0_aux/broken_numbers"][-1][1] / (16000 / 8 * 2 / 50) < 4
+
+
+def test_when_every_step_is_nan_the_run_ends_with_the_reason_and_the_last_good_weights(tmp_path, monkeypatch):
+    monkeypatch.setenv("WEIGHTS_FILE", str(tmp_path / "weights"))
+    done = train(tmp_path, "--encoder_custom=nan_for_good", "--train_for_env_steps=1000000")
+    assert done.returncode == 1
+    assert (
+        "NumericalError: loss nan and gradient norm nan were not finite for 20 steps in a row"
+        in "\n".join(done.stdout.splitlines()[-3:])
+    )
+    state = newest_checkpoint(tmp_path / "a")
+    assert all_finite(state)
+    last_good = torch.load(tmp_path / "weights", weights_only=True)
+    for name, tensor in last_good.items():
+        saved = [value for key, value in state["model"].items() if key.endswith(name) and "encoder" in key]
+        assert [torch.equal(tensor, value) for value in saved] == [True]
+    steps = {float(of_one["step"]) for of_one in state["optimizer"]["state"].values()}
+    assert steps == {LAST_GOOD_STEP}
+
+    more = f"--train_for_env_steps={state['env_steps'] + 1000}"
+    done = train(tmp_path, "--encoder_custom=nan_never", "--serial_mode=True", more)
+    assert done.returncode == 0 and f"resumes at {state['train_step']} SGD steps" in done.stdout

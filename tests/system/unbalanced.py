@@ -1,0 +1,55 @@
+"""A user's script: sampling or learning is the slower one by far. `python unbalanced.py --env=unbalanced ...`
+
+SLOW_ENV_SECONDS for a step, or SLOW_LEARNER_SECONDS for a minibatch.
+"""
+
+import os
+import sys
+import time
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from sample_factory import register_encoder, register_env
+from sample_factory.train import main
+
+
+class Unbalanced(gym.Env):
+    """Two numbers; an episode has 20 steps."""
+
+    observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self):
+        self.seconds, self.num_steps = float(os.environ.get("SLOW_ENV_SECONDS", "0")), 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.num_steps += 1
+        time.sleep(self.seconds)
+        return self.np_random.random(2, np.float32), float(action), self.num_steps % 20 == 0, False, {}
+
+
+class SlowInTraining(torch.nn.Module):
+    """A linear layer."""
+
+    def __init__(self, flags, observation_space):
+        super().__init__()
+        self.layer, self.out_size = torch.nn.Linear(2, 16), 16
+        self.seconds = float(os.environ.get("SLOW_LEARNER_SECONDS", "0"))
+
+    def forward(self, observations):
+        if torch.is_grad_enabled():
+            time.sleep(self.seconds)
+        return self.layer(observations["obs"]).tanh()
+
+
+register_env("unbalanced", lambda full_env_name: Unbalanced())
+register_encoder("slow_in_training", SlowInTraining)
+
+if __name__ == "__main__":
+    sys.exit(main())
