@@ -1,11 +1,14 @@
 """Checkpoint files of one policy: written atomically, verified when read, never lost."""
 
+import errno
 import logging
 import os
 import re
+import shutil
 import time
+import zipfile
 from pathlib import Path
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Iterable, Mapping
 
 import torch
 
@@ -34,9 +37,7 @@ class Checkpoints:
         """Writes checkpoint_<version>_<env frames>.pth, deletes the oldest. None when the disk refused."""
         path = self._write(state, self.folder / f"checkpoint_{version:09d}_{env_frames}.pth")
         if path is not None:
-            for old in self._sorted("checkpoint")[: -self._keep]:
-                if old != path:
-                    old.unlink(missing_ok=True)
+            _delete(old for old in self._sorted("checkpoint")[: -self._keep] if old != path)
         return path
 
     def supersede(self, version: int) -> None:
@@ -62,12 +63,15 @@ class Checkpoints:
         self, state: Mapping[str, Any], version: int, env_frames: int, metric: str, value: float
     ) -> Path | None:
         """Writes best_<version>_<env frames>_<metric>_<value>.pth in place of the best one so far."""
+        metric = re.sub(r"[^\w.-]", "_", metric)  # an env may call its statistics as it likes
         path = self._write(state, self.folder / f"best_{version:09d}_{env_frames}_{metric}_{value:.3f}.pth")
         if path is not None:
-            for old in self._sorted("best"):
-                if old != path:
-                    old.unlink(missing_ok=True)
+            _delete(old for old in self._sorted("best") if old != path)
         return path
+
+    def save_donation(self, state: Mapping[str, Any]) -> Path | None:
+        """Writes the file that another policy takes over; there is one, and no checkpoint to resume from."""
+        return self._write(state, self.folder / "donation.pth")
 
     def load(
         self, kind: str = "latest", check: Callable[[dict], None] = lambda state: None
@@ -78,23 +82,25 @@ class Checkpoints:
         usable.
         """
         paths = self._sorted("checkpoint" if kind == "latest" else "best")
-        failures = []
+        failures: dict[str, list[str]] = {}  # reason -> names
         for path in reversed(paths):
             try:
-                state = torch.load(path, map_location="cpu", weights_only=True)
+                state = _read(path)
                 check(state)
-            except (
-                Exception
-            ) as error:  # whatever a damaged file makes the reader raise; reported, never dropped
-                failures.append(f"{path.name}: {type(error).__name__}: {error}")
-                log.error("CANNOT USE CHECKPOINT %s (%s); trying the one before it", path, error)
+            except Exception as error:  # whatever a damaged file makes the reader raise
+                reason = " ".join(str(error).split()) or type(error).__name__
+                failures.setdefault(reason, []).append(path.name)
+                log.error("CANNOT USE CHECKPOINT %s: %s", path, reason)
                 continue
             log.info("Loaded checkpoint %s", path)
             return state
         if failures:
+            reasons = (f"{', '.join(names)}: {reason}" for reason, names in failures.items())
             raise CheckpointError(
-                f"none of the {len(failures)} checkpoints in {self.folder} can be used. To train anew, "
-                "choose another --experiment, or --restart_behavior=restart. " + " | ".join(failures)
+                f"none of the {len(paths)} checkpoints in {self.folder} can be used. If flags of the model "
+                "or the env differ from those of the training, take them back; if the files are damaged, put "
+                "good ones in their place. To train anew, choose another --experiment, or "
+                "--restart_behavior=restart. " + " | ".join(reasons)
             )
         return None
 
@@ -119,8 +125,12 @@ class Checkpoints:
                 os.fsync(file.fileno())
             os.replace(temporary, path)
         except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
-            temporary.unlink(missing_ok=True)
-            log.error("COULD NOT SAVE %s: %s. Older checkpoints are untouched; training goes on", path, error)
+            _delete([temporary])
+            log.error(
+                "COULD NOT SAVE %s: %s. Older checkpoints are untouched; training goes on",
+                path,
+                _why_not_saved(state, self.folder.parent, error),
+            )
             return None
         log.info("Saved %s (%.1f s)", path, time.monotonic() - started)
         return path
@@ -128,3 +138,53 @@ class Checkpoints:
 
 def _version(path: Path) -> int:
     return int(path.name.split("_")[1])
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The contents, every byte of which has been checked. Runs no code of the file's. Raises what it likes."""
+    if not zipfile.is_zipfile(path):
+        raise ValueError("the file is empty, cut off, or no checkpoint")
+    # torch writes checksums, but takes a tensor with a wrong one. This takes 0.2 s per GB.
+    with zipfile.ZipFile(path) as archive:
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise ValueError(
+            f"the file is damaged: {damaged} in it does not have the checksum it was written with"
+        )
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(state, dict):
+        raise ValueError(f"it holds a {type(state).__name__} and no training state")
+    return state
+
+
+def _delete(paths: Iterable[Path]) -> None:
+    """A file that cannot be deleted is no reason to stop."""
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            log.error("Could not delete %s: %s", path, error.strerror)
+
+
+def _why_not_saved(state: Mapping[str, Any], folder: Path, error: Exception) -> str:
+    """For people: torch's own words for a full disk are of no use to them."""
+    needed = _num_bytes(state)
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:  # the disk has gone
+        free = needed
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if full or free < needed:
+        return f"No space left on device: it needs about {needed / 1e6:.1f} MB, {free / 1e6:.1f} MB are free"
+    return " ".join(str(error).split())
+
+
+def _num_bytes(value: Any) -> int:
+    """Of all tensors in it."""
+    if isinstance(value, torch.Tensor):
+        return value.nbytes
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return 0
+    return sum(_num_bytes(item) for item in value)

@@ -37,12 +37,22 @@ def setup_logging(process_name: str, log_file: str | None = None, level: int | s
     log.propagate = False
     # Not stdout: what a program prints there must stay usable by a pipe.
     log.addHandler(logging.StreamHandler(sys.stderr))
-    if log_file is not None:
-        log.addHandler(SharedFileHandler(log_file))
+    file_error = _log_to_file(log_file) if log_file is not None else None
     for handler in log.handlers:
         coloured = isinstance(handler, logging.StreamHandler) and sys.stderr.isatty()
         handler.setFormatter(ColourFormatter(process_name) if coloured else plain_formatter(process_name))
     _settings = LogSettings(None if log_file is None else os.path.abspath(log_file), log.level)
+    if file_error is not None:
+        log.error("COULD NOT WRITE %s: %s. The log goes to the console only", log_file, file_error.strerror)
+
+
+def _log_to_file(path: str) -> OSError | None:
+    """A disk that refuses is no reason not to run."""
+    try:
+        log.addHandler(SharedFileHandler(path))
+    except OSError as error:
+        return error
+    return None
 
 
 def current_settings() -> LogSettings:
@@ -75,15 +85,33 @@ class SharedFileHandler(logging.Handler):
 
     def __init__(self, path: str):
         super().__init__()
-        path = os.path.abspath(path)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._path = os.path.abspath(path)
+        self._is_failing = False
+        os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            os.write(self._fd, (self.format(record) + "\n").encode(errors="backslashreplace"))
-        except Exception:  # a full disk or a record that cannot be formatted must not end a training run
+            data = (self.format(record) + "\n").encode(errors="backslashreplace")
+        except Exception:  # a record that cannot be formatted must not end a training run
             self.handleError(record)
+            return
+        try:
+            os.write(self._fd, data)
+            self._is_failing = False
+        except OSError as error:
+            self._tell_once(error)
+
+    def _tell_once(self, error: OSError) -> None:
+        """A full disk must not end a training run, nor fill the console."""
+        if self._is_failing:
+            return
+        self._is_failing = True  # before the message, which comes here too
+        log.error(
+            "COULD NOT WRITE %s: %s. Until it can be, the log goes to the console only",
+            self._path,
+            error.strerror,
+        )
 
     def close(self) -> None:
         if self._fd >= 0:

@@ -1,3 +1,5 @@
+import subprocess
+
 import pytest
 import torch
 
@@ -54,6 +56,57 @@ def test_a_damaged_newest_one_falls_back_to_the_one_before(checkpoints, damage, 
     assert "CANNOT USE CHECKPOINT" in caplog.text
 
 
+def test_a_flipped_bit_is_noticed_wherever_it_is(checkpoints):
+    """Every seventh byte in turn: what loads is what was saved."""
+    path = checkpoints.save(state(2), 2, 8)
+    data = path.read_bytes()
+    refused = 0
+    for position in range(0, len(data), 7):
+        path.write_bytes(data[:position] + bytes([data[position] ^ 0x10]) + data[position + 1 :])
+        try:
+            loaded = checkpoints.load()
+        except CheckpointError:
+            refused += 1
+            continue
+        assert loaded["train_step"] == 2 and torch.equal(loaded["weights"], state(2)["weights"])
+    assert refused > 20, "of some 200; most of such a small file is padding"
+
+
+def test_a_flipped_bit_in_the_middle_of_a_tensor_falls_back_to_the_one_before(checkpoints, caplog):
+    """torch.load itself takes such a file."""
+    big = {"train_step": 2, "weights": torch.arange(100_000, dtype=torch.float32)}
+    checkpoints.save(state(1), 1, 4)
+    path = checkpoints.save(big, 2, 8)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x40
+    path.write_bytes(data)
+    assert not torch.equal(torch.load(path, weights_only=True)["weights"], big["weights"])
+    assert checkpoints.load()["train_step"] == 1
+    assert "checksum" in caplog.text
+
+
+def test_a_file_that_holds_something_else_is_refused(checkpoints):
+    checkpoints.folder.mkdir(parents=True)
+    torch.save([1, 2], checkpoints.folder / "checkpoint_000000001_4.pth")
+    with pytest.raises(CheckpointError, match="holds a list"):
+        checkpoints.load()
+
+
+def test_checkpoints_of_another_model_name_the_parameters_and_both_shapes(checkpoints):
+    def linear(width):
+        return torch.nn.Sequential(torch.nn.Linear(4, width))
+
+    for version in (1, 2):
+        checkpoints.save({"model": linear(3).state_dict()}, version, 4)
+    with pytest.raises(CheckpointError) as refused:
+        checkpoints.load(check=lambda loaded: linear(5).load_state_dict(loaded["model"]))
+    message = str(refused.value)
+    assert "0.weight" in message and "torch.Size([3, 4])" in message and "torch.Size([5, 4])" in message
+    assert "checkpoint_000000002_4.pth, checkpoint_000000001_4.pth: " in message, "told once for both"
+    assert message.count("0.bias") == 1 and "\n" not in message
+    assert "--restart_behavior=restart" in message
+
+
 def test_when_none_is_usable_it_is_an_error_and_no_fresh_start(checkpoints):
     checkpoints.save(state(1), 1, 4)
 
@@ -92,6 +145,57 @@ def test_a_save_that_fails_leaves_the_older_ones_and_says_so(checkpoints, monkey
     assert checkpoints.save(state(2), 2, 8) is None
     assert "No space left on device" in caplog.text
     assert [path.name for path in checkpoints.folder.iterdir()] == ["checkpoint_000000001_4.pth"]
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A real one of 2 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "sample_factory_test", str(folder)]
+    try:
+        mounted = subprocess.run(mount, capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("there is no mount command")
+    if mounted.returncode:
+        pytest.skip(f"mounting is not permitted: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_on_a_full_disk_the_message_says_how_much_is_missing(small_disk, caplog):
+    checkpoints = Checkpoints(small_disk, 0, keep=2)
+    small = {"train_step": 1, "weights": torch.ones(250_000)}
+    large = {"train_step": 2, "weights": torch.ones(250_000), "more": [torch.ones(250_000)]}
+    assert checkpoints.save(small, 1, 4) is not None
+    assert checkpoints.save(large, 2, 8) is None
+    assert "No space left on device: it needs about 2.0 MB, 1.1 MB are free" in caplog.text
+    assert [path.name for path in checkpoints.folder.iterdir()] == ["checkpoint_000000001_4.pth"]
+    assert checkpoints.load()["train_step"] == 1
+    assert checkpoints.save_milestone(large, 2, 8) is None
+    assert checkpoints.save_best(large, 2, 8, "reward", 1.0) is None
+    (small_disk / "filler").write_bytes(bytes(1_000_000))
+    assert checkpoints.save(state(3), 3, 12) is not None, "a smaller one still fits"
+
+
+def test_a_folder_that_cannot_be_made_is_said_and_ends_nothing(tmp_path, caplog):
+    (tmp_path / "checkpoint_p0").write_text("a file")
+    assert Checkpoints(tmp_path, 0, keep=2).save(state(1), 1, 4) is None
+    assert "COULD NOT SAVE" in caplog.text
+
+
+def test_an_old_one_that_cannot_be_deleted_ends_nothing(checkpoints, caplog):
+    checkpoints.folder.mkdir(parents=True)
+    (checkpoints.folder / "checkpoint_000000000_0.pth").mkdir()
+    for version in (1, 2):
+        assert checkpoints.save(state(version), version, 4 * version) is not None
+    assert "Could not delete" in caplog.text
+
+
+def test_a_metric_with_a_slash_names_a_file_all_the_same(checkpoints):
+    path = checkpoints.save_best(state(2), 2, 8, "win/rate %", 0.5)
+    assert path.name == "best_000000002_8_win_rate___0.500.pth" and path.parent == checkpoints.folder
+    assert checkpoints.load("best")["train_step"] == 2
 
 
 def test_what_was_just_saved_is_never_deleted(checkpoints):
