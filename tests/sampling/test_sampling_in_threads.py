@@ -1,5 +1,6 @@
 """Rollout worker and policy worker as in a run, but in threads of one process and with the counting model."""
 
+import re
 import threading
 import time
 import types
@@ -8,27 +9,54 @@ import numpy as np
 import pytest
 
 from sample_factory.envs.env_registry import EnvFamily
-from sample_factory.exchange.messages import EpisodeReport, Trajectories
+from sample_factory.exchange.messages import EpisodeReport, Incident, Trajectories
 from sample_factory.models import actor_critic
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.sampling.policy_worker import PolicyWorker
 from sample_factory.sampling.rollout_worker import RolloutWorker
 from sample_factory.sampling.settings import InferenceSettings, RewardRule, RolloutSettings
-from tests.counting import STEP, CountingEnv, CountingModel, assert_lines_up, make_config, make_shared
+from tests.counting import (
+    LAST_ACTION,
+    STEP,
+    CountingEnv,
+    CountingModel,
+    assert_lines_up,
+    make_config,
+    make_shared,
+)
 
 
-def family(num_agents):
-    return EnvFamily(
-        "counting", lambda name, cfg, env_config: CountingEnv(env_config.env_id, num_agents), None, {}
-    )
+def family(num_agents, env):
+    return EnvFamily("counting", lambda name, cfg, env_config: env(env_config.env_id, num_agents), None, {})
+
+
+class ShowsNaN(CountingEnv):
+    """Agent 1 of env 5, the second one of worker 1, sees NaN in every third step."""
+
+    total_steps = 0
+
+    def _observation(self, agent, action):
+        observation = super()._observation(agent, action)
+        if (self.env_id, agent) == (5, 1) and self.total_steps % 3 == 2:
+            observation[LAST_ACTION] = np.nan
+        return observation
+
+
+class AnswersNaN(CountingModel):
+    """At the end of every episode."""
+
+    def act(self, observations, state, deterministic=False):
+        output = super().act(observations, state, deterministic)
+        output.values[observations["obs"][:, STEP] == 2] = float("inf")
+        return output
 
 
 class Sampler:
     """Two rollout workers and one policy worker per policy, each in a thread."""
 
-    def __init__(self, monkeypatch, num_agents=1, **flags):
-        monkeypatch.setattr(actor_critic, "make_actor_critic", CountingModel)
+    def __init__(self, monkeypatch, num_agents=1, *, env_class=CountingEnv, model=CountingModel, **flags):
+        monkeypatch.setattr(actor_critic, "make_actor_critic", model)
         self.config = make_config(**{"num_workers": 2, "num_envs_per_worker": 4, "batch_size": 128, **flags})
         env = CountingEnv(0, num_agents)
         self.buffers, self.channels = make_shared(self.config, env)
@@ -39,7 +67,9 @@ class Sampler:
         inference = InferenceSettings(spec, min_requests=2, num_threads=1, seed=1)
         shared = (self.buffers, self.channels)
         cfg = types.SimpleNamespace(env="counting", env_frameskip=None)
-        self.workers = [RolloutWorker(i, family(num_agents), cfg, rollout, shared, context) for i in range(2)]
+        self.workers = [
+            RolloutWorker(i, family(num_agents, env_class), cfg, rollout, shared, context) for i in range(2)
+        ]
         policies = range(self.config.sampling.num_policies)
         self.workers += [PolicyWorker(i, inference, self.buffers, self.channels, context) for i in policies]
         for weights in self.channels.weights:
@@ -133,3 +163,32 @@ def test_episodes_are_reported(monkeypatch):
         held = sampler.trajectories(8)
         reports = [r for r in sampler.channels.reports.get_many(timeout=1.0) if isinstance(r, EpisodeReport)]
         assert held and reports and all(r.reward == r.length * (r.length + 1) / 2 for r in reports)
+
+
+def incidents(sampler):
+    return [r for r in sampler.channels.reports.get_many(0.0, 100_000) if isinstance(r, Incident)]
+
+
+def test_every_observation_with_nan_is_counted_and_the_first_told_with_worker_env_and_agent(monkeypatch):
+    with Sampler(monkeypatch, num_agents=2, env_class=ShowsNaN) as sampler:
+        held = sampler.trajectories(16)
+        broken = np.isnan(sampler.buffers.obs["obs"][held, :-1]).any(axis=-1)
+        found = incidents(sampler)
+        assert len(found) >= broken.sum() > 1 and {incident.kind for incident in found} == {"broken_numbers"}
+        assert found[0].text.startswith(
+            "worker 1: env 1, agent 1: its observation had NaN or inf; such steps"
+        )
+        assert {incident.text for incident in found[1:]} == {""}
+
+
+def test_every_answer_with_inf_is_counted_and_the_first_told_with_the_policy(monkeypatch):
+    with Sampler(monkeypatch, model=AnswersNaN) as sampler:
+        held = sampler.trajectories(16)
+        broken = np.isinf(sampler.buffers.outputs[held]).any(axis=-1)
+        found = incidents(sampler)
+        assert len(found) >= broken.sum() > 1
+        assert re.match(
+            r"worker \d: env \d, agent 0: policy 0 answered its finite observation with NaN or inf; such steps",
+            found[0].text,
+        )
+        assert {incident.text for incident in found[1:]} == {""}
