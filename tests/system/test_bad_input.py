@@ -1,0 +1,83 @@
+"""Bad input to the real commands: one line on stderr, exit code 2, nothing written."""
+
+import subprocess
+
+import pytest
+
+from sample_factory.runtime.gpu import why_no_gpu
+from tests.system.running import SMALL, command, environment
+
+pytestmark = pytest.mark.timeout(90)
+
+ENV = "--env=gym_CartPole-v1"
+
+
+def run(module, train_dir, *flags, cwd):
+    """stdout and stderr apart."""
+    return subprocess.run(
+        command(module, train_dir, *flags),
+        env=environment(),
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def assert_refused(done, message):
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, done.stderr
+    assert message in done.stderr and done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("module", "flags", "message"),
+    [
+        ("train", [ENV, "--experiment=../a"], "plain folder name"),
+        ("run_algorithm", [ENV, "--algo=PPO", "--experiment=a"], "choose one of APPO, DUMMY_SAMPLER"),
+        ("enjoy", [ENV, "--experiment=none"], "no experiment at"),
+        ("dummy_sampler", [ENV, "--timeout_seconds=0"], "at least 1"),
+        ("benchmark", [ENV, "--seconds=nan"], "must be a number"),
+    ],
+)
+def test_a_command_refuses_in_one_line_and_writes_nothing(tmp_path, module, flags, message):
+    assert_refused(run(module, tmp_path / "new", *flags, cwd=tmp_path), message)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [("file", "Not a directory"), ("file/below", "Not a directory"), ("/proc/none", "No such file")],
+    ids=["a file", "below a file", "a file system that takes no folders"],
+)
+def test_a_train_dir_that_cannot_be_written_to_is_refused(tmp_path, place, reason):
+    (tmp_path / "file").write_text("mine")
+    done = run("train", tmp_path / place, ENV, "--experiment=a", *SMALL, cwd=tmp_path)
+    assert_refused(done, f"{reason}")
+    assert f"{tmp_path / place}/a" in done.stderr
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_read_only_train_dir_is_refused(tmp_path):
+    """A file system that is mounted so refuses root, too."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    try:
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "sample_factory_test", str(folder)])
+    except FileNotFoundError:
+        pytest.skip("there is no mount command")
+    if mounted.returncode:
+        pytest.skip("mounting is not permitted")
+    try:
+        done = run("train", folder, ENV, "--experiment=a", *SMALL, cwd=tmp_path)
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+    assert_refused(done, "Read-only file system")
+
+
+@pytest.mark.skipif(why_no_gpu() is None, reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_refused(tmp_path):
+    done = run("train", tmp_path / "new", ENV, "--experiment=a", "--device=gpu", cwd=tmp_path)
+    assert_refused(done, "--device=gpu, but ")
+    assert "Use --device=cpu or auto" in done.stderr
+    assert not list(tmp_path.iterdir())
