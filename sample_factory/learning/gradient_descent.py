@@ -11,10 +11,11 @@ from sample_factory.learning.optimizers import load_optimizer, make_optimizer
 
 MODEL = "model"
 MAX_SKIPPED_STEPS_IN_A_ROW = 20
+MAX_EMPTY_STEPS_IN_A_ROW = 200  # a few are as they should be: all samples of a policy can be too old
 
 
 class NumericalError(RuntimeError):
-    """Loss or gradients were not finite for many steps in a row."""
+    """Loss or gradients were not finite, or there was nothing to learn from, for many steps in a row."""
 
 
 class GradientDescent:
@@ -22,6 +23,7 @@ class GradientDescent:
 
     1. A step whose gradient is not finite is skipped and counted; many in a row are a NumericalError.
     2. Where nothing is to be learned (no valid sample, so a gradient of exactly 0) momentum moves no weight.
+       Very many such steps in a row are a NumericalError.
     """
 
     def __init__(self, flags: LearningFlags, modules: Mapping[str, nn.Module]):
@@ -30,7 +32,7 @@ class GradientDescent:
         self._optimizers = {
             name: make_optimizer(flags, module.parameters()) for name, module in modules.items()
         }
-        self.skipped_steps = self._skipped_in_a_row = 0
+        self.skipped_steps = self._skipped_in_a_row = self._empty_in_a_row = 0
 
     def step(self, loss: Tensor, learning_rate: float) -> float:
         """One step of every optimizer, or none. Returns the norm of the whole gradient, before clipping.
@@ -48,13 +50,14 @@ class GradientDescent:
         ]
         norm = float(torch.stack(norms).square().sum().sqrt())
         if norm == 0.0:
+            self._count_empty()
             return norm
         if not math.isfinite(norm):
             self._skip(loss.item(), norm)
             return norm
         for optimizer in self._optimizers.values():
             optimizer.step()
-        self._skipped_in_a_row = 0
+        self._skipped_in_a_row = self._empty_in_a_row = 0
         return norm
 
     def _skip(self, loss: float, norm: float) -> None:
@@ -64,6 +67,15 @@ class GradientDescent:
             raise NumericalError(
                 f"loss {loss} and gradient norm {norm} were not finite for {self._skipped_in_a_row} steps in "
                 "a row; look for NaN or inf in rewards and observations, or lower --learning_rate"
+            )
+
+    def _count_empty(self) -> None:
+        self._empty_in_a_row += 1
+        if self._empty_in_a_row >= MAX_EMPTY_STEPS_IN_A_ROW:
+            raise NumericalError(
+                f"there was nothing to learn from in {self._empty_in_a_row} steps in a row: every sample had "
+                "NaN or inf in its observation, reward or action (0_aux/broken_numbers counts them), was "
+                "older than --max_policy_lag, or its agent was inactive"
             )
 
     def state_dict(self) -> dict[str, Any]:

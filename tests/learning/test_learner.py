@@ -5,7 +5,7 @@ import torch
 
 from sample_factory.config.sections import LearningFlags, ModelFlags
 from sample_factory.learning.batcher import Batch, join_pieces
-from sample_factory.learning.gradient_descent import NumericalError
+from sample_factory.learning.gradient_descent import MAX_EMPTY_STEPS_IN_A_ROW, NumericalError
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.settings import LearnerSettings
 from sample_factory.learning.targets import transitions
@@ -232,6 +232,20 @@ def test_an_adapted_rate_and_the_best_value_survive_a_resume():
     resumed = make_learner(lr_schedule="kl_adaptive_epoch")
     resumed.load_state_dict(state)
     assert resumed.state_dict()["curr_lr"] == 0.0042 and resumed.best_value == 7.5
+
+
+def test_a_long_row_of_batches_without_a_valid_sample_stops_with_a_clear_error():
+    learner = make_learner()
+    good, almost = make_batch(), MAX_EMPTY_STEPS_IN_A_ROW - 1
+    empty = good._replace(own=torch.zeros_like(good.own))
+    for batch in [*[empty] * almost, good, *[empty] * almost]:
+        learner.train(batch._replace(versions=torch.full_like(batch.versions, learner.version)))
+    before = weights(learner)
+    with pytest.raises(
+        NumericalError, match="nothing to learn from in 200 steps in a row: every sample had NaN"
+    ):
+        learner.train(empty)
+    assert torch.equal(weights(learner), before)
 
 
 def test_a_row_of_skipped_steps_stops_with_a_clear_error():

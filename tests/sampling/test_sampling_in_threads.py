@@ -188,7 +188,7 @@ def test_every_answer_with_inf_is_counted_and_the_first_told_with_the_policy(mon
         found = incidents(sampler)
         assert len(found) >= broken.sum() > 1
         assert re.match(
-            r"worker \d: env \d, agent 0: policy 0 answered its finite observation with NaN or inf; such steps",
+            r"worker \d: env \d, agent 0: policy 0 answered its finite observation with NaN or inf; such",
             found[0].text,
         )
         assert {incident.text for incident in found[1:]} == {""}

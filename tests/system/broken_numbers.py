@@ -42,7 +42,7 @@ class Broken(gym.Env):
 
 
 class Encoder(torch.nn.Module):
-    """A linear layer. In training it computes NaN in the first of every 10 steps, or after LAST_GOOD_STEP, or never.
+    """A linear layer. In training it computes NaN in the first of 10 steps, or after LAST_GOOD_STEP, or never.
 
     Its last good weights are in the file WEIGHTS_FILE.
     """
