@@ -4,11 +4,12 @@ import errno
 import logging
 import os
 import re
+import shlex
 import shutil
 import time
 import zipfile
 from pathlib import Path
-from typing import Any, Callable, Iterable, Mapping
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import torch
 
@@ -82,6 +83,12 @@ class Checkpoints:
         usable.
         """
         paths = self._sorted("checkpoint" if kind == "latest" else "best")
+        milestones = sorted(self.folder.glob("milestones/checkpoint_*.pth.milestone"))
+        if kind == "latest" and not paths and milestones:
+            raise CheckpointError(
+                f"{self.folder} has milestones, but no checkpoint to go on from; copy one there: "
+                f"{shlex.join(['cp', str(milestones[-1]), str(self.folder / milestones[-1].stem)])}"
+            )
         failures: dict[str, list[str]] = {}  # reason -> names
         for path in reversed(paths):
             try:
@@ -95,14 +102,19 @@ class Checkpoints:
             log.info("Loaded checkpoint %s", path)
             return state
         if failures:
-            reasons = (f"{', '.join(names)}: {reason}" for reason, names in failures.items())
-            raise CheckpointError(
-                f"none of the {len(paths)} checkpoints in {self.folder} can be used. If flags of the model "
-                "or the env differ from those of the training, take them back; if the files are damaged, put "
-                "good ones in their place. To train anew, choose another --experiment, or "
-                "--restart_behavior=restart. " + " | ".join(reasons)
-            )
+            raise self._all_unusable(failures)
         return None
+
+    def _all_unusable(self, failures: Mapping[str, Sequence[str]]) -> CheckpointError:
+        """failures: reason -> names of files."""
+        reasons = " | ".join(f"{', '.join(names)}: {reason}" for reason, names in failures.items())
+        return CheckpointError(
+            f"none of the {sum(map(len, failures.values()))} checkpoints in {self.folder} can be used. If flags "
+            "of the model or the env differ from those of the training, take them back. If the files are "
+            "damaged, put good ones in their place, e.g. one of milestones/ without the ending .milestone, or try "
+            "--load_checkpoint_kind=best. To train anew, choose another --experiment, or "
+            f"--restart_behavior=restart. {reasons}"
+        )
 
     def is_empty(self) -> bool:
         """Whether nothing has been saved yet."""
@@ -148,9 +160,7 @@ def _read(path: Path) -> dict[str, Any]:
     with zipfile.ZipFile(path) as archive:
         damaged = archive.testzip()
     if damaged is not None:
-        raise ValueError(
-            f"the file is damaged: {damaged} in it does not have the checksum it was written with"
-        )
+        raise ValueError(f"the file is damaged: {damaged} in it has another checksum than when written")
     state = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(state, dict):
         raise ValueError(f"it holds a {type(state).__name__} and no training state")

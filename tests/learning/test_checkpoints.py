@@ -1,3 +1,4 @@
+import shlex
 import subprocess
 
 import pytest
@@ -127,6 +128,14 @@ def test_a_pickle_that_would_run_code_is_refused(checkpoints, tmp_path):
     with pytest.raises(CheckpointError):
         checkpoints.load()
     assert not (tmp_path / "pwned").exists()
+
+
+def test_where_only_milestones_are_left_there_is_no_fresh_start_but_a_command(checkpoints):
+    checkpoints.save_milestone(state(1), 1, 4)
+    with pytest.raises(CheckpointError, match="has milestones, but no checkpoint") as refused:
+        checkpoints.load()
+    subprocess.run(shlex.split(str(refused.value).partition("copy one there: ")[2]), check=True)
+    assert checkpoints.load()["train_step"] == 1
 
 
 def test_an_interrupted_save_is_never_loaded(checkpoints):
