@@ -42,7 +42,8 @@ class Broken(gym.Env):
 
 
 class Encoder(torch.nn.Module):
-    """A linear layer. In training it computes NaN in the first of 10 steps, or after LAST_GOOD_STEP, or never.
+    """A linear layer. It computes NaN in the first of 10 training steps, in all after LAST_GOOD_STEP, or in
+    acting only.
 
     Its last good weights are in the file WEIGHTS_FILE.
     """
@@ -54,7 +55,7 @@ class Encoder(torch.nn.Module):
     def forward(self, observations):
         features = self.layer(observations["obs"]).tanh()
         if not torch.is_grad_enabled():
-            return features
+            return features * float("nan") if self.when == "in_acting" else features
         self.num_steps += 1
         if self.when == "for_good" and self.num_steps == LAST_GOOD_STEP + 1:
             torch.save(self.state_dict(), os.environ["WEIGHTS_FILE"])
@@ -71,7 +72,7 @@ def make_env(full_env_name, cfg, env_config, render_mode=None):
 register_env("broken_numbers", make_env)
 register_encoder("nan_now_and_then", lambda flags, space: Encoder("now_and_then"))
 register_encoder("nan_for_good", lambda flags, space: Encoder("for_good"))
-register_encoder("nan_never", lambda flags, space: Encoder("never"))
+register_encoder("nan_in_acting", lambda flags, space: Encoder("in_acting"))
 
 if __name__ == "__main__":
     sys.exit(main())
