@@ -18,6 +18,7 @@ FLOORS = {
     "sampling": 3,
     "learning": 3,
     "monitoring": 4,
+    "population": 4,
     "evaluation": 5,
 }
 # A module that packages on its own floor may import: nothing. Of the top modules, each may import any

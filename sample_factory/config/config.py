@@ -23,6 +23,7 @@ from sample_factory.config.experiment_folder import (
     write_atomically,
 )
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.pbt_flags import PbtFlags
 from sample_factory.config.sections import (
     TRAINING_SECTIONS,
     EnvFlags,
@@ -30,7 +31,6 @@ from sample_factory.config.sections import (
     LearningFlags,
     ModelFlags,
     MonitoringFlags,
-    PbtFlags,
     RunFlags,
     SamplingFlags,
     flat_values,
@@ -38,8 +38,8 @@ from sample_factory.config.sections import (
 
 log = logging.getLogger("sample_factory")
 
-# How to run this time, not what the experiment is: never taken from a saved cfg.json. A folder once overwritten
-# must not be wiped by the next resume.
+# How to run this time, not what the experiment is: never taken from a saved cfg.json. A folder once
+# overwritten must not be wiped by the next resume.
 SAID_AT_EACH_START = ("restart_behavior", "cfg", "load_checkpoint_kind", "sampler_only", "benchmark")
 # Flags of the original that change nothing here: accepted, so that its commands work, and said so.
 RETIRED_FLAGS = {

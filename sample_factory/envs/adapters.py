@@ -1,12 +1,12 @@
 """Any env to the one that the framework sees: multi-agent, auto-resetting, writing observations in place."""
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, Sequence, TypeVar
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from sample_factory.envs.interfaces import WritesObservations
+from sample_factory.envs.interfaces import OwnsProcess, RewardShaping, WritesObservations
 from sample_factory.envs.protocol import (
     EMPTY_INFO,
     EnvContractError,
@@ -21,6 +21,8 @@ WRONG_STEP = (
 )
 
 NUMBERS = (float, int, np.generic)
+
+Ability = TypeVar("Ability")
 
 
 def adapt(env: Any) -> MultiAgentEnv:
@@ -51,6 +53,13 @@ def _is_multiagent(env: Any) -> bool:
     return False
 
 
+def _ability(env: Any, ability: type[Ability]) -> Ability:
+    """The outermost of an env and its wrappers that has it; else one that stands for an env without."""
+    while isinstance(env, gym.Wrapper) and not isinstance(env, ability):
+        env = env.env
+    return env if isinstance(env, ability) else ability()
+
+
 class SingleAgentAdapter:
     """A Gymnasium env as a multi-agent env of one agent."""
 
@@ -58,6 +67,7 @@ class SingleAgentAdapter:
 
     def __init__(self, env: gym.Env):
         self.env = env
+        self.reward_shaping, self.process = _ability(env, RewardShaping), _ability(env, OwnsProcess)
         self.observation_space, self._flatten = observation_layout(env.observation_space)
         self.action_space = env.action_space
         self._decode = action_decoder(env.action_space)
@@ -100,6 +110,7 @@ class InPlaceAdapter:
 
     def __init__(self, env: Any):
         self.env = env
+        self.reward_shaping, self.process = _ability(env, RewardShaping), _ability(env, OwnsProcess)
         self.observation_space = env.observation_space
         self.action_space = env.action_space
         self._decode = action_decoder(env.action_space)
@@ -126,6 +137,7 @@ class ListAdapter:
 
     def __init__(self, env: Any):
         self.env = env
+        self.reward_shaping, self.process = _ability(env, RewardShaping), _ability(env, OwnsProcess)
         self.num_agents = int(env.num_agents)
         self.observation_space, self._flatten = observation_layout(env.observation_space)
         self.action_space = env.action_space
@@ -173,6 +185,7 @@ class VectorEnvAdapter:
 
     def __init__(self, env: VectorEnv):
         self.env = env
+        self.reward_shaping, self.process = _ability(env, RewardShaping), _ability(env, OwnsProcess)
         self.num_agents = env.num_envs
         self.action_space = env.single_action_space
         self.observation_space, self._flatten = _batch_layout(env.single_observation_space)

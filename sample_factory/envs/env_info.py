@@ -1,6 +1,6 @@
 """What one env looks like, found out by making one in a throw-away process."""
 
-from typing import Any, NamedTuple
+from typing import Any, Mapping, NamedTuple
 
 from sample_factory.envs.adapters import adapt
 from sample_factory.envs.env_registry import EnvFamily
@@ -18,12 +18,14 @@ class EnvInfo(NamedTuple):
     action_space: Any
     num_agents: int
     frameskip: int
+    reward_shaping: Mapping[str, Any] = {}  # at the start
 
 
 def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
     """Describes an env at hand. Raises ValueError for an action space that cannot be learned on."""
     num_action_values(env.action_space)
-    return EnvInfo(env.observation_space, env.action_space, env.num_agents, cfg.env_frameskip or 1)
+    frameskip, shaping = cfg.env_frameskip or 1, env.reward_shaping.get_default_reward_shaping()
+    return EnvInfo(env.observation_space, env.action_space, env.num_agents, frameskip, shaping)
 
 
 def make_adapted_env(

@@ -1,5 +1,4 @@
-"""Abilities an env may have beyond the Gymnasium API. An env says so
-by inheriting; nobody probes attributes."""
+"""Abilities an env may have beyond the Gymnasium API. An env says so by inheriting; nobody probes attributes."""
 
 from typing import Any, Mapping
 
@@ -26,12 +25,25 @@ class WritesObservations:
 
 
 class RewardShaping:
-    """An env whose reward is shaped by numbers that population-based training may change."""
+    """An env whose reward is shaped by numbers that population-based training may change.
+
+    This class itself stands for an env without any.
+    """
 
     def get_default_reward_shaping(self) -> dict[str, Any]:
         """The shaping at the start, a (nested) dict of floats."""
-        raise NotImplementedError
+        return {}
 
     def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
-        """Takes effect at the agent's next episode."""
-        raise NotImplementedError
+        """Takes effect at the agent's next episode, or in the present one if that has had no step yet."""
+
+
+class OwnsProcess:
+    """An env with a simulator process of its own.
+
+    This class itself stands for an env without one.
+    """
+
+    def process_is_gone(self) -> bool:
+        """Whether it has died although the env still wants it. Another thread may ask at any time."""
+        return False

@@ -4,6 +4,8 @@ from typing import Any, Mapping, NamedTuple, Protocol, Sequence
 
 import numpy as np
 
+from sample_factory.envs.interfaces import OwnsProcess, RewardShaping
+
 EMPTY_INFO: Mapping[str, Any] = {}
 
 
@@ -97,11 +99,15 @@ class MultiAgentEnv(Protocol):
 
     observation_space: gymnasium Dict of Box spaces, of one agent.
     action_space: gymnasium Discrete, MultiDiscrete, Box, or Tuple of Discrete and Box, of one agent.
+    reward_shaping: what population-based training may change.
+    process: tells whether a simulator has died.
     """
 
     num_agents: int
     observation_space: Any
     action_space: Any
+    reward_shaping: RewardShaping
+    process: OwnsProcess
 
     def reset(self, seed: int | None, into: ObservationRows) -> None:
         """Starts the first episode of every agent."""

@@ -1,6 +1,6 @@
 """Everything that travels through queues. Addresses and small numbers, never data."""
 
-from typing import Mapping, NamedTuple
+from typing import Any, Mapping, NamedTuple
 
 import numpy as np
 
@@ -88,5 +88,42 @@ class ComponentReady(NamedTuple):
     text: str
 
 
-LearnerMessage = Trajectories | SaveRequest | WorkerDied
-Report = EpisodeReport | StatsReport | TrainReport | ComponentReady | Incident
+class DonateRequest(NamedTuple):
+    """Main process -> learner: write a file of your policy as it is now, for another policy."""
+
+    ticket: int
+
+
+class Donated(NamedTuple):
+    """Learner -> main process: the answer. path: None if it could not be written."""
+
+    ticket: int
+    path: str | None
+    sha256: str
+
+
+class NewSettings(NamedTuple):
+    """Main process -> learner: go on with these flags, and with a donor's weights if there is one."""
+
+    ticket: int
+    hyperparameters: Mapping[str, Any]
+    donation: Donated | None
+
+
+class SettingsTaken(NamedTuple):
+    """Learner -> main process: NewSettings are in effect. error: why not, otherwise empty."""
+
+    ticket: int
+    error: str
+
+
+class NewShaping(NamedTuple):
+    """Main process -> rollout workers: the reward shaping of a policy's agents from their next episode on."""
+
+    policy_id: int
+    shaping: Mapping[str, Any]
+
+
+LearnerMessage = Trajectories | SaveRequest | WorkerDied | DonateRequest | NewSettings
+WorkerMessage = ActionsReady | NewShaping
+Report = EpisodeReport | StatsReport | TrainReport | ComponentReady | Incident | Donated | SettingsTaken

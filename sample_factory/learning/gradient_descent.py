@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import LearningFlags
-from sample_factory.learning.optimizers import load_optimizer, make_optimizer
+from sample_factory.learning.optimizers import load_optimizer, make_optimizer, optimizer_flags
 
 MODEL = "model"
 MAX_SKIPPED_STEPS_IN_A_ROW = 20
@@ -33,6 +33,13 @@ class GradientDescent:
             name: make_optimizer(flags, module.parameters()) for name, module in modules.items()
         }
         self.skipped_steps = self._skipped_in_a_row = self._empty_in_a_row = 0
+
+    def set_flags(self, flags: LearningFlags) -> None:
+        """From now on; the optimizers stay the same."""
+        self._flags = flags
+        for optimizer in self._optimizers.values():
+            for group in optimizer.param_groups:
+                group.update(optimizer_flags(flags))
 
     def step(self, loss: Tensor, learning_rate: float) -> float:
         """One step of every optimizer, or none. Returns the norm of the whole gradient, before clipping.

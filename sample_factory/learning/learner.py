@@ -1,5 +1,6 @@
 """Turns a Batch into better weights and a TrainStats; knows no process and no queue."""
 
+from dataclasses import replace
 from typing import Any, Iterator, Mapping, NamedTuple
 
 import numpy as np
@@ -230,6 +231,23 @@ class Learner:
             self._rng.bit_generator.state = state["minibatch_rng"]
         if self._flags.lr_schedule.startswith("kl_adaptive"):
             self._lr.value = state["curr_lr"]
+
+    def set_hyperparameters(self, values: Mapping[str, Any]) -> None:
+        """Goes on with other values of these flags; the learning rate starts from its new one."""
+        self._flags = replace(self._flags, **values)
+        self._descent.set_flags(self._flags)
+        self._lr = LearningRate(self._flags, self._settings.train_for_env_frames)
+
+    def take_over(self, state: Mapping[str, Any]) -> None:
+        """Another policy's weights, normalisers and optimizer moments; the counters stay.
+
+        What was sampled by the former weights is too old from now on, wherever it is. Raises as
+        `load_state_dict`.
+        """
+        skipped_steps = self._descent.skipped_steps
+        self._descent.load_state_dict(state)
+        self._descent.skipped_steps = skipped_steps
+        self.version += self._settings.max_policy_lag
 
     def published_state(self) -> dict[str, np.ndarray]:
         """The model's state as contiguous host arrays, in the order of its state_dict."""

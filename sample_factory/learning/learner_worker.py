@@ -12,6 +12,8 @@ import torch
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.messages import (
     ComponentReady,
+    DonateRequest,
+    NewSettings,
     SaveRequest,
     StatsReport,
     TrainReport,
@@ -23,6 +25,7 @@ from sample_factory.learning.batcher import Batch, Batcher
 from sample_factory.learning.checkpoints import CheckpointError, Checkpoints
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.settings import LearnerWorkerSettings
+from sample_factory.learning.takeover import Takeover
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
@@ -69,6 +72,8 @@ class LearnerWorker:
         self._clock, self._time_to_report = Clock(), Every(REPORT_SECONDS)
         self._time_to_summarise = Every(SUMMARY_SECONDS[0][1], at_first=True)
         self._checkpoints = Checkpoints(settings.experiment_dir, policy_id, settings.keep_checkpoints)
+        self._takeover = Takeover(self._learner, self._checkpoints)
+        self._for_trainer: queue.SimpleQueue[DonateRequest | NewSettings] = queue.SimpleQueue()
         self._time_to_save = Every(settings.save_every_sec)
         milestones = settings.save_milestones_sec
         self._time_for_milestone = Every(milestones if milestones > 0 else float("inf"))
@@ -108,6 +113,8 @@ class LearnerWorker:
                     self._buffers.release_lost(worker_index, self._policy_id, self._tickets)
                 case SaveRequest():
                     self._wanted_best = message
+                case DonateRequest() | NewSettings():
+                    self._for_trainer.put(message)
         if not self._learn:
             return self._count_and_drop()
         if len(self._tickets) < self._batch_size or self._ready.full():
@@ -142,6 +149,7 @@ class LearnerWorker:
 
     def train_once(self, timeout: float) -> bool:
         """Trains on a batch if one is ready within `timeout` seconds; publishes and reports."""
+        self._answer_main()
         self._clock.lap("other")
         try:
             batch = self._ready.get(block=timeout > 0, timeout=timeout or None)
@@ -158,6 +166,13 @@ class LearnerWorker:
         self._report_progress(stats.summaries)
         self._save_when_due()
         return True
+
+    def _answer_main(self) -> None:
+        """Population-based training; a message waits for the end of an iteration."""
+        while not self._for_trainer.empty():
+            answer = self._takeover.answer(self._for_trainer.get())
+            self._weights.publish(self._learner.published_state(), self._learner.version)
+            self._channels.reports.put(answer, self._keep_going)
 
     def save(self) -> None:
         """A checkpoint of this very moment; none if nothing is learned (--sampler_only)."""

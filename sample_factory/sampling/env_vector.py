@@ -1,12 +1,13 @@
 """The envs of one split of a rollout worker: the only place where `env.step` is called."""
 
-from typing import Mapping, NamedTuple, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
 from sample_factory.envs.protocol import EMPTY_INFO, ObservationRows
-from sample_factory.exchange.messages import EpisodeReport, Incident, PolicyRequest
+from sample_factory.exchange.messages import PolicyRequest
 from sample_factory.exchange.trajectory_buffers import INACTIVE, TrajectoryBuffers
+from sample_factory.sampling.episode_log import EpisodeLog
 from sample_factory.sampling.guarded_env import GuardedEnv
 from sample_factory.sampling.matchmaker import Matchmaker
 from sample_factory.sampling.settings import RewardRule
@@ -43,16 +44,14 @@ class EnvVector:
         self._num_agents, self._rollout = topology.agents_per_split, topology.rollout
         first = topology.agent_id(self.worker_index, self.split, 0)
         self._agent_ids = np.arange(first, first + self._num_agents)
-        self.reports: list[EpisodeReport | Incident] = []
+        self.log = EpisodeLog([env.name for env in envs], self._agents_per_env, topology.frameskip)
         self._step = 0
-        self._has_told_broken_rewards = False
+        self._shaping: dict[int, Mapping[str, Any]] = {}  # by policy, where it is not the env's own
         self._active = np.ones(self._num_agents, bool)
         self._all_active = True
         self._policies = np.array(
             [m.policy_of(a) for m in matchmakers for a in range(self._agents_per_env)], np.int16
         )
-        self._returns = np.zeros(self._num_agents)
-        self._lengths = np.zeros(self._num_agents, np.int64)
         acquired = buffers.acquire(self.worker_index, self._agent_ids)
         assert acquired is not None, "Topology allots at least one buffer for each agent"
         self._buffers = acquired
@@ -75,8 +74,24 @@ class EnvVector:
         self._note_activity(infos)
 
     @property
+    def envs(self) -> Sequence[GuardedEnv]:
+        return self._envs
+
+    @property
     def rollout_is_full(self) -> bool:
         return self._step == self._rollout
+
+    def set_shaping(self, policy: int, shaping: Mapping[str, Any]) -> None:
+        """Reward shaping of the agents that this policy plays, now and later, from their next episode on."""
+        self._shaping[policy] = shaping
+        for agent in np.flatnonzero(self._policies == policy):
+            self._shape(int(agent))
+
+    def _shape(self, agent: int) -> None:
+        shaping = self._shaping.get(int(self._policies[agent]))
+        if shaping is not None:
+            env, agent_of_env = divmod(agent, self._agents_per_env)
+            self._envs[env].set_reward_shaping(shaping, agent_of_env)
 
     def requests(self, incarnation: int = 0) -> list[tuple[int, PolicyRequest]]:
         """(policy, request) for every policy that must act now; empty when no agent is active."""
@@ -109,10 +124,9 @@ class EnvVector:
             )
             infos[i] = result.infos
         self._store(t, rewards, terminated, truncated)
-        self._returns += rewards
-        self._lengths += self._active
+        self.log.add(rewards, self._active)
         # An agent that stays inactive after its end may go on saying so: that is no further episode.
-        self._end_episodes((terminated | truncated) & (self._lengths > 0), infos)
+        self._end_episodes((terminated | truncated) & self.log.begun, infos)
         self._note_activity(infos)
         for env in lost:
             self._drop_episodes(env)
@@ -154,47 +168,31 @@ class EnvVector:
         if not finite.all():
             # An infinite reward is broken, not large: it must not pass as one of `clip`.
             clipped[~finite] = np.nan
-            self._report_broken_rewards(rewards, np.flatnonzero(~finite))
+            self.log.tell_broken_rewards(rewards, np.flatnonzero(~finite))
         shared.rewards[buffers, t] = clipped
         shared.terminated[buffers, t] = terminated
         shared.truncated[buffers, t] = truncated
         shared.policy_ids[buffers, t] = np.where(self._active, self._policies, INACTIVE)
 
-    def _report_broken_rewards(self, rewards: np.ndarray, agents: np.ndarray) -> None:
-        env, agent = divmod(int(agents[0]), self._agents_per_env)
-        text = (
-            f"{self._envs[env].name} gave agent {agent} the reward {rewards[agents[0]]}; such steps are "
-            "not trained on (0_aux/broken_numbers counts them)"
-        )
-        for _ in agents:  # all are counted; told is the first only, since there may be one in every step
-            self.reports.append(Incident("broken_numbers", "" if self._has_told_broken_rewards else text))
-            self._has_told_broken_rewards = True
-
     def _end_episodes(self, ended: np.ndarray, infos: Mapping[int, Sequence]) -> None:
         """infos: by env, an entry per agent or none at all."""
         for agent in np.flatnonzero(ended):
             env, agent_of_env = divmod(int(agent), self._agents_per_env)
-            self._report_episode(agent, infos[env][agent_of_env] if len(infos[env]) else EMPTY_INFO)
-            self._returns[agent], self._lengths[agent] = 0.0, 0
+            info = infos[env][agent_of_env] if len(infos[env]) else EMPTY_INFO
+            self.log.end(int(agent), int(self._policies[agent]), info)
             self._shared.state[self._buffers[agent]] = 0.0
             self._policies[agent] = self._matchmakers[env].episode_ended(agent_of_env)
+            self._shape(int(agent))
 
     def _drop_episodes(self, env: int) -> None:
         """Of an env that was rebuilt in this step: the step is not trained on, and nothing is reported."""
         mine = slice(env * self._agents_per_env, (env + 1) * self._agents_per_env)
         self._shared.policy_ids[self._buffers[mine], self._step] = INACTIVE
         self._shared.state[self._buffers[mine]] = 0.0
-        self._returns[mine], self._lengths[mine] = 0.0, 0
+        self.log.drop(mine)
         self._policies[mine] = [self._matchmakers[env].episode_ended(a) for a in range(self._agents_per_env)]
-
-    def _report_episode(self, agent: int, info) -> None:
-        reward = float(self._returns[agent])
-        objective = info.get("true_objective", info.get("true_reward", reward))
-        frames = int(self._lengths[agent]) * self._shared.topology.frameskip
-        extra = info.get("episode_extra_stats", {})
-        self.reports.append(
-            EpisodeReport(int(self._policies[agent]), reward, frames, float(objective), dict(extra))
-        )
+        for agent in range(mine.start, mine.stop):
+            self._shape(agent)
 
     def _note_activity(self, infos: Mapping[int, Sequence]) -> None:
         """An agent that becomes inactive loses its recurrent state; the learner cuts there too."""

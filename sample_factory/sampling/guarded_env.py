@@ -3,7 +3,7 @@
 import logging
 import time
 import traceback
-from typing import Callable
+from typing import Any, Callable, Mapping
 
 import numpy as np
 
@@ -39,6 +39,7 @@ class GuardedEnv:
         self._env = make()
         self.num_agents = self._env.num_agents
         self.observation_space, self.action_space = self._env.observation_space, self._env.action_space
+        self._shaping: dict[int, Mapping[str, Any]] = {}  # by agent, where it is not the env's own
         self._seed: int | None = None
         self._rebuilds: list[float] = []
 
@@ -59,6 +60,15 @@ class GuardedEnv:
             self._rebuild(error, into)
             return None
 
+    def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
+        """As RewardShaping.set_reward_shaping; a rebuilt env has it too."""
+        self._shaping[agent] = shaping
+        self._env.reward_shaping.set_reward_shaping(shaping, agent)
+
+    def process_is_gone(self) -> bool:
+        """As OwnsProcess.process_is_gone."""
+        return self._env.process.process_is_gone()
+
     def close(self) -> None:
         self._env.close()
 
@@ -71,6 +81,8 @@ class GuardedEnv:
             self._close_broken()
             try:
                 self._env = self._make()
+                for agent, shaping in self._shaping.items():
+                    self._env.reward_shaping.set_reward_shaping(shaping, agent)
                 # Another seed, since the same one may lead to the same end.
                 seed = None if self._seed is None else (self._seed + len(self._rebuilds)) % SEED_LIMIT
                 self._env.reset(seed, into)

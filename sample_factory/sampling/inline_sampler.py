@@ -35,6 +35,8 @@ class InlineSampler:
 
     def run(self) -> None:
         """Until asked to stop."""
+        for worker in self._rollout_workers:
+            worker.watch_simulators()
         try:
             for weights in self._weights:
                 if not weights.wait_published(lambda: not self._stopping.is_set()):

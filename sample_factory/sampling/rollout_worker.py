@@ -15,6 +15,7 @@ from sample_factory.exchange.messages import (
     ActionsReady,
     ComponentReady,
     Incident,
+    NewShaping,
     StatsReport,
     Trajectories,
 )
@@ -25,6 +26,7 @@ from sample_factory.runtime.cpu import private_mb, rss_mb
 from sample_factory.sampling.env_vector import EnvVector, FullTrajectory
 from sample_factory.sampling.guarded_env import GuardedEnv
 from sample_factory.sampling.matchmaker import Matchmaker
+from sample_factory.sampling.process_watch import ProcessWatch
 from sample_factory.sampling.settings import RolloutSettings
 
 MAX_RANDOM_ROLLOUTS = 8  # decorrelation: each env begins with up to this many rollouts of random actions
@@ -69,11 +71,16 @@ class RolloutWorker:
 
     def run(self) -> None:
         """Until asked to stop: serve the splits that are ready, one after another."""
+        self.watch_simulators()
         try:
             while not self._stopping.is_set():
                 self.step(timeout=0.1)
         finally:
             self.close()
+
+    def watch_simulators(self) -> None:
+        """From now on this process ends itself rather than wait for a dead one."""
+        ProcessWatch([env for vector in self._vectors for env in vector.envs], self._stopping).start()
 
     def step(self, timeout: float) -> bool:
         """Serves every split that can go on; waits for one at most
@@ -86,7 +93,12 @@ class RolloutWorker:
         messages = self._inbox.get_many(timeout=min(timeout, POLL_SECONDS) if self._parked else timeout)
         self._clock.lap("wait")
         for message in messages:
-            self._answered(message)
+            match message:
+                case ActionsReady():
+                    self._answered(message)
+                case NewShaping(policy_id, shaping):
+                    for vector in self._vectors:
+                        vector.set_shaping(policy_id, shaping)
         parked = tuple(self._parked)
         for split in parked:
             self._go_on(split)
@@ -111,9 +123,9 @@ class RolloutWorker:
         vector.step()
         self._stepping[0] = NO_ENV
         self._clock.lap("env_step")
-        for report in vector.reports:
+        for report in vector.log.reports:
             self._channels.reports.put(report, self._keep_going)
-        vector.reports.clear()
+        vector.log.reports.clear()
 
     def _go_on(self, split: int) -> None:
         """Asks for the actions of the coming step. Parks the split if it

@@ -94,7 +94,7 @@ def test_rewards_are_scaled_and_then_clipped_but_reported_raw():
     finished = play(vector, buffers, 9)
     steps = buffers.obs["obs"][finished[0].buffer, :8, STEP] + 1
     assert np.array_equal(buffers.rewards[finished[0].buffer], np.minimum(steps * 0.5, 1.0))
-    assert vector.reports[0].reward == 1 + 2 + 3
+    assert vector.log.reports[0].reward == 1 + 2 + 3
 
 
 @pytest.mark.parametrize("broken", [np.inf, -np.inf, np.nan])
@@ -108,7 +108,7 @@ def test_a_reward_that_is_no_number_stays_none_for_the_learner_to_mask(broken):
 def test_an_episode_is_reported_once_with_its_length():
     vector, buffers = make_vector()
     play(vector, buffers, 9)
-    lengths = [(report.length, report.reward) for report in vector.reports]
+    lengths = [(report.length, report.reward) for report in vector.log.reports]
     # Env 0: episodes of 3 and 4 steps within 9; env 1: of 4 and 5.
     assert sorted(lengths) == [(3, 6.0), (4, 10.0), (4, 10.0), (5, 15.0)]
 
@@ -181,17 +181,17 @@ class Dead(CountingEnv):
 def test_an_agent_that_stays_dead_has_one_episode():
     buffers, _ = make_shared(make_config(worker_num_splits=1, num_envs_per_worker=1), Dead(0, 2))
     matchmakers = [Matchmaker(1, 2, True, np.random.default_rng(0))]
-    vector = EnvVector([adapt(Dead(0, 2))], matchmakers, buffers, (0, 0), RewardRule(1.0, 1e9))
+    vector = EnvVector([Named(Dead(0, 2), 0)], matchmakers, buffers, (0, 0), RewardRule(1.0, 1e9))
     vector.reset([None], [0], lambda: np.zeros(1, np.float32))
     play(vector, buffers, 9)
-    assert sorted(report.length for report in vector.reports) == [1, 3, 4]
+    assert sorted(report.length for report in vector.log.reports) == [1, 3, 4]
 
 
 def test_with_alternation_the_learner_gets_a_trajectory_even_of_an_agent_that_never_acted():
     config = make_config(worker_num_splits=1, num_envs_per_worker=1, async_rl=False)
     buffers, _ = make_shared(config, Dead(0, 2))
     matchmakers = [Matchmaker(1, 2, True, np.random.default_rng(0))]
-    vector = EnvVector([adapt(Dead(0, 2))], matchmakers, buffers, (0, 0), RewardRule(1.0, 1e9))
+    vector = EnvVector([Named(Dead(0, 2), 0)], matchmakers, buffers, (0, 0), RewardRule(1.0, 1e9))
     vector.reset([None], [0], lambda: np.zeros(1, np.float32))
     for _ in range(3):
         for trajectory in play(vector, buffers, 8):
@@ -214,7 +214,7 @@ def test_a_step_in_which_the_env_was_lost_is_nobodys_and_ends_no_episode(num_age
         assert buffers.rewards[buffer, 3] == 1.0, "a new episode"
     for buffer in others:
         assert (buffers.policy_ids[buffer, :8] == 0).all()
-    lengths = [report.length for report in vector.reports if report.length]
+    lengths = [report.length for report in vector.log.reports if report.length]
     assert all(length >= 3 for length in lengths), "no episode was cut short by the loss"
 
 
@@ -238,7 +238,7 @@ def test_a_reward_that_is_no_number_is_told_once_with_the_env_and_counted_each_t
     step = vector._envs[1].step
     vector._envs[1].step = lambda actions, into: step(actions, into)._replace(rewards=(float("nan"),))
     play(vector, buffers, 2)
-    incidents = [report for report in vector.reports if isinstance(report, Incident)]
+    incidents = [report for report in vector.log.reports if isinstance(report, Incident)]
     assert [incident.kind for incident in incidents] == ["broken_numbers"] * 2
     assert incidents[0].text.startswith("worker 0: env 1 (counting) gave agent 0 the reward nan")
     assert incidents[1].text == ""

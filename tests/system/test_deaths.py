@@ -119,6 +119,27 @@ def test_a_killed_engine_costs_an_episode_and_no_more(tmp_path, temporary):
     assert_nothing_left(family, temporary, memory)
 
 
+def test_engines_killed_in_any_call_are_replaced_and_the_run_goes_on(tmp_path, temporary):
+    """Killed within `new_episode`, which short episodes make likely, an engine is waited for without end."""
+    memory = engine_memory()
+    run = start("train", tmp_path, *DOOM)
+    wait_for_frames(run, 0)
+    for _ in range(3):
+        for name in ("rollout_worker_0", "rollout_worker_1"):
+            for engine in engines(child(descendants(run), name)):
+                kill(engine)
+        died = time.monotonic()
+        frames = wait_for_frames(run, 0)
+        while not all(len(engines(child(descendants(run), f"rollout_worker_{i}"))) == 2 for i in range(2)):
+            frames = wait_for_frames(run, 0)
+            assert time.monotonic() - died < 30
+        wait_for_frames(run, frames)
+    family = descendants(run)
+    interrupt(run)
+    assert run.wait(timeout=10) == 0
+    assert_nothing_left(family, temporary, memory)
+
+
 def test_an_engine_that_hangs_is_found_and_ended_with_its_worker(tmp_path, temporary):
     memory = engine_memory()
     run = start("train", tmp_path, *DOOM, "--heartbeat_reporting_interval=4")

@@ -13,7 +13,7 @@ from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.measurements import NUM_MEASUREMENTS, MeasurementReader
 from sample_factory.envs.doom.player_score import PlayerScore
 from sample_factory.envs.doom.shrink import make_shrink
-from sample_factory.envs.interfaces import RewardShaping, WritesObservations
+from sample_factory.envs.interfaces import OwnsProcess, RewardShaping, WritesObservations
 from sample_factory.envs.protocol import EMPTY_INFO
 
 TICS_PER_SECOND = 35
@@ -21,7 +21,7 @@ RENDER_WIDTH = 640
 NO_VALUES: list[float] = []
 
 
-class DoomEnv(gymnasium.Env, WritesObservations, RewardShaping):
+class DoomEnv(gymnasium.Env, WritesObservations, RewardShaping, OwnsProcess):
     """Observation: {"obs": uint8 [3, height, width]}, and "measurements": float32 [23] if the spec has them.
 
     The engine's process starts with the first reset. Its exceptions pass through; close the env then and make
@@ -135,6 +135,9 @@ class DoomEnv(gymnasium.Env, WritesObservations, RewardShaping):
     def get_default_reward_shaping(self) -> dict[str, Any]:
         """The scheme of `reward_shaping.py`, {} for a scenario that is not shaped."""
         return copy.deepcopy(dict(self._spec.shaping or {}))
+
+    def process_is_gone(self) -> bool:
+        return self._engine.is_gone()
 
     def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
         self._score.set_scheme(shaping)

@@ -43,5 +43,4 @@ def doom_defaults(env_name: str) -> dict[str, Any]:
         # The distance to the uniform distribution exists for discrete actions only.
         "exploration_loss": "entropy" if env_name in CONTINUOUS_ENVS else "symmetric_kl",
         "exploration_loss_coeff": 0.001,
-        "heartbeat_reporting_interval": 600,
     }

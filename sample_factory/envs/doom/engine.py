@@ -1,6 +1,7 @@
 """One engine process: configured from a scenario, started, seeded, closed."""
 
 import logging
+import os
 import socket
 from pathlib import Path
 from typing import NamedTuple, Sequence
@@ -59,6 +60,7 @@ class DoomEngine:
         self._settings = settings
         self._is_started = False
         self._folder: EngineFolder | None = None
+        self._pid: int | None = None
         self.game = self._configure()
         match = settings.match
         is_graded = match is not None and match.start_bot_difficulty is not None
@@ -89,8 +91,20 @@ class DoomEngine:
         if self._settings.match is not None:
             self._replace_bots(self._settings.match.num_bots, seed)
 
+    def is_gone(self) -> bool:
+        """Whether the process has ended though nobody has closed it. Another thread may ask at any time."""
+        pid = self._pid
+        if pid is None:
+            return False
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
     def close(self) -> None:
         """Ends the process; a closed engine can be used again."""
+        self._pid = None
         self.game.close()
         self._is_started = False
         if self._folder is not None:
@@ -158,6 +172,7 @@ class DoomEngine:
         self.game.set_doom_config_path("/dev/null")
         self.game.init()
         self._is_started = True
+        self._pid = self._folder.engine_pid()
 
     def _prepare_match(self, match: MatchSettings) -> None:
         # A new port for each attempt: after the test somebody else may have taken it.

@@ -54,6 +54,11 @@ class EngineFolder:
         # Where nothing in the temporary folder may be executed, the engine has to start without all this.
         self.program = launcher if os.access(launcher, os.X_OK) else ENGINE_PROGRAM
 
+    def engine_pid(self) -> int | None:
+        """Of the engine that was started here; None where it had to start without the launcher."""
+        note = self.path / "engine"
+        return int(note.read_text().split()[0]) if note.exists() else None
+
     def remove(self) -> None:
         _reaper_of_this_process().remove_folder(self.path)
 

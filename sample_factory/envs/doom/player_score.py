@@ -23,6 +23,7 @@ class PlayerScore:
         self._health = variables["HEALTH"] if spec.reward_healing else None
         self._scheme = spec.shaping
         self._shaping: VariableShaping | None = None
+        self._is_fresh = False  # an episode has begun, and had no step
 
     @property
     def needs_variables(self) -> bool:
@@ -35,17 +36,21 @@ class PlayerScore:
         return self._scheme or {}
 
     def set_scheme(self, scheme: Mapping[str, Any]) -> None:
-        """Takes effect at the next start."""
+        """Takes effect at the next start, or at once if there has been no step since the last."""
         self._scheme = scheme
+        if self._is_fresh:
+            self.start(self._at_start)
 
     def start(self, values: Sequence[float]) -> None:
         """An episode begins; `values` are those of its first state."""
         self._shaping = VariableShaping(self._scheme, self._variables) if self._scheme else None
         self._at_start = self._previous = values
         self._engine_return = 0.0
+        self._is_fresh = True
 
     def step(self, engine_reward: float, values: Sequence[float]) -> float:
         """The training reward of a step that did not end the episode."""
+        self._is_fresh = False
         self._engine_return += engine_reward
         reward = engine_reward
         if self._shaping is not None:

@@ -250,10 +250,20 @@ def test_shaping_can_be_changed_from_the_next_episode_on(make_env):
         shaping["selected_weapon"][slot] = 0.5
     assert env.get_default_reward_shaping()["delta"]["HEALTH"]["gain"] == 0.005
     env.reset(seed=1)
+    env.step(stand_still(env))
     env.set_reward_shaping(shaping, 0)
-    assert [env.step(stand_still(env))[1] for _ in range(5)][-1] == pytest.approx(0.0002)
+    assert [env.step(stand_still(env))[1] for _ in range(4)][-1] == pytest.approx(0.0002)
     env.reset(seed=1)
     assert [env.step(stand_still(env))[1] for _ in range(5)] == [0, 0, 0, 0, 0.5]
+
+
+def test_shaping_that_comes_before_an_episodes_first_step_is_that_episodes(make_env):
+    env = make_env("doom_battle")
+    shaping = env.get_default_reward_shaping()
+    shaping["selected_weapon"] = dict.fromkeys(shaping["selected_weapon"], 0.5)
+    env.reset(seed=1)
+    env.set_reward_shaping(shaping, 0)
+    assert [env.step(stand_still(env))[1] for _ in range(5)][-1] == 0.5
     assert make_env("doom_basic").get_default_reward_shaping() == {}
 
 

@@ -1,0 +1,81 @@
+"""How population-based training changes numbers (Jaderberg et al. 2017, "explore"; Petrenko et al. 2020)."""
+
+from typing import Any, Callable, Mapping, NamedTuple
+
+import numpy as np
+
+RESET_CHANCE = 0.05  # that a number that is to change goes back to its default instead
+NEAR_ONE_FACTORS = (1.01, 1.2)  # for what a number like a discount lacks to 1
+TINY = 1e-8
+TRACE_FACTOR = 1.005
+BATCH_FACTOR, MAX_BATCH_GROWTH = 1.2, 1.5
+
+
+class MutationRule(NamedTuple):
+    """rate: the chance that a number changes. low, high: range of the factor by which it grows or shrinks.
+    rollout, initial_batch_size: a batch has whole rollouts, and grows to 1.5 of its first size at most.
+    """
+
+    rate: float
+    low: float
+    high: float
+    rollout: int
+    initial_batch_size: int
+
+
+def mutate(
+    values: Mapping[str, Any], defaults: Mapping[str, Any], rule: MutationRule, rng: np.random.Generator
+) -> dict[str, Any]:
+    """A changed copy. Mappings and tuples in it change number by number; `defaults` has the same shape."""
+    changed = {}
+    for name, value in values.items():
+        change = SPECIAL.get(name, _change)
+        changed[name] = _mutate_value(value, defaults.get(name, value), change, rule, rng)
+    return changed
+
+
+def _mutate_value(value: Any, default: Any, change: Callable, rule: MutationRule, rng: Any) -> Any:
+    if isinstance(value, Mapping):
+        return mutate(value, default if isinstance(default, Mapping) else {}, rule, rng)
+    if isinstance(value, (tuple, list)):
+        defaults = default if isinstance(default, (tuple, list)) and len(default) == len(value) else value
+        pairs = zip(value, defaults)
+        return type(value)(_mutate_value(part, known, change, rule, rng) for part, known in pairs)
+    if rng.random() >= rule.rate:
+        return value
+    if value != default and rng.random() < RESET_CHANCE:
+        return default
+    if isinstance(value, bool):
+        return not value
+    return change(value, rule, rng)
+
+
+def _grow_or_shrink(value: float, factor: float, rng: Any) -> float:
+    return value * factor if rng.random() < 0.5 else value / factor
+
+
+def _change(value: float, rule: MutationRule, rng: Any) -> float:
+    return _grow_or_shrink(value, rng.uniform(rule.low, rule.high), rng)
+
+
+def _change_near_one(value: float, rule: MutationRule, rng: Any) -> float:
+    """Of a discount 0.99, 0.01 is what matters."""
+    return 1.0 - max(TINY, _grow_or_shrink(1.0 - value, rng.uniform(*NEAR_ONE_FACTORS), rng))
+
+
+def _change_trace(value: float, rule: MutationRule, rng: Any) -> float:
+    return _grow_or_shrink(value, TRACE_FACTOR, rng)
+
+
+def _change_batch_size(value: int, rule: MutationRule, rng: Any) -> int:
+    changed = min(_grow_or_shrink(value, BATCH_FACTOR, rng), MAX_BATCH_GROWTH * rule.initial_batch_size)
+    return max(rule.rollout, int(changed) // rule.rollout * rule.rollout)
+
+
+SPECIAL: Mapping[str, Callable] = {
+    "gamma": _change_near_one,
+    "adam_beta1": _change_near_one,
+    "vtrace_rho": _change_trace,
+    "vtrace_c": _change_trace,
+    "batch_size": _change_batch_size,
+}

@@ -1,0 +1,149 @@
+"""Population-based training: which policy takes over whose weights, and how its settings change.
+
+Jaderberg et al. 2017; the rules are those of Petrenko et al. 2020, section 3.5.
+"""
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any, Mapping, NamedTuple, Sequence
+
+import numpy as np
+
+from sample_factory.config.pbt_flags import PbtFlags
+from sample_factory.population.mutation import MutationRule, mutate
+
+
+class Member(NamedTuple):
+    """The settings of one policy that evolve. shaping: the env's reward shaping, {} where it has none."""
+
+    hyperparameters: Mapping[str, Any]
+    shaping: Mapping[str, Any]
+
+
+class Decision(NamedTuple):
+    """What a policy goes on with. donor: the policy whose weights it takes over, None: it keeps its own."""
+
+    policy_id: int
+    donor: int | None
+    member: Member
+
+
+class Population:
+    """In the main process: the policies' settings, and the rules by which they change. Promises:
+
+    1. `due`, `decide` and `accept` follow each other for one policy at a time. Nothing has changed, here or
+       on disk, before `accept`: a run that is stopped in between decides anew.
+    2. Settings and the moments of the last decisions survive in the experiment folder.
+    """
+
+    def __init__(
+        self, flags: PbtFlags, default: Member, rule: MutationRule, folder: Path, num_policies: int, seed: int
+    ):
+        """default: what the command line says, and what a mutation may go back to."""
+        self._flags, self._default, self._rule, self._folder = flags, default, rule, folder
+        self._rng = np.random.default_rng(seed)
+        self._decided_at = [0] * num_policies
+        self.members = [self._first_member(policy) for policy in range(num_policies)]
+        self._load()
+        self._save()
+
+    def due(self, env_frames: Sequence[int]) -> int | None:
+        """The policy that is to be decided on: the one that has waited for the most frames. env_frames: by
+        policy, that each has been trained on.
+        """
+        flags = self._flags
+        waited = {
+            policy: frames - self._decided_at[policy]
+            for policy, frames in enumerate(env_frames)
+            if frames >= flags.pbt_start_mutation
+            and frames - self._decided_at[policy] >= flags.pbt_period_env_steps
+        }
+        return max(waited, key=waited.get, default=None)
+
+    def decide(self, policy_id: int, objectives: Sequence[float | None]) -> Decision | None:
+        """objectives: mean of --pbt_target_objective by policy; None as long as one of them has none."""
+        if any(value is None or not math.isfinite(value) for value in objectives):
+            return None
+        count = max(1, math.ceil(self._flags.pbt_replace_fraction * len(objectives)))
+        ranked = sorted(range(len(objectives)), key=lambda policy: objectives[policy], reverse=True)
+        best, worst = ranked[:count], ranked[-count:]
+        if policy_id in best:
+            return Decision(policy_id, None, self.members[policy_id])
+        donor = None
+        if policy_id in worst:
+            candidate = best[int(self._rng.integers(len(best)))]
+            if self._is_much_better(objectives[candidate], objectives[policy_id]):
+                donor = candidate
+        source = self.members[policy_id if donor is None else donor]
+        # The first policy always has settings that have been tried, so that one of them is not exploring.
+        member = source if policy_id == 0 else self._mutated(source)
+        return Decision(policy_id, donor, member)
+
+    def accept(self, decision: Decision, env_frames: int) -> None:
+        """The decision has been carried out. env_frames: of its policy."""
+        self.members[decision.policy_id] = decision.member
+        self._decided_at[decision.policy_id] = env_frames
+        self._save()
+
+    def _is_much_better(self, other: float, own: float) -> bool:
+        """The original divided by the candidate's objective alone, which says nothing where it is near 0."""
+        relative = self._flags.pbt_replace_reward_gap * max(abs(other), abs(own))
+        return other - own > max(relative, self._flags.pbt_replace_reward_gap_absolute)
+
+    def _first_member(self, policy_id: int) -> Member:
+        return self._default if policy_id == 0 else self._mutated(self._default)
+
+    def _mutated(self, member: Member) -> Member:
+        return Member(
+            mutate(member.hyperparameters, self._default.hyperparameters, self._rule, self._rng),
+            mutate(member.shaping, self._default.shaping, self._rule, self._rng),
+        )
+
+    def _files(self, policy_id: int) -> tuple[Path, Path]:
+        """v1's names."""
+        names = f"policy_{policy_id:02d}_cfg.json", f"policy_{policy_id:02d}_reward_shaping.json"
+        return self._folder / names[0], self._folder / names[1]
+
+    @property
+    def _progress_file(self) -> Path:
+        return self._folder / "pbt_progress.json"
+
+    def _load(self) -> None:
+        for policy_id, member in enumerate(self.members):
+            settings, shaping = self._files(policy_id)
+            if settings.exists() and shaping.exists():
+                saved = _read(settings)
+                known = {name: saved.get(name, value) for name, value in member.hyperparameters.items()}
+                self.members[policy_id] = Member(known, _read(shaping))
+        if self._progress_file.exists():
+            decided_at = _read(self._progress_file)
+            self._decided_at = [int(decided_at.get(str(i), 0)) for i in range(len(self.members))]
+
+    def _save(self) -> None:
+        for policy_id, member in enumerate(self.members):
+            settings, shaping = self._files(policy_id)
+            _write(settings, member.hyperparameters)
+            _write(shaping, member.shaping)
+        _write(self._progress_file, {str(i): frames for i, frames in enumerate(self._decided_at)})
+
+
+def tuned_hyperparameters(flags: PbtFlags) -> tuple[str, ...]:
+    """The names of the flags that evolve."""
+    names = ["learning_rate", "exploration_loss_coeff", "value_loss_coeff", "max_grad_norm"]
+    names += ["ppo_clip_ratio", "ppo_clip_value"]
+    names += ["gamma"] if flags.pbt_optimize_gamma else []
+    names += ["batch_size"] if flags.pbt_optimize_batch_size else []
+    return tuple(names)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text())
+
+
+def _write(path: Path, values: Mapping[str, Any]) -> None:
+    """At once or not at all."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(json.dumps(values, indent=4) + "\n")
+    os.replace(temporary, path)

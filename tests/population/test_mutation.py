@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+
+from sample_factory.population.mutation import MutationRule, mutate
+
+ALWAYS = MutationRule(rate=1.0, low=1.1, high=1.5, rollout=32, initial_batch_size=1024)
+TRIALS = 300
+
+
+def mutations(values, defaults=None, rule=ALWAYS):
+    rng = np.random.default_rng(0)
+    return [mutate(values, defaults or values, rule, rng) for _ in range(TRIALS)]
+
+
+def factors(name, value, of=lambda x: x):
+    """By how much a value grows or shrinks, as a factor above 1."""
+    ratios = [of(changed[name]) / of(value) for changed in mutations({name: value})]
+    assert min(ratios) < 1 < max(ratios), "both directions"
+    return [max(ratio, 1 / ratio) for ratio in ratios]
+
+
+def test_a_number_grows_or_shrinks_by_a_factor_of_the_range():
+    found = factors("learning_rate", 1e-4)
+    assert min(found) >= 1.1 and max(found) <= 1.5 and max(found) - min(found) > 0.3
+
+
+@pytest.mark.parametrize("name", ["gamma", "adam_beta1"])
+def test_of_a_number_near_one_what_it_lacks_to_one_changes(name):
+    found = factors(name, 0.99, of=lambda x: 1 - x)
+    assert min(found) >= 1.009 and max(found) <= 1.201
+    assert all(changed[name] < 1 for changed in mutations({name: 1.0}))
+
+
+@pytest.mark.parametrize("name", ["vtrace_rho", "vtrace_c"])
+def test_trace_limits_change_by_half_a_percent(name):
+    assert factors(name, 1.0) == pytest.approx([1.005] * TRIALS)
+
+
+def test_a_batch_stays_a_number_of_whole_rollouts_and_below_one_and_a_half_of_the_first():
+    sizes = {changed["batch_size"] for changed in mutations({"batch_size": 1024})}
+    assert sizes == {832, 1216}
+    assert {changed["batch_size"] for changed in mutations({"batch_size": 1504})} == {1248, 1536}
+    assert {changed["batch_size"] for changed in mutations({"batch_size": 32})} == {32}
+
+
+def test_a_switch_is_flipped():
+    assert all(changed == {"normalize_returns": False} for changed in mutations({"normalize_returns": True}))
+
+
+def test_about_a_share_of_the_numbers_changes():
+    rule = ALWAYS._replace(rate=0.15)
+    values = {f"number_{i}": 1.0 for i in range(100)}
+    changed = [sum(new != 1.0 for new in found.values()) for found in mutations(values, rule=rule)]
+    assert np.mean(changed) == pytest.approx(15, abs=1)
+
+
+def test_now_and_then_a_number_goes_back_to_its_default():
+    back = [found["gamma"] == 0.9 for found in mutations({"gamma": 0.99}, {"gamma": 0.9})]
+    assert 0.02 < np.mean(back) < 0.1
+
+
+def test_nested_settings_change_number_by_number_and_keep_their_form():
+    scheme = {"delta": {"FRAGCOUNT": (1.0, -1.5), "HEALTH": [0.01, -0.01]}}
+    found = mutations(scheme)[0]["delta"]
+    assert isinstance(found["FRAGCOUNT"], tuple) and isinstance(found["HEALTH"], list)
+    before, after = (1.0, -1.5, 0.01, -0.01), (*found["FRAGCOUNT"], *found["HEALTH"])
+    assert all(old != new and old * new > 0 for old, new in zip(before, after)), "and their signs"
+    assert scheme == {"delta": {"FRAGCOUNT": (1.0, -1.5), "HEALTH": [0.01, -0.01]}}, "the original is untouched"

@@ -1,0 +1,107 @@
+import pytest
+
+from sample_factory.config.pbt_flags import PbtFlags
+from sample_factory.population.mutation import MutationRule
+from sample_factory.population.pbt import Member, Population, tuned_hyperparameters
+
+DEFAULT = Member({"learning_rate": 1e-4, "ppo_clip_ratio": 0.1}, {"delta": {"HEALTH": [0.01, -0.01]}})
+FLAGS = {"with_pbt": True, "pbt_start_mutation": 100, "pbt_period_env_steps": 50, "pbt_mutation_rate": 1.0}
+
+
+@pytest.fixture
+def make_population(tmp_path):
+    def make(num_policies=4, seed=1, **flags):
+        rule = MutationRule(1.0, 1.1, 1.5, 32, 1024)
+        return Population(PbtFlags(**{**FLAGS, **flags}), DEFAULT, rule, tmp_path, num_policies, seed)
+
+    return make
+
+
+def test_the_first_policy_starts_with_the_defaults_and_every_other_with_a_mutation(make_population):
+    members = make_population().members
+    assert members[0] == DEFAULT
+    rates = {member.hyperparameters["learning_rate"] for member in members}
+    assert len(rates) == 4
+    assert all(member.shaping != DEFAULT.shaping for member in members[1:])
+
+
+def test_a_decision_is_due_after_the_first_mutation_and_then_once_a_period(make_population):
+    population = make_population(num_policies=2)
+    assert population.due([99, 99]) is None
+    assert population.due([100, 99]) == 0
+    population.accept(population.decide(0, [1.0, 0.0]), 100)
+    assert population.due([149, 99]) is None and population.due([150, 99]) == 0
+    assert population.due([150, 120]) == 1, "the one that has waited for longer"
+
+
+def test_nothing_is_decided_before_every_policy_has_an_objective(make_population):
+    population = make_population(num_policies=2)
+    assert population.decide(0, [1.0, None]) is None
+    assert population.decide(0, [1.0, float("nan")]) is None
+
+
+def test_the_best_are_left_alone_the_middle_explores_and_the_worst_take_over(make_population):
+    population = make_population(num_policies=4)
+    objectives = [5.0, 10.0, 1.0, 9.0]  # 0.3 * 4, rounded up: two of each
+    best = population.decide(3, objectives)
+    assert best.donor is None and best.member == population.members[3]
+    worst = population.decide(2, objectives)
+    assert worst.donor in (1, 3)
+    assert worst.member != population.members[worst.donor], "mutated"
+    middle = make_population(num_policies=4, pbt_replace_fraction=0.25).decide(3, objectives)
+    assert middle.donor is None and middle.member != population.members[3]
+
+
+def test_the_first_policy_copies_without_mutation(make_population):
+    population = make_population(num_policies=2)
+    decision = population.decide(0, [0.0, 10.0])
+    assert decision.donor == 1 and decision.member == population.members[1]
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "replaced"),
+    [
+        (9.5, 10.0, False),
+        (8.0, 10.0, True),
+        (-10.0, -9.5, False),
+        (-10.0, -8.0, True),
+        (-1e-9, 1e-9, False),
+        (-0.5, 0.001, True),
+        (0.0, 0.0, False),
+    ],
+)
+def test_the_gap_that_it_takes_is_a_share_of_the_larger_objective_whatever_its_sign(
+    make_population, own, other, replaced
+):
+    decision = make_population(num_policies=2).decide(0, [own, other])
+    assert (decision.donor == 1) == replaced
+
+
+def test_until_it_is_accepted_a_decision_changes_nothing(make_population):
+    population = make_population(num_policies=2)
+    decision = population.decide(1, [10.0, 0.0])
+    assert make_population(num_policies=2, seed=2).members == population.members
+    population.accept(decision, 120)
+    assert population.members[1] == decision.member
+
+
+def test_settings_and_the_time_of_the_last_decision_survive(make_population, tmp_path):
+    population = make_population(num_policies=2)
+    population.accept(population.decide(1, [10.0, 0.0]), 120)
+    again = make_population(num_policies=2, seed=7)
+    assert again.members == population.members
+    assert again.due([120, 169]) == 0 and again.due([0, 170]) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "policy_00_cfg.json",
+        "policy_00_reward_shaping.json",
+        "policy_01_cfg.json",
+        "policy_01_reward_shaping.json",
+        "pbt_progress.json",
+    }
+
+
+def test_discount_and_batch_size_evolve_where_they_are_asked_to():
+    usual = tuned_hyperparameters(PbtFlags())
+    assert "learning_rate" in usual and "gamma" not in usual and "batch_size" not in usual
+    both = tuned_hyperparameters(PbtFlags(pbt_optimize_gamma=True, pbt_optimize_batch_size=True))
+    assert set(both) - set(usual) == {"gamma", "batch_size"}
