@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import math
+import os
 import types
 import typing
 from typing import Any, Mapping, Sequence
@@ -17,14 +18,21 @@ class ConfigError(ValueError):
 
 
 def flag(
-    default: Any, help: str, choices: Sequence[Any] = (), aliases: Sequence[str] = (), **checks: float
+    default: Any,
+    help: str,
+    choices: Sequence[Any] = (),
+    aliases: Sequence[str] = (),
+    is_folder: bool = False,
+    **checks: float,
 ) -> Any:
     """A dataclass field that is also a command-line flag of the same name.
 
     aliases: other spellings that are accepted (those of v2, mostly).
+    is_folder: the value is the path of a folder that must be there.
     checks: `at_least`, `above`, `at_most`: bounds of a number.
     """
     metadata = {"help": help, "choices": tuple(choices), "aliases": tuple(aliases), "checks": checks}
+    metadata["is_folder"] = is_folder
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -143,6 +151,8 @@ def check_values(section: Any, sources: Mapping[str, str] | None = None) -> None
             raise ValueError(f"{name}={shown}: choose one of {', '.join(map(str, choices))}")
         if value == "" and field.default:
             raise ValueError(f"{name} is empty; leave it out for {field.default}")
+        if value is not None and field.metadata["is_folder"] and not os.path.isdir(os.path.expanduser(value)):
+            raise ValueError(f"{name}={value}: there is no such folder")
         for item in value if isinstance(value, tuple) else (value,):
             if isinstance(item, (int, float)) and not isinstance(item, bool):
                 _check_bounds(name, item, checks, may_be_infinite=value == field.default)

@@ -108,10 +108,11 @@ class Checkpoints:
     def _all_unusable(self, failures: Mapping[str, Sequence[str]]) -> CheckpointError:
         """failures: reason -> names of files."""
         reasons = " | ".join(f"{', '.join(names)}: {reason}" for reason, names in failures.items())
+        num_files = sum(len(names) for names in failures.values())
         return CheckpointError(
-            f"none of the {sum(map(len, failures.values()))} checkpoints in {self.folder} can be used. If flags "
-            "of the model or the env differ from those of the training, take them back. If the files are "
-            "damaged, put good ones in their place, e.g. one of milestones/ without the ending .milestone, or try "
+            f"none of the {num_files} checkpoints in {self.folder} can be used. If flags of the model or the "
+            "env differ from those of the training, take them back. If the files are damaged, put good ones "
+            "in their place, e.g. one of milestones/ without the ending .milestone, or try "
             "--load_checkpoint_kind=best. To train anew, choose another --experiment, or "
             f"--restart_behavior=restart. {reasons}"
         )
@@ -153,14 +154,14 @@ def _version(path: Path) -> int:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The contents, every byte of which has been checked. Runs no code of the file's. Raises what it likes."""
+    """The contents, by checksum; runs no code of the file's. Raises whatever a damaged one leads to."""
     if not zipfile.is_zipfile(path):
         raise ValueError("the file is empty, cut off, or no checkpoint")
     # torch writes checksums, but takes a tensor with a wrong one. This takes 0.2 s per GB.
     with zipfile.ZipFile(path) as archive:
         damaged = archive.testzip()
     if damaged is not None:
-        raise ValueError(f"the file is damaged: {damaged} in it has another checksum than when written")
+        raise ValueError(f"the file is damaged: the checksum of {damaged} in it is wrong")
     state = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(state, dict):
         raise ValueError(f"it holds a {type(state).__name__} and no training state")

@@ -120,6 +120,12 @@ def test_the_flags_of_doom_have_bounds(tmp_path, flag):
         parse(tmp_path, "--env=doom_basic", f"--{flag}")
 
 
+def test_the_folder_of_doom_s_maps_must_be_there(tmp_path):
+    with pytest.raises(ConfigError, match="--doom_scenarios_dir=none: there is no such folder"):
+        parse(tmp_path, "--env=doom_basic", "--doom_scenarios_dir=none")
+    assert parse(tmp_path, "--env=doom_basic", f"--doom_scenarios_dir={tmp_path}")
+
+
 def test_a_default_may_be_infinite_but_nothing_that_is_typed():
     @dataclasses.dataclass(frozen=True)
     class Own:

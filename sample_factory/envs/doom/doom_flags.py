@@ -24,7 +24,9 @@ class DoomFlags:
     res_w: int = flag(128, "width of the observation in pixels", at_least=1, at_most=4096)
     res_h: int = flag(72, "height of the observation in pixels", at_least=1, at_most=4096)
     wide_aspect_ratio: bool = flag(False, "the engine renders 256x144 instead of 160x120")
-    doom_scenarios_dir: str | None = flag(None, "folder in which .wad files are looked for first")
+    doom_scenarios_dir: str | None = flag(
+        None, "folder in which .wad files are looked for first", is_folder=True
+    )
 
 
 CONTINUOUS_ENVS = ("doom_dm", "doom_dwango5")
