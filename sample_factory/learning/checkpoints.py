@@ -137,7 +137,7 @@ class Checkpoints:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
-        except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
+        except (OSError, RuntimeError) as error:  # torch makes a RuntimeError of an OSError
             _delete([temporary])
             log.error(
                 "COULD NOT SAVE %s: %s. Older checkpoints are untouched; training goes on",
@@ -178,16 +178,24 @@ def _delete(paths: Iterable[Path]) -> None:
 
 
 def _why_not_saved(state: Mapping[str, Any], folder: Path, error: Exception) -> str:
-    """For people: torch's own words for a full disk are of no use to them."""
-    needed = _num_bytes(state)
+    """For people."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, OSError):
+        cause = cause.__context__  # torch's own words for a full disk are "unexpected pos 768 vs 662"
+    if cause is None:
+        return " ".join(str(error).split())
+    if cause.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return str(cause)
+    sizes = f"it needs about {_size_text(_num_bytes(state))}"
     try:
         free = shutil.disk_usage(folder).free
     except OSError:  # the disk has gone
-        free = needed
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if full or free < needed:
-        return f"No space left on device: it needs about {needed / 1e6:.1f} MB, {free / 1e6:.1f} MB are free"
-    return " ".join(str(error).split())
+        return f"{cause.strerror}: {sizes}"
+    return f"{cause.strerror}: {sizes}, {_size_text(free)} are free"
+
+
+def _size_text(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:.1f} MB" if num_bytes >= 1e6 else f"{num_bytes / 1e3:.1f} kB"
 
 
 def _num_bytes(value: Any) -> int:
