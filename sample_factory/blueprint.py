@@ -3,6 +3,7 @@
 The factories import lazily: the main process has no torch.
 """
 
+from dataclasses import replace
 from typing import Any, Callable, NamedTuple
 
 from sample_factory.config.config import Config
@@ -13,6 +14,8 @@ from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.learning.settings import LearnerSettings, LearnerWorkerSettings
 from sample_factory.models.encoder_registry import registered_encoder
 from sample_factory.models.policy_spec import PolicySpec
+from sample_factory.population.mutation import MutationRule
+from sample_factory.population.pbt import Member, Population, tuned_hyperparameters
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildOptions
 from sample_factory.runtime.folder_lock import FolderLock
@@ -33,6 +36,7 @@ class Parts(NamedTuple):
     channels: Channels
     seed: int
     lock: FolderLock | None = None  # of the experiment folder
+    population: Population | None = None  # with population-based training
 
 
 class Recipe(NamedTuple):
@@ -42,6 +46,23 @@ class Recipe(NamedTuple):
     factory: Callable
     args: tuple
     options: ChildOptions
+
+
+def make_population(config: Config, info: EnvInfo, seed: int) -> Population | None:
+    """The policies' settings, from the experiment folder if they are there. None without --with_pbt."""
+    flags, learning = config.population, config.learning
+    if not flags.with_pbt:
+        return None
+    names = tuned_hyperparameters(flags)
+    default = Member({name: getattr(learning, name) for name in names}, info.reward_shaping)
+    rule = MutationRule(
+        flags.pbt_mutation_rate,
+        flags.pbt_perturb_min,
+        flags.pbt_perturb_max,
+        learning.rollout,
+        learning.batch_size,
+    )
+    return Population(flags, default, rule, config.experiment_dir, config.sampling.num_policies, seed)
 
 
 def policy_spec(parts: Parts) -> PolicySpec:
@@ -123,9 +144,10 @@ def learner_recipe(parts: Parts, policy: int) -> Recipe:
     """One for each policy."""
     config, sampling, monitoring = parts.config, parts.config.sampling, parts.config.monitoring
     num_threads = sampling.learner_main_loop_num_cores
+    evolved = {} if parts.population is None else parts.population.members[policy].hyperparameters
     learner = LearnerSettings(
         policy_spec(parts),
-        config.learning,
+        replace(config.learning, **evolved),
         sampling.max_policy_lag,
         train_for_env_frames=monitoring.train_for_env_steps,
         frameskip=parts.info.frameskip,

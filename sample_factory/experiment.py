@@ -6,8 +6,6 @@ import os
 import random
 import shutil
 import signal
-import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Sequence
 
@@ -16,15 +14,14 @@ from sample_factory.blueprint import Parts, Recipe
 from sample_factory.config.config import RETIRED_FLAGS, Config, ConfigError
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
 from sample_factory.envs.env_registry import EnvFamily
-from sample_factory.exchange.channels import NO_ENV, AnyQueue, Channels, make_progress
-from sample_factory.exchange.messages import Incident, LearnerMessage, WorkerDied
+from sample_factory.exchange.channels import NO_ENV, Channels, make_progress
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import Topology, make_topology
 from sample_factory.exchange.trajectory_buffers import RowLayout, TrajectoryBuffers
 from sample_factory.models.action_layout import action_layout
 from sample_factory.models.encoder_registry import check_encoder_name
 from sample_factory.models.policy_spec import state_size
-from sample_factory.monitoring.monitor import Monitor
+from sample_factory.reporting import Reporting
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildFailed, call_in_child
 from sample_factory.runtime.child_side import ChildContext
@@ -39,8 +36,6 @@ log = logging.getLogger("sample_factory")
 
 STOP_GRACE_SECONDS = 8.0
 POLL_SECONDS = 0.1
-BENCHMARK_FRAMES = 2_000_000
-SEND_SECONDS = 5.0  # a learner takes in its messages even while it trains; a dead one does not
 
 
 def run_experiment(config: Config, family: EnvFamily) -> int:
@@ -69,7 +64,10 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
 
 
 def _log_failure(failure: ChildFailed) -> None:
-    log.error("%s failed: %s", failure.name, failure.reason)
+    reason = failure.reason
+    if reason.startswith("CheckpointError"):  # its message is for the user, who has no use for a traceback
+        reason = reason.partition("\nTraceback")[0]
+    log.error("%s failed: %s", failure.name, reason)
     if "OutOfMemoryError" in failure.reason:
         log.error(
             "The GPU's memory is used up. Learners take most of it: lower --batch_size. Every policy worker "
@@ -174,7 +172,8 @@ def allocate(
         buffers.nbytes / 2**20,
         seed,
     )
-    return Parts(config, family, info, buffers, channels, seed, lock)
+    population = blueprint.make_population(config, info, seed)
+    return Parts(config, family, info, buffers, channels, seed, lock, population)
 
 
 def _recipes(parts: Parts) -> tuple[list[Recipe], list[Recipe], list[Recipe]]:
@@ -205,7 +204,8 @@ def run_in_processes(parts: Parts, signals: StopSignals) -> int:
     learners, policy_workers, rollout_workers = (
         [Child(*recipe) for recipe in recipes] for recipes in _recipes(parts)
     )
-    config, monitor = parts.config, _monitor(parts)
+    config, reporting = parts.config, Reporting(parts)
+    monitor = reporting.monitor
     failure: ChildFailed | None = None
     children = [*learners, *policy_workers, *rollout_workers]
     limits = Limits(start_seconds=config.sampling.reset_timeout_seconds)
@@ -213,15 +213,13 @@ def run_in_processes(parts: Parts, signals: StopSignals) -> int:
     with Supervisor(children, rollout_workers, limits) as supervisor:
         try:
             supervisor.start_all()
-            supervisor.wait_ready(
-                limits.start_seconds, signals, lambda: _take_in_reports(parts, monitor, 0.0)
-            )
+            supervisor.wait_ready(limits.start_seconds, signals, lambda: reporting.take_in(0.0))
             if not signals.requested:
                 config.save()  # now that it is known to work
             while not monitor.is_done and not signals.requested:
-                _report(parts, monitor, POLL_SECONDS)
+                reporting.turn(POLL_SECONDS)
                 for dead in supervisor.check():
-                    _replace(dead, parts, supervisor, monitor)
+                    _replace(dead, parts, supervisor, reporting)
         except ChildFailed as error:
             failure = error
         if signals.requested:
@@ -231,7 +229,7 @@ def run_in_processes(parts: Parts, signals: StopSignals) -> int:
         stopped = supervisor.stop_all([rollout_workers, policy_workers], STOP_GRACE_SECONDS)
         # Learners last and with more time: they finish an iteration and save what has been learned.
         learners_stopped = supervisor.stop_all([learners], blueprint.LEARNER_GRACE_SECONDS)
-    _report(parts, monitor, 0.0)
+    reporting.turn(0.0)
     monitor.close()
     for line in monitor.summary():
         log.info(line)
@@ -242,16 +240,14 @@ def run_in_processes(parts: Parts, signals: StopSignals) -> int:
     return 1 if failures else 0
 
 
-def _replace(dead: Child, parts: Parts, supervisor: Supervisor, monitor: Monitor) -> None:
+def _replace(dead: Child, parts: Parts, supervisor: Supervisor, reporting: Reporting) -> None:
     """A rollout worker has died: its buffers come back, a new one takes its place."""
     index = int(dead.name.rpartition("_")[2])
     env = int(parts.channels.progress["stepping"][index])
     where = f" while its env {env} was stepped" if env != NO_ENV else ""
-    _take_in_reports(parts, monitor, 0.0)  # what it had to say comes first
-    monitor.handle(Incident("worker_restarts", f"{dead.name} died{where} and is replaced: {dead.failure}"))
+    reporting.take_in(0.0)  # what it had to say comes first
     count = parts.buffers.reclaim(index)
-    for learner in parts.channels.learners:
-        _send_to_learner(learner, WorkerDied(index))
+    reporting.worker_replaced(index, f"{dead.name} died{where} and is replaced: {dead.failure}")
     supervisor.restart(dead)
     free, owned, pending = parts.buffers.counts()
     log.info(
@@ -271,19 +267,20 @@ def run_serially(parts: Parts, signals: StopSignals) -> int:
         [recipe.factory(*recipe.args, context) for recipe in recipes] for recipes in _recipes(parts)
     )
     parts.config.save()
-    monitor = _monitor(parts)
+    reporting = Reporting(parts)
+    monitor = reporting.monitor
     try:
         while not monitor.is_done and not signals.requested:
             _take_turns([*rollout_workers, *policy_workers, *learners])
             for learner in learners:
                 learner.train_once(timeout=0.0)
-            _report(parts, monitor, 0.0)
+            reporting.turn(0.0)
     finally:
         for worker in rollout_workers:
             worker.close()
         for learner in learners:
             learner.save()
-        _report(parts, monitor, 0.0)
+        reporting.turn(0.0)
         monitor.close()
     for line in monitor.summary():
         log.info(line)
@@ -293,31 +290,3 @@ def run_serially(parts: Parts, signals: StopSignals) -> int:
 def _take_turns(workers: Sequence[Any]) -> None:
     for worker in workers:
         worker.step(timeout=0.0)
-
-
-def _monitor(parts: Parts) -> Monitor:
-    config, topology = parts.config, parts.buffers.topology
-    flags = config.monitoring
-    if config.sampling.benchmark:
-        flags = replace(flags, train_for_env_steps=min(flags.train_for_env_steps, BENCHMARK_FRAMES))
-    return Monitor(config.experiment_dir, flags, topology.num_policies, topology.frameskip)
-
-
-def _report(parts: Parts, monitor: Monitor, timeout: float) -> None:
-    """Takes in what workers report; asks learners to save a policy that is the best so far."""
-    _take_in_reports(parts, monitor, timeout)
-    monitor.tick()
-    for policy, learner in enumerate(parts.channels.learners):
-        wanted = monitor.best_request(policy)
-        if wanted is not None:
-            _send_to_learner(learner, wanted)
-
-
-def _take_in_reports(parts: Parts, monitor: Monitor, timeout: float) -> None:
-    for report in parts.channels.reports.get_many(timeout):
-        monitor.handle(report)
-
-
-def _send_to_learner(queue: AnyQueue, message: LearnerMessage) -> None:
-    deadline = time.monotonic() + SEND_SECONDS
-    queue.put(message, keep_waiting=lambda: time.monotonic() < deadline)

@@ -108,11 +108,11 @@ def test_a_sweep_measures_with_what_it_found_and_prints_the_command(capsys, monk
 def test_a_stage_that_fails_tells_the_end_of_its_output_and_exit_code_1(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    argv = ["--env=gym_NoSuchEnv-v0", "--num_workers=1", "--num_envs_per_worker=2"]
+    argv = ["--env=gym_no_such_module:Env-v0", "--num_workers=1", "--num_envs_per_worker=2"]
     assert benchmark.main(argv) == 1
     error = capsys.readouterr().err.strip().splitlines()
     assert error[0].startswith("error: simulation, random actions: failed with exit code 1; the end")
-    assert "NoSuchEnv" in error[-1] and 2 <= len(error) <= 21
+    assert "no_such_module" in error[-1] and 2 <= len(error) <= 21
     assert not list(tmp_path.iterdir())
 
 

@@ -81,7 +81,7 @@ def test_an_unknown_algorithm_is_told(capsys):
 
 
 def test_an_env_that_cannot_be_made_is_exit_code_1():
-    assert dummy_sampler.main(["--env=gym_NoSuchEnv-v0", "--num_workers=1"]) == 1
+    assert dummy_sampler.main(["--env=gym_no_such_module:Env-v0", "--num_workers=1"]) == 1
 
 
 def test_ctrl_c_ends_it_with_the_results_so_far():

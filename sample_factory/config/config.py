@@ -187,6 +187,7 @@ def build_config(
 def check_consistency(config: Config) -> None:
     """Rules between flags, each with its reason. Raises ConfigError."""
     _check_learning(config)
+    _check_population(config)
     sampling = config.sampling
     if sampling.num_envs_per_worker % sampling.worker_num_splits:
         raise ConfigError(
@@ -199,6 +200,26 @@ def check_consistency(config: Config) -> None:
             "--sampler_only=True needs --async_rl=True: without learning there is nothing to alternate"
         )
     experiment_folder(config.run)
+
+
+def _check_population(config: Config) -> None:
+    flags, sampling = config.population, config.sampling
+    if not flags.with_pbt:
+        return
+    if sampling.num_policies < 2:
+        raise ConfigError(
+            f"--with_pbt=True needs a population: --num_policies is {sampling.num_policies}, and at least 2 "
+            "policies can take over each other's weights"
+        )
+    if sampling.inline_samplers:
+        raise ConfigError(
+            "--with_pbt=True does not work with --inline_samplers: new reward shaping would not reach envs"
+        )
+    if flags.pbt_perturb_min > flags.pbt_perturb_max:
+        raise ConfigError(
+            f"--pbt_perturb_min={flags.pbt_perturb_min} must not be above --pbt_perturb_max="
+            f"{flags.pbt_perturb_max}"
+        )
 
 
 def _check_learning(config: Config) -> None:

@@ -8,7 +8,6 @@ import types
 import typing
 from typing import Any, Mapping, Sequence
 
-
 MAX_INT = 2**63 - 1  # what arrays and tensors hold
 MAX_FLOAT = 3.4e38  # what a float32 holds
 

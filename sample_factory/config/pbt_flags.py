@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from sample_factory.config.flags import flag
 
+MAX_BATCH_GROWTH = 1.5  # how much larger than at first a batch may become
+
 
 @dataclass(frozen=True)
 class PbtFlags:

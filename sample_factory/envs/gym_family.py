@@ -8,6 +8,7 @@ from typing import Any, Mapping
 import gymnasium as gym
 
 from sample_factory.config.flags import flag
+from sample_factory.envs.env_registry import UnknownEnvError
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.envs.wrappers.time import FrameSkip
 
@@ -66,9 +67,10 @@ def gym_defaults(full_env_name: str) -> Mapping[str, Any]:
     With them CartPole-v1 stands at 500 from 270k steps on; with one pass at the general learning rate, at 290
     after 400k.
 
-    Raises ImportError for an env whose package is missing: here, in the main process, before anything starts.
+    Raises UnknownEnvError, or ImportError for an env whose package is missing: here, in the main process,
+    before anything starts.
     """
-    _check_packages(full_env_name.removeprefix(PREFIX))
+    _check_env(full_env_name.removeprefix(PREFIX))
     return {
         "use_rnn": False,
         "encoder_mlp_layers": (64, 64),
@@ -80,7 +82,14 @@ def gym_defaults(full_env_name: str) -> Mapping[str, Any]:
     }
 
 
-def _check_packages(name: str) -> None:
+def _check_env(name: str) -> None:
+    try:
+        if ":" not in name:  # that module would have to be imported
+            gym.spec(name)
+    except gym.error.UnregisteredEnv as error:
+        raise UnknownEnvError(f"unknown env {PREFIX + name!r}: {' '.join(str(error).split())}") from None
+    except gym.error.Error:  # without a version, for one; what gym.make says to it counts
+        pass
     spec = gym.registry.get(name)
     entry_point = str(spec.entry_point) if spec is not None else ""
     for place, (package, extra) in EXTRAS.items():

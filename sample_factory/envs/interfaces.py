@@ -1,4 +1,4 @@
-"""Abilities an env may have beyond the Gymnasium API. An env says so by inheriting; nobody probes attributes."""
+"""Abilities beyond the Gymnasium API. An env says that it has one by inheriting; nobody probes attributes."""
 
 from typing import Any, Mapping
 

@@ -66,6 +66,7 @@ class Incident(NamedTuple):
 
     kind: str  # of INCIDENTS; counted in TensorBoard
     text: str  # for the log; empty: it is only counted
+    count: int = 1
 
 
 class SaveRequest(NamedTuple):

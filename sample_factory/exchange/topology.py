@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from sample_factory.config.config import Config, ConfigError, chunk_length
+from sample_factory.config.pbt_flags import MAX_BATCH_GROWTH
 from sample_factory.envs.env_info import EnvInfo
 
 
@@ -25,7 +26,7 @@ class Topology:
     rollout: int
     chunk: int  # steps of one piece in training; recurrent states are stored at its multiples
     frameskip: int
-    trajectories_per_batch: int
+    trajectories_per_batch: int  # at most, where the batch size evolves
     max_ready_batches: int
     buffers_per_worker: int
     rollouts_per_iteration: int | None  # of each split, where sampling and learning alternate; else None
@@ -68,6 +69,8 @@ def make_topology(config: Config, info: EnvInfo) -> Topology:
             f"--num_workers={sampling.num_workers}"
         )
     trajectories = learning.batch_size * learning.num_batches_per_iteration // learning.rollout
+    if config.population.pbt_optimize_batch_size:
+        trajectories = math.ceil(trajectories * MAX_BATCH_GROWTH)  # it may come to that
     num_workers = 1 if sampling.serial_mode else sampling.num_workers
     envs_per_worker = sampling.num_envs_per_worker * (sampling.num_workers if sampling.serial_mode else 1)
     agents_per_worker = envs_per_worker * info.num_agents

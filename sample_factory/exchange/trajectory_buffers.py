@@ -142,6 +142,10 @@ class TrajectoryBuffers:
         self._pending[lost, policy_id] = False
         return len(lost)
 
+    def owner_of(self, buffer: int) -> int:
+        """The agent that fills it, or NOBODY."""
+        return int(self._owner[buffer])
+
     def counts(self) -> tuple[int, int, int]:
         """(free, owned by agents, pending at learners); they add up to num_buffers."""
         pending = self._pending.any(axis=1)  # read first, since a hand-over changes it last

@@ -232,6 +232,11 @@ class Learner:
         if self._flags.lr_schedule.startswith("kl_adaptive"):
             self._lr.value = state["curr_lr"]
 
+    @property
+    def trajectories_per_batch(self) -> int:
+        """What an iteration of training takes; may change from one to the next."""
+        return self._flags.batch_size * self._flags.num_batches_per_iteration // self._flags.rollout
+
     def set_hyperparameters(self, values: Mapping[str, Any]) -> None:
         """Goes on with other values of these flags; the learning rate starts from its new one."""
         self._flags = replace(self._flags, **values)
@@ -244,9 +249,7 @@ class Learner:
         What was sampled by the former weights is too old from now on, wherever it is. Raises as
         `load_state_dict`.
         """
-        skipped_steps = self._descent.skipped_steps
-        self._descent.load_state_dict(state)
-        self._descent.skipped_steps = skipped_steps
+        self._descent.load_state_dict({**state, "skipped_steps": self._descent.skipped_steps})
         self.version += self._settings.max_policy_lag
 
     def published_state(self) -> dict[str, np.ndarray]:

@@ -60,7 +60,6 @@ class LearnerWorker:
         self._learner = Learner(policy_id, settings.learner)
         self._learn, self._buffers = settings.learn, buffers
         self._batcher = Batcher(buffers, policy_id, self._learner.device)
-        self._batch_size = buffers.topology.trajectories_per_batch
         self._tickets: list[int] = []
         self._first_tickets: tuple[float, int] | None = None  # when they came, and how many
         self._first_batch_announced = False
@@ -92,14 +91,19 @@ class LearnerWorker:
         finally:
             self._ended = True
             trainer.join()
-            self.save()
+            is_saved = self.save()
         if self._failure is not None:
             raise self._failure
+        if not is_saved:
+            raise CheckpointError(
+                f"what was learned last is lost: {self._checkpoints.folder} takes no checkpoint"
+            )
 
     def step(self, timeout: float) -> bool:
         """Takes in messages and makes a batch if there is enough and the trainer can take it."""
         self._batch_taken.clear()
-        if len(self._tickets) >= self._batch_size and self._ready.full():
+        size = self._learner.trajectories_per_batch
+        if len(self._tickets) >= size and self._ready.full():
             # There may be no message until then: sampling can be waiting for these very buffers.
             self._batch_taken.wait(timeout)
             timeout = 0.0
@@ -117,21 +121,21 @@ class LearnerWorker:
                     self._for_trainer.put(message)
         if not self._learn:
             return self._count_and_drop()
-        if len(self._tickets) < self._batch_size or self._ready.full():
+        if len(self._tickets) < size or self._ready.full():
             return bool(messages)
         # Oldest first: what waits longest is the furthest off the policy.
-        tickets, self._tickets = self._tickets[: self._batch_size], self._tickets[self._batch_size :]
+        tickets, self._tickets = self._tickets[:size], self._tickets[size:]
         self._ready.put(self._batcher.next_batch(tickets))
-        self._announce_first_batch()
+        self._announce_first_batch(size)
         return True
 
-    def _announce_first_batch(self) -> None:
+    def _announce_first_batch(self, size: int) -> None:
         """Whoever started the run waits for signs of life, and the first SGD step takes a few seconds."""
         if self._first_batch_announced or self._first_tickets is None:
             return
         self._first_batch_announced = True
         topology, (began, num_first) = self._buffers.topology, self._first_tickets
-        frames = (self._batch_size - num_first) * topology.rollout * topology.frameskip
+        frames = (size - num_first) * topology.rollout * topology.frameskip
         fps = f"; sampling at {frames / (time.monotonic() - began):,.0f} FPS" if frames > 0 else ""
         text = f"policy {self._policy_id}: the first batch is there{fps}"
         self._channels.reports.put(ComponentReady("learner", text), self._keep_going)
@@ -174,12 +178,13 @@ class LearnerWorker:
             self._weights.publish(self._learner.published_state(), self._learner.version)
             self._channels.reports.put(answer, self._keep_going)
 
-    def save(self) -> None:
-        """A checkpoint of this very moment; none if nothing is learned (--sampler_only)."""
-        if self._learn:
-            self._checkpoints.save(
-                self._learner.state_dict(), self._learner.version, self._learner.env_frames
-            )
+    def save(self) -> bool:
+        """A checkpoint of this moment; none if nothing is learned (--sampler_only). False if it failed."""
+        if not self._learn:
+            return True
+        learner = self._learner
+        path = self._checkpoints.save(learner.state_dict(), learner.version, learner.env_frames)
+        return path is not None
 
     def _train_until_stopped(self) -> None:
         try:
@@ -193,17 +198,14 @@ class LearnerWorker:
         """Continues from the newest usable checkpoint. Raises CheckpointError rather than start over one."""
         state = self._checkpoints.load(kind, check=self._learner.load_state_dict)
         if state is None and not self._checkpoints.is_empty():
+            other = "best" if kind == "latest" else "latest"
             raise CheckpointError(
-                f"{self._checkpoints.folder} has no {kind} checkpoint yet; try --load_checkpoint_kind=latest"
+                f"{self._checkpoints.folder} has no {kind} checkpoint yet; try --load_checkpoint_kind={other}"
             )
         if state is not None:
             self._checkpoints.supersede(self._learner.version)
-            log.info(
-                "Policy %d resumes at %d SGD steps, %d env frames",
-                self._policy_id,
-                self._learner.version,
-                self._learner.env_frames,
-            )
+            counts = self._learner.version, self._learner.env_frames
+            log.info("Policy %d resumes at %d SGD steps, %d env frames", self._policy_id, *counts)
 
     def _report_progress(self, summaries: Any) -> None:
         learner = self._learner

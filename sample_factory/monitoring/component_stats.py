@@ -36,7 +36,7 @@ class ComponentStats:
 
     def add_incident(self, incident: Incident) -> None:
         """Counts it, and logs what there is to say."""
-        self._incidents[incident.kind] += 1
+        self._incidents[incident.kind] += incident.count
         if incident.text:
             log.error(incident.text)
 

@@ -34,6 +34,9 @@ class EpisodeStats:
     def add(self, report: EpisodeReport) -> None:
         self._episodes.append(report)
 
+    def clear(self) -> None:
+        self._episodes.clear()
+
     @property
     def metrics(self) -> list[str]:
         """The three that every episode has, then the extra stats that any of the episodes has."""

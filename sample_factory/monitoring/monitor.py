@@ -129,13 +129,16 @@ class Monitor:
         self._flush()
 
     def env_frames(self, policy_id: int) -> int:
-        """That a policy has been trained on, in all runs of the experiment."""
+        """Trained on, in all runs of the experiment."""
         return self._policies[policy_id].env_frames
 
     def average(self, policy_id: int, metric: str) -> float | None:
         """Over the last episodes of a policy; metric as in --save_best_metric. None: no episode has it."""
         spread = self._policies[policy_id].episodes.spread(metric)
         return None if spread is None else spread.mean
+
+    def forget_episodes(self, policy_id: int) -> None:
+        self._policies[policy_id].episodes.clear()
 
     @property
     def is_done(self) -> bool:
@@ -160,8 +163,7 @@ class Monitor:
         self._sample()
         fps = self._frame_rates.rates()
         # The shortest window is told from the start, the others once they say something else.
-        shown = max(self._seconds, FPS_SECONDS[0])
-        covered = {window: rate for window, rate in fps.items() if window <= shown}
+        covered = {window: fps[window] for window in fps if window <= max(self._seconds, FPS_SECONDS[0])}
         return status_text(
             Status(
                 self._total_frames,
@@ -210,8 +212,7 @@ class Monitor:
 
     def _seconds_left(self, fps: float) -> float | None:
         """Until the first of the limits that are set."""
-        estimates = []
-        limit = self._flags.train_for_env_steps
+        estimates, limit = [], self._flags.train_for_env_steps
         if limit < NEVER and fps > 0:
             estimates.append(sum(max(0, limit - policy.env_frames) for policy in self._policies) / fps)
         if self._flags.train_for_seconds < NEVER:

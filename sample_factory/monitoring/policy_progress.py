@@ -1,6 +1,7 @@
 """How far one policy has come."""
 
 import logging
+import math
 from typing import NamedTuple
 
 from sample_factory.exchange.messages import SaveRequest, TrainReport
@@ -61,6 +62,8 @@ class PolicyProgress:
         spread = self.episodes.spread(metric)
         if spread is None:
             self._warn_unknown(metric)
+            return None
+        if not math.isfinite(spread.mean):  # nothing could ever beat it
             return None
         if self._best_value is not None and not spread.mean > self._best_value + MIN_IMPROVEMENT:
             return None

@@ -33,12 +33,12 @@ class Evolution:
         population: Population,
         tell_learner: Callable[[int, LearnerMessage], Any],
         tell_workers: Callable[[NewShaping], Any],
-        on_replaced: Callable[[int], None],
+        on_change: Callable[[Decision], None],
         now: Callable[[], float] = time.monotonic,
     ):
-        """on_replaced(policy): its weights are another's now."""
+        """on_change(decision): it is in effect."""
         self.population = population
-        self._tell_learner, self._tell_workers, self._on_replaced = tell_learner, tell_workers, on_replaced
+        self._tell_learner, self._tell_workers, self._on_change = tell_learner, tell_workers, on_change
         self._now, self._not_before = now, 0.0
         self._ticket = 0
         self._decision: Decision | None = None  # that is being carried out
@@ -94,10 +94,10 @@ class Evolution:
         decision, self._decision = self._decision, None
         self.population.accept(decision, self._frames)
         self._tell_workers(NewShaping(decision.policy_id, decision.member.shaping))
-        if decision.donor is not None:
-            self._on_replaced(decision.policy_id)
-        values = _flat(decision.member.hyperparameters, "")
-        log.info("PBT: policy %d goes on with %s", decision.policy_id, values)
+        self._on_change(decision)
+        values = _flat(decision.member.hyperparameters, "").items()
+        text = ", ".join(f"{name} {value:.4g}" for name, value in values)
+        log.info("PBT: policy %d goes on with %s", decision.policy_id, text)
 
     def _drop(self, reason: str) -> None:
         log.error("PBT: policy %d stays as it was: %s", self._decision.policy_id, reason)

@@ -4,11 +4,13 @@ from typing import Any, Callable, Mapping, NamedTuple
 
 import numpy as np
 
+from sample_factory.config.pbt_flags import MAX_BATCH_GROWTH
+
 RESET_CHANCE = 0.05  # that a number that is to change goes back to its default instead
 NEAR_ONE_FACTORS = (1.01, 1.2)  # for what a number like a discount lacks to 1
 TINY = 1e-8
 TRACE_FACTOR = 1.005
-BATCH_FACTOR, MAX_BATCH_GROWTH = 1.2, 1.5
+BATCH_FACTOR = 1.2
 
 
 class MutationRule(NamedTuple):

@@ -21,8 +21,10 @@ class EpisodeLog:
         self.reports: list[EpisodeReport | Incident] = []
 
     def add(self, rewards: np.ndarray, active: np.ndarray) -> None:
-        """A step of all agents: raw rewards, and who was active in it."""
-        self._returns += rewards
+        """A step of all agents: raw rewards (those that are no finite numbers do not count), and who was
+        active in it.
+        """
+        self._returns += np.where(np.isfinite(rewards), rewards, 0.0)
         self._lengths += active
 
     @property
@@ -50,6 +52,7 @@ class EpisodeLog:
             f"{self._env_names[env]} gave agent {agent} the reward {rewards[agents[0]]}; such steps are "
             "not trained on (0_aux/broken_numbers counts them)"
         )
-        for _ in agents:  # all are counted; told is the first only, since there may be one in every step
-            self.reports.append(Incident("broken_numbers", "" if self._has_told_broken_rewards else text))
-            self._has_told_broken_rewards = True
+        # All are counted; told is the first only, since there may be one in every step.
+        text = "" if self._has_told_broken_rewards else text
+        self._has_told_broken_rewards = True
+        self.reports.append(Incident("broken_numbers", text, len(agents)))

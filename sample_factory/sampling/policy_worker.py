@@ -135,25 +135,24 @@ class PolicyWorker:
 
     def _report_broken(self, buffers: np.ndarray, finite: np.ndarray, good: np.ndarray) -> None:
         """finite: whose observations were; good: whose outputs were too. All others are counted."""
-        for buffer in buffers[~finite]:
-            self._report_broken_row(buffer, "its observation had NaN or inf")
-        for buffer in buffers[finite & ~good]:
-            what = f"policy {self._policy_id} answered its finite observation with NaN or inf"
-            self._report_broken_row(buffer, what)
+        answered = f"policy {self._policy_id} answered its finite observation with NaN or inf"
+        for whose, what in ((~finite, "its observation had NaN or inf"), (finite & ~good, answered)):
+            if whose.any():
+                self._report_broken_rows(buffers[whose], what)
 
-    def _report_broken_row(self, buffer: int, what: str) -> None:
-        """Counts it; tells only the first of a kind, since there may be one in every step."""
+    def _report_broken_rows(self, buffers: np.ndarray, what: str) -> None:
+        """Counts them; tells only the first of a kind, since there may be some in every step."""
         text = ""
         if what not in self._told:
             self._told.add(what)
             topology = self._buffers.topology
-            worker, agent = divmod(int(self._buffers._owner[buffer]), topology.agents_per_worker)
+            worker, agent = divmod(self._buffers.owner_of(buffers[0]), topology.agents_per_worker)
             env, agent = divmod(agent, topology.agents_per_env)
             text = (
                 f"worker {worker}: env {env}, agent {agent}: {what}; such steps are not trained on "
                 "(0_aux/broken_numbers counts them)"
             )
-        self._channels.reports.put(Incident("broken_numbers", text), self._keep_going)
+        self._channels.reports.put(Incident("broken_numbers", text, len(buffers)), self._keep_going)
 
     def _keep_chunk_states(self, buffers: np.ndarray, steps: np.ndarray, state: np.ndarray) -> None:
         """The learner starts each chunk from the state before its first step."""

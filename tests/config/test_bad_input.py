@@ -250,6 +250,9 @@ def test_a_cfg_json_that_cannot_be_written_is_one_log_line_and_no_exception(tmp_
     ("flags", "message"),
     [
         (["--env=doom_batle"], "did you mean doom_battle"),
+        (["--env=gym_CartPol-v1"], "Did you mean: `CartPole`"),
+        (["--env=gym_CartPole-v9"], "Environment version `v9`"),
+        (["--env=gym_ALE/Pong-v5"], "Namespace ALE not found"),
         (["--env=atari_pong"], "Names begin with one of"),
         (["--env="], "--env is missing"),
         (["--env"], "expected one argument"),

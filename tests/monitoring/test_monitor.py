@@ -344,6 +344,14 @@ class TestBestRequest:
         monitor.handle(episode(2.0))
         assert self.ask(monitor, fake_time).value == pytest.approx(1.25075)
 
+    def test_a_mean_that_is_no_finite_number_is_no_best(self, monitor, fake_time):
+        for _ in range(4):
+            monitor.handle(episode(float("inf")))
+        assert self.ask(monitor, fake_time) is None
+        for _ in range(4):
+            monitor.handle(episode(1.0))
+        assert self.ask(monitor, fake_time) == SaveRequest("reward", 1.0)
+
     def test_it_is_tested_at_its_interval(self, monitor, fake_time):
         for _ in range(4):
             monitor.handle(episode(1.0))

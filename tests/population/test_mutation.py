@@ -65,4 +65,6 @@ def test_nested_settings_change_number_by_number_and_keep_their_form():
     assert isinstance(found["FRAGCOUNT"], tuple) and isinstance(found["HEALTH"], list)
     before, after = (1.0, -1.5, 0.01, -0.01), (*found["FRAGCOUNT"], *found["HEALTH"])
     assert all(old != new and old * new > 0 for old, new in zip(before, after)), "and their signs"
-    assert scheme == {"delta": {"FRAGCOUNT": (1.0, -1.5), "HEALTH": [0.01, -0.01]}}, "the original is untouched"
+    assert scheme == {"delta": {"FRAGCOUNT": (1.0, -1.5), "HEALTH": [0.01, -0.01]}}, (
+        "the original is untouched"
+    )

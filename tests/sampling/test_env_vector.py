@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from sample_factory.envs.adapters import adapt
-from sample_factory.exchange.messages import Incident
+from sample_factory.exchange.messages import EpisodeReport, Incident
 from sample_factory.exchange.trajectory_buffers import INACTIVE
 from sample_factory.sampling.env_vector import EnvVector
 from sample_factory.sampling.matchmaker import Matchmaker
@@ -222,7 +222,10 @@ def test_an_env_that_is_lost_in_the_random_first_steps_begins_with_an_episode_al
     vector, buffers = make_vector()
     vector._envs[0].loses = (2,)
     vector.reset([None] * 2, [4, 4], lambda: np.zeros(1, np.float32))
-    assert buffers.obs["obs"][vector._buffers, 0, STEP].tolist() == [1, 0]  # lost in its third step; 3 steps, 1 more
+    assert buffers.obs["obs"][vector._buffers, 0, STEP].tolist() == [
+        1,
+        0,
+    ]  # lost in its third step; 3 steps, 1 more
 
 
 def test_a_lost_env_starts_with_a_recurrent_state_of_zero():
@@ -242,3 +245,14 @@ def test_a_reward_that_is_no_number_is_told_once_with_the_env_and_counted_each_t
     assert [incident.kind for incident in incidents] == ["broken_numbers"] * 2
     assert incidents[0].text.startswith("worker 0: env 1 (counting) gave agent 0 the reward nan")
     assert incidents[1].text == ""
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_a_broken_reward_does_not_make_the_episodes_return_one(broken):
+    vector, buffers = make_vector()
+    step = vector._envs[1].step
+    rewards = iter([broken, *[1.0] * 10])
+    vector._envs[1].step = lambda actions, into: step(actions, into)._replace(rewards=(next(rewards),))
+    play(vector, buffers, 4)
+    returns = [report.reward for report in vector.log.reports if isinstance(report, EpisodeReport)]
+    assert 3.0 in returns and np.isfinite(returns).all(), "env 1: an episode of 4 steps"

@@ -120,9 +120,9 @@ def test_a_flag_that_does_not_fit_leaves_the_experiment_as_it_was(tmp_path):
 
 
 def test_a_failing_env_ends_the_run_with_its_traceback(tmp_path):
-    done = run("train", tmp_path, "--env=gym_NoSuchEnv-v0", "--experiment=a", *SMALL)
+    done = run("train", tmp_path, "--env=gym_no_such_module:Env-v0", "--experiment=a", *SMALL)
     assert done.returncode == 1
-    assert "NoSuchEnv" in done.stdout
+    assert "no_such_module" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -130,6 +130,7 @@ def test_a_failing_env_ends_the_run_with_its_traceback(tmp_path):
     [
         (["--env=gym_CartPole-v1", "--num_wrokers=2"], "did you mean --num_workers"),
         (["--env=doom_batle"], "did you mean doom_battle"),
+        (["--env=gym_CartPol-v1"], "Did you mean: `CartPole`"),
         (["--env=gym_CartPole-v1", "--batch_size=1000"], "multiple of --rollout"),
         (["--env=gym_CartPole-v1", "--gamma=2"], "at most 1"),
         (["--env=gym_CartPole-v1", "--async_rl=maybe"], "True or False"),

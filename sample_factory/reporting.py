@@ -1,0 +1,92 @@
+"""What comes in from the workers of a run, and what it leads to."""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from sample_factory.blueprint import Parts
+from sample_factory.exchange.channels import AnyQueue
+from sample_factory.exchange.messages import Incident, LearnerMessage, NewShaping, WorkerDied
+from sample_factory.monitoring.monitor import Monitor
+from sample_factory.population.evolution import Evolution
+from sample_factory.population.pbt import Decision
+from sample_factory.runtime.clock import Every
+
+BENCHMARK_FRAMES = 2_000_000
+PBT_SUMMARY_SECONDS = 300.0
+SEND_SECONDS = 5.0  # a learner takes in its messages even while it trains; a dead one does not
+
+
+class Reporting:
+    """In the main process: hands reports to Monitor and Evolution, and their wishes to the workers."""
+
+    def __init__(self, parts: Parts):
+        self._channels, self._config = parts.channels, parts.config
+        self._num_policies = parts.buffers.topology.num_policies
+        self.monitor = _monitor(parts)
+        self._evolution: Evolution | None = None
+        self._time_to_summarise = Every(PBT_SUMMARY_SECONDS, at_first=True)
+        if parts.population is not None:
+            self._evolution = Evolution(
+                parts.population, self.tell_learner, self._tell_workers, self._evolved
+            )
+            self._evolution.tell_shaping()
+
+    def take_in(self, timeout: float) -> None:
+        """Reports that come within so many seconds."""
+        for report in self._channels.reports.get_many(timeout):
+            self.monitor.handle(report)
+            if self._evolution is not None:
+                self._evolution.handle(report)
+
+    def turn(self, timeout: float) -> None:
+        """Takes in reports and does what is due."""
+        self.take_in(timeout)
+        self.monitor.tick()
+        for policy in range(self._num_policies):
+            wanted = self.monitor.best_request(policy)
+            if wanted is not None:
+                self.tell_learner(policy, wanted)
+        if self._evolution is not None:
+            self._evolve(self._evolution)
+
+    def worker_replaced(self, index: int, text: str) -> None:
+        """A rollout worker has died; its successor will be sent what it must know."""
+        self.monitor.handle(Incident("worker_restarts", text))
+        for policy in range(self._num_policies):
+            self.tell_learner(policy, WorkerDied(index))
+        if self._evolution is not None:
+            self._evolution.tell_shaping()
+
+    def tell_learner(self, policy: int, message: LearnerMessage) -> None:
+        _send(self._channels.learners[policy], message)
+
+    def _tell_workers(self, message: NewShaping) -> None:
+        for inbox in self._channels.inboxes:
+            _send(inbox, message)
+
+    def _evolve(self, evolution: Evolution) -> None:
+        policies, metric = range(self._num_policies), self._config.population.pbt_target_objective
+        frames = [self.monitor.env_frames(policy) for policy in policies]
+        evolution.tick(frames, [self.monitor.average(policy, metric) for policy in policies])
+        if self._time_to_summarise():
+            for policy in policies:
+                self.monitor.write(policy, evolution.summaries(policy))
+
+    def _evolved(self, decision: Decision) -> None:
+        if decision.donor is not None:
+            self.monitor.forget_episodes(decision.policy_id)
+        self.monitor.write(decision.policy_id, self._evolution.summaries(decision.policy_id))
+
+
+def _send(queue: AnyQueue, message: Any) -> None:
+    deadline = time.monotonic() + SEND_SECONDS
+    queue.put(message, keep_waiting=lambda: time.monotonic() < deadline)
+
+
+def _monitor(parts: Parts) -> Monitor:
+    config, topology = parts.config, parts.buffers.topology
+    flags = config.monitoring
+    if config.sampling.benchmark:
+        flags = replace(flags, train_for_env_steps=min(flags.train_for_env_steps, BENCHMARK_FRAMES))
+    return Monitor(config.experiment_dir, flags, topology.num_policies, topology.frameskip)

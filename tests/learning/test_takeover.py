@@ -1,0 +1,97 @@
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+
+from sample_factory.exchange.messages import Donated, DonateRequest, NewSettings
+from sample_factory.learning.checkpoints import Checkpoints
+from sample_factory.learning.takeover import Takeover
+from tests.learning.test_learner import B, T, make_batch, make_learner, weights
+
+LR = {"learning_rate": 0.5}
+
+
+@pytest.fixture
+def donor_and_receiver(tmp_path):
+    donor, receiver = make_learner(), make_learner()
+    donor.train(make_batch(seed=1))
+    receiver.train(make_batch(seed=2))
+    return [
+        (learner, Takeover(learner, Checkpoints(tmp_path, policy, 2)))
+        for policy, learner in enumerate((donor, receiver))
+    ]
+
+
+def moments(learner):
+    state = learner.state_dict()["optimizer"]["state"]
+    return torch.cat([part["exp_avg"].reshape(-1) for part in state.values()])
+
+
+def test_the_receiver_has_the_donors_weights_and_moments_and_its_own_counters(donor_and_receiver):
+    (donor, giving), (receiver, taking) = donor_and_receiver
+    receiver.train(make_batch(seed=3))
+    donation = giving.answer(DonateRequest(7))
+    with open(donation.path, "rb") as file:
+        assert hashlib.sha256(file.read()).hexdigest() == donation.sha256
+    samples, frames = receiver.samples, receiver.env_frames
+    answer = taking.answer(NewSettings(8, LR, donation))
+    assert (donation.ticket, answer.ticket, answer.error) == (7, 8, "")
+    assert torch.equal(weights(receiver), weights(donor)) and torch.equal(moments(receiver), moments(donor))
+    assert (receiver.samples, receiver.env_frames) == (samples, frames) != (donor.samples, donor.env_frames)
+
+
+def test_the_donation_is_what_the_donor_was_when_it_was_asked(donor_and_receiver):
+    (donor, giving), (receiver, taking) = donor_and_receiver
+    donation = giving.answer(DonateRequest(1))
+    then = weights(donor).clone()
+    donor.train(make_batch(seed=4))
+    taking.answer(NewSettings(2, {}, donation))
+    assert torch.equal(weights(receiver), then)
+
+
+def test_what_the_former_weights_sampled_is_trained_on_no_more(donor_and_receiver):
+    (_, giving), (receiver, taking) = donor_and_receiver
+    in_flight = make_batch(seed=5)._replace(versions=torch.full((T, B), receiver.version, dtype=torch.int32))
+    taking.answer(NewSettings(2, {}, giving.answer(DonateRequest(1))))
+    before, samples = weights(receiver).clone(), receiver.samples
+    receiver.train(in_flight)
+    assert receiver.samples == samples and torch.equal(weights(receiver), before)
+    fresh = in_flight._replace(versions=torch.full((T, B), receiver.version, dtype=torch.int32))
+    receiver.train(fresh)
+    assert receiver.samples == samples + T * B
+
+
+@pytest.mark.parametrize("damage", ["another file", "no file"])
+def test_another_file_than_the_donors_is_refused_and_nothing_changes(donor_and_receiver, damage):
+    (_, giving), (receiver, taking) = donor_and_receiver
+    donation = giving.answer(DonateRequest(1))
+    if damage == "no file":
+        donation = donation._replace(path=donation.path + ".gone")
+    else:
+        with open(donation.path, "ab") as file:
+            file.write(b"!")
+    before, version = weights(receiver).clone(), receiver.version
+    answer = taking.answer(NewSettings(2, LR, donation))
+    assert ("SHA-256" if damage == "another file" else "FileNotFoundError") in answer.error
+    assert torch.equal(weights(receiver), before) and receiver.version == version
+
+
+def test_a_donor_that_cannot_write_says_so(donor_and_receiver, monkeypatch):
+    (_, giving), _ = donor_and_receiver
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    assert giving.answer(DonateRequest(1)) == Donated(1, None, "")
+
+
+def test_new_settings_are_those_of_the_next_step(donor_and_receiver):
+    _, (receiver, taking) = donor_and_receiver
+    taking.answer(NewSettings(1, {"learning_rate": 0.0, "batch_size": 2 * T}, None))
+    before = weights(receiver).clone()
+    receiver.train(make_batch(seed=6))
+    assert torch.equal(weights(receiver), before), "a rate of 0 moves nothing"
+    assert receiver.trajectories_per_batch == 2
+    assert np.isfinite(before.numpy()).all()

@@ -1,0 +1,95 @@
+import pytest
+
+from sample_factory.config.pbt_flags import PbtFlags
+from sample_factory.exchange.messages import Donated, DonateRequest, NewSettings, NewShaping, SettingsTaken
+from sample_factory.population.evolution import RETRY_SECONDS, Evolution
+from sample_factory.population.mutation import MutationRule
+from sample_factory.population.pbt import Member, Population
+
+DEFAULT = Member({"learning_rate": 1e-4}, {"delta": {"HEALTH": [0.01, -0.01]}})
+FRAMES, OBJECTIVES = [0, 100], [10.0, 1.0]  # policy 1 is due, and much worse
+
+
+class Run:
+    """An Evolution of two policies, and what it said to whom."""
+
+    def __init__(self, folder):
+        flags = PbtFlags(
+            with_pbt=True, pbt_start_mutation=100, pbt_period_env_steps=50, pbt_mutation_rate=1.0
+        )
+        rule = MutationRule(1.0, 1.1, 1.5, 32, 1024)
+        self.population = Population(flags, DEFAULT, rule, folder, 2, seed=1)
+        self.to_learners, self.to_workers, self.changes, self.seconds = [], [], [], 0.0
+        self.evolution = Evolution(
+            self.population,
+            lambda policy, message: self.to_learners.append((policy, message)),
+            self.to_workers.append,
+            self.changes.append,
+            now=lambda: self.seconds,
+        )
+
+    def tick(self, frames=FRAMES, objectives=OBJECTIVES):
+        """What is said to learners because of it."""
+        before = len(self.to_learners)
+        self.evolution.tick(frames, objectives)
+        return self.to_learners[before:]
+
+
+@pytest.fixture
+def run(tmp_path):
+    return Run(tmp_path)
+
+
+def test_a_replacement_goes_from_the_donors_file_to_the_receiver_and_only_then_counts(run):
+    former = run.population.members[1]
+    assert run.tick() == [(0, DonateRequest(1))]
+    donation = Donated(1, "/a/donation.pth", "abc")
+    run.evolution.handle(donation)
+    policy, settings = run.to_learners[-1]
+    assert policy == 1 and isinstance(settings, NewSettings) and settings.donation == donation
+    assert run.population.members[1] == former and not run.changes
+    run.evolution.handle(SettingsTaken(1, ""))
+    member = run.population.members[1]
+    assert member.hyperparameters == settings.hyperparameters != former.hyperparameters
+    assert run.to_workers == [NewShaping(1, member.shaping)]
+    assert [(change.policy_id, change.donor) for change in run.changes] == [(1, 0)]
+
+
+def test_only_one_decision_is_under_way(run):
+    run.tick()
+    assert run.tick([100, 100]) == []
+
+
+def test_a_policy_that_keeps_its_weights_gets_its_settings_without_a_donor(run):
+    ((policy, settings),) = run.tick([100, 0])
+    assert policy == 0 and settings.donation is None
+    run.evolution.handle(SettingsTaken(1, ""))
+    assert run.tick([100, 0]) == [], "it is decided on"
+
+
+@pytest.mark.parametrize("failure", [Donated(1, None, ""), SettingsTaken(1, "RuntimeError: other SHA-256")])
+def test_a_replacement_that_fails_changes_nothing_and_is_tried_again_later(run, failure):
+    former = run.population.members[1]
+    run.tick()
+    run.evolution.handle(failure)
+    assert run.population.members[1] == former and not run.to_workers and not run.changes
+    assert run.tick() == []
+    run.seconds = RETRY_SECONDS
+    assert run.tick() == [(0, DonateRequest(2))]
+
+
+def test_answers_to_an_earlier_request_are_not_taken_for_this_ones(run):
+    run.tick()
+    run.evolution.handle(Donated(1, None, ""))
+    run.seconds = RETRY_SECONDS
+    run.tick()
+    run.evolution.handle(Donated(1, "/a/donation.pth", "abc"))
+    assert run.to_learners[-1] == (0, DonateRequest(2))
+
+
+def test_everything_that_evolves_is_summarised_under_v1s_tags(run):
+    assert run.evolution.summaries(0) == {
+        "zz_pbt/cfg_learning_rate": 1e-4,
+        "zz_pbt/rew_delta_HEALTH_0": 0.01,
+        "zz_pbt/rew_delta_HEALTH_1": -0.01,
+    }
