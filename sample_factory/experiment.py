@@ -59,11 +59,12 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
             run = run_serially if config.sampling.serial_mode else run_in_processes
             return run(parts, signals)
         except ChildFailed as failure:
-            _log_failure(failure)
+            log_failure(failure)
             return 1
 
 
-def _log_failure(failure: ChildFailed) -> None:
+def log_failure(failure: ChildFailed) -> None:
+    """The line that a user looks for, and what can be done where we know it."""
     reason = failure.reason
     if reason.startswith("CheckpointError"):  # its message is for the user, who has no use for a traceback
         reason = reason.partition("\nTraceback")[0]
@@ -236,7 +237,7 @@ def run_in_processes(parts: Parts, signals: StopSignals) -> int:
     failures = [failure] if failure else [*stopped.failed, *learners_stopped.failed]
     failures += [ChildFailed(name, "did not save in time and was killed") for name in learners_stopped.killed]
     for error in failures:
-        _log_failure(error)
+        log_failure(error)
     return 1 if failures else 0
 
 

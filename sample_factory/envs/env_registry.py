@@ -194,5 +194,5 @@ register_env(
     "gym_",
     "sample_factory.envs.gym_family:make_gym_env",
     "sample_factory.envs.gym_family:GymFlags",
-    defaults="sample_factory.envs.gym_family:gym_defaults",
+    defaults="sample_factory.envs.gym_family:defaults_of_existing",
 )

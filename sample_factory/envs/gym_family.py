@@ -66,11 +66,7 @@ def gym_defaults(full_env_name: str) -> Mapping[str, Any]:
 
     With them CartPole-v1 stands at 500 from 270k steps on; with one pass at the general learning rate, at 290
     after 400k.
-
-    Raises UnknownEnvError, or ImportError for an env whose package is missing: here, in the main process,
-    before anything starts.
     """
-    _check_env(full_env_name.removeprefix(PREFIX))
     return {
         "use_rnn": False,
         "encoder_mlp_layers": (64, 64),
@@ -82,7 +78,16 @@ def gym_defaults(full_env_name: str) -> Mapping[str, Any]:
     }
 
 
-def _check_env(name: str) -> None:
+def defaults_of_existing(full_env_name: str) -> Mapping[str, Any]:
+    """Of this family itself, whose names are Gymnasium's: it is in the main process, before anything starts,
+    that an unknown one is an UnknownEnvError, and a missing package an ImportError.
+    """
+    check_env(full_env_name.removeprefix(PREFIX))
+    return gym_defaults(full_env_name)
+
+
+def check_env(name: str) -> None:
+    """Of the Gymnasium id. Raises as `defaults_of_existing` says."""
     try:
         if ":" not in name:  # that module would have to be imported
             gym.spec(name)
