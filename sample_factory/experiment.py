@@ -66,8 +66,9 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
 def log_failure(failure: ChildFailed) -> None:
     """The line that a user looks for, and what can be done where we know it."""
     reason = failure.reason
-    if reason.startswith("CheckpointError"):  # its message is for the user, who has no use for a traceback
-        reason = reason.partition("\nTraceback")[0]
+    if reason.partition(":")[0].endswith("CheckpointError"):
+        # Its message is for the user, who has no use for where it was raised.
+        reason = reason.partition("\nTraceback")[0].partition(": ")[2]
     log.error("%s failed: %s", failure.name, reason)
     if "OutOfMemoryError" in failure.reason:
         log.error(
@@ -230,7 +231,7 @@ def run_in_processes(parts: Parts, signals: StopSignals) -> int:
         stopped = supervisor.stop_all([rollout_workers, policy_workers], STOP_GRACE_SECONDS)
         # Learners last and with more time: they finish an iteration and save what has been learned.
         learners_stopped = supervisor.stop_all([learners], blueprint.LEARNER_GRACE_SECONDS)
-    reporting.turn(0.0)
+    reporting.take_in(0.0)
     monitor.close()
     for line in monitor.summary():
         log.info(line)
@@ -250,15 +251,7 @@ def _replace(dead: Child, parts: Parts, supervisor: Supervisor, reporting: Repor
     count = parts.buffers.reclaim(index)
     reporting.worker_replaced(index, f"{dead.name} died{where} and is replaced: {dead.failure}")
     supervisor.restart(dead)
-    free, owned, pending = parts.buffers.counts()
-    log.info(
-        "%d buffers of %s came back: %d free, %d in use, %d at learners",
-        count,
-        dead.name,
-        free,
-        owned,
-        pending,
-    )
+    log.info("%d buffers of %s came back", count, dead.name)
 
 
 def run_serially(parts: Parts, signals: StopSignals) -> int:
@@ -281,7 +274,7 @@ def run_serially(parts: Parts, signals: StopSignals) -> int:
             worker.close()
         for learner in learners:
             learner.save()
-        reporting.turn(0.0)
+        reporting.take_in(0.0)
         monitor.close()
     for line in monitor.summary():
         log.info(line)

@@ -1,5 +1,6 @@
 """What comes in from the workers of a run, and what it leads to."""
 
+import logging
 import time
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,10 @@ from sample_factory.population.evolution import Evolution
 from sample_factory.population.pbt import Decision
 from sample_factory.runtime.clock import Every
 
+log = logging.getLogger("sample_factory")
+
 BENCHMARK_FRAMES = 2_000_000
+MIN_EPISODES = 10  # fewer say too little about a policy to replace it, or another by it
 PBT_SUMMARY_SECONDS = 300.0
 SEND_SECONDS = 5.0  # a learner takes in its messages even while it trains; a dead one does not
 
@@ -30,7 +34,8 @@ class Reporting:
             self._evolution = Evolution(
                 parts.population, self.tell_learner, self._tell_workers, self._evolved
             )
-            self._evolution.tell_shaping()
+            for index in range(len(self._channels.inboxes)):
+                self._tell_shaping(self._evolution, index)
 
     def take_in(self, timeout: float) -> None:
         """Reports that come within so many seconds."""
@@ -56,10 +61,14 @@ class Reporting:
         for policy in range(self._num_policies):
             self.tell_learner(policy, WorkerDied(index))
         if self._evolution is not None:
-            self._evolution.tell_shaping()
+            self._tell_shaping(self._evolution, index)
 
-    def tell_learner(self, policy: int, message: LearnerMessage) -> None:
-        _send(self._channels.learners[policy], message)
+    def tell_learner(self, policy: int, message: LearnerMessage) -> bool:
+        return _send(self._channels.learners[policy], message)
+
+    def _tell_shaping(self, evolution: Evolution, index: int) -> None:
+        for message in evolution.shaping():
+            _send(self._channels.inboxes[index], message)
 
     def _tell_workers(self, message: NewShaping) -> None:
         for inbox in self._channels.inboxes:
@@ -68,7 +77,7 @@ class Reporting:
     def _evolve(self, evolution: Evolution) -> None:
         policies, metric = range(self._num_policies), self._config.population.pbt_target_objective
         frames = [self.monitor.env_frames(policy) for policy in policies]
-        evolution.tick(frames, [self.monitor.average(policy, metric) for policy in policies])
+        evolution.tick(frames, [self.monitor.average(policy, metric, MIN_EPISODES) for policy in policies])
         if self._time_to_summarise():
             for policy in policies:
                 self.monitor.write(policy, evolution.summaries(policy))
@@ -79,9 +88,13 @@ class Reporting:
         self.monitor.write(decision.policy_id, self._evolution.summaries(decision.policy_id))
 
 
-def _send(queue: AnyQueue, message: Any) -> None:
+def _send(queue: AnyQueue, message: Any) -> bool:
+    """Whether it was taken."""
     deadline = time.monotonic() + SEND_SECONDS
-    queue.put(message, keep_waiting=lambda: time.monotonic() < deadline)
+    is_sent = queue.put(message, keep_waiting=lambda: time.monotonic() < deadline)
+    if not is_sent:
+        log.error("a full queue has not taken %s for %g s", type(message).__name__, SEND_SECONDS)
+    return is_sent
 
 
 def _monitor(parts: Parts) -> Monitor:

@@ -84,7 +84,10 @@ class SamplingFlags:
         at_most=10_000,
     )
     max_policy_lag: int = flag(
-        10000, "samples this many SGD steps old, or older, are not trained on", at_least=1
+        10000,
+        "samples this many SGD steps old, or older, are not trained on",
+        at_least=1,
+        at_most=1_000_000,
     )
     num_batches_to_accumulate: int = flag(
         2,
@@ -295,7 +298,7 @@ class MonitoringFlags:
         180,
         "a component that makes no progress for this many seconds is stuck: its stacks are printed; a "
         "rollout worker is replaced, anything else ends the run",
-        at_least=1,
+        at_least=3,
     )
     log_to_file: bool = flag(True, "write sf_log.txt in the experiment folder")
 

@@ -16,9 +16,9 @@ NO_ENV = -1
 class Channels(NamedTuple):
     """Who may write to what stands in messages.py."""
 
-    inboxes: Sequence[AnyQueue]  # one per rollout worker: ActionsReady
+    inboxes: Sequence[AnyQueue]  # one per rollout worker: ActionsReady, NewShaping
     requests: Sequence[AnyQueue]  # one per policy, read by all its policy workers: PolicyRequest
-    learners: Sequence[AnyQueue]  # one per policy: Trajectories, SaveRequest
+    learners: Sequence[AnyQueue]  # one per policy: LearnerMessage
     reports: AnyQueue  # to the main process: reports
     weights: Sequence[PolicyWeights]  # one per policy
     progress: SharedArrays  # see make_progress

@@ -126,5 +126,4 @@ class NewShaping(NamedTuple):
 
 
 LearnerMessage = Trajectories | SaveRequest | WorkerDied | DonateRequest | NewSettings
-WorkerMessage = ActionsReady | NewShaping
 Report = EpisodeReport | StatsReport | TrainReport | ComponentReady | Incident | Donated | SettingsTaken

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import LearningFlags
-from sample_factory.learning.optimizers import load_optimizer, make_optimizer, optimizer_flags
+from sample_factory.learning.optimizers import load_optimizer, make_optimizer
 
 MODEL = "model"
 MAX_SKIPPED_STEPS_IN_A_ROW = 20
@@ -35,11 +35,12 @@ class GradientDescent:
         self.skipped_steps = self._skipped_in_a_row = self._empty_in_a_row = 0
 
     def set_flags(self, flags: LearningFlags) -> None:
-        """From now on; the optimizers stay the same."""
+        """From now on; the optimizers keep what they were made with."""
         self._flags = flags
-        for optimizer in self._optimizers.values():
-            for group in optimizer.param_groups:
-                group.update(optimizer_flags(flags))
+
+    def expect_empty_steps(self, count: int) -> None:
+        """So many more without anything to learn from are nothing to worry about."""
+        self._empty_in_a_row = -count
 
     def step(self, loss: Tensor, learning_rate: float) -> float:
         """One step of every optimizer, or none. Returns the norm of the whole gradient, before clipping.

@@ -21,6 +21,8 @@ from sample_factory.learning.train_summaries import train_summaries
 from sample_factory.models.actor_critic import Unroll
 
 SAME_LOSS = 1e-6
+# After a take-over: what is in buffers, in tickets and in batches by then.
+STALE_ITERATIONS = 50
 
 
 class TrainStats(NamedTuple):
@@ -238,10 +240,11 @@ class Learner:
         return self._flags.batch_size * self._flags.num_batches_per_iteration // self._flags.rollout
 
     def set_hyperparameters(self, values: Mapping[str, Any]) -> None:
-        """Goes on with other values of these flags; the learning rate starts from its new one."""
-        self._flags = replace(self._flags, **values)
+        """Goes on with other values of these flags; a new learning rate starts from there."""
+        former, self._flags = self._flags, replace(self._flags, **values)
         self._descent.set_flags(self._flags)
-        self._lr = LearningRate(self._flags, self._settings.train_for_env_frames)
+        if self._flags.learning_rate != former.learning_rate:
+            self._lr = LearningRate(self._flags, self._settings.train_for_env_frames)
 
     def take_over(self, state: Mapping[str, Any]) -> None:
         """Another policy's weights, normalisers and optimizer moments; the counters stay.
@@ -250,6 +253,9 @@ class Learner:
         `load_state_dict`.
         """
         self._descent.load_state_dict({**state, "skipped_steps": self._descent.skipped_steps})
+        self._descent.expect_empty_steps(
+            STALE_ITERATIONS * self._flags.ppo_epochs * self._flags.num_batches_per_iteration
+        )
         self.version += self._settings.max_policy_lag
 
     def published_state(self) -> dict[str, np.ndarray]:

@@ -15,6 +15,7 @@ from sample_factory.exchange.messages import (
     DonateRequest,
     NewSettings,
     SaveRequest,
+    SettingsTaken,
     StatsReport,
     TrainReport,
     Trajectories,
@@ -175,7 +176,8 @@ class LearnerWorker:
         """Population-based training; a message waits for the end of an iteration."""
         while not self._for_trainer.empty():
             answer = self._takeover.answer(self._for_trainer.get())
-            self._weights.publish(self._learner.published_state(), self._learner.version)
+            if isinstance(answer, SettingsTaken):
+                self._weights.publish(self._learner.published_state(), self._learner.version)
             self._channels.reports.put(answer, self._keep_going)
 
     def save(self) -> bool:

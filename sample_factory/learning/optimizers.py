@@ -12,14 +12,10 @@ KL_TOO_LARGE, KL_TOO_SMALL, LR_FACTOR = 2.0, 0.5, 1.5
 
 def make_optimizer(flags: LearningFlags, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
     """The optimizer that --optimizer names."""
+    betas = (flags.adam_beta1, flags.adam_beta2)
     if flags.optimizer == "lamb":
-        return Lamb(parameters, flags.learning_rate, **optimizer_flags(flags))
-    return Adam(parameters, flags.learning_rate, **optimizer_flags(flags), fused=True)
-
-
-def optimizer_flags(flags: LearningFlags) -> dict[str, Any]:
-    """What an optimizer's parameter groups take from the flags, besides the learning rate."""
-    return {"betas": (flags.adam_beta1, flags.adam_beta2), "eps": flags.adam_eps}
+        return Lamb(parameters, flags.learning_rate, betas, flags.adam_eps)
+    return Adam(parameters, flags.learning_rate, betas, flags.adam_eps, fused=True)
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:

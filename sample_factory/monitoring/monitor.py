@@ -132,10 +132,10 @@ class Monitor:
         """Trained on, in all runs of the experiment."""
         return self._policies[policy_id].env_frames
 
-    def average(self, policy_id: int, metric: str) -> float | None:
-        """Over the last episodes of a policy; metric as in --save_best_metric. None: no episode has it."""
+    def average(self, policy_id: int, metric: str, at_least: int = 1) -> float | None:
+        """Over the last episodes of a policy; None if fewer have it. metric as in --save_best_metric."""
         spread = self._policies[policy_id].episodes.spread(metric)
-        return None if spread is None else spread.mean
+        return None if spread is None or spread.count < at_least else spread.mean
 
     def forget_episodes(self, policy_id: int) -> None:
         self._policies[policy_id].episodes.clear()

@@ -31,12 +31,12 @@ class Evolution:
     def __init__(
         self,
         population: Population,
-        tell_learner: Callable[[int, LearnerMessage], Any],
+        tell_learner: Callable[[int, LearnerMessage], bool],
         tell_workers: Callable[[NewShaping], Any],
         on_change: Callable[[Decision], None],
         now: Callable[[], float] = time.monotonic,
     ):
-        """on_change(decision): it is in effect."""
+        """tell_learner: False if that cannot be done. on_change(decision): it is in effect."""
         self.population = population
         self._tell_learner, self._tell_workers, self._on_change = tell_learner, tell_workers, on_change
         self._now, self._not_before = now, 0.0
@@ -57,7 +57,9 @@ class Evolution:
         text = "keeps its weights" if decision.donor is None else f"takes over policy {decision.donor}"
         log.info("PBT: policy %d %s; objectives %s", policy, text, _rounded(objectives))
         if decision.donor is not None:
-            self._tell_learner(decision.donor, DonateRequest(self._ticket))
+            self._tell(decision.donor, DonateRequest(self._ticket))
+        elif decision.member == self.population.members[policy]:
+            self._accept()
         else:
             self._send_settings(None)
 
@@ -73,10 +75,10 @@ class Evolution:
             case SettingsTaken(ticket=self._ticket):
                 self._drop(report.error)
 
-    def tell_shaping(self) -> None:
-        """To all rollout workers: one that replaces a dead one starts from the command line's."""
-        for policy_id, member in enumerate(self.population.members):
-            self._tell_workers(NewShaping(policy_id, member.shaping))
+    def shaping(self) -> list[NewShaping]:
+        """What a rollout worker that has just been started must be told: it only knows the command line's."""
+        members = enumerate(self.population.members)
+        return [NewShaping(policy_id, member.shaping) for policy_id, member in members]
 
     def summaries(self, policy_id: int) -> dict[str, float]:
         """Tag -> value of what evolves."""
@@ -88,7 +90,11 @@ class Evolution:
 
     def _send_settings(self, donation: Donated | None) -> None:
         settings = NewSettings(self._ticket, self._decision.member.hyperparameters, donation)
-        self._tell_learner(self._decision.policy_id, settings)
+        self._tell(self._decision.policy_id, settings)
+
+    def _tell(self, policy: int, message: LearnerMessage) -> None:
+        if not self._tell_learner(policy, message):
+            self._drop(f"the learner of policy {policy} takes no messages")
 
     def _accept(self) -> None:
         decision, self._decision = self._decision, None

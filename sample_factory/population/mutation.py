@@ -9,7 +9,6 @@ from sample_factory.config.pbt_flags import MAX_BATCH_GROWTH
 RESET_CHANCE = 0.05  # that a number that is to change goes back to its default instead
 NEAR_ONE_FACTORS = (1.01, 1.2)  # for what a number like a discount lacks to 1
 TINY = 1e-8
-TRACE_FACTOR = 1.005
 BATCH_FACTOR = 1.2
 
 
@@ -28,17 +27,22 @@ class MutationRule(NamedTuple):
 def mutate(
     values: Mapping[str, Any], defaults: Mapping[str, Any], rule: MutationRule, rng: np.random.Generator
 ) -> dict[str, Any]:
-    """A changed copy. Mappings and tuples in it change number by number; `defaults` has the same shape."""
+    """A changed copy. Mappings and tuples in it change number by number; `defaults` has the same shape.
+
+    gamma and batch_size, at the top, have rules of their own.
+    """
     changed = {}
     for name, value in values.items():
-        change = SPECIAL.get(name, _change)
+        change = SPECIAL_RULES.get(name, _change)
         changed[name] = _mutate_value(value, defaults.get(name, value), change, rule, rng)
     return changed
 
 
 def _mutate_value(value: Any, default: Any, change: Callable, rule: MutationRule, rng: Any) -> Any:
     if isinstance(value, Mapping):
-        return mutate(value, default if isinstance(default, Mapping) else {}, rule, rng)
+        known = default if isinstance(default, Mapping) else {}
+        parts = {name: (part, known.get(name, part)) for name, part in value.items()}
+        return {name: _mutate_value(*pair, _change, rule, rng) for name, pair in parts.items()}
     if isinstance(value, (tuple, list)):
         defaults = default if isinstance(default, (tuple, list)) and len(default) == len(value) else value
         pairs = zip(value, defaults)
@@ -65,19 +69,17 @@ def _change_near_one(value: float, rule: MutationRule, rng: Any) -> float:
     return 1.0 - max(TINY, _grow_or_shrink(1.0 - value, rng.uniform(*NEAR_ONE_FACTORS), rng))
 
 
-def _change_trace(value: float, rule: MutationRule, rng: Any) -> float:
-    return _grow_or_shrink(value, TRACE_FACTOR, rng)
+def largest_batch(rule: MutationRule) -> int:
+    """Of whole rollouts."""
+    return int(MAX_BATCH_GROWTH * rule.initial_batch_size) // rule.rollout * rule.rollout
 
 
 def _change_batch_size(value: int, rule: MutationRule, rng: Any) -> int:
-    changed = min(_grow_or_shrink(value, BATCH_FACTOR, rng), MAX_BATCH_GROWTH * rule.initial_batch_size)
-    return max(rule.rollout, int(changed) // rule.rollout * rule.rollout)
+    changed = int(_grow_or_shrink(value, BATCH_FACTOR, rng)) // rule.rollout * rule.rollout
+    return max(rule.rollout, min(changed, largest_batch(rule)))
 
 
-SPECIAL: Mapping[str, Callable] = {
+SPECIAL_RULES: Mapping[str, Callable] = {
     "gamma": _change_near_one,
-    "adam_beta1": _change_near_one,
-    "vtrace_rho": _change_trace,
-    "vtrace_c": _change_trace,
     "batch_size": _change_batch_size,
 }

@@ -4,15 +4,19 @@ Jaderberg et al. 2017; the rules are those of Petrenko et al. 2020, section 3.5.
 """
 
 import json
+import logging
 import math
-import os
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
+from sample_factory.config.experiment_folder import write_atomically
+from sample_factory.config.flags import ConfigError
 from sample_factory.config.pbt_flags import PbtFlags
-from sample_factory.population.mutation import MutationRule, mutate
+from sample_factory.population.mutation import MutationRule, largest_batch, mutate
+
+log = logging.getLogger("sample_factory")
 
 
 class Member(NamedTuple):
@@ -114,19 +118,25 @@ class Population:
         for policy_id, member in enumerate(self.members):
             settings, shaping = self._files(policy_id)
             if settings.exists() and shaping.exists():
-                saved = _read(settings)
-                known = {name: saved.get(name, value) for name, value in member.hyperparameters.items()}
-                self.members[policy_id] = Member(known, _read(shaping))
+                values = _known(member.hyperparameters, _read(settings))
+                if "batch_size" in values:  # memory is allotted for so much
+                    values["batch_size"] = min(values["batch_size"], largest_batch(self._rule))
+                self.members[policy_id] = Member(values, _known(member.shaping, _read(shaping)))
+                log.info("PBT: policy %d goes on with %s", policy_id, settings)
         if self._progress_file.exists():
             decided_at = _read(self._progress_file)
             self._decided_at = [int(decided_at.get(str(i), 0)) for i in range(len(self.members))]
 
     def _save(self) -> None:
+        progress = {str(i): frames for i, frames in enumerate(self._decided_at)}
+        contents: dict[Path, Mapping[str, Any]] = {self._progress_file: progress}
         for policy_id, member in enumerate(self.members):
-            settings, shaping = self._files(policy_id)
-            _write(settings, member.hyperparameters)
-            _write(shaping, member.shaping)
-        _write(self._progress_file, {str(i): frames for i, frames in enumerate(self._decided_at)})
+            contents.update(zip(self._files(policy_id), member))
+        try:
+            for path, values in contents.items():
+                write_atomically(path, json.dumps(values, indent=4) + "\n")
+        except OSError as error:  # say a full disk: training goes on, and the next time all are written again
+            log.error("PBT: could not save the policies' settings in %s: %s", self._folder, error.strerror)
 
 
 def tuned_hyperparameters(flags: PbtFlags) -> tuple[str, ...]:
@@ -139,11 +149,25 @@ def tuned_hyperparameters(flags: PbtFlags) -> tuple[str, ...]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text())
+    """Raises ConfigError: guessing at what a damaged file said would change an experiment in silence."""
+    try:
+        values = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"cannot read {path}: {error}; mend it, or delete it to start from the flags"
+        ) from None
+    if not isinstance(values, dict):
+        raise ConfigError(
+            f"{path} should hold one JSON object; mend it, or delete it to start from the flags"
+        )
+    return values
 
 
-def _write(path: Path, values: Mapping[str, Any]) -> None:
-    """At once or not at all."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(json.dumps(values, indent=4) + "\n")
-    os.replace(temporary, path)
+def _known(default: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
+    """The saved values of what there is by default."""
+    known = {}
+    for name, value in default.items():
+        found = saved.get(name, value)
+        is_group = isinstance(value, Mapping)
+        known[name] = _known(value, found) if is_group and isinstance(found, Mapping) else found
+    return known

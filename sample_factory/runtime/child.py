@@ -81,7 +81,7 @@ class Child:
         self._process: subprocess.Popen | None = None
         self._connection: Connection | None = None  # None before the start and after the end
         self._exit_code: int | None = None
-        self._ready = False
+        self._ready_at: float | None = None
         self._finished: Finished | None = None
         self._failed: Failed | None = None
         self._stop_asked = False
@@ -125,7 +125,7 @@ class Child:
     def ready(self) -> bool:
         """Whether its object is built."""
         self._listen()
-        return self._ready
+        return self._ready_at is not None
 
     @property
     def finished(self) -> bool:
@@ -162,6 +162,13 @@ class Child:
         self._listen()
         is_watched = self._last_beat is not None and not self._stop_asked and self.is_alive
         return time.monotonic() - self._last_beat if is_watched else 0.0
+
+    @property
+    def useful_seconds(self) -> float:
+        """From the moment it was ready to the last one it is known not to have been stuck."""
+        if self._ready_at is None:
+            return 0.0
+        return (self._last_beat or time.monotonic()) - self._ready_at
 
     @property
     def starting_seconds(self) -> float:
@@ -241,7 +248,8 @@ class Child:
                 message = self._connection.recv()
                 if isinstance(message, Beat):
                     self._last_beat = time.monotonic()
-                self._ready = self._ready or isinstance(message, Ready)
+                if isinstance(message, Ready):
+                    self._ready_at = time.monotonic()
                 self._finished = message if isinstance(message, Finished) else self._finished
                 # The first exception is the cause; others may follow from it.
                 self._failed = self._failed or (message if isinstance(message, Failed) else None)

@@ -1,10 +1,13 @@
 """Keeps two runs out of one folder."""
 
+import errno
 import fcntl
 import os
 from multiprocessing import context, reduction
 from pathlib import Path
 from typing import Any
+
+from sample_factory.runtime.log import log
 
 NAME = ".lock"
 

@@ -20,13 +20,14 @@ POLL_SECONDS = 0.01
 class Limits(NamedTuple):
     """What a run does not put up with.
 
-    deaths, seconds: more than so many deaths of one restartable child within so many seconds.
+    deaths, useful_seconds: more than so many deaths of one restartable child in a row, none after it had been
+        at work for so long.
     start_seconds: a child takes longer to become ready.
     silent_seconds: a child that has said that it is not stuck (`ChildContext.beat`) does not say so again.
     """
 
     deaths: int = 5
-    seconds: float = 120.0
+    useful_seconds: float = 24.0
     start_seconds: float = math.inf
     silent_seconds: float = math.inf
 
@@ -59,7 +60,7 @@ class Supervisor:
         self._children = {child.name: child for child in children}
         self._restartable = {child.name for child in restartable}
         self._limits = limits
-        self._deaths: dict[str, list[float]] = collections.defaultdict(list)
+        self._deaths: dict[str, int] = collections.defaultdict(int)  # in a row
         self._counted: set[Child] = set()
 
     def __enter__(self) -> Self:
@@ -149,12 +150,12 @@ class Supervisor:
         if child in self._counted:
             return
         self._counted.add(child)
-        now, limit, deaths = time.monotonic(), self._limits, self._deaths[child.name]
-        deaths.append(now)
-        recent = sum(death > now - limit.seconds for death in deaths)
-        if recent > limit.deaths:
-            reason = f"died {recent} times within {limit.seconds:g} s; the last time: {failure}"
-            raise ChildFailed(child.name, reason)
+        limits = self._limits
+        in_a_row = 0 if child.useful_seconds > limits.useful_seconds else self._deaths[child.name]
+        self._deaths[child.name] = in_a_row + 1
+        if in_a_row >= limits.deaths:
+            reason = f"died {in_a_row + 1} times in a row, each within {limits.useful_seconds:g} s of use"
+            raise ChildFailed(child.name, f"{reason}; the last time: {failure}")
 
     def restart(self, child: Child) -> Child:
         """Starts a dead child anew and returns the new one, not ready yet; first reclaim what it held."""

@@ -63,14 +63,21 @@ class GuardedEnv:
     def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
         """As RewardShaping.set_reward_shaping; a rebuilt env has it too."""
         self._shaping[agent] = shaping
-        self._env.reward_shaping.set_reward_shaping(shaping, agent)
+        try:
+            self._env.reward_shaping.set_reward_shaping(shaping, agent)
+        except Exception as error:  # of a user's env; a rebuilt one would not take it either
+            raise EnvBroken(f"{self.name} does not take the reward shaping {shaping}: {error}") from error
 
     def process_is_gone(self) -> bool:
         """As OwnsProcess.process_is_gone."""
         return self._env.process.process_is_gone()
 
     def close(self) -> None:
-        self._env.close()
+        """Never raises: what an env has left open ends with its process."""
+        try:
+            self._env.close()
+        except Exception as error:  # nothing more is wanted of it
+            log.warning("%s could not be closed: %s: %s", self.name, type(error).__name__, error)
 
     def _rebuild(self, error: Exception, into: ObservationRows) -> None:
         """A new env, at the start of an episode."""
@@ -78,7 +85,7 @@ class GuardedEnv:
             self._count(error)
             trace = "".join(traceback.format_exception(error))
             self._tell(f"{self.name} raised and is rebuilt, what it was doing is lost:\n{trace}")
-            self._close_broken()
+            self.close()
             try:
                 self._env = self._make()
                 for agent, shaping in self._shaping.items():
@@ -101,9 +108,3 @@ class GuardedEnv:
                 f"{self.name} raised {recent} times within {REBUILD_SECONDS:g} s, the last time "
                 f"{type(error).__name__}: {error}"
             ) from error
-
-    def _close_broken(self) -> None:
-        try:
-            self._env.close()
-        except Exception as error:  # it is broken anyway
-            log.warning("%s could not be closed: %s: %s", self.name, type(error).__name__, error)

@@ -5,6 +5,8 @@ import os
 import threading
 from typing import Sequence
 
+import numpy as np
+
 from sample_factory.runtime.child_side import StopFlag
 from sample_factory.sampling.guarded_env import GuardedEnv
 
@@ -19,19 +21,21 @@ EXIT_CODE = 1
 class ProcessWatch(threading.Thread):
     """In a rollout worker: ends this process if the simulator of one of its envs has been gone for long.
 
-    A call that waits for it cannot be interrupted; the supervisor replaces this worker. (An engine of ViZDoom
+    A call that waits for it cannot be interrupted; the supervisor replaces a rollout worker. (An engine of ViZDoom
     1.3 that is killed in the middle of `new_episode` is waited for without end.)
     """
 
-    def __init__(self, envs: Sequence[GuardedEnv], stopping: StopFlag):
+    def __init__(self, envs: Sequence[GuardedEnv], stepping: np.ndarray, stopping: StopFlag):
+        """stepping: [1] int, the number of the env that is being called; that of envs[i] is i."""
         super().__init__(name="process_watch", daemon=True)
-        self._envs, self._stopping = envs, stopping
+        self._envs, self._stepping, self._stopping = envs, stepping, stopping
 
     def run(self) -> None:
         gone_for = [0.0] * len(self._envs)
         while not self._stopping.wait(LOOK_SECONDS):
             for i, env in enumerate(self._envs):
-                gone_for[i] = gone_for[i] + LOOK_SECONDS if env.process_is_gone() else 0.0
+                is_waited_for = self._stepping[0] == i and env.process_is_gone()
+                gone_for[i] = gone_for[i] + LOOK_SECONDS if is_waited_for else 0.0
                 if gone_for[i] >= PATIENCE_SECONDS:
-                    log.error("%s: its simulator is gone, and the env has not noticed", env.name)
+                    log.error("%s waits for its simulator, which is gone", env.name)
                     os._exit(EXIT_CODE)

@@ -2,6 +2,7 @@
 
 import collections
 import os
+import time
 from typing import Any, Sequence
 
 import numpy as np
@@ -51,7 +52,6 @@ class RolloutWorker:
         self._keep_going, self._beat = context.keep_going, context.beat
         self._buffers, self._channels = shared
         self._stepping = self._channels.progress["stepping"][worker_index : worker_index + 1]
-        self._stepping[0] = NO_ENV
         self._topology = self._buffers.topology
         self._inbox = self._channels.inboxes[worker_index]
         self._rng = np.random.default_rng([settings.seed, worker_index])
@@ -66,6 +66,7 @@ class RolloutWorker:
         self._memory_mb: float | None = None  # when it was looked at first, or told last
         self._incarnation = os.getpid()
         self._started = False
+        self._stepping[0] = NO_ENV
         ready = ComponentReady("rollout_worker", f"worker {worker_index}: envs are ready")
         self._channels.reports.put(ready, self._keep_going)
 
@@ -80,7 +81,8 @@ class RolloutWorker:
 
     def watch_simulators(self) -> None:
         """From now on this process ends itself rather than wait for a dead one."""
-        ProcessWatch([env for vector in self._vectors for env in vector.envs], self._stopping).start()
+        envs = [env for vector in self._vectors for env in vector.envs]
+        ProcessWatch(envs, self._stepping, self._stopping).start()
 
     def step(self, timeout: float) -> bool:
         """Serves every split that can go on; waits for one at most
@@ -156,8 +158,14 @@ class RolloutWorker:
         self._rollouts[split] += 1
         if not self._slept:
             self._slept = True
-            self._stopping.wait(self._settings.decorrelate_seconds * self._index / self._topology.num_workers)
+            self._sleep(self._settings.decorrelate_seconds * self._index / self._topology.num_workers)
         return True
+
+    def _sleep(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and self._keep_going():
+            self._beat()
+            self._stopping.wait(min(1.0, end - time.monotonic()))
 
     def _must_wait_for_learner(self, split: int) -> bool:
         """With --async_rl=False: this split's share of the iteration is

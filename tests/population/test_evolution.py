@@ -20,13 +20,18 @@ class Run:
         rule = MutationRule(1.0, 1.1, 1.5, 32, 1024)
         self.population = Population(flags, DEFAULT, rule, folder, 2, seed=1)
         self.to_learners, self.to_workers, self.changes, self.seconds = [], [], [], 0.0
+        self.learners_listen = True
         self.evolution = Evolution(
             self.population,
-            lambda policy, message: self.to_learners.append((policy, message)),
+            self.tell_learner,
             self.to_workers.append,
             self.changes.append,
             now=lambda: self.seconds,
         )
+
+    def tell_learner(self, policy, message):
+        self.to_learners.append((policy, message))
+        return self.learners_listen
 
     def tick(self, frames=FRAMES, objectives=OBJECTIVES):
         """What is said to learners because of it."""
@@ -61,10 +66,27 @@ def test_only_one_decision_is_under_way(run):
 
 
 def test_a_policy_that_keeps_its_weights_gets_its_settings_without_a_donor(run):
-    ((policy, settings),) = run.tick([100, 0])
-    assert policy == 0 and settings.donation is None
+    ((policy, settings),) = run.tick([0, 100], [10.0, 9.99])
+    assert policy == 1 and settings.donation is None
     run.evolution.handle(SettingsTaken(1, ""))
-    assert run.tick([100, 0]) == [], "it is decided on"
+    assert run.tick([0, 100]) == [], "it is decided on"
+
+
+def test_of_a_policy_that_stays_as_it_is_its_learner_hears_nothing(run):
+    assert run.tick([100, 0]) == []
+    assert run.tick([100, 0]) == [] and run.population.due([100, 0]) is None, "it is decided on"
+
+
+def test_a_learner_that_takes_no_messages_does_not_stop_the_evolution(run):
+    run.learners_listen = False
+    assert run.tick() and run.tick() == []
+    run.learners_listen, run.seconds = True, RETRY_SECONDS
+    assert run.tick() == [(0, DonateRequest(2))]
+
+
+def test_a_new_rollout_worker_is_told_the_shaping_of_all_policies(run):
+    members = run.population.members
+    assert run.evolution.shaping() == [NewShaping(i, members[i].shaping) for i in range(2)]
 
 
 @pytest.mark.parametrize("failure", [Donated(1, None, ""), SettingsTaken(1, "RuntimeError: other SHA-256")])

@@ -1,6 +1,8 @@
 import pytest
 
+from sample_factory.config.flags import ConfigError
 from sample_factory.config.pbt_flags import PbtFlags
+from sample_factory.population import pbt
 from sample_factory.population.mutation import MutationRule
 from sample_factory.population.pbt import Member, Population, tuned_hyperparameters
 
@@ -105,3 +107,29 @@ def test_discount_and_batch_size_evolve_where_they_are_asked_to():
     assert "learning_rate" in usual and "gamma" not in usual and "batch_size" not in usual
     both = tuned_hyperparameters(PbtFlags(pbt_optimize_gamma=True, pbt_optimize_batch_size=True))
     assert set(both) - set(usual) == {"gamma", "batch_size"}
+
+
+def test_a_file_that_cannot_be_read_is_refused_by_name(make_population, tmp_path):
+    make_population()
+    (tmp_path / "policy_01_cfg.json").write_text("{")
+    with pytest.raises(ConfigError, match="policy_01_cfg.json.*mend it, or delete it"):
+        make_population()
+
+
+def test_what_a_file_lacks_is_taken_from_the_defaults_and_what_is_unknown_left_out(make_population, tmp_path):
+    make_population()
+    (tmp_path / "policy_00_cfg.json").write_text('{"learning_rate": 0.5, "gone": 1}')
+    (tmp_path / "policy_00_reward_shaping.json").write_text("{}")
+    member = make_population().members[0]
+    assert member == Member({"learning_rate": 0.5, "ppo_clip_ratio": 0.1}, DEFAULT.shaping)
+
+
+def test_a_full_disk_costs_a_log_line_and_not_the_run(make_population, tmp_path, monkeypatch, caplog):
+    population = make_population(num_policies=2)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pbt, "write_atomically", full)
+    population.accept(population.decide(1, [10.0, 0.0]), 120)
+    assert "could not save the policies' settings" in caplog.text and "No space left" in caplog.text

@@ -85,9 +85,18 @@ def test_repeated_deaths_of_a_restartable_child_end_the_run():
     worker = Child("worker", ExitsWith, (4,))
     with Supervisor([worker], restartable=[worker], limits=Limits(deaths=2)) as supervisor:
         supervisor.start_all()
-        with pytest.raises(ChildFailed, match="worker: died 3 times .* exit code 4"):
+        with pytest.raises(ChildFailed, match="worker: died 3 times in a row, .* exit code 4"):
             for _ in range(3):
                 supervisor.restart(*await_check(supervisor))
+
+
+def test_a_child_that_has_been_of_use_for_long_may_die_again():
+    worker = Child("worker", GetsStuck)  # ready, and at work for a second
+    limits = Limits(deaths=1, useful_seconds=0.5, silent_seconds=1.5)
+    with Supervisor([worker], restartable=[worker], limits=limits) as supervisor:
+        supervisor.start_all()
+        for _ in range(2):
+            supervisor.restart(*await_check(supervisor))
 
 
 def test_a_failure_that_would_come_again_ends_the_run_at_once():
