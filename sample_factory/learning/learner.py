@@ -208,8 +208,8 @@ class Learner:
     def describe(self) -> str:
         """For the log."""
         parameters = sum(parameter.numel() for parameter in self.model.parameters())
-        precision = "bf16 autocast" if self.autocast else "fp32"
-        return f"policy {self.policy_id} learns on {self.device} in {precision}, {parameters:,} parameters"
+        where = f"{self.device} in {'bf16 autocast' if self.autocast else 'fp32'}"
+        return f"policy {self.policy_id} learns on {where}, {parameters:,} parameters"
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain numbers only, so that it loads with weights_only."""
@@ -247,23 +247,18 @@ class Learner:
             self._lr = LearningRate(self._flags, self._settings.train_for_env_frames)
 
     def take_over(self, state: Mapping[str, Any]) -> None:
-        """Another policy's weights, normalisers and optimizer moments; the counters stay.
-
-        What was sampled by the former weights is too old from now on, wherever it is. Raises as
-        `load_state_dict`.
+        """Another policy's weights, normalisers and optimizer moments; the counters stay. Raises as
+        `load_state_dict`. What the former weights sampled is too old from now on, wherever it is.
         """
         self._descent.load_state_dict({**state, "skipped_steps": self._descent.skipped_steps})
-        self._descent.expect_empty_steps(
-            STALE_ITERATIONS * self._flags.ppo_epochs * self._flags.num_batches_per_iteration
-        )
+        steps = self._flags.ppo_epochs * self._flags.num_batches_per_iteration
+        self._descent.expect_empty_steps(STALE_ITERATIONS * steps)
         self.version += self._settings.max_policy_lag
 
     def published_state(self) -> dict[str, np.ndarray]:
         """The model's state as contiguous host arrays, in the order of its state_dict."""
-        return {
-            name: tensor.detach().cpu().contiguous().numpy()
-            for name, tensor in self.model.state_dict().items()
-        }
+        state = self.model.state_dict()
+        return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in state.items()}
 
 
 def _minibatches(count: int, flags: LearningFlags, rng: np.random.Generator) -> Iterator[np.ndarray]:

@@ -66,8 +66,7 @@ class LearnerWorker:
         self._first_batch_announced = False
         self._ready: queue.Queue[Batch] = queue.Queue(buffers.topology.max_ready_batches)
         self._batch_taken = threading.Event()
-        self._failure: BaseException | None = None
-        self._ended = False
+        self._failure, self._ended = None, False
         self._wanted_best: SaveRequest | None = None
         self._clock, self._time_to_report = Clock(), Every(REPORT_SECONDS)
         self._time_to_summarise = Every(SUMMARY_SECONDS[0][1], at_first=True)

@@ -66,8 +66,7 @@ class Child:
        later at the latest.
     4. Whatever the child has started (simulators) is killed when the child is found to have ended, however it
        ended, unless it left the child's process group.
-    5. A child that ends although nobody asked it to has a `failure`, whatever its exit code, unless it is
-       one_shot.
+    5. A child that ends unasked has a `failure`, whatever its exit code, unless it is one_shot.
 
     Its methods are for one thread of the parent.
     """
@@ -84,8 +83,7 @@ class Child:
         self._ready_at: float | None = None
         self._finished: Finished | None = None
         self._failed: Failed | None = None
-        self._stop_asked = False
-        self._started_at = 0.0
+        self._stop_asked, self._started_at = False, 0.0
         self._last_beat: float | None = None
 
     def again(self) -> Self:
@@ -106,10 +104,6 @@ class Child:
     @property
     def pid(self) -> int:
         return self._process.pid
-
-    @property
-    def started(self) -> bool:
-        return self._process is not None
 
     @property
     def is_alive(self) -> bool:
@@ -166,9 +160,7 @@ class Child:
     @property
     def useful_seconds(self) -> float:
         """From the moment it was ready to the last one it is known not to have been stuck."""
-        if self._ready_at is None:
-            return 0.0
-        return (self._last_beat or time.monotonic()) - self._ready_at
+        return 0.0 if self._ready_at is None else (self._last_beat or time.monotonic()) - self._ready_at
 
     @property
     def starting_seconds(self) -> float:

@@ -35,6 +35,10 @@ class FolderLock:
             raise FolderInUse(
                 f"process {pid or '?'} or one of its children is training in {folder}"
             ) from None
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+                raise
+            log.warning("%s cannot be locked (%s): that one run uses it is up to you", folder, error.strerror)
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, str(os.getpid()).encode(), 0)
 

@@ -85,8 +85,7 @@ class RolloutWorker:
         ProcessWatch(envs, self._stepping, self._stopping).start()
 
     def step(self, timeout: float) -> bool:
-        """Serves every split that can go on; waits for one at most
-        `timeout` seconds. True if anything was done."""
+        """Serves every split that can go on; waits at most `timeout` seconds for one. True if any did."""
         self._beat()
         if not self._started:
             self._started = True
