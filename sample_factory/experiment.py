@@ -19,7 +19,7 @@ from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import Topology, make_topology
 from sample_factory.exchange.trajectory_buffers import RowLayout, TrajectoryBuffers
 from sample_factory.models.action_layout import action_layout
-from sample_factory.models.encoder_registry import check_encoder_name
+from sample_factory.models.encoder_registry import check_encoder_name, why_no_encoder
 from sample_factory.models.policy_spec import state_size
 from sample_factory.reporting import Reporting
 from sample_factory.runtime import cpu
@@ -51,7 +51,8 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
         try:
             _check_encoder(config)
             _check_device(config)
-            info = probe_env_info(family, config.namespace())
+            info = _probe(config, family)
+            _check_observations(config, info)
             _check_actions(config, info)
             topology = make_topology(config, info)
             lock = prepare_folder(config)
@@ -88,6 +89,30 @@ def _check_encoder(config: Config) -> None:
         check_encoder_name(config.model.encoder_custom)
     except ValueError as error:
         raise ConfigError(str(error)) from None
+    name = config.model.encoder_custom
+    if name is not None and ":" in name:  # of a module that may well load torch
+        why = call_in_child("encoder_probe", why_no_encoder, (name,))
+        if why is not None:
+            raise ConfigError(f"--encoder_custom={name}: {why}")
+
+
+def _probe(config: Config, family: EnvFamily) -> EnvInfo:
+    try:
+        return probe_env_info(family, config.namespace())
+    except ChildFailed as failure:
+        kind, _, text = failure.reason.partition("\nTraceback")[0].partition(": ")
+        if kind.endswith("ConfigError"):
+            raise ConfigError(text) from None
+        raise
+
+
+def _check_observations(config: Config, info: EnvInfo) -> None:
+    keys = info.observation_space.spaces
+    unknown = [key for key in config.model.normalize_input_keys if key not in keys]
+    if unknown:
+        raise ConfigError(
+            f"--normalize_input_keys: the env has no observation {', '.join(unknown)}, but {', '.join(keys)}"
+        )
 
 
 def _check_actions(config: Config, info: EnvInfo) -> None:

@@ -1,4 +1,4 @@
-"""Action-conditional contrastive predictive coding, CPC|A (Guo et al. 2018, https://arxiv.org/abs/1811.06407).
+"""Action-conditional contrastive predictive coding, CPC|A (Guo et al. 2018, arXiv:1811.06407).
 
 A recurrent state b_t that really knows where the agent is can tell, given the actions a_t ... a_{t+k-1}, the
 observation k steps ahead from one taken elsewhere. To learn to tell them apart is an auxiliary task that

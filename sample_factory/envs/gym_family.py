@@ -7,7 +7,7 @@ from typing import Any, Mapping
 
 import gymnasium as gym
 
-from sample_factory.config.flags import flag
+from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs.env_registry import UnknownEnvError
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.envs.wrappers.time import FrameSkip
@@ -48,7 +48,7 @@ def make_gym_env(
 
 def _make_vector_env(name: str, cfg: Any, render_mode: str | None) -> gym.vector.VectorEnv:
     if cfg.env_frameskip and cfg.env_frameskip > 1:
-        raise ValueError(
+        raise ConfigError(
             f"--env_frameskip={cfg.env_frameskip} is for single envs; use --vector_env_copies=1 with it"
         )
     module, _, name = name.rpartition(":")

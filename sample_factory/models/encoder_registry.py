@@ -46,5 +46,14 @@ def resolve_encoder(name: str) -> EncoderFactory:
     module_name, _, attribute = factory.partition(":")
     module = importlib.import_module(module_name)
     if attribute not in vars(module):
-        raise ValueError(f"--encoder_custom={name}: {module_name} has no attribute {attribute}")
+        raise ValueError(f"{module_name} has no attribute {attribute}")
     return vars(module)[attribute]
+
+
+def why_no_encoder(name: str) -> str | None:
+    """None if `resolve_encoder` finds it. Imports its module."""
+    try:
+        resolve_encoder(name)
+    except (ImportError, ValueError) as error:
+        return str(error)
+    return None

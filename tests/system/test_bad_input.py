@@ -34,6 +34,18 @@ def assert_refused(done, message):
     ("module", "flags", "message"),
     [
         ("train", [ENV, "--experiment=../a"], "plain folder name"),
+        (
+            "train",
+            [ENV, "--experiment=a", "--normalize_input_keys", "pixels"],
+            "no observation pixels, but obs",
+        ),
+        ("train", [ENV, "--experiment=a", "--encoder_custom=none:Encoder"], "No module named 'none'"),
+        ("train", [ENV, "--experiment=a", "--encoder_custom=json:Encoder"], "json has no attribute Encoder"),
+        (
+            "train",
+            [ENV, "--experiment=a", "--vector_env_copies=2", "--env_frameskip=3"],
+            "is for single envs",
+        ),
         ("run_algorithm", [ENV, "--algo=PPO", "--experiment=a"], "choose one of APPO, DUMMY_SAMPLER"),
         ("enjoy", [ENV, "--experiment=none"], "no experiment at"),
         ("dummy_sampler", [ENV, "--timeout_seconds=0"], "at least 1"),
