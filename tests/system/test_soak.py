@@ -20,6 +20,7 @@ from tests.system.running import (
 FLAGS = ["--env=doom_basic", "--experiment=a", "--num_workers=2", "--num_envs_per_worker=8", "--device=cpu"]
 FLAGS += ["--rollout=32", "--batch_size=512", "--seed=1"]
 PAUSE_SECONDS = (20.0, 40.0)
+LEARNED = 0.6  # a policy that acts at random stands below -0.3
 SETTLED_SECONDS = 90.0  # by then every component has reached its size
 MEASURED = ("main", "learner_0", "policy_worker_0_0")
 
@@ -64,7 +65,7 @@ def test_training_learns_and_nothing_piles_up_while_workers_and_engines_are_kill
     print({kind: found[f"0_aux/{kind}"][-1][1] for kind in ("worker_restarts", "env_rebuilds")})
     assert found["0_aux/worker_restarts"][-1][1] == kills["worker"]
     assert found["0_aux/env_rebuilds"][-1][1] == kills["engine"]
-    assert rewards[-1] > rewards[0] + 0.5
+    assert rewards[-1] > max(rewards[0], LEARNED)
     for name in MEASURED:
         assert late[name][0] < 1.1 * early[name][0] + 20, f"the memory of {name} has grown"
         assert late[name][1] <= early[name][1] + 5, f"open files of {name} have piled up"
