@@ -42,7 +42,7 @@ def read_file_of_flags(path: str) -> FileOfFlags:
     """--cfg. Raises ConfigError."""
     if not path:
         raise ConfigError("--cfg is empty; name a JSON file of flags, or leave it out")
-    values = _read_json(Path(path).expanduser())
+    values = read_json(Path(path).expanduser())
     _check_identity(values, path)
     return FileOfFlags(path, values)
 
@@ -64,7 +64,7 @@ def read_saved(
         )
     if path is None or typed.get("restart_behavior", "resume") != "resume":
         return FileOfFlags(SAVED, {})
-    saved, source = _read_json(path), f"{SAVED} {path}"
+    saved, source = read_json(path), f"{SAVED} {path}"
     _check_identity(saved, source)
     # The folder may have been moved or copied: where it was found is what counts.
     return FileOfFlags(source, {**saved, **{key: vars(run)[key] for key in PLACE}})
@@ -77,7 +77,8 @@ def _saved_path(folder: Path) -> Path | None:
         raise ConfigError(f"cannot look into the experiment folder {folder}: {error.strerror}") from None
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """A file of one object. Raises ConfigError."""
     try:
         values = json.loads(path.read_text())
     except OSError as error:

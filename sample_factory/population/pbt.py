@@ -11,7 +11,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
-from sample_factory.config.experiment_folder import write_atomically
+from sample_factory.config.experiment_folder import read_json, write_atomically
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.pbt_flags import PbtFlags
 from sample_factory.population.mutation import MutationRule, largest_batch, mutate
@@ -151,16 +151,9 @@ def tuned_hyperparameters(flags: PbtFlags) -> tuple[str, ...]:
 def _read(path: Path) -> dict[str, Any]:
     """Raises ConfigError: guessing at what a damaged file said would change an experiment in silence."""
     try:
-        values = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"cannot read {path}: {error}; mend it, or delete it to start from the flags"
-        ) from None
-    if not isinstance(values, dict):
-        raise ConfigError(
-            f"{path} should hold one JSON object; mend it, or delete it to start from the flags"
-        )
-    return values
+        return read_json(path)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; mend it, or delete it to start from the flags") from None
 
 
 def _known(default: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:

@@ -169,6 +169,7 @@ class EnvVector:
             # An infinite reward is broken, not large: it must not pass as one of `clip`.
             clipped[~finite] = np.nan
             self.log.tell_broken_rewards(rewards, np.flatnonzero(~finite))
+            rewards[~finite] = 0.0  # in the episode's return
         shared.rewards[buffers, t] = clipped
         shared.terminated[buffers, t] = terminated
         shared.truncated[buffers, t] = truncated

@@ -21,10 +21,8 @@ class EpisodeLog:
         self.reports: list[EpisodeReport | Incident] = []
 
     def add(self, rewards: np.ndarray, active: np.ndarray) -> None:
-        """A step of all agents: raw rewards (those that are no finite numbers do not count), and who was
-        active in it.
-        """
-        self._returns += np.where(np.isfinite(rewards), rewards, 0.0)
+        """A step of all agents: raw rewards, all finite, and who was active in it."""
+        self._returns += rewards
         self._lengths += active
 
     @property

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from sample_factory.learning.checkpoints import CheckpointError, Checkpoints
+from tests.mounts import mount_tmpfs
 
 
 def state(value):
@@ -160,14 +161,7 @@ def test_a_save_that_fails_leaves_the_older_ones_and_says_so(checkpoints, monkey
 def small_disk(tmp_path):
     """A real one of 2 MB."""
     folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "sample_factory_test", str(folder)]
-    try:
-        mounted = subprocess.run(mount, capture_output=True, text=True)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if mounted.returncode:
-        pytest.skip(f"mounting is not permitted: {mounted.stderr.strip()}")
+    mount_tmpfs(folder, "size=2m")
     yield folder
     subprocess.run(["umount", str(folder)], check=True)
 

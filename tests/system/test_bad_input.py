@@ -5,6 +5,7 @@ import subprocess
 import pytest
 
 from sample_factory.runtime.gpu import why_no_gpu
+from tests.mounts import mount_tmpfs
 from tests.system.running import SMALL, command, environment
 
 pytestmark = pytest.mark.timeout(90)
@@ -73,13 +74,7 @@ def test_a_train_dir_that_cannot_be_written_to_is_refused(tmp_path, place, reaso
 def test_a_read_only_train_dir_is_refused(tmp_path):
     """A file system that is mounted so refuses root, too."""
     folder = tmp_path / "disk"
-    folder.mkdir()
-    try:
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "sample_factory_test", str(folder)])
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if mounted.returncode:
-        pytest.skip("mounting is not permitted")
+    mount_tmpfs(folder, "ro")
     try:
         done = run("train", folder, ENV, "--experiment=a", *SMALL, cwd=tmp_path)
     finally:

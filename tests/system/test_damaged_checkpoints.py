@@ -9,6 +9,7 @@ import psutil
 import pytest
 import torch
 
+from tests.mounts import mount_tmpfs
 from tests.system.running import (
     SMALL,
     assert_all_gone,
@@ -116,14 +117,7 @@ def test_checkpoints_of_another_model_name_what_differs_and_stay(experiment):
 def small_disk(tmp_path):
     """A real one of 1 MB, and what fills it."""
     folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "sample_factory_test", str(folder)]
-    try:
-        mounted = subprocess.run(mount, capture_output=True, text=True)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if mounted.returncode:
-        pytest.skip(f"mounting is not permitted: {mounted.stderr.strip()}")
+    mount_tmpfs(folder, "size=1m")
     yield folder
     # Lazily: if the test has failed, its processes may still be there.
     subprocess.run(["umount", "--lazy", str(folder)], check=True)

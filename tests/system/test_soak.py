@@ -20,7 +20,7 @@ from tests.system.running import (
 FLAGS = ["--env=doom_basic", "--experiment=a", "--num_workers=2", "--num_envs_per_worker=8", "--device=cpu"]
 FLAGS += ["--rollout=32", "--batch_size=512", "--seed=1"]
 PAUSE_SECONDS = (20.0, 40.0)
-LEARNED = 0.6  # a policy that acts at random stands below -0.3
+LEARNED = 0.6  # doom_basic comes to about 0.8
 SETTLED_SECONDS = 90.0  # by then every component has reached its size
 MEASURED = ("main", "learner_0", "policy_worker_0_0")
 
