@@ -116,8 +116,11 @@ class RandomSampler:
         frames_per_sweep = settings.frameskip * sum(env.num_agents for env in self._envs)
         started, sweep = time.perf_counter(), 0
         while not stopping.is_set() and self._env_frames[0] < settings.max_env_frames:
-            for i, (env, rows) in enumerate(zip(self._envs, self._rows)):
-                env.step(self._actions[(sweep + 37 * i) % NUM_RANDOM_ACTIONS], rows)
+            actions = [self._actions[(sweep + 37 * i) % NUM_RANDOM_ACTIONS] for i in range(len(self._envs))]
+            for env, action in zip(self._envs, actions):
+                env.begin_step(action)
+            for env, action, rows in zip(self._envs, actions, self._rows):
+                env.step(action, rows)
             sweep += 1
             self._env_frames[0] += frames_per_sweep
             self._microseconds[0] = (time.perf_counter() - started) * 1e6

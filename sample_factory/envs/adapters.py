@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from sample_factory.envs.interfaces import OwnsProcess, RewardShaping, WritesObservations
+from sample_factory.envs.interfaces import BeginsSteps, OwnsProcess, RewardShaping, WritesObservations
 from sample_factory.envs.protocol import (
     EMPTY_INFO,
     EnvContractError,
@@ -76,6 +76,9 @@ class SingleAgentAdapter:
         observation, _ = self.env.reset(seed=seed)
         into.write(0, self._flatten(observation))
 
+    def begin_step(self, actions: np.ndarray) -> None:
+        """All is done in `step`."""
+
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         returned = self.env.step(self._decode(actions[0]))
         if len(returned) != 5:
@@ -111,12 +114,17 @@ class InPlaceAdapter:
     def __init__(self, env: Any):
         self.env = env
         self.reward_shaping, self.process = _ability(env, RewardShaping), _ability(env, OwnsProcess)
+        # Not of an env inside a wrapper, which may change the action.
+        self._begins = env if isinstance(env, BeginsSteps) else BeginsSteps()
         self.observation_space = env.observation_space
         self.action_space = env.action_space
         self._decode = action_decoder(env.action_space)
 
     def reset(self, seed: int | None, into: ObservationRows) -> None:
         self.env.reset_into(into.view(0), seed=seed)
+
+    def begin_step(self, actions: np.ndarray) -> None:
+        self._begins.begin_step(self._decode(actions[0]))
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         row = into.view(0)
@@ -146,6 +154,9 @@ class ListAdapter:
     def reset(self, seed: int | None, into: ObservationRows) -> None:
         observations, _ = self.env.reset(seed=seed)
         self._write(observations, into)
+
+    def begin_step(self, actions: np.ndarray) -> None:
+        """All is done in `step`."""
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         returned = self.env.step([self._decode(row) for row in actions])
@@ -200,6 +211,9 @@ class VectorEnvAdapter:
     def reset(self, seed: int | None, into: ObservationRows) -> None:
         observations, _ = self.env.reset(seed=seed)
         into.write_all(self._flatten(observations))
+
+    def begin_step(self, actions: np.ndarray) -> None:
+        """All is done in `step`."""
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         observations, rewards, terminated, truncated, _ = self.env.step(self._decode(actions))

@@ -24,6 +24,17 @@ class WritesObservations:
         raise NotImplementedError
 
 
+class BeginsSteps:
+    """A WritesObservations env whose step has two parts, simulating and reading the result.
+
+    Where many envs take turns, all simulate before the first is read: what reads them then stays in the cache
+    of the CPU, which a simulator empties. This class itself stands for an env whose step is one.
+    """
+
+    def begin_step(self, action: Any) -> None:
+        """Simulates. A `step_into` with the same action may follow, or come without it and do both."""
+
+
 class RewardShaping:
     """An env whose reward is shaped by numbers that population-based training may change.
 

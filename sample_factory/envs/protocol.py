@@ -112,6 +112,9 @@ class MultiAgentEnv(Protocol):
     def reset(self, seed: int | None, into: ObservationRows) -> None:
         """Starts the first episode of every agent."""
 
+    def begin_step(self, actions: np.ndarray) -> None:
+        """The part of `step` that needs no rows. Optional: `step` with the same actions does what is left."""
+
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         """actions: [num_agents, num_action_values] float32; integers of discrete components are exact."""
 

@@ -40,7 +40,8 @@ class EnvVector:
         self._envs, self._matchmakers = envs, matchmakers
         self._shared, self._reward_rule = buffers, reward_rule
         self.worker_index, self.split = address
-        self._agents_per_env = topology.agents_per_env
+        self._agents_per_env = count = topology.agents_per_env
+        self._agents_of = [slice(first, first + count) for first in range(0, len(envs) * count, count)]
         self._num_agents, self._rollout = topology.agents_per_split, topology.rollout
         first = topology.agent_id(self.worker_index, self.split, 0)
         self._agent_ids = np.arange(first, first + self._num_agents)
@@ -111,8 +112,9 @@ class EnvVector:
         rewards = np.zeros(self._num_agents)
         terminated, truncated = np.zeros(self._num_agents, bool), np.zeros(self._num_agents, bool)
         infos, lost = {}, []
-        for i, env in enumerate(self._envs):
-            mine = slice(i * self._agents_per_env, (i + 1) * self._agents_per_env)
+        for env, mine in zip(self._envs, self._agents_of):
+            env.begin_step(actions[mine])
+        for i, (env, mine) in enumerate(zip(self._envs, self._agents_of)):
             result = env.step(actions[mine], self._rows(i, t + 1))
             if result is None:
                 lost.append(i)
@@ -158,8 +160,7 @@ class EnvVector:
         return finished
 
     def _rows(self, env: int, step: int) -> ObservationRows:
-        mine = self._buffers[env * self._agents_per_env : (env + 1) * self._agents_per_env]
-        return ObservationRows(self._shared.obs, mine, step)
+        return ObservationRows(self._shared.obs, self._buffers[self._agents_of[env]], step)
 
     def _store(self, t: int, rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> None:
         shared, buffers, rule = self._shared, self._buffers, self._reward_rule
@@ -187,7 +188,7 @@ class EnvVector:
 
     def _drop_episodes(self, env: int) -> None:
         """Of an env that was rebuilt in this step: the step is not trained on, and nothing is reported."""
-        mine = slice(env * self._agents_per_env, (env + 1) * self._agents_per_env)
+        mine = self._agents_of[env]
         self._shared.policy_ids[self._buffers[mine], self._step] = INACTIVE
         self._shared.state[self._buffers[mine]] = 0.0
         self.log.drop(mine)

@@ -41,6 +41,7 @@ class GuardedEnv:
         self.observation_space, self.action_space = self._env.observation_space, self._env.action_space
         self._shaping: dict[int, Mapping[str, Any]] = {}  # by agent, where it is not the env's own
         self._seed: int | None = None
+        self._failure: Exception | None = None  # of a step that had begun
         self._rebuilds: list[float] = []
 
     def reset(self, seed: int | None, into: ObservationRows) -> None:
@@ -51,10 +52,21 @@ class GuardedEnv:
         except Exception as error:  # whatever a user's env raises: told, and raised again if it goes on
             self._rebuild(error, into)
 
+    def begin_step(self, actions: np.ndarray) -> None:
+        """As MultiAgentEnv.begin_step; what it raises counts as raised by the step that must follow."""
+        self._mark[0] = self._number
+        try:
+            self._env.begin_step(actions)
+        except Exception as error:  # as in reset
+            self._failure = error
+
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult | None:
         """None if the env raised and has been rebuilt."""
         self._mark[0] = self._number
+        failure, self._failure = self._failure, None
         try:
+            if failure is not None:
+                raise failure
             return self._env.step(actions, into)
         except Exception as error:  # as in reset
             self._rebuild(error, into)

@@ -29,6 +29,9 @@ class Named:
     def reset(self, seed, into):
         self.adapted.reset(seed, into)
 
+    def begin_step(self, actions):
+        self.adapted.begin_step(actions)
+
     def step(self, actions, into):
         self.steps += 1
         if self.steps - 1 in self.loses:

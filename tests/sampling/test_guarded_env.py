@@ -1,7 +1,9 @@
+import gymnasium
 import numpy as np
 import pytest
 
 from sample_factory.envs.adapters import adapt
+from sample_factory.envs.interfaces import BeginsSteps, WritesObservations
 from sample_factory.envs.protocol import EnvContractError, ObservationRows
 from sample_factory.sampling import guarded_env
 from sample_factory.sampling.guarded_env import MAX_REBUILDS, EnvBroken, GuardedEnv
@@ -112,3 +114,46 @@ def test_a_broken_contract_is_given_up_at_once():
     with pytest.raises(EnvBroken, match=r"worker 1: env 3 \(counting\): observation 'obs' has shape \(2,\)"):
         guarded.step()
     assert guarded.told == []
+
+
+class Simulator(gymnasium.Env, WritesObservations, BeginsSteps):
+    """Tells what is asked of it; simulating fails."""
+
+    def __init__(self):
+        self.observation_space = gymnasium.spaces.Dict(obs=gymnasium.spaces.Box(0, 255, (4,), np.uint8))
+        self.action_space, self.asked = gymnasium.spaces.Discrete(3), []
+
+    def reset_into(self, into, *, seed=None):
+        return {}
+
+    def begin_step(self, action):
+        self.asked.append(("begin_step", action))
+        raise OSError("the engine is gone")
+
+    def step_into(self, action, into):
+        self.asked.append(("step_into", action))
+        return 0.0, False, False, {}
+
+
+def test_a_step_that_could_not_begin_is_one_that_raised():
+    guarded = Guarded(Simulator(), Simulator())
+    guarded.env.reset(None, guarded.rows)
+    guarded.env.begin_step(np.array([[2.0]], np.float32))
+    assert guarded.mark[0] == 3 and guarded.told == []
+    assert guarded.step() is None and "the engine is gone" in guarded.told[0]
+    assert guarded.step() is not None, "the new env knows nothing of it"
+    assert guarded.made[0].asked == [("begin_step", 2)] and guarded.made[1].asked == [("step_into", 0)]
+
+
+def test_a_wrapper_that_may_change_the_action_is_not_passed_by():
+    class Wrapper(gymnasium.Wrapper, WritesObservations):
+        def reset_into(self, into, *, seed=None):
+            return self.env.reset_into(into, seed=seed)
+
+        def step_into(self, action, into):
+            return self.env.step_into(action + 1, into)
+
+    inner = Simulator()
+    guarded = Guarded(Wrapper(inner))
+    guarded.env.begin_step(np.zeros((1, 1), np.float32))
+    assert guarded.step() is not None and inner.asked == [("step_into", 1)]

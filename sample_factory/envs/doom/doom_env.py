@@ -13,7 +13,7 @@ from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.measurements import NUM_MEASUREMENTS, MeasurementReader
 from sample_factory.envs.doom.player_score import PlayerScore
 from sample_factory.envs.doom.shrink import make_shrink
-from sample_factory.envs.interfaces import OwnsProcess, RewardShaping, WritesObservations
+from sample_factory.envs.interfaces import BeginsSteps, OwnsProcess, RewardShaping, WritesObservations
 from sample_factory.envs.protocol import EMPTY_INFO
 
 TICS_PER_SECOND = 35
@@ -21,7 +21,7 @@ RENDER_WIDTH = 640
 NO_VALUES: list[float] = []
 
 
-class DoomEnv(gymnasium.Env, WritesObservations, RewardShaping, OwnsProcess):
+class DoomEnv(gymnasium.Env, WritesObservations, BeginsSteps, RewardShaping, OwnsProcess):
     """Observation: {"obs": uint8 [3, height, width]}, and "measurements": float32 [23] if the spec has them.
 
     The engine's process starts with the first reset. Its exceptions pass through; close the env then and make
@@ -44,12 +44,9 @@ class DoomEnv(gymnasium.Env, WritesObservations, RewardShaping, OwnsProcess):
                 f"{spec.name}: the actions are for {num_buttons(spec.actions)} buttons, but {spec.scenario} "
                 f"has {len(names)}: {', '.join(names)}"
             )
-        self.metadata = {
-            "render_modes": ["rgb_array", "rgb_array_list"],
-            "render_fps": TICS_PER_SECOND
-            if render_mode == "rgb_array_list"
-            else max(1, TICS_PER_SECOND // frameskip),
-        }
+        draws_all = render_mode == "rgb_array_list"
+        fps = TICS_PER_SECOND if draws_all else max(1, TICS_PER_SECOND // frameskip)
+        self.metadata = {"render_modes": ["rgb_array", "rgb_array_list"], "render_fps": fps}
         self.render_mode = render_mode
         self._spec, self._engine, self._frameskip = spec, engine, frameskip
         self._decoder = ActionDecoder(spec.actions)
@@ -57,10 +54,9 @@ class DoomEnv(gymnasium.Env, WritesObservations, RewardShaping, OwnsProcess):
         self._measurements = MeasurementReader(engine.variable_places()) if spec.measurements else None
         self._needs_variables = spec.measurements or self._score.needs_variables
         self._frame_limit = spec.time_limit_frames or float("inf")
+        self._engine_reward: float | None = None  # of a step that has begun
         self._screen: np.ndarray | None = None
-        self._film: list[
-            np.ndarray
-        ] = []  # with render_mode rgb_array_list: the screens since the last render()
+        self._film: list[np.ndarray] = []  # since the last render()
 
         width, height = resolution
         self._shrink = make_shrink(engine.screen_shape(), (height, width))
@@ -74,17 +70,24 @@ class DoomEnv(gymnasium.Env, WritesObservations, RewardShaping, OwnsProcess):
     def reset_into(self, into: Mapping[str, np.ndarray], *, seed: int | None = None) -> dict[str, Any]:
         """Starts an episode: a given seed determines this one and those after it."""
         super().reset(seed=seed)
+        self._engine_reward = None
         self._engine.new_episode(int(self.np_random.integers(2**32)))
         self._num_frames = 0
         self._score.start(self._observe(into))
         return {}
 
+    def begin_step(self, action: Any) -> None:
+        """Plays `frameskip` tics."""
+        self._engine_reward = self._play(self._decoder.decode(action))
+
     def step_into(
         self, action: Any, into: Mapping[str, np.ndarray]
     ) -> tuple[float, bool, bool, Mapping[str, Any]]:
-        """Plays `frameskip` tics. At an episode's end nothing is written."""
+        """At an episode's end nothing is written."""
         game = self._engine.game
-        engine_reward = self._play(self._decoder.decode(action))
+        if self._engine_reward is None:
+            self.begin_step(action)
+        engine_reward, self._engine_reward = self._engine_reward, None
         self._num_frames += self._frameskip
         if self._num_frames >= self._frame_limit or game.is_episode_finished():
             return self._end_episode(engine_reward)
@@ -145,10 +148,12 @@ class DoomEnv(gymnasium.Env, WritesObservations, RewardShaping, OwnsProcess):
     def _observe(self, into: Mapping[str, np.ndarray]) -> list[float]:
         """Writes the observation and returns the variables, none where nobody needs them."""
         state = self._engine.game.get_state()
-        self._screen = state.screen_buffer
-        if self.render_mode == "rgb_array_list":
-            self._film.append(self._screen)
-        self._shrink(self._screen, into["obs"])
+        screen = state.screen_buffer
+        if self.render_mode is not None:  # else its memory, still in the cache, is free for the next one
+            self._screen = screen
+            if self.render_mode == "rgb_array_list":
+                self._film.append(screen)
+        self._shrink(screen, into["obs"])
         if not self._needs_variables:
             return NO_VALUES
         values = state.game_variables.tolist()
