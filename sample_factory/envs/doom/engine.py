@@ -2,7 +2,7 @@
 
 import logging
 import os
-import socket
+import signal
 from pathlib import Path
 from typing import NamedTuple, Sequence
 
@@ -11,12 +11,16 @@ import vizdoom
 
 from sample_factory.envs.doom.bots import BotDifficulty, write_bots
 from sample_factory.envs.doom.engine_folder import EngineFolder
+from sample_factory.envs.doom.ports import LOOPBACK, PortClaim
 from sample_factory.envs.doom.wads import find_wad, map_names
 
 log = logging.getLogger("sample_factory")
 
 START_ATTEMPTS = 3
 TICS_PER_MINUTE = 60 * 35
+# How long the engines of a match look for each other. Whoever starts them gives up before: see `halt`.
+CONNECT_SECONDS = 3600
+NUM_COLORS = 8
 START_ERRORS = (
     vizdoom.ViZDoomErrorException,
     vizdoom.ViZDoomUnexpectedExitException,
@@ -27,11 +31,12 @@ START_ERRORS = (
 
 
 class MatchSettings(NamedTuple):
-    """A deathmatch that this engine hosts for its one learning player.
+    """A deathmatch. Each learning player has an engine; that of player 0 is the host.
 
     start_bot_difficulty: bots of `bots.py`; None: the assorted ones that come with the engine.
     """
 
+    num_players: int
     num_bots: int
     minutes: float
     respawn_delay_seconds: int
@@ -51,19 +56,22 @@ class EngineSettings(NamedTuple):
 class DoomEngine:
     """A DoomGame and its process, which `new_episode` starts when it first needs it, and `close` ends.
 
+    Of a match with several players each needs `prepare`, with the same port, then `start`, at the same time:
+    the calls wait for each other. So do those of `new_episode`.
     `game` is for the hot path; its buttons and variables are those of the scenario. `bot_difficulty`, where
     there is one, chooses the bots of the next match, and wants to hear of the last one's result.
     Raises ValueError for a broken scenario file and FileNotFoundError for a missing map.
     """
 
-    def __init__(self, settings: EngineSettings):
-        self._settings = settings
+    def __init__(self, settings: EngineSettings, player: int = 0):
+        self._settings, self._player = settings, player
         self._is_started = False
         self._folder: EngineFolder | None = None
         self._pid: int | None = None
+        self._port: PortClaim | None = None  # of a match with one player
         self.game = self._configure()
         match = settings.match
-        is_graded = match is not None and match.start_bot_difficulty is not None
+        is_graded = match is not None and match.start_bot_difficulty is not None and player == 0
         self.bot_difficulty = BotDifficulty(match.start_bot_difficulty) if is_graded else None
 
     def button_names(self) -> list[str]:
@@ -83,13 +91,39 @@ class DoomEngine:
 
     def new_episode(self, seed: int) -> None:
         """Begins an episode; the same seed begins the same one (a match: on a fresh engine only)."""
+        match = self._settings.match
         if not self._is_started:
-            self._start(seed)
-        # In some scenarios the engine's own first episode differs from a later one with the same seed.
-        self.game.set_seed(seed)
+            self._start_alone(seed)
+        if match is None or match.num_players == 1:
+            # In some scenarios the engine's own first episode differs from a later one with the same seed.
+            self.game.set_seed(seed)
         self.game.new_episode()
-        if self._settings.match is not None:
-            self._replace_bots(self._settings.match.num_bots, seed)
+        if match is not None and self._player == 0:
+            self._replace_bots(match.num_bots, seed)
+
+    def prepare(self, seed: int, port: int | None = None) -> None:
+        """Must come before each `start`, and not while another engine starts: the program that a process is
+        to run must not be open for writing in any other, nor in a copy that another start has just made.
+
+        port: of a match.
+        """
+        # Some failures crash this process instead of raising: a second start of the same game, and (vizdoom
+        # 1.3) an engine that ends before it has said anything.
+        self.game = self._configure()
+        self.game.set_seed(seed)
+        match = self._settings.match
+        self._folder = EngineFolder(is_quiet=match is not None and match.num_players > 1)
+        if match is not None:
+            self._prepare_match(match, port)
+        self.game.set_vizdoom_path(str(self._folder.program))
+        # The engine writes its settings at exit.
+        self.game.set_doom_config_path("/dev/null")
+
+    def start(self) -> None:
+        """Starts the process, once; START_ERRORS are worth another attempt, after a `close`."""
+        self.game.init()
+        self._is_started = True
+        self._pid = self._folder.engine_pid()
 
     def is_gone(self) -> bool:
         """Whether the process has ended though nobody has closed it. Another thread may ask at any time."""
@@ -102,6 +136,24 @@ class DoomEngine:
             return True
         return False
 
+    def last_words(self) -> str:
+        """What the process of a match with several players has printed last."""
+        return self._folder.last_words() if self._folder is not None else ""
+
+    def halt(self) -> None:
+        """Makes the process stop working at once. What waits for it in another thread usually raises then.
+
+        While the engine starts, its end would crash this process (vizdoom 1.3): it is frozen, and ends with
+        this process.
+        """
+        pid = self._folder.engine_pid() if self._folder is not None else None
+        if pid is not None and not self.is_gone():
+            os.kill(pid, signal.SIGKILL if self._is_started else signal.SIGSTOP)
+
+    def abandon(self) -> None:
+        """For a game in which a call still waits: it cannot be closed. Its folder goes with this process."""
+        self._pid, self._folder, self._is_started = None, None, False
+
     def close(self) -> None:
         """Ends the process; a closed engine can be used again."""
         self._pid = None
@@ -110,6 +162,9 @@ class DoomEngine:
         if self._folder is not None:
             self._folder.remove()
             self._folder = None
+        if self._port is not None:
+            self._port.release()
+            self._port = None
 
     def _configure(self) -> vizdoom.DoomGame:
         settings = self._settings
@@ -145,10 +200,13 @@ class DoomEngine:
         for command in ["removebots", *commands]:
             self.game.send_game_command(command)
 
-    def _start(self, seed: int) -> None:
+    def _start_alone(self, seed: int) -> None:
         for attempt in range(1, START_ATTEMPTS + 1):
             try:
-                self._try_to_start(seed)
+                if self._settings.match is not None:
+                    self._port = PortClaim()
+                self.prepare(seed, self._port.number if self._port else None)
+                self.start()
                 return
             except START_ERRORS as error:
                 self.close()
@@ -159,38 +217,19 @@ class DoomEngine:
             f"{self._settings.scenario}, map {self.game.get_doom_scenario_path()}"
         ) from last_error
 
-    def _try_to_start(self, seed: int) -> None:
-        # Some failures crash this process instead of raising: a second start of the same game, and (vizdoom
-        # 1.3) an engine that ends before it has said anything.
-        self.game = self._configure()
-        self.game.set_seed(seed)
-        self._folder = EngineFolder()
-        if self._settings.match is not None:
-            self._prepare_match(self._settings.match)
-        self.game.set_vizdoom_path(str(self._folder.program))
-        # The engine writes its settings at exit.
-        self.game.set_doom_config_path("/dev/null")
-        self.game.init()
-        self._is_started = True
-        self._pid = self._folder.engine_pid()
-
-    def _prepare_match(self, match: MatchSettings) -> None:
-        # A new port for each attempt: after the test somebody else may have taken it.
+    def _prepare_match(self, match: MatchSettings, port: int) -> None:
+        is_host, player = self._player == 0, self._player
+        role = f"-host {match.num_players} -port {port}" if is_host else f"-join {LOOPBACK}:{port}"
         self.game.clear_game_args()
         self.game.add_game_args(
-            f"-host 1 -port {_free_udp_port()} -deathmatch +timelimit {match.minutes:g} "
+            f"{role} -deathmatch +timelimit {match.minutes:g} "
             "+sv_forcerespawn 1 +sv_noautoaim 1 +sv_respawnprotect 1 +sv_spawnfarthest 1 +sv_nocrouch 1 "
             "+sv_nojump 1 +sv_nofreelook 1 +sv_noexit 1 "
-            f"+viz_respawn_delay {match.respawn_delay_seconds} +viz_connect_timeout 4 +name AI +colorset 0"
+            f"+viz_respawn_delay {match.respawn_delay_seconds} +viz_connect_timeout {CONNECT_SECONDS} "
+            f"+name AI{player or ''} +colorset {player % NUM_COLORS}"
         )
         if self.bot_difficulty is not None:
             bots = self._folder.path / "bots.cfg"
             write_bots(bots, match.num_bots)
             self.game.add_game_args(f"+viz_bots_path {bots}")
         self.game.set_episode_timeout(round(match.minutes * TICS_PER_MINUTE))
-
-
-def _free_udp_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("", 0))
-        return probe.getsockname()[1]

@@ -21,8 +21,10 @@ for argument in "$@"; do
     [ "$previous" = "+viz_instance_id" ] && echo "$$ $argument" > engine
     previous=$argument
 done
-exec '{program}' "$@"
+exec '{program}' "$@" {redirection}
 """
+# In a net game the engine says a lot; what it says of errors can be read in its folder.
+QUIETLY = "> /dev/null 2> said"
 
 # An engine whose owner is killed would wait for it for ever. So a shell waits for the end of the pipe that
 # the owner alone holds open; then it ends the engines that are noted in the folders and removes all they
@@ -44,12 +46,18 @@ rm -rf "$1"
 
 
 class EngineFolder:
-    """One engine's folder, outside the user's. `remove` it when the engine is closed."""
+    """One engine's folder, outside the user's. `remove` it when the engine is closed.
 
-    def __init__(self):
+    is_quiet: what the engine prints does not reach the console, but `last_words`.
+    """
+
+    def __init__(self, is_quiet: bool = False):
         self.path = _reaper_of_this_process().add_folder()
         launcher = self.path / "start"
-        launcher.write_text(LAUNCHER.format(folder=self.path, program=ENGINE_PROGRAM))
+        redirection = QUIETLY if is_quiet else ""
+        launcher.write_text(
+            LAUNCHER.format(folder=self.path, program=ENGINE_PROGRAM, redirection=redirection)
+        )
         launcher.chmod(0o700)
         # Where nothing in the temporary folder may be executed, the engine has to start without all this.
         self.program = launcher if os.access(launcher, os.X_OK) else ENGINE_PROGRAM
@@ -58,6 +66,12 @@ class EngineFolder:
         """Of the engine that was started here; None where it had to start without the launcher."""
         note = self.path / "engine"
         return int(note.read_text().split()[0]) if note.exists() else None
+
+    def last_words(self) -> str:
+        """Of a quiet engine: the last line that it has printed."""
+        said = self.path / "said"
+        lines = said.read_text(errors="replace").split("\n") if said.exists() else []
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def remove(self) -> None:
         _reaper_of_this_process().remove_folder(self.path)

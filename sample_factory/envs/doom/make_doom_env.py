@@ -3,8 +3,10 @@
 from typing import Any
 
 from sample_factory.envs.doom.doom_env import DoomEnv
+from sample_factory.envs.doom.doom_match import DoomMatch
 from sample_factory.envs.doom.doom_specs import DOOM_SPECS, DoomSpec, Match
 from sample_factory.envs.doom.engine import DoomEngine, EngineSettings, MatchSettings
+from sample_factory.envs.doom.multiplayer_stats import MAX_PLAYERS
 from sample_factory.envs.protocol import EnvConfig
 
 
@@ -14,12 +16,13 @@ def make_doom_env(
     env_config: EnvConfig | None = None,
     render_mode: str | None = None,
     spec: DoomSpec | None = None,
-) -> DoomEnv:
-    """One env. `cfg` has the flags of DoomFlags and env_frameskip as attributes.
+) -> DoomEnv | DoomMatch:
+    """One env, a DoomMatch where there are several learning players. `cfg` has the flags of DoomFlags and
+    env_frameskip as attributes.
 
     spec: what to play when it is not one of this package's scenarios. A scenario of your own is
         `register_env("my_doom_env", functools.partial(make_doom_env, spec=DoomSpec(...)), ...)`.
-    Raises ValueError for an unknown name, NotImplementedError for a match with several learning players.
+    Raises ValueError for an unknown name, or for more players than a match can have.
     """
     if spec is None:
         spec = doom_spec(full_env_name)
@@ -30,7 +33,11 @@ def make_doom_env(
         wide_aspect_ratio=cfg.wide_aspect_ratio,
         match=_match_settings(full_env_name, spec.match, cfg),
     )
-    return DoomEnv(spec, DoomEngine(settings), cfg.env_frameskip, (cfg.res_w, cfg.res_h), render_mode)
+    resolution, num_players = (cfg.res_w, cfg.res_h), settings.match.num_players if settings.match else 1
+    if num_players == 1:
+        return DoomEnv(spec, DoomEngine(settings), cfg.env_frameskip, resolution, render_mode)
+    engines = [DoomEngine(settings, player) for player in range(num_players)]
+    return DoomMatch(spec, engines, cfg.env_frameskip, resolution, render_mode)
 
 
 def doom_spec(full_env_name: str) -> DoomSpec:
@@ -45,12 +52,12 @@ def _match_settings(env_name: str, match: Match | None, cfg: Any) -> MatchSettin
         return None
     num_agents = cfg.num_agents if cfg.num_agents > 0 else match.num_agents
     num_bots = cfg.num_bots if cfg.num_bots >= 0 else match.num_bots
-    if num_agents > 1:
-        raise NotImplementedError(
-            f"{env_name} with {num_agents} learning players is not supported; one player against bots is: "
-            f"--num_agents=1 --num_bots={num_agents - 1 + num_bots}"
-        )
     if cfg.num_humans > 0:
         raise NotImplementedError(f"{env_name}: --num_humans={cfg.num_humans}: people cannot join yet")
+    if num_agents + num_bots > MAX_PLAYERS:
+        raise ValueError(
+            f"{env_name}: {num_agents} agents and {num_bots} bots are more than the {MAX_PLAYERS} players of "
+            "a match whose frags the scenario reports; lower --num_agents or --num_bots"
+        )
     minutes = cfg.timelimit if cfg.timelimit is not None else match.minutes
-    return MatchSettings(num_bots, minutes, match.respawn_delay_seconds, cfg.start_bot_difficulty)
+    return MatchSettings(num_agents, num_bots, minutes, match.respawn_delay_seconds, cfg.start_bot_difficulty)
