@@ -14,13 +14,13 @@ class CountingPolicy:
         return torch.zeros(num_agents, 1)
 
     def act(self, observations, state):
-        assert observations["obs"].shape == (2, 3)
+        assert observations["obs"].shape == (len(state), 3)
         return (state + 1).numpy().copy(), state + 1
 
 
 def play(num_steps):
     env = UnevenAgents()
-    player = Player(adapt(env), CountingPolicy(), frameskip=4)
+    player = Player(adapt(env), [CountingPolicy()] * 2, frameskip=4)
     player.start(None)
     return env, player, [player.step() for _ in range(num_steps)]
 
