@@ -19,8 +19,8 @@ class EvaluationFlags:
     )
     checkpoint: tuple[str, ...] = flag(
         (),
-        "which of its checkpoints: latest, best, milestone:VERSION or the path of a file; or several, one for "
-        "each agent; empty: --load_checkpoint_kind",
+        "which of its checkpoints: latest, best, milestone:VERSION or the path of a file; or several, one "
+        "for each agent; empty: --load_checkpoint_kind",
     )
     eval_deterministic: bool = flag(False, "most likely action (mean of a Gaussian) instead of a sample")
     continuous_actions_sample: bool = flag(True, "sample continuous actions; False takes their mean")

@@ -23,20 +23,10 @@ from sample_factory.evaluation.screen import (
     make_env,
     open_screen,
 )
+from sample_factory.evaluation.spread import Spread, spread
 from sample_factory.runtime.supervisor import StopSignals
 
-
 MOST_AGENTS_TOLD = 16  # in a summary; hundreds of copies of one env are agents too
-
-
-class Spread(NamedTuple):
-    """Mean and standard deviation over episodes; nan when there were none."""
-
-    mean: float
-    std: float
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3f} +- {self.std:.3f}"
 
 
 class Evaluation(NamedTuple):
@@ -52,16 +42,16 @@ class Evaluation(NamedTuple):
 
     @property
     def reward(self) -> Spread:
-        return _spread([episode.reward for episode in self.episodes])
+        return spread([episode.reward for episode in self.episodes])
 
     @property
     def length(self) -> Spread:
         """In env frames."""
-        return _spread([episode.length for episode in self.episodes])
+        return spread([episode.length for episode in self.episodes])
 
     @property
     def true_objective(self) -> Spread:
-        return _spread([episode.true_objective for episode in self.episodes])
+        return spread([episode.true_objective for episode in self.episodes])
 
     def of_agent(self, agent: int) -> "Evaluation":
         """The part of it that is one agent's."""
@@ -81,7 +71,9 @@ class Evaluation(NamedTuple):
         own, who = self.of_agent(agent), f"agent {agent} ({self.choices[agent]})"
         if not own.episodes:
             return f"{who}: no episodes"
-        return f"{who}: {len(own.episodes)} episodes, reward {own.reward}, true objective {own.true_objective}"
+        return (
+            f"{who}: {len(own.episodes)} episodes, reward {own.reward}, true objective {own.true_objective}"
+        )
 
 
 def evaluate(config: Config, family: EnvFamily) -> Evaluation:
@@ -178,9 +170,3 @@ def _episode_line(episodes: Sequence[EpisodeResult]) -> str:
         f"episode {len(episodes)} (agent {last.agent}): reward {last.reward:.3f}, {last.length} env frames, "
         f"true objective {last.true_objective:.3f}; mean reward {mean:.3f}"
     )
-
-
-def _spread(values: Sequence[float]) -> Spread:
-    if not values:
-        return Spread(float("nan"), float("nan"))
-    return Spread(float(np.mean(values)), float(np.std(values)))

@@ -61,9 +61,11 @@ def load_policy(config: Config, choice: PolicyChoice, observation_space, action_
         raise CheckpointError(
             f"the checkpoint of {config.experiment_dir} ({choice}) does not fit the model that cfg.json and "
             "the flags describe; were flags of the model or the env typed that differ from the training's? "
-            f"{error}"
+            f"{' '.join(str(error).split())}"
         ) from None
-    return TrainedPolicy(model, config.evaluation.eval_deterministic, config.evaluation.continuous_actions_sample)
+    return TrainedPolicy(
+        model, config.evaluation.eval_deterministic, config.evaluation.continuous_actions_sample
+    )
 
 
 def _read_state(config: Config, choice: PolicyChoice) -> Mapping[str, Any]:

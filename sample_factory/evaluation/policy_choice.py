@@ -40,7 +40,7 @@ def _for_each_agent(flag: str, values: Sequence[Value], num_agents: int) -> Sequ
         return list(values) * num_agents
     if len(values) != num_agents:
         raise ConfigError(
-            f"--{flag} has {len(values)} values; it takes one for all agents or one for each, and the env has "
-            f"{num_agents}"
+            f"--{flag} has {len(values)} values; it takes one for all agents or one for each, and the env "
+            f"has {num_agents}"
         )
     return values
