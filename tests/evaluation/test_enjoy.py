@@ -7,13 +7,13 @@ import sys
 import cv2
 import numpy as np
 import pytest
-import torch
 
 from sample_factory import enjoy as program
 from sample_factory.config.config import parse_config
 from sample_factory.enjoy import enjoy
 from sample_factory.envs import env_registry
 from sample_factory.envs.env_registry import register_env, resolve_family
+from tests.evaluation.conftest import always
 from tests.evaluation.playable_envs import Cards, FilmedCards, Undrawable, UnevenAgents
 
 CARTPOLE = "gym_CartPole-v1"
@@ -135,10 +135,10 @@ def test_each_agent_has_its_own_episodes(saved_experiment, registry):
 
 def test_each_agent_has_its_own_policy_and_checkpoint(choosing, registry, tmp_path, capsys):
     registry("cards", lambda full_env_name, cfg, env_config: Cards(num_agents=3))
-    checkpoints, _ = choosing("cards", 2), choosing("cards", 4, policy=1)
-    past = checkpoints.save_milestone(torch.load(next(checkpoints.folder.glob("*.pth"))), 7, 8)
-    checkpoints.save({**torch.load(past), **always_of(checkpoints, 3)}, 9, 16)
+    checkpoints, _ = choosing("cards", 3), choosing("cards", 4, policy=1)
     identity = ["--experiment=tiny", f"--train_dir={tmp_path}", "--max_num_episodes=6"]
+    config = parse_config(identity, resolve_family, evaluation=True)
+    checkpoints.save_milestone(always(config, 2), 7, 8)
     flags = ["--policy_index", "0", "1", "0", "--checkpoint", "milestone:7", "latest", "latest"]
     result = evaluate(identity, *flags)
     assert [result.of_agent(agent).true_objective.mean for agent in range(3)] == [2.0, 4.0, 3.0]
