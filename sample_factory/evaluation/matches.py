@@ -37,7 +37,8 @@ class Results(NamedTuple):
     losses: int
 
     def __str__(self) -> str:
-        return f"{sum(self)} matches: {self.wins} wins, {self.draws} draws, {self.losses} losses"
+        matches = "1 match" if sum(self) == 1 else f"{sum(self)} matches"
+        return f"{matches}: {self.wins} wins, {self.draws} draws, {self.losses} losses"
 
 
 def count_results(matches: Sequence[Match]) -> Results:

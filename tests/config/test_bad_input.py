@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from sample_factory import benchmark, dummy_sampler, enjoy, train
+from sample_factory import benchmark, dummy_sampler, enjoy, match, train
 from sample_factory.config.config import ConfigError, build_config, parse_config
 from sample_factory.config.flags import fields_of, flag, scalar_type
 from sample_factory.config.sections import TRAINING_SECTIONS
@@ -16,7 +16,7 @@ from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.gym_family import GymFlags
 
 PROGRAMS = {"train": train.main, "enjoy": enjoy.main, "dummy_sampler": dummy_sampler.main}
-PROGRAMS["benchmark"] = benchmark.main
+PROGRAMS.update({"benchmark": benchmark.main, "match": match.main})
 NUMBERS = [
     (env, field.name, scalar_type(annotation)[0])
     for env, sections in (
@@ -267,7 +267,7 @@ def test_every_program_says_it_in_one_line_and_writes_nothing(
     tmp_path, monkeypatch, capsys, program, flags, message
 ):
     monkeypatch.chdir(tmp_path)
-    if program == "enjoy":
+    if program in ("enjoy", "match"):
         saved(tmp_path, "{}")
         flags = [
             *flags,
