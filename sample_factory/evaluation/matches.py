@@ -1,6 +1,7 @@
 """Two policies against each other, match after match."""
 
 import contextlib
+import statistics
 from typing import Any, Callable, NamedTuple, Sequence
 
 import numpy as np
@@ -169,7 +170,10 @@ class _Series:
         objectives = self._play_episodes(is_stopped)
         if objectives is None:
             return None
-        first_half, second_half = (float(half.mean()) for half in np.split(objectives, 2))
+        if np.isnan(objectives).any():
+            raise ConfigError(f"the env reports true objectives {objectives.tolist()}: nobody has won")
+        # fmean rounds once, so that teams of the same objectives are equal in whatever order they stand.
+        first_half, second_half = (statistics.fmean(half) for half in np.split(objectives, 2))
         of_teams = (first_half, second_half) if self._has_first_half else (second_half, first_half)
         match = Match(*of_teams, self._has_first_half)
         self._has_first_half = not self._has_first_half

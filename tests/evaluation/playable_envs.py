@@ -63,7 +63,8 @@ class Cards:
     action_space = gym.spaces.Discrete(5)
 
     def __init__(self, num_agents=2, bonuses=None, leaves_early=None):
-        """leaves_early: an agent whose episode ends after the first round, and who then waits."""
+        """leaves_early: an agent whose episode ends after the first round, and who then waits for the end of
+        the second, which counts as an episode of its own."""
         self.is_multiagent, self.num_agents = True, num_agents
         self._bonuses = bonuses or [0.0] * num_agents
         self._leaves_early = leaves_early
@@ -80,8 +81,8 @@ class Cards:
         ended = [is_over] * self.num_agents
         infos = [{"true_objective": card + bonus} for card, bonus in zip(self.cards[-1], self._bonuses)]
         if self._leaves_early is not None:
-            ended[self._leaves_early] = not is_over
-            infos[self._leaves_early]["is_active"] = is_over
+            ended[self._leaves_early] = True
+            infos[self._leaves_early].update({"true_objective": -1.0} if is_over else {"is_active": False})
         self._round %= 2
         return self._observations(), [0.0] * self.num_agents, ended, [False] * self.num_agents, infos
 

@@ -91,6 +91,12 @@ def test_a_team_is_half_of_the_agents_and_is_judged_by_its_mean(choosing, play):
     assert matches.results == (1, 0, 1)
 
 
+def test_teams_of_the_same_objectives_draw_in_whatever_order_they_stand(choosing, play):
+    register("cards_six", num_agents=6, bonuses=[0.1, 0.2, 0.3, 0.3, 0.2, 0.1])
+    choosing("cards_six", 0), choosing("cards_six", 0, policy=1)
+    assert play("--opponent_policy_index=1", "--num_matches=2").results == (0, 2, 0)
+
+
 def test_who_is_out_early_waits_for_the_end_of_the_match(choosing, play):
     register("cards_early", leaves_early=1)
     choosing("cards_early", 3), choosing("cards_early", 1, policy=1)
@@ -169,6 +175,7 @@ def test_a_seed_determines_the_matches(saved_experiment, choosing, play):
             "--env=cards_three has 3 agents; a match",
         ),
         (["--opponent_policy_index=1", "--env=uneven"], "do not end together"),
+        (["--opponent_policy_index=1", "--env=cards_nan"], "true objectives [3.0, nan]: nobody has won"),
         (["--opponent_policy_index=1", "--num_matches=0"], "must be at least 1"),
         (["--opponent_policy_index=1", "--json=nowhere/a.json"], "there is no such folder"),
         (["--opponent_policy_index=1", "--save_video"], "a match is not drawn"),
@@ -178,6 +185,7 @@ def test_a_seed_determines_the_matches(saved_experiment, choosing, play):
 def test_bad_input_is_one_line_and_exit_code_2(choosing, tmp_path, capsys, flags, words):
     register("cards_one", num_agents=1)
     register("cards_three", num_agents=3)
+    register("cards_nan", bonuses=[0.0, float("nan")])
     register_env("uneven", lambda full_env_name, cfg, env_config: UnevenCards())
     checkpoints = choosing("cards", 3)
     for version in (7, 12):
