@@ -70,7 +70,10 @@ def test_no_drawer_modules():
     ("statement", "absent"),
     [
         ("import sample_factory", ("torch", "gymnasium", "vizdoom")),
-        ("import sample_factory.train, sample_factory.enjoy", ("torch", "gymnasium", "vizdoom")),
+        (
+            "import sample_factory.train, sample_factory.enjoy, sample_factory.match",
+            ("torch", "gymnasium", "vizdoom"),
+        ),
         ("import sample_factory.benchmark", ("torch", "gymnasium", "vizdoom", "matplotlib")),
         ("import sample_factory.experiment", ("torch", "tensorflow", "vizdoom")),
         (

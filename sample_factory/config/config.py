@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Callable, Mapping, Protocol, Sequence
 
 from sample_factory.config import flags
+from sample_factory.config.evaluation_flags import EvaluationFlags
 from sample_factory.config.experiment_folder import (
     IDENTITY,
     SAVED,
@@ -27,7 +28,6 @@ from sample_factory.config.pbt_flags import PbtFlags
 from sample_factory.config.sections import (
     TRAINING_SECTIONS,
     EnvFlags,
-    EvaluationFlags,
     LearningFlags,
     ModelFlags,
     MonitoringFlags,
@@ -126,13 +126,14 @@ def parse_config(
     typed.
 
     `evaluation`: the experiment must exist, and its cfg.json also tells the env if it was not typed.
-    `extra_sections`: flags of a program that has no experiment, so that no cfg.json is read; in
-    `Config.extra`.
+    `extra_sections`: flags that only this program has; in `Config.extra`. Without `evaluation`, such a
+    program has no experiment, and no cfg.json is read.
     Raises ConfigError. Prints the help and exits with 0 on --help.
     """
     identity = _parse_identity(argv)
     file = read_file_of_flags(identity["cfg"]) if "cfg" in identity else FileOfFlags("", {})
-    saved = FileOfFlags(SAVED, {}) if extra_sections else read_saved(identity, file.values, evaluation)
+    has_experiment = evaluation or not extra_sections
+    saved = read_saved(identity, file.values, evaluation) if has_experiment else FileOfFlags(SAVED, {})
     env = identity.get("env") or saved.values.get("env") or file.values.get("env")
     if not env:
         raise ConfigError("--env is missing: the full name of an environment, e.g. --env=doom_battle")

@@ -10,6 +10,7 @@ from typing import Any, Mapping, Sequence
 
 MAX_INT = 2**63 - 1  # what arrays and tensors hold
 MAX_FLOAT = 3.4e38  # what a float32 holds
+NEVER = int(1e10)  # a limit that stands for none
 
 
 class ConfigError(ValueError):
@@ -108,6 +109,7 @@ def _help_text(field: dataclasses.Field, defaults: Mapping[str, Any]) -> str:
 def coerce(section: type, values: dict[str, Any], source: str) -> dict[str, Any]:
     """Values from JSON or from code as the types of the section's fields.
 
+    A single value stands for a list of one, as on the command line.
     Raises ValueError naming the key, the value, the type and the source.
     """
     coerced = {}
@@ -117,9 +119,8 @@ def coerce(section: type, values: dict[str, Any], source: str) -> dict[str, Any]
         if value is None and optional:
             coerced[key] = None
         elif is_list:
-            if not isinstance(value, (list, tuple)):
-                raise ValueError(f"{source}: {key} = {value!r} should be a list of {scalar.__name__}")
-            coerced[key] = tuple(_coerce_scalar(scalar, item, key, source) for item in value)
+            items = value if isinstance(value, (list, tuple)) else (value,)
+            coerced[key] = tuple(_coerce_scalar(scalar, item, key, source) for item in items)
         else:
             coerced[key] = _coerce_scalar(scalar, value, key, source)
     return coerced

@@ -9,10 +9,13 @@ import numpy as np
 import torch
 
 from sample_factory.config.config import Config, ConfigError
-from sample_factory.config.sections import NEVER, EvaluationFlags
+from sample_factory.config.evaluation_flags import EvaluationFlags
+from sample_factory.config.flags import NEVER
 from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.envs.protocol import MultiAgentEnv
 from sample_factory.evaluation.player import EpisodeResult, Player
-from sample_factory.evaluation.policy import load_policy
+from sample_factory.evaluation.policy import TrainedPolicy, load_policy
+from sample_factory.evaluation.policy_choice import PolicyChoice, choices_of_agents
 from sample_factory.evaluation.screen import (
     Screen,
     draws_every_frame,
@@ -20,38 +23,39 @@ from sample_factory.evaluation.screen import (
     make_env,
     open_screen,
 )
+from sample_factory.evaluation.spread import Spread, spread
 from sample_factory.runtime.supervisor import StopSignals
 
-
-class Spread(NamedTuple):
-    """Mean and standard deviation over episodes; nan when there were none."""
-
-    mean: float
-    std: float
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3f} +- {self.std:.3f}"
+MOST_AGENTS_TOLD = 16  # in a summary; hundreds of copies of one env are agents too
 
 
 class Evaluation(NamedTuple):
-    """What came of it. env_frames: those that were played, unfinished episodes included."""
+    """What came of it.
 
+    choices: who played each agent. env_frames: those that were played, unfinished episodes included.
+    """
+
+    choices: tuple[PolicyChoice, ...]
     episodes: tuple[EpisodeResult, ...]
     env_frames: int
     video: Path | None
 
     @property
     def reward(self) -> Spread:
-        return _spread([episode.reward for episode in self.episodes])
+        return spread([episode.reward for episode in self.episodes])
 
     @property
     def length(self) -> Spread:
         """In env frames."""
-        return _spread([episode.length for episode in self.episodes])
+        return spread([episode.length for episode in self.episodes])
 
     @property
     def true_objective(self) -> Spread:
-        return _spread([episode.true_objective for episode in self.episodes])
+        return spread([episode.true_objective for episode in self.episodes])
+
+    def of_agent(self, agent: int) -> "Evaluation":
+        """The part of it that is one agent's."""
+        return self._replace(episodes=tuple(episode for episode in self.episodes if episode.agent == agent))
 
     def summary(self) -> str:
         """For people."""
@@ -59,7 +63,17 @@ class Evaluation(NamedTuple):
         if self.episodes:
             lines += [f"reward {self.reward}", f"length {self.length}"]
             lines.append(f"true objective {self.true_objective}")
+        if 1 < len(self.choices) <= MOST_AGENTS_TOLD:
+            lines += [self._agent_line(agent) for agent in range(len(self.choices))]
         return "\n".join([*lines, f"video: {self.video}"] if self.video else lines)
+
+    def _agent_line(self, agent: int) -> str:
+        own, who = self.of_agent(agent), f"agent {agent} ({self.choices[agent]})"
+        if not own.episodes:
+            return f"{who}: no episodes"
+        return (
+            f"{who}: {len(own.episodes)} episodes, reward {own.reward}, true objective {own.true_objective}"
+        )
 
 
 def evaluate(config: Config, family: EnvFamily) -> Evaluation:
@@ -74,7 +88,8 @@ def evaluate(config: Config, family: EnvFamily) -> Evaluation:
     if config.run.seed is not None:
         torch.manual_seed(config.run.seed)
     with StopSignals() as signals, contextlib.closing(make_env(config, family)) as env:
-        player = Player(env, load_policy(config, env.observation_space, env.action_space), frameskip)
+        choices = choices_of_agents(config, env.num_agents)
+        player = Player(env, _load_policies(config, choices, env), frameskip)
         frames_per_picture = 1 if draws_every_frame(env) else frameskip
         screen = open_screen(config, frames_per_second(config, family, env), frames_per_picture)
         limits = _Limits(config.evaluation)
@@ -88,9 +103,20 @@ def evaluate(config: Config, family: EnvFamily) -> Evaluation:
             )
         finally:
             video = screen.close()
-    result = Evaluation(tuple(episodes), player.env_frames, video)
+    result = Evaluation(tuple(choices), tuple(episodes), player.env_frames, video)
     print(result.summary())
     return result
+
+
+def _load_policies(
+    config: Config, choices: Sequence[PolicyChoice], env: MultiAgentEnv
+) -> list[TrainedPolicy]:
+    """For each agent; what several have chosen is loaded once, and they share it."""
+    loaded = {
+        choice: load_policy(config, choice, env.observation_space, env.action_space)
+        for choice in dict.fromkeys(choices)
+    }
+    return [loaded[choice] for choice in choices]
 
 
 def _with_action_repeat(config: Config) -> Config:
@@ -139,13 +165,8 @@ def _play(
 
 def _episode_line(episodes: Sequence[EpisodeResult]) -> str:
     last = episodes[-1]
+    mean = np.mean([episode.reward for episode in episodes if episode.agent == last.agent])
     return (
         f"episode {len(episodes)} (agent {last.agent}): reward {last.reward:.3f}, {last.length} env frames, "
-        f"true objective {last.true_objective:.3f}; mean reward {np.mean([e.reward for e in episodes]):.3f}"
+        f"true objective {last.true_objective:.3f}; mean reward {mean:.3f}"
     )
-
-
-def _spread(values: Sequence[float]) -> Spread:
-    if not values:
-        return Spread(float("nan"), float("nan"))
-    return Spread(float(np.mean(values)), float(np.std(values)))

@@ -1,10 +1,11 @@
-"""Plays an env with a trained policy, step by step, as the rollout workers do in training."""
+"""Plays an env with trained policies, step by step, as the rollout workers do in training."""
 
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
 from sample_factory.envs.protocol import EMPTY_INFO, MultiAgentEnv, ObservationRows
+from sample_factory.envs.spaces import num_action_values
 from sample_factory.evaluation.policy import TrainedPolicy
 
 
@@ -18,35 +19,47 @@ class EpisodeResult(NamedTuple):
 
 
 class Player:
-    """One env, all of whose agents follow one policy. Promises:
+    """One env, each of whose agents follows a policy. Promises:
 
     1. Observations, rewards, frameskip and time limits are those of training: the env is stepped alike.
     2. An agent's recurrent state is zero at the start of each of its episodes, and when it becomes inactive.
     3. The action of an inactive agent is zero, and an action never outlives its episode.
+    4. Agents that share a policy share its forward pass.
+
+    `active`: [num_agents] bool.
     """
 
-    def __init__(self, env: MultiAgentEnv, policy: TrainedPolicy, frameskip: int):
-        self._env, self._policy, self._frameskip = env, policy, frameskip
+    def __init__(self, env: MultiAgentEnv, policies: Sequence[TrainedPolicy], frameskip: int):
+        """policies: one for each agent."""
+        self._env, self._frameskip = env, frameskip
         self._rows = ObservationRows.allocate(env.observation_space, env.num_agents)
-        # Views of the rows, which the env overwrites.
-        self._observations = {key: array[:, 0] for key, array in self._rows.arrays.items()}
+        self._actions = np.zeros((env.num_agents, num_action_values(env.action_space)), np.float32)
         self.env_frames = 0
+        self.assign(policies)
+
+    def assign(self, policies: Sequence[TrainedPolicy]) -> None:
+        """From now on agent i follows policies[i], which remembers nothing. For the end of all episodes."""
+        distinct = list(dict.fromkeys(policies))
+        agents = [[i for i, of_agent in enumerate(policies) if of_agent is policy] for policy in distinct]
+        self._groups = [_Group(policy, np.array(members)) for policy, members in zip(distinct, agents)]
 
     def start(self, seed: int | None) -> None:
         """Begins the first episodes."""
         num_agents = self._env.num_agents
         self._env.reset(seed, self._rows)
-        self._state = self._policy.first_state(num_agents)
-        self._active = np.ones(num_agents, bool)
+        self.active = np.ones(num_agents, bool)
         self._returns = np.zeros(num_agents)
         self._lengths = np.zeros(num_agents, np.int64)
+        for group in self._groups:
+            group.forget(self.active)
         self.env_frames = 0
 
     def step(self) -> list[EpisodeResult]:
         """One env step; the episodes that it has ended."""
-        actions, self._state = self._policy.act(self._observations, self._state)
-        actions[~self._active] = 0.0
-        result = self._env.step(actions, self._rows)
+        for group in self._groups:
+            group.act(self._rows, self._actions)
+        self._actions[~self.active] = 0.0
+        result = self._env.step(self._actions, self._rows)
         infos = result.infos if len(result.infos) else (EMPTY_INFO,) * self._env.num_agents
         self._returns += result.rewards
         self._lengths += self._frameskip
@@ -54,8 +67,9 @@ class Player:
         ended = np.asarray(result.terminated) | np.asarray(result.truncated)
         finished = [self._finish(int(agent), infos[agent]) for agent in np.flatnonzero(ended)]
         active = np.array([info.get("is_active", True) for info in infos], bool)
-        self._state[ended | (self._active & ~active)] = 0.0
-        self._active = active
+        for group in self._groups:
+            group.forget(ended | (self.active & ~active))
+        self.active = active
         return finished
 
     def _finish(self, agent: int, info: Mapping[str, Any]) -> EpisodeResult:
@@ -64,3 +78,21 @@ class Player:
         result = EpisodeResult(agent, reward, int(self._lengths[agent]), float(objective))
         self._returns[agent], self._lengths[agent] = 0.0, 0
         return result
+
+
+class _Group:
+    """The agents that follow one policy, and what it remembers of each."""
+
+    def __init__(self, policy: TrainedPolicy, agents: np.ndarray):
+        """agents: their indices."""
+        self._policy, self._agents = policy, agents
+        self._state = policy.first_state(len(agents))
+
+    def act(self, rows: ObservationRows, actions: np.ndarray) -> None:
+        """Writes the actions of its agents, [num_agents, K]."""
+        observations = {key: array[self._agents, 0] for key, array in rows.arrays.items()}
+        actions[self._agents], self._state = self._policy.act(observations, self._state)
+
+    def forget(self, whose: np.ndarray) -> None:
+        """whose: [num_agents] bool."""
+        self._state[whose[self._agents]] = 0.0

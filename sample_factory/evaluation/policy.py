@@ -1,14 +1,23 @@
 """A trained policy, ready to act outside the training system."""
 
-from typing import Mapping
+from pathlib import Path
+from typing import Any, Mapping
 
 import numpy as np
 import torch
 
 from sample_factory.config.config import Config, ConfigError
-from sample_factory.learning.checkpoints import CheckpointError, Checkpoints
+from sample_factory.evaluation.policy_choice import PolicyChoice
+from sample_factory.learning.checkpoints import (
+    CheckpointError,
+    Checkpoints,
+    read_checkpoint,
+    version_of,
+)
 from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.models.policy_spec import PolicySpec
+
+MILESTONE = "milestone:"
 
 
 class TrainedPolicy:
@@ -39,38 +48,64 @@ class TrainedPolicy:
         return actions.cpu().numpy(), output.state
 
 
-def load_policy(config: Config, observation_space, action_space) -> TrainedPolicy:
-    """The checkpoint of --policy_index, --load_checkpoint_kind, in the model that the flags describe.
+def load_policy(config: Config, choice: PolicyChoice, observation_space, action_space) -> TrainedPolicy:
+    """The chosen checkpoint, in the model that the flags describe.
 
     Raises ConfigError when there is no such checkpoint, CheckpointError when it cannot be used.
     """
-    evaluation, kind = config.evaluation, config.monitoring.load_checkpoint_kind
-    keep = config.monitoring.keep_checkpoints
-    checkpoints = Checkpoints(config.experiment_dir, evaluation.policy_index, keep)
-    state = checkpoints.load(kind)
-    if state is None:
-        raise ConfigError(
-            f"there is no checkpoint ({kind}) in {checkpoints.folder}; check --policy_index="
-            f"{evaluation.policy_index}, --load_checkpoint_kind={kind}, and whether training has saved one"
-        )
-    model = _build(config, observation_space, action_space)
+    state = _read_state(config, choice)
+    model = _build(config, choice.policy_index, observation_space, action_space)
     try:
         model.load_state_dict(state["model"])
     except (KeyError, RuntimeError) as error:
         raise CheckpointError(
-            f"the checkpoint in {checkpoints.folder} does not fit the model that cfg.json and the flags "
-            f"describe; were flags of the model or the env typed that differ from the training's? {error}"
+            f"the checkpoint of {config.experiment_dir} ({choice}) does not fit the model that cfg.json and "
+            "the flags describe; were flags of the model or the env typed that differ from the training's? "
+            f"{' '.join(str(error).split())}"
         ) from None
-    return TrainedPolicy(model, evaluation.eval_deterministic, evaluation.continuous_actions_sample)
+    return TrainedPolicy(
+        model, config.evaluation.eval_deterministic, config.evaluation.continuous_actions_sample
+    )
 
 
-def _build(config: Config, observation_space, action_space) -> ActorCritic:
+def _read_state(config: Config, choice: PolicyChoice) -> Mapping[str, Any]:
+    checkpoints = Checkpoints(config.experiment_dir, choice.policy_index, config.monitoring.keep_checkpoints)
+    if choice.checkpoint.startswith(MILESTONE):
+        return read_checkpoint(_find_milestone(checkpoints, choice.checkpoint))
+    if choice.checkpoint not in ("latest", "best"):
+        path = Path(choice.checkpoint).expanduser()
+        if not path.is_file():
+            raise ConfigError(
+                f"checkpoint {choice.checkpoint}: there is no such file; it should be latest, best, "
+                f"{MILESTONE}VERSION, or the path of a checkpoint"
+            )
+        return read_checkpoint(path)
+    state = checkpoints.load(choice.checkpoint)
+    if state is None:
+        raise ConfigError(
+            f"there is no checkpoint ({choice.checkpoint}) in {checkpoints.folder}; check --policy_index, "
+            "--checkpoint, --load_checkpoint_kind, and whether training has saved one"
+        )
+    return state
+
+
+def _find_milestone(checkpoints: Checkpoints, checkpoint: str) -> Path:
+    """Raises ConfigError with the versions that there are."""
+    milestones = {version_of(path): path for path in checkpoints.milestones()}
+    version = checkpoint.removeprefix(MILESTONE)
+    if not version.isdecimal() or int(version) not in milestones:
+        there_are = f"has those of {', '.join(map(str, milestones))}" if milestones else "has no milestones"
+        raise ConfigError(f"checkpoint {checkpoint}: {checkpoints.folder} {there_are}")
+    return milestones[int(version)]
+
+
+def _build(config: Config, policy_index: int, observation_space, action_space) -> ActorCritic:
     """In float32; on the CPU, which is faster for one env, unless a GPU is asked for here and now."""
     device = "gpu" if config.typed.get("device") == "gpu" else "cpu"
     spec = PolicySpec(
         config.model, observation_space, action_space, config.learning.normalize_returns, device, "fp32"
     )
     try:
-        return spec.build(config.evaluation.policy_index).model
+        return spec.build(policy_index).model
     except RuntimeError as error:
         raise ConfigError(str(error)) from None

@@ -46,7 +46,7 @@ class Checkpoints:
 
         Otherwise the newest of what is saved from now on would count as older than those.
         """
-        later = [path for path in self._sorted("checkpoint") if _version(path) > version]
+        later = [path for path in self._sorted("checkpoint") if version_of(path) > version]
         for path in later:
             (self.folder / "superseded").mkdir(exist_ok=True)
             os.replace(path, self.folder / "superseded" / path.name)
@@ -83,7 +83,7 @@ class Checkpoints:
         usable.
         """
         paths = self._sorted("checkpoint" if kind == "latest" else "best")
-        milestones = sorted(self.folder.glob("milestones/checkpoint_*.pth.milestone"))
+        milestones = self.milestones()
         if kind == "latest" and not paths and milestones:
             raise CheckpointError(
                 f"{self.folder} has milestones, but no checkpoint to go on from; copy one there: "
@@ -95,7 +95,7 @@ class Checkpoints:
                 state = _read(path)
                 check(state)
             except Exception as error:  # whatever a damaged file makes the reader raise
-                reason = " ".join(str(error).split()) or type(error).__name__
+                reason = _reason(error)
                 failures.setdefault(reason, []).append(path.name)
                 log.error("CANNOT USE CHECKPOINT %s: %s", path, reason)
                 continue
@@ -121,11 +121,13 @@ class Checkpoints:
         """Whether nothing has been saved yet."""
         return not self._sorted("checkpoint") and not self._sorted("best")
 
+    def milestones(self) -> list[Path]:
+        """By version."""
+        return _by_version(self.folder / "milestones", r"checkpoint_\d+_\d+\.pth\.milestone")
+
     def _sorted(self, prefix: str) -> list[Path]:
-        """By version; a user's own files with other names are none of ours."""
-        ours = re.compile(rf"{prefix}_\d+_\d+.*\.pth")
-        paths = self.folder.glob(f"{prefix}_*.pth")
-        return sorted((path for path in paths if ours.fullmatch(path.name)), key=_version)
+        """By version."""
+        return _by_version(self.folder, rf"{prefix}_\d+_\d+.*\.pth")
 
     def _write(self, state: Mapping[str, Any], path: Path) -> Path | None:
         temporary = self.folder / TEMPORARY_NAME
@@ -149,8 +151,29 @@ class Checkpoints:
         return path
 
 
-def _version(path: Path) -> int:
+def _by_version(folder: Path, pattern: str) -> list[Path]:
+    """A user's own files with other names are none of ours."""
+    return sorted((path for path in folder.glob("*") if re.fullmatch(pattern, path.name)), key=version_of)
+
+
+def version_of(path: Path) -> int:
+    """Of a checkpoint, from its file's name."""
     return int(path.name.split("_")[1])
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """One file, whatever its name. Raises CheckpointError when it is damaged or holds something else."""
+    try:
+        state = _read(path)
+    except Exception as error:  # whatever a damaged file makes the reader raise
+        raise CheckpointError(f"cannot use checkpoint {path}: {_reason(error)}") from None
+    log.info("Loaded checkpoint %s", path)
+    return state
+
+
+def _reason(error: Exception) -> str:
+    """In one line."""
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from sample_factory import benchmark, dummy_sampler, enjoy, train
+from sample_factory import benchmark, dummy_sampler, enjoy, match, train
 from sample_factory.config.config import ConfigError, build_config, parse_config
 from sample_factory.config.flags import fields_of, flag, scalar_type
 from sample_factory.config.sections import TRAINING_SECTIONS
@@ -16,7 +16,7 @@ from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.gym_family import GymFlags
 
 PROGRAMS = {"train": train.main, "enjoy": enjoy.main, "dummy_sampler": dummy_sampler.main}
-PROGRAMS["benchmark"] = benchmark.main
+PROGRAMS.update({"benchmark": benchmark.main, "match": match.main})
 NUMBERS = [
     (env, field.name, scalar_type(annotation)[0])
     for env, sections in (
@@ -175,9 +175,9 @@ def test_train_dir_must_be_a_folder(tmp_path, folder):
         ('{"gamma": "0.9"}', "file.json: gamma = '0.9' should be of type float"),
         ('{"gamma": 1' + "0" * 400 + "}", "file.json: gamma = 1.* should be of type float"),
         ('{"use_rnn": 1}', "file.json: use_rnn = 1 should be of type bool"),
-        ('{"encoder_mlp_layers": 64}', "encoder_mlp_layers = 64 should be a list of int"),
+        ('{"encoder_mlp_layers": "64"}', "encoder_mlp_layers = '64' should be of type int"),
         ('{"encoder_mlp_layers": [64, "a"]}', "encoder_mlp_layers = 'a' should be of type int"),
-        ('{"normalize_input_keys": "obs"}', "normalize_input_keys = 'obs' should be a list of str"),
+        ('{"normalize_input_keys": null}', "normalize_input_keys = None should be of type str"),
         ('{"experiment": 5}', "file.json: experiment = 5 should be of type str"),
         ('{"experiments_root": "a\\u0000b"}', "within --train_dir"),
         ('{"env": ["doom_basic"]}', r"file.json: env = \['doom_basic'\] should be of type str"),
@@ -267,7 +267,7 @@ def test_every_program_says_it_in_one_line_and_writes_nothing(
     tmp_path, monkeypatch, capsys, program, flags, message
 ):
     monkeypatch.chdir(tmp_path)
-    if program == "enjoy":
+    if program in ("enjoy", "match"):
         saved(tmp_path, "{}")
         flags = [
             *flags,

@@ -11,6 +11,7 @@ from sample_factory.config.config import parse_config
 from sample_factory.dummy_sampler import DummySamplerFlags
 from sample_factory.envs import gym_family
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.match import MatchFlags
 from sample_factory.monitoring.plot_curves import parse_arguments
 
 ROOT = Path(__file__).parent.parent.parent
@@ -45,6 +46,6 @@ def test_every_command_of_the_readme_is_understood(module, flags, tmp_path):
     if module == "benchmark":
         assert benchmark.parse_arguments(shlex.split(flags)).config.unknown == {}
         return
-    extra = {"dummy_sampler": DummySamplerFlags} if module == "dummy_sampler" else None
+    extra = {"dummy_sampler": {"sampler": DummySamplerFlags}, "match": {"match": MatchFlags}}.get(module)
     argv = [*shlex.split(flags), f"--train_dir={tmp_path}"]
     assert parse_config(argv, resolve_family, extra_sections=extra).unknown == {}

@@ -11,7 +11,9 @@ from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.learning.checkpoints import Checkpoints
-from sample_factory.models.actor_critic import make_actor_critic
+from sample_factory.models.actor_critic import ActorCritic, make_actor_critic
+
+SMALL = ["--hidden_size=8", "--encoder_mlp_layers", "8", "--use_rnn=False"]
 
 
 @pytest.fixture
@@ -23,13 +25,39 @@ def saved_experiment(tmp_path: Path) -> Callable[..., list[str]]:
         config = parse_config([*identity, *typed], resolve_family)
         config.experiment_dir.mkdir()
         config.save()
-        _save_checkpoint(config)
+        Checkpoints(config.experiment_dir, 0, keep=1).save({"model": _untrained(config).state_dict()}, 1, 4)
         return identity[1:]
 
     return save
 
 
-def _save_checkpoint(config: Config) -> None:
+@pytest.fixture
+def choosing(tmp_path: Path) -> Callable[..., Checkpoints]:
+    """choosing(env, action, experiment, policy) saves a policy that always chooses that action."""
+
+    def save(env_name: str, action: int, experiment: str = "tiny", policy: int = 0) -> Checkpoints:
+        identity = [f"--env={env_name}", f"--experiment={experiment}", f"--train_dir={tmp_path}"]
+        config = parse_config([*identity, *SMALL], resolve_family)
+        config.experiment_dir.mkdir(exist_ok=True)
+        config.save()
+        checkpoints = Checkpoints(config.experiment_dir, policy, keep=1)
+        checkpoints.save(always(config, action), 1, 4)
+        return checkpoints
+
+    return save
+
+
+def always(config: Config, action: int) -> dict:
+    """The state of a policy that always chooses one of the actions of a Discrete space."""
+    model = _untrained(config)
+    torch.nn.init.zeros_(model.action_head.linear.weight)
+    torch.nn.init.zeros_(model.action_head.linear.bias)
+    with torch.no_grad():
+        model.action_head.linear.bias[action] = 1000.0
+    return {"model": model.state_dict()}
+
+
+def _untrained(config: Config) -> ActorCritic:
     family = resolve_family(config.run.env)
     env = make_adapted_env(family, config.namespace(), EnvConfig(0, 0, 0))
     torch.manual_seed(7)
@@ -37,4 +65,4 @@ def _save_checkpoint(config: Config) -> None:
         config.model, env.observation_space, env.action_space, config.learning.normalize_returns
     )
     env.close()
-    Checkpoints(config.experiment_dir, 0, keep=1).save({"model": model.state_dict()}, 1, 4)
+    return model

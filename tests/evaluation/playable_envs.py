@@ -51,3 +51,68 @@ class UnevenAgents:
 
     def close(self):
         pass
+
+
+class Cards:
+    """Agents each put down a card for two rounds; the objective of an agent is its last card plus its bonus.
+
+    `cards[i]` is what they put down in step i. It can be drawn: a picture for each round, all red.
+    """
+
+    observation_space = gym.spaces.Box(-1, 1, (3,))
+    action_space = gym.spaces.Discrete(5)
+
+    def __init__(self, num_agents=2, bonuses=None, leaves_early=None):
+        """leaves_early: an agent whose episode ends after the first round, and who then waits for the end of
+        the second, which counts as an episode of its own."""
+        self.is_multiagent, self.num_agents = True, num_agents
+        self._bonuses = bonuses or [0.0] * num_agents
+        self._leaves_early = leaves_early
+        self.cards = []
+
+    def reset(self, *, seed=None, options=None):
+        self._round = 0
+        return self._observations(), [{} for _ in range(self.num_agents)]
+
+    def step(self, actions):
+        self._round += 1
+        self.cards.append([int(action) for action in actions])
+        is_over = self._round == 2
+        ended = [is_over] * self.num_agents
+        infos = [{"true_objective": card + bonus} for card, bonus in zip(self.cards[-1], self._bonuses)]
+        if self._leaves_early is not None:
+            ended[self._leaves_early] = True
+            infos[self._leaves_early].update({"true_objective": -1.0} if is_over else {"is_active": False})
+        self._round %= 2
+        return self._observations(), [0.0] * self.num_agents, ended, [False] * self.num_agents, infos
+
+    def render(self):
+        return np.full((48, 64, 3), (255, 0, 0), np.uint8)
+
+    def close(self):
+        pass
+
+    def _observations(self):
+        return [np.zeros(3, np.float32)] * self.num_agents
+
+
+class FilmedCards(Cards, gym.Env):
+    """Draws every frame: two pictures for each round, and one at the start."""
+
+    metadata = {"render_modes": ["rgb_array_list"], "render_fps": 25}
+
+    def __init__(self):
+        super().__init__()
+        self._pictures = []
+
+    def reset(self, *, seed=None, options=None):
+        self._pictures = [super().render()]
+        return super().reset(seed=seed)
+
+    def step(self, actions):
+        self._pictures += [super().render()] * 2
+        return super().step(actions)
+
+    def render(self):
+        pictures, self._pictures = self._pictures, []
+        return pictures

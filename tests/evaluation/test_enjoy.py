@@ -1,5 +1,6 @@
 """The program as a user runs it, on an experiment with untrained weights."""
 
+import json
 import subprocess
 import sys
 
@@ -12,7 +13,8 @@ from sample_factory.config.config import parse_config
 from sample_factory.enjoy import enjoy
 from sample_factory.envs import env_registry
 from sample_factory.envs.env_registry import register_env, resolve_family
-from tests.evaluation.playable_envs import Undrawable, UnevenAgents
+from tests.evaluation.conftest import always
+from tests.evaluation.playable_envs import Cards, FilmedCards, Undrawable, UnevenAgents
 
 CARTPOLE = "gym_CartPole-v1"
 
@@ -131,6 +133,49 @@ def test_each_agent_has_its_own_episodes(saved_experiment, registry):
     assert {episode.reward for episode in result.episodes} == {2.0, 3.0}
 
 
+def test_each_agent_has_its_own_policy_and_checkpoint(choosing, registry, tmp_path, capsys):
+    registry("cards", lambda full_env_name, cfg, env_config: Cards(num_agents=3))
+    checkpoints, _ = choosing("cards", 3), choosing("cards", 4, policy=1)
+    identity = ["--experiment=tiny", f"--train_dir={tmp_path}", "--max_num_episodes=6"]
+    config = parse_config(identity, resolve_family, evaluation=True)
+    checkpoints.save_milestone(always(config, 2), 7, 8)
+    flags = ["--policy_index", "0", "1", "0", "--checkpoint", "milestone:7", "latest", "latest"]
+    result = evaluate(identity, *flags)
+    assert [result.of_agent(agent).true_objective.mean for agent in range(3)] == [2.0, 4.0, 3.0]
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        "agent 0 (policy 0, milestone:7): 2 episodes, reward 0.000 +- 0.000, true objective 2.000 +- 0.000",
+        "agent 1 (policy 1, latest): 2 episodes, reward 0.000 +- 0.000, true objective 4.000 +- 0.000",
+        "agent 2 (policy 0, latest): 2 episodes, reward 0.000 +- 0.000, true objective 3.000 +- 0.000",
+    ]
+
+
+def test_one_policy_plays_all_agents_if_only_one_is_named(choosing, registry, tmp_path):
+    registry("cards", lambda full_env_name, cfg, env_config: Cards())
+    choosing("cards", 2), choosing("cards", 4, policy=1)
+    identity = ["--experiment=tiny", f"--train_dir={tmp_path}", "--max_num_episodes=2"]
+    assert [episode.true_objective for episode in evaluate(identity).episodes] == [2.0, 2.0]
+    result = evaluate(identity, "--policy_index=1")
+    assert [episode.true_objective for episode in result.episodes] == [4.0, 4.0]
+
+
+def test_a_saved_policy_index_that_is_no_list_is_one_of_all(choosing, registry, tmp_path):
+    registry("cards", lambda full_env_name, cfg, env_config: Cards())
+    choosing("cards", 4, policy=1)
+    file = tmp_path / "tiny" / "cfg.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "policy_index": 1}))
+    result = evaluate(["--experiment=tiny", f"--train_dir={tmp_path}"], "--max_num_episodes=2")
+    assert result.true_objective == (4.0, 0.0)
+
+
+@pytest.mark.parametrize("make, pictures", [(Cards, 1 + 4), (FilmedCards, 1 + 2 * 4)])
+def test_an_env_of_several_agents_is_filmed(choosing, registry, tmp_path, make, pictures):
+    """Two episodes of two rounds, with one picture for each round or with all that the env has."""
+    registry("cards", lambda full_env_name, cfg, env_config: make())
+    choosing("cards", 2)
+    flags = ["--experiment=tiny", f"--train_dir={tmp_path}", "--save_video", "--max_num_episodes=4"]
+    assert num_pictures(evaluate(flags).video) == pictures
+
+
 def test_a_window_that_is_closed_ends_the_evaluation(saved_experiment, monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     import pygame
@@ -174,6 +219,11 @@ def test_a_failing_env_is_not_taken_for_the_end(saved_experiment, registry):
     "flags, words",
     [
         (["--experiment=nothing"], "no experiment at"),
+        (["--policy_index", "0", "0"], "takes one for all agents or one for each, and the env has 1"),
+        (["--checkpoint", "best", "latest"], "--checkpoint has 2 values"),
+        (["--checkpoint=milestone:3"], "has no milestones"),
+        (["--checkpoint=bst"], "it should be latest, best, milestone:VERSION, or the path of a checkpoint"),
+        (["--policy_index"], "--policy_index has 0 values"),
         (["--policy_index=4"], "no checkpoint (latest) in"),
         (["--load_checkpoint_kind=best"], "no checkpoint (best) in"),
         (["--env=dom_basic"], "unknown env 'dom_basic'"),

@@ -1,4 +1,4 @@
-"""The loop, with a policy that counts the steps since its state was zero."""
+"""The loop, with policies that count the steps since their state was zero."""
 
 import torch
 
@@ -8,19 +8,26 @@ from tests.evaluation.playable_envs import UnevenAgents
 
 
 class CountingPolicy:
-    """The action is the number of steps since the state was zero, counted from 1."""
+    """The action is the number of steps since the state was zero, counted from 1, plus `offset`.
+
+    `batch_sizes` are those of the forward passes.
+    """
+
+    def __init__(self, offset=0):
+        self.offset, self.batch_sizes = offset, []
 
     def first_state(self, num_agents):
         return torch.zeros(num_agents, 1)
 
     def act(self, observations, state):
-        assert observations["obs"].shape == (2, 3)
-        return (state + 1).numpy().copy(), state + 1
+        assert observations["obs"].shape == (len(state), 3)
+        self.batch_sizes.append(len(state))
+        return (state + 1 + self.offset).numpy(), state + 1
 
 
-def play(num_steps):
+def play(num_steps, policies=None):
     env = UnevenAgents()
-    player = Player(adapt(env), CountingPolicy(), frameskip=4)
+    player = Player(adapt(env), policies or [CountingPolicy()] * 2, frameskip=4)
     player.start(None)
     return env, player, [player.step() for _ in range(num_steps)]
 
@@ -36,3 +43,27 @@ def test_episodes_are_reported_in_env_frames_with_their_objective():
     _, player, finished = play(3)
     assert finished == [[], [EpisodeResult(0, 2.0, 8, 10.0)], [EpisodeResult(1, 3.0, 12, 11.0)]]
     assert player.env_frames == 12
+
+
+def test_agents_that_share_a_policy_share_its_forward_pass():
+    policy = CountingPolicy()
+    play(3, [policy, policy])
+    assert policy.batch_sizes == [2, 2, 2]
+
+
+def test_each_agent_follows_its_own_policy_and_has_its_own_state():
+    policies = [CountingPolicy(10), CountingPolicy(20)]
+    env, _, _ = play(6, policies)
+    assert [actions[0] for actions in env.actions] == [11, 12, 11, 12, 11, 12]
+    assert [actions[1] for actions in env.actions] == [21, 0, 22, 21, 0, 22]
+    assert [policy.batch_sizes for policy in policies] == [[1] * 6] * 2
+
+
+def test_policies_that_change_places_remember_nothing():
+    policies = [CountingPolicy(10), CountingPolicy(20)]
+    env, player, _ = play(1, policies)
+    player.assign(policies[::-1])
+    player.step()
+    assert env.actions == [[11, 21], [21, 0]]  # agent 0 would have counted on to 12
+    player.step()
+    assert env.actions[2] == [21, 12]

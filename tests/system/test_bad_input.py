@@ -49,6 +49,7 @@ def assert_refused(done, message):
         ),
         ("run_algorithm", [ENV, "--algo=PPO", "--experiment=a"], "choose one of APPO, DUMMY_SAMPLER"),
         ("enjoy", [ENV, "--experiment=none"], "no experiment at"),
+        ("match", [ENV, "--experiment=none"], "no experiment at"),
         ("dummy_sampler", [ENV, "--timeout_seconds=0"], "at least 1"),
         ("benchmark", [ENV, "--seconds=nan"], "must be a number"),
     ],

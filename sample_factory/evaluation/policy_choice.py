@@ -1,0 +1,46 @@
+"""Which of the saved policies plays which agent; without torch."""
+
+from typing import NamedTuple, Sequence, TypeVar
+
+from sample_factory.config.config import Config, ConfigError
+
+Value = TypeVar("Value")
+
+
+class PolicyChoice(NamedTuple):
+    """One policy at one time of its training. checkpoint: latest, best, milestone:VERSION, or a file."""
+
+    policy_index: int
+    checkpoint: str
+
+    def __str__(self) -> str:
+        return f"policy {self.policy_index}, {self.checkpoint}"
+
+
+class Contestant(NamedTuple):
+    """A policy of an experiment. config: the experiment's, which describes the model."""
+
+    config: Config
+    choice: PolicyChoice
+
+    def __str__(self) -> str:
+        return f"{self.config.run.experiment} ({self.choice})"
+
+
+def choices_of_agents(config: Config, num_agents: int) -> list[PolicyChoice]:
+    """What --policy_index and --checkpoint say, for each agent. Raises ConfigError."""
+    evaluation = config.evaluation
+    checkpoints = evaluation.checkpoint or (config.monitoring.load_checkpoint_kind,)
+    policies = _for_each_agent("policy_index", evaluation.policy_index, num_agents)
+    return list(map(PolicyChoice, policies, _for_each_agent("checkpoint", checkpoints, num_agents)))
+
+
+def _for_each_agent(flag: str, values: Sequence[Value], num_agents: int) -> Sequence[Value]:
+    if len(values) == 1:
+        return list(values) * num_agents
+    if len(values) != num_agents:
+        raise ConfigError(
+            f"--{flag} has {len(values)} values; it takes one for all agents or one for each, and the env "
+            f"has {num_agents}"
+        )
+    return values

@@ -1,0 +1,224 @@
+"""The program as a user runs it, between policies whose choices are known."""
+
+import json
+import os
+import signal
+
+import pytest
+
+from sample_factory import match as program
+from sample_factory.config.config import parse_config
+from sample_factory.envs import env_registry
+from sample_factory.envs.env_registry import register_env, resolve_family
+from sample_factory.match import match, parse_arguments
+from tests.evaluation.conftest import SMALL, always
+from tests.evaluation.playable_envs import Cards, UnevenAgents
+
+made: list[Cards] = []
+
+
+@pytest.fixture(autouse=True)
+def registry(monkeypatch):
+    """What a test registers is gone afterwards."""
+    monkeypatch.setattr(env_registry, "_FAMILIES", dict(env_registry._FAMILIES))
+    register("cards")
+    yield
+    made.clear()
+
+
+def register(name, **settings):
+    """The env that was made last is made[-1]."""
+
+    def make_env(full_env_name, cfg, env_config):
+        made.append(Cards(**settings))
+        return made[-1]
+
+    register_env(name, make_env)
+
+
+@pytest.fixture
+def play(tmp_path):
+    """play(*flags) plays matches of experiment "tiny"."""
+
+    def run(*typed):
+        return match(parse_arguments(["--experiment=tiny", f"--train_dir={tmp_path}", *typed]))
+
+    return run
+
+
+def objectives(matches):
+    return [(played.objective, played.opponent_objective) for played in matches.played]
+
+
+def test_the_better_policy_wins_every_match(choosing, play):
+    choosing("cards", 3), choosing("cards", 1, "worse")
+    matches = play("--opponent_experiment=worse", "--num_matches=7")
+    assert matches.results == (7, 0, 0)
+    assert objectives(matches) == [(3.0, 1.0)] * 7
+    assert matches.objective == (3.0, 0.0) and matches.opponent_objective == (1.0, 0.0)
+
+
+def test_the_worse_policy_loses_and_equal_ones_draw(choosing, play):
+    choosing("cards", 3), choosing("cards", 4, policy=1), choosing("cards", 3, policy=2)
+    assert play("--opponent_policy_index=1", "--num_matches=3").results == (0, 0, 3)
+    draws = play("--opponent_policy_index=2", "--num_matches=3")
+    assert draws.results == (0, 3, 0)
+    assert draws.win_rate.value == 0.0 and draws.win_rate_without_draws is None
+
+
+def test_the_sides_are_swapped_after_each_match(choosing, play):
+    choosing("cards", 3), choosing("cards", 1, "worse")
+    matches = play("--opponent_experiment=worse", "--num_matches=3")
+    ours_first, theirs_first = [[3, 1]] * 2, [[1, 3]] * 2  # two rounds each
+    assert made[-1].cards == [*ours_first, *theirs_first, *ours_first]
+    assert [played.has_first_half for played in matches.played] == [True, False, True]
+
+
+def test_a_side_with_an_advantage_makes_nobody_better(choosing, play):
+    register("cards_uneven", bonuses=[10.0, 0.0])
+    choosing("cards_uneven", 3), choosing("cards_uneven", 2, policy=1)
+    matches = play("--opponent_policy_index=1", "--num_matches=10")
+    assert matches.results == (5, 0, 5)
+    assert matches.objective.mean - matches.opponent_objective.mean == pytest.approx(1.0)
+
+
+def test_a_team_is_half_of_the_agents_and_is_judged_by_its_mean(choosing, play):
+    register("cards_four", num_agents=4, bonuses=[4.0, 0.0, 0.0, 0.0])
+    choosing("cards_four", 1), choosing("cards_four", 2, policy=1)
+    matches = play("--opponent_policy_index=1", "--num_matches=2")
+    assert made[-1].cards == [[1, 1, 2, 2]] * 2 + [[2, 2, 1, 1]] * 2
+    assert objectives(matches) == [(1.0 + 4.0 / 2, 2.0), (1.0, 2.0 + 4.0 / 2)]
+    assert matches.results == (1, 0, 1)
+
+
+def test_teams_of_the_same_objectives_draw_in_whatever_order_they_stand(choosing, play):
+    register("cards_six", num_agents=6, bonuses=[0.1, 0.2, 0.3, 0.3, 0.2, 0.1])
+    choosing("cards_six", 0), choosing("cards_six", 0, policy=1)
+    assert play("--opponent_policy_index=1", "--num_matches=2").results == (0, 2, 0)
+
+
+def test_who_is_out_early_waits_for_the_end_of_the_match(choosing, play):
+    register("cards_early", leaves_early=1)
+    choosing("cards_early", 3), choosing("cards_early", 1, policy=1)
+    matches = play("--opponent_policy_index=1", "--num_matches=4")
+    assert objectives(matches) == [(3.0, 1.0)] * 4
+    assert made[-1].cards == ([[3, 1], [3, 0]] + [[1, 3], [1, 0]]) * 2, "an inactive agent's action is 0"
+
+
+def test_past_plays_against_present(choosing, play, tmp_path):
+    checkpoints = choosing("cards", 3)
+    config = parse_config(["--experiment=tiny", f"--train_dir={tmp_path}"], resolve_family, evaluation=True)
+    checkpoints.save_milestone(always(config, 2), 12345, 8)
+    checkpoints.save_best(always(config, 4), 20000, 9, "reward", 1.0)
+    assert objectives(play("--opponent_checkpoint=milestone:12345", "--num_matches=1")) == [(3.0, 2.0)]
+    assert objectives(play("--opponent_checkpoint=milestone:000012345", "--num_matches=1")) == [(3.0, 2.0)]
+    best_against_past = ("--checkpoint=best", "--opponent_checkpoint=milestone:12345")
+    assert objectives(play(*best_against_past, "--num_matches=1")) == [(4.0, 2.0)]
+    file = checkpoints.milestones()[0]
+    assert objectives(play(f"--checkpoint={file}", "--num_matches=1")) == [(2.0, 3.0)]
+
+
+def test_prints_the_result_and_writes_it(choosing, play, tmp_path, capsys):
+    register("cards_uneven", bonuses=[1.0, 0.0])
+    choosing("cards_uneven", 3), choosing("cards_uneven", 2, policy=1)
+    file = tmp_path / "matches.json"
+    play("--opponent_policy_index=1", "--num_matches=4", f"--json={file}")
+    assert capsys.readouterr().out.splitlines() == [
+        "tiny (policy 0, latest) against tiny (policy 1, latest)",
+        "4 matches: 2 wins, 2 draws, 0 losses",
+        "win rate 0.500 (95 % confidence: 0.150 to 0.850)",
+        "win rate without draws 1.000 (95 % confidence: 0.342 to 1.000)",
+        "true objective 3.500 +- 0.500 against 2.500 +- 0.500",
+    ]
+    figures = json.loads(file.read_text())
+    assert (figures["env"], figures["wins"], figures["draws"], figures["losses"]) == ("cards_uneven", 2, 2, 0)
+    assert figures["win_rate"]["value"] == 0.5 and figures["win_rate_without_draws"]["value"] == 1.0
+    assert figures["matches"][1] == {"objective": 3.0, "opponent_objective": 3.0, "has_first_half": False}
+    assert [contestant["policy_index"] for contestant in figures["contestants"]] == [0, 1]
+
+
+def test_tells_how_far_it_is(choosing, play, capsys, monkeypatch):
+    monkeypatch.setattr("sample_factory.evaluation.matches.PROGRESS_SECONDS", 1e-9)
+    choosing("cards", 3), choosing("cards", 1, policy=1)
+    play("--opponent_policy_index=1", "--num_matches=2")
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "1 match: 1 wins, 0 draws, 0 losses (of 2)",
+        "2 matches: 2 wins, 0 draws, 0 losses (of 2)",
+    ]
+
+
+def test_a_seed_determines_the_matches(saved_experiment, choosing, play):
+    saved_experiment("cards", *SMALL), choosing("cards", 2, policy=1)  # untrained weights choose at random
+    flags = ("--opponent_policy_index=1", "--num_matches=20")
+    first, same, other = (objectives(play(*flags, f"--seed={seed}")) for seed in (1, 1, 2))
+    assert first == same != other
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (["--experiment=nothing"], "no experiment at"),
+        (["--opponent_experiment=nothing"], "no experiment at"),
+        ([], "tiny (policy 0, latest) would play against itself"),
+        (["--opponent_experiment=tiny"], "would play against itself"),
+        (["--opponent_policy_index=4"], "no checkpoint (latest) in"),
+        (["--opponent_checkpoint=best"], "no checkpoint (best) in"),
+        (["--opponent_checkpoint=lates"], "checkpoint lates: there is no such file; it should be latest,"),
+        (["--checkpoint=milestone:5", "--opponent_policy_index=1"], "checkpoint_p0 has those of 7, 12"),
+        (["--opponent_checkpoint=milestone:new"], "checkpoint_p0 has those of 7, 12"),
+        (["--opponent_checkpoint=milestone:7", "--opponent_policy_index=1"], "has no milestones"),
+        (["--policy_index", "0", "1"], "--policy_index has 2 values; in a match it takes one"),
+        (["--opponent_experiment=elsewhere"], "trained in cards, elsewhere in cards_one; say with --env"),
+        (["--opponent_policy_index=1", "--env=cards_one"], "--env=cards_one has 1 agent;"),
+        (
+            ["--opponent_policy_index=1", "--env=cards_three"],
+            "--env=cards_three has 3 agents; a match",
+        ),
+        (["--opponent_policy_index=1", "--env=uneven"], "do not end together"),
+        (["--opponent_policy_index=1", "--env=cards_nan"], "true objectives [3.0, nan]: nobody has won"),
+        (["--opponent_policy_index=1", "--num_matches=0"], "must be at least 1"),
+        (["--opponent_policy_index=1", "--json=nowhere/a.json"], "there is no such folder"),
+        (["--opponent_policy_index=1", "--save_video"], "a match is not drawn"),
+        (["--opponent_index=1"], "unknown flag --opponent_index"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(choosing, tmp_path, capsys, flags, words):
+    register("cards_one", num_agents=1)
+    register("cards_three", num_agents=3)
+    register("cards_nan", bonuses=[0.0, float("nan")])
+    register_env("uneven", lambda full_env_name, cfg, env_config: UnevenCards())
+    checkpoints = choosing("cards", 3)
+    for version in (7, 12):
+        checkpoints.save_milestone({}, version, 8)
+    choosing("cards", 1, policy=1), choosing("cards_one", 1, "elsewhere")
+    assert program.main(["--experiment=tiny", f"--train_dir={tmp_path}", "--num_matches=2", *flags]) == 2
+    error_lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(error_lines) == 1 and words in error_lines[0]
+
+
+class UnevenCards(UnevenAgents):
+    """The episodes of its two agents are those of no match."""
+
+    action_space = Cards.action_space
+
+
+def test_a_damaged_or_foreign_checkpoint_is_told_in_one_line_and_exit_code_1(choosing, tmp_path, capsys):
+    milestone = choosing("cards", 3).save_milestone({"model": {}}, 7, 8)
+    argv = ["--experiment=tiny", f"--train_dir={tmp_path}", "--opponent_checkpoint=milestone:7"]
+    for words in ("does not fit the model", "cannot use checkpoint"):
+        assert program.main(argv) == 1
+        last_line = capsys.readouterr().err.splitlines()[-1]
+        assert last_line.startswith("error: ") and words in last_line
+        milestone.write_bytes(b"")
+
+
+def test_a_signal_ends_the_series_and_the_matches_so_far_count(choosing, play):
+    class Interrupting(Cards):
+        def step(self, actions):
+            if len(self.cards) == 4:  # in the third match
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().step(actions)
+
+    register_env("cards_interrupting", lambda full_env_name, cfg, env_config: Interrupting())
+    choosing("cards_interrupting", 3), choosing("cards_interrupting", 1, policy=1)
+    assert play("--opponent_policy_index=1", "--num_matches=100").results == (2, 0, 0)

@@ -1,0 +1,66 @@
+"""A policy that has learned plays against what it was, from the files that a real run has left."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from sample_factory.config.config import parse_config
+from sample_factory.enjoy import enjoy
+from sample_factory.envs.env_registry import register_env, resolve_family
+from sample_factory.experiment import run_experiment
+from sample_factory.match import match, parse_arguments
+from tests.system.running import SMALL
+
+pytestmark = pytest.mark.timeout(120)
+
+ENV = "higher_card"
+
+
+class HigherCard:
+    """Two agents choose one of four cards each, 4 times; the sum of the differences is the reward."""
+
+    num_agents = 2
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(4)
+
+    def reset(self, *, seed=None, options=None):
+        self._round = 0
+        return [np.zeros(2, np.float32)] * 2, [{}, {}]
+
+    def step(self, actions):
+        self._round = (self._round + 1) % 4
+        lead = float(actions[0] - actions[1])
+        return [np.zeros(2, np.float32)] * 2, [lead, -lead], [self._round == 0] * 2, [False] * 2, [{}, {}]
+
+    def close(self):
+        """Nothing is held."""
+
+
+def train(train_dir, name, env_steps):
+    """Returns the folder of its checkpoints."""
+    flags = ["--serial_mode=True", "--seed=3", f"--train_for_env_steps={env_steps}", *SMALL]
+    flags += ["--use_rnn=False", "--learning_rate=3e-3", "--save_milestones_sec=1"]
+    argv = [f"--env={ENV}", f"--experiment={name}", f"--train_dir={train_dir}", *flags]
+    assert run_experiment(parse_config(argv, resolve_family), resolve_family(ENV)) == 0
+    return train_dir / name / "checkpoint_p0"
+
+
+def test_what_has_learned_beats_what_has_not(tmp_path):
+    register_env(ENV, lambda full_env_name, cfg, env_config: HigherCard())
+    early, late = train(tmp_path, "early", 128), train(tmp_path, "late", 32_000)
+    identity = ["--experiment=late", f"--train_dir={tmp_path}"]
+
+    matches = match(parse_arguments([*identity, "--opponent_experiment=early", "--num_matches=40"]))
+    assert sum(matches.results) == 40 and matches.win_rate.low > 0.6
+    assert matches.objective.mean == -matches.opponent_objective.mean > 2.0
+
+    past = next(early.glob("checkpoint_*.pth"))
+    shown = ["--checkpoint", str(past), "latest", "--no_render", "--max_num_episodes=40"]
+    evaluation = enjoy(parse_config([*identity, *shown], resolve_family, evaluation=True))
+    assert evaluation.of_agent(0).reward.mean == -evaluation.of_agent(1).reward.mean < -2.0
+
+    version = min(path.name for path in (late / "milestones").iterdir()).split("_")[1]
+    matches = match(
+        parse_arguments([*identity, f"--opponent_checkpoint=milestone:{version}", "--num_matches=3"])
+    )
+    assert sum(matches.results) == 3
