@@ -381,7 +381,7 @@ class TestBestRequest:
         monitor.handle(train_report(1))
         monitor.handle(episode(1.0, objective=7.0, kills=3.0))
         assert self.ask(monitor, fake_time) == SaveRequest(metric, value)
-        assert monitor.average(0, metric) == value
+        assert monitor.episodes(0).mean(metric, 1) == value
 
     def test_an_unknown_metric_is_reported_once(self, make_monitor, fake_time, logged):
         monitor = make_monitor(stats_avg=1, save_best_after=0, save_best_metric="kils")
