@@ -1,5 +1,5 @@
-"""A user's script: what an episode is worth is a number of the reward shaping, so that the policy which is given
-the larger one is the better one. `python population_of_two.py --env=bonus ...`
+"""A user's script: what an episode is worth is a number of the reward shaping, so that the policy which is
+given the larger one is the better one. `python population_of_two.py --env=bonus ...`
 """
 
 import sys
