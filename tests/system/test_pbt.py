@@ -16,6 +16,7 @@ from tests.system.running import (
     assert_all_gone,
     child,
     descendants,
+    end_what_is_left,
     interrupt,
     kill,
     run,
@@ -89,15 +90,18 @@ def taken_over(tmp_path_factory):
     """The folder of a run in which policy 1 has taken over policy 0, trained on, and been stopped."""
     experiment = tmp_path_factory.mktemp("train_dir") / "a"
     prepare(experiment)
-    process = start(SCRIPT, experiment.parent, *FLAGS, ENDLESS)
-    wait_for_line(process, TAKES_OVER)
-    wait_for_line(process, GOES_ON)
-    family = descendants(process)
-    for _ in range(2):  # at 500 frames a second at most, this is before the next decision
-        wait_for_line(process, "checkpoint_p1/checkpoint_")
-    interrupt(process, signal.SIGTERM)
-    assert process.wait(timeout=30) == 0
-    assert_all_gone(family)
+    try:
+        process = start(SCRIPT, experiment.parent, *FLAGS, ENDLESS)
+        wait_for_line(process, TAKES_OVER)
+        wait_for_line(process, GOES_ON)
+        family = descendants(process)
+        for _ in range(2):  # at 500 frames a second at most, this is before the next decision
+            wait_for_line(process, "checkpoint_p1/checkpoint_")
+        interrupt(process, signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+        assert_all_gone(family)
+    finally:
+        end_what_is_left()  # a fixture of the module is set up before that of each test
     return experiment
 
 
