@@ -32,7 +32,7 @@ from sample_factory.monitoring.benchmark_table import (
 from sample_factory.monitoring.bottleneck import bottlenecks, describe_bottleneck
 from sample_factory.monitoring.draw_bars import Bar, check_drawing, draw_bars
 from sample_factory.monitoring.flag_sweep import SWEPT_FLAGS, Trial, fastest, sweep
-from sample_factory.monitoring.plot_curves import OUT_SUFFIXES
+from sample_factory.monitoring.plot_command import OUT_SUFFIXES
 from sample_factory.monitoring.run_stage import STAGES, StageFailed, counts, run_stage
 from sample_factory.monitoring.stage_measurement import Stage
 from sample_factory.runtime.cpu import available_cores

@@ -49,9 +49,11 @@ class Recipe(NamedTuple):
 
 
 def make_population(config: Config, info: EnvInfo, seed: int) -> Population | None:
-    """The policies' settings, from the experiment folder if they are there. None without --with_pbt."""
+    """The policies' settings, from the experiment folder if they are there. None without --with_pbt, or
+    where nothing is learned.
+    """
     flags, learning = config.population, config.learning
-    if not flags.with_pbt:
+    if not flags.with_pbt or config.sampling.sampler_only:
         return None
     names = tuned_hyperparameters(flags)
     default = Member({name: getattr(learning, name) for name in names}, info.reward_shaping)

@@ -3,11 +3,13 @@
 import logging
 import time
 from dataclasses import replace
-from typing import Any
+from typing import Any, Sequence
 
 from sample_factory.blueprint import Parts
+from sample_factory.config.pbt_flags import REPLACED_BY_TAG
 from sample_factory.exchange.channels import AnyQueue
 from sample_factory.exchange.messages import Incident, LearnerMessage, NewShaping, WorkerDied
+from sample_factory.monitoring.episode_stats import EpisodeStats
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.population.evolution import Evolution
 from sample_factory.population.pbt import Decision
@@ -29,6 +31,7 @@ class Reporting:
         self._num_policies = parts.buffers.topology.num_policies
         self.monitor = _monitor(parts)
         self._evolution: Evolution | None = None
+        self._has_sought_objective = False
         self._time_to_summarise = Every(PBT_SUMMARY_SECONDS, at_first=True)
         if parts.population is not None:
             self._evolution = Evolution(
@@ -77,15 +80,32 @@ class Reporting:
     def _evolve(self, evolution: Evolution) -> None:
         policies, metric = range(self._num_policies), self._config.population.pbt_target_objective
         frames = [self.monitor.env_frames(policy) for policy in policies]
-        evolution.tick(frames, [self.monitor.average(policy, metric, MIN_EPISODES) for policy in policies])
+        episodes = [self.monitor.episodes(policy) for policy in policies]
+        if not self._has_sought_objective and sum(map(len, episodes)) >= MIN_EPISODES:
+            self._has_sought_objective = True
+            _warn_unless_reported(metric, episodes)
+        evolution.tick(frames, [stats.mean(metric, MIN_EPISODES) for stats in episodes])
         if self._time_to_summarise():
             for policy in policies:
                 self.monitor.write(policy, evolution.summaries(policy))
 
     def _evolved(self, decision: Decision) -> None:
+        scalars = self._evolution.summaries(decision.policy_id)
         if decision.donor is not None:
-            self.monitor.forget_episodes(decision.policy_id)
-        self.monitor.write(decision.policy_id, self._evolution.summaries(decision.policy_id))
+            self.monitor.episodes(decision.policy_id).clear()
+            scalars[REPLACED_BY_TAG] = float(decision.donor)
+        self.monitor.write(decision.policy_id, scalars)
+
+
+def _warn_unless_reported(metric: str, policies: Sequence[EpisodeStats]) -> None:
+    if all(episodes.spread(metric) is None for episodes in policies):
+        reported = dict.fromkeys(name for episodes in policies for name in episodes.metrics)
+        log.warning(
+            "PBT: no episode has reported --pbt_target_objective=%s, and nothing is decided before one does. "
+            "What they report: %s",
+            metric,
+            ", ".join(reported),
+        )
 
 
 def _send(queue: AnyQueue, message: Any) -> bool:

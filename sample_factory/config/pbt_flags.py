@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from sample_factory.config.flags import flag
 
 MAX_BATCH_GROWTH = 1.5  # how much larger than at first a batch may become
+# Tags of its summaries, those of v1 and one more: how the names of what evolves begin, and the policy whose
+# weights were taken over.
+FLAG_TAG, SHAPING_TAG, REPLACED_BY_TAG = "zz_pbt/cfg_", "zz_pbt/rew_", "zz_pbt/replaced_by"
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,14 @@ class Takeover:
             except (OSError, RuntimeError, ValueError) as error:
                 return SettingsTaken(settings.ticket, f"{type(error).__name__}: {error}")
         self._learner.set_hyperparameters(settings.hyperparameters)
+        if donation is not None:
+            self._save()
         return SettingsTaken(settings.ticket, "")
+
+    def _save(self) -> None:
+        """The answer puts the settings on disk: a resumed run must not join them to the former weights."""
+        learner = self._learner
+        self._checkpoints.save(learner.state_dict(), learner.version, learner.env_frames)
 
 
 def _sha256(path: Path) -> str:

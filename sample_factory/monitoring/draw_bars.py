@@ -4,7 +4,7 @@ import importlib.util
 from typing import TYPE_CHECKING, NamedTuple, Sequence
 
 from sample_factory.config.config import ConfigError
-from sample_factory.monitoring.draw_curves import COLOURS, DOTS_PER_INCH, GREY, STYLE, short_number
+from sample_factory.monitoring.draw_curves import COLOURS, GREY, STYLE, new_figure, short_number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,13 +32,9 @@ def check_drawing() -> None:
 def draw_bars(bars: Sequence[Bar], title: str, subtitle: str) -> "Figure":
     """From top to bottom, each with its number."""
     import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
     with matplotlib.rc_context({**STYLE, "axes.grid.axis": "x", "axes.spines.left": False}):
-        size = (WIDTH, FRAME_HEIGHT + BAR_HEIGHT * len(bars))
-        figure = Figure(size, DOTS_PER_INCH, layout="constrained")
-        FigureCanvasAgg(figure)  # draws into memory: no display, and no window system is looked for
+        figure = new_figure((WIDTH, FRAME_HEIGHT + BAR_HEIGHT * len(bars)))
         axes = figure.add_subplot()
         colours = [OURS if bar.is_ours else OTHERS for bar in bars]
         drawn = axes.barh(range(len(bars)), [bar.fps for bar in bars], height=0.7, color=colours)

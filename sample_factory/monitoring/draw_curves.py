@@ -3,7 +3,7 @@
 import itertools
 import math
 import textwrap
-from typing import TYPE_CHECKING, Iterable, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, ContextManager, Iterable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -18,6 +18,8 @@ WIDTHS = (5.6, 8.4, 10.8)  # inches of a figure with so many columns
 PANEL_HEIGHT = 3.1
 DOTS_PER_INCH = 150  # a README shows it at half the size on ordinary screens, in full on sharp ones
 LABEL_WIDTH = 36  # characters
+# By default it depends on the size that the layout, which makes room for the texts, has yet to choose.
+NUM_TICKS = 6
 MAX_LEGEND_INSIDE = 4  # lines of text; a longer legend would hide the curves and stands beneath them
 LEGEND_LINE_HEIGHT = 0.16
 # Told apart also by most who are colour-blind (Okabe and Ito, without their black and yellow).
@@ -81,36 +83,58 @@ class Look(NamedTuple):
 
 def draw(lines: Sequence[Line], look: Look) -> "Figure":
     """A panel per env, at most three beside each other. Raises ConfigError if matplotlib is missing."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise ConfigError(f"curves need matplotlib ({error}): pip install -e '.[plot]'") from None
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     panels: dict[str, list[Line]] = {}
     for line in lines:
         panels.setdefault(line.env, []).append(line)
     num_columns = min(MAX_COLUMNS, len(panels))
     num_rows = math.ceil(len(panels) / num_columns)
     strokes, unit = _strokes(panels.values()), _unit(lines, look.against)
-    with matplotlib.rc_context(STYLE):
-        size = _size(list(panels.values()), num_columns)
-        figure = Figure(size, DOTS_PER_INCH, layout="constrained")
-        FigureCanvasAgg(figure)  # draws into memory: no display, and no window system is looked for
+    with house_style():
+        figure = new_figure(_size(list(panels.values()), num_columns))
         for i, (env, members) in enumerate(panels.items()):
             axes = figure.add_subplot(num_rows, num_columns, i + 1)
             _draw_panel(axes, members, strokes, unit.size)
             _draw_levels(axes, [level for name, level in look.levels if name == env])
             axes.set(title=env, xlabel=unit.name, ylabel=look.y_label if i % num_columns == 0 else "")
-            axes.set_xlim(left=0)
-            # By default the number of ticks depends on the size that the layout, which makes room for their
-            # texts, has yet to choose.
-            axes.locator_params(nbins=6)
-            axes.xaxis.set_major_formatter(lambda x, _: short_number(x))
+            axes.locator_params(axis="y", nbins=NUM_TICKS)
+            set_x_axis(axes)
         if look.title:
             figure.suptitle(look.title)
     return figure
+
+
+def house_style() -> ContextManager[None]:
+    """Raises ConfigError if matplotlib is missing."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise ConfigError(f"curves need matplotlib ({error}): pip install -e '.[plot]'") from None
+    return matplotlib.rc_context(STYLE)
+
+
+def new_figure(size: tuple[float, float]) -> "Figure":
+    """size: width and height in inches. Within `house_style`."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(size, DOTS_PER_INCH, layout="constrained")
+    FigureCanvasAgg(figure)  # draws into memory: no display, and no window system is looked for
+    return figure
+
+
+def set_x_axis(axes: "Axes") -> None:
+    """From 0, with short numbers."""
+    axes.set_xlim(left=0)
+    axes.locator_params(axis="x", nbins=NUM_TICKS)
+    axes.xaxis.set_major_formatter(lambda x, _: short_number(x))
+
+
+def stroke(number: int) -> dict[str, str]:
+    """Colour and dashes of a line, different for different numbers."""
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "linestyle": DASHES[number // len(COLOURS) % len(DASHES)],
+    }
 
 
 def _strokes(panels: Iterable[Sequence[Line]]) -> dict[str, dict[str, str]]:
@@ -122,13 +146,7 @@ def _strokes(panels: Iterable[Sequence[Line]]) -> dict[str, dict[str, str]]:
         for line in lines:
             if line.flags not in numbers:
                 numbers[line.flags] = next(free)
-    return {
-        flags: {
-            "color": COLOURS[number % len(COLOURS)],
-            "linestyle": DASHES[number // len(COLOURS) % len(DASHES)],
-        }
-        for flags, number in numbers.items()
-    }
+    return {flags: stroke(number) for flags, number in numbers.items()}
 
 
 def _size(panels: Sequence[Sequence[Line]], num_columns: int) -> tuple[float, float]:
@@ -162,11 +180,11 @@ def _draw_panel(
     axes: "Axes", lines: Sequence[Line], strokes: Mapping[str, dict[str, str]], unit_size: float
 ) -> None:
     for line in lines:
-        stroke, x = strokes[line.flags], line.x / unit_size
+        look, x = strokes[line.flags], line.x / unit_size
         marker = "o" if len(x) == 1 else None  # a line of one point would not be seen
-        axes.plot(x, line.mean, marker=marker, label=_label(line), **stroke)
+        axes.plot(x, line.mean, marker=marker, label=_label(line), **look)
         if line.num_seeds > 1:
-            axes.fill_between(x, line.low, line.high, color=stroke["color"], alpha=0.18, linewidth=0)
+            axes.fill_between(x, line.low, line.high, color=look["color"], alpha=0.18, linewidth=0)
     if _legend_height(lines) <= MAX_LEGEND_INSIDE:
         axes.legend(loc="best")
     else:

@@ -10,6 +10,8 @@ MIN_EPISODES = 10
 # v1's tags.
 TAGS = {"reward": "0_aux/avg_reward", "true_objective": "0_aux/avg_true_reward", "len": "0_aux/avg_len"}
 
+V1_NAMES = {"true_reward": "true_objective"}  # of metrics
+
 
 class Spread(NamedTuple):
     """Of one metric over the episodes that have it."""
@@ -21,8 +23,8 @@ class Spread(NamedTuple):
 
 
 class EpisodeStats:
-    """The last `window` episodes. A metric is "reward", "true_objective", "len" (env frames), or the name of
-    an extra stat."""
+    """The last `window` episodes. A metric is "reward", "true_objective" (v1: "true_reward"), "len" (env
+    frames), or the name of an extra stat."""
 
     def __init__(self, window: int):
         self.window = window
@@ -48,6 +50,11 @@ class EpisodeStats:
         """Whether the true objective is something else than the reward."""
         return any(episode.true_objective != episode.reward for episode in self._episodes)
 
+    def mean(self, metric: str, at_least: int) -> float | None:
+        """None if fewer episodes than that, or than the whole window, have the metric."""
+        spread = self.spread(metric)
+        return None if spread is None or spread.count < min(at_least, self.window) else spread.mean
+
     def spread(self, metric: str) -> Spread | None:
         """None if no episode has the metric."""
         found = [_value(episode, metric) for episode in self._episodes]
@@ -63,14 +70,21 @@ class EpisodeStats:
         scalars = {}
         for metric in self.metrics:
             spread = self.spread(metric)
-            tag = TAGS.get(metric) or (metric if "/" in metric else f"0_aux/avg_{metric}")
+            tag = tag_of(metric)
             scalars[tag] = spread.mean
             if metric in TAGS:
                 scalars[f"{tag}_min"], scalars[f"{tag}_max"] = spread.low, spread.high
         return scalars
 
 
+def tag_of(metric: str) -> str:
+    """Of its average in TensorBoard."""
+    metric = V1_NAMES.get(metric, metric)
+    return TAGS.get(metric) or (metric if "/" in metric else f"0_aux/avg_{metric}")
+
+
 def _value(episode: EpisodeReport, metric: str) -> float | None:
+    metric = V1_NAMES.get(metric, metric)
     if metric == "reward":
         return episode.reward
     if metric == "true_objective":

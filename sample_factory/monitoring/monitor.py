@@ -19,6 +19,7 @@ from sample_factory.exchange.messages import (
 from sample_factory.monitoring.bottleneck import describe_bottleneck
 from sample_factory.monitoring.component_stats import ComponentStats
 from sample_factory.monitoring.console import Status, duration_text, episodes_text, status_text
+from sample_factory.monitoring.episode_stats import EpisodeStats
 from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.monitoring.tensorboard_writer import TensorboardWriter
 from sample_factory.runtime.clock import Every, RateWindow
@@ -132,13 +133,9 @@ class Monitor:
         """Trained on, in all runs of the experiment."""
         return self._policies[policy_id].env_frames
 
-    def average(self, policy_id: int, metric: str, at_least: int = 1) -> float | None:
-        """Over the last episodes of a policy; None if fewer have it. metric as in --save_best_metric."""
-        spread = self._policies[policy_id].episodes.spread(metric)
-        return None if spread is None or spread.count < at_least else spread.mean
-
-    def forget_episodes(self, policy_id: int) -> None:
-        self._policies[policy_id].episodes.clear()
+    def episodes(self, policy_id: int) -> EpisodeStats:
+        """The last ones of a policy."""
+        return self._policies[policy_id].episodes
 
     @property
     def is_done(self) -> bool:

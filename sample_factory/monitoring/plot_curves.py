@@ -15,11 +15,12 @@ from typing import Any, Mapping, Sequence
 import numpy as np
 
 from sample_factory.config.config import ConfigError, nearest
+from sample_factory.monitoring import plot_command
 from sample_factory.monitoring.draw_curves import Line, Look, draw
 from sample_factory.monitoring.episode_stats import TAGS
+from sample_factory.monitoring.plot_command import aligned, rounded
 from sample_factory.monitoring.read_summaries import TrainedExperiment, read_experiment
 
-OUT_SUFFIXES = (".png", ".svg", ".pdf")
 UNSET = "unset"  # of a flag that another experiment of the panel has
 
 
@@ -76,17 +77,9 @@ def table(lines: Sequence[Line], against: str) -> list[str]:
     """A heading, and a row for each line: what it is and where it ends."""
     rows = [("env", "flags", "seeds", against, "mean", "min", "max")]
     for line in lines:
-        ends = (_rounded(values[-1]) for values in (line.mean, line.low, line.high))
+        ends = (rounded(values[-1]) for values in (line.mean, line.low, line.high))
         rows.append((line.env, line.flags or "-", str(line.num_seeds), f"{line.x[-1]:,.0f}", *ends))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    sides = "<<>>>>>"  # words flush left, numbers flush right
-    return [
-        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths)) for row in rows
-    ]
-
-
-def _rounded(value: float) -> str:
-    return f"{value:,.3f}" if value == 0 or abs(value) >= 0.1 else f"{value:.3g}"
+    return aligned(rows, "<<>")
 
 
 def _level(text: str) -> tuple[str, float]:
@@ -128,18 +121,9 @@ def _make_parser() -> argparse.ArgumentParser:
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Raises ConfigError. Prints the help and exits with 0 on --help."""
-    parser = _make_parser()
-    try:
-        arguments, rest = parser.parse_known_intermixed_args(list(argv))
-    except argparse.ArgumentError as error:
-        raise ConfigError(str(error)) from None
-    if rest:
-        known = [option for action in parser._actions for option in action.option_strings]
-        raise ConfigError(f"unknown flag {rest[0]}{nearest(rest[0].split('=')[0], known)}")
+    arguments = plot_command.parse(_make_parser(), argv)
     if not arguments.folders:
         raise ConfigError("no experiment was given: name at least one folder like train_dir/my_experiment")
-    if arguments.out.suffix.lower() not in OUT_SUFFIXES:
-        raise ConfigError(f"--out={arguments.out} should end in one of {', '.join(OUT_SUFFIXES)}")
     return arguments
 
 
@@ -164,17 +148,7 @@ def plot(arguments: argparse.Namespace) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 done, 2 bad input."""
-    try:
-        arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
-        rows = plot(arguments)
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: cannot use {error.filename}: {error.strerror}", file=sys.stderr)
-        return 2
-    print("\n".join([*rows, f"written: {arguments.out}"]))
-    return 0
+    return plot_command.run(argv, parse_arguments, plot)
 
 
 if __name__ == "__main__":

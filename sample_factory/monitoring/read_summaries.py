@@ -4,7 +4,7 @@ import difflib
 import json
 import math
 from pathlib import Path
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -59,15 +59,33 @@ class _Run(NamedTuple):
 def read_experiment(folder: Path, tag: str, policy_index: int) -> TrainedExperiment:
     """Raises ConfigError if there is no experiment in `folder`, or no such curve."""
     values = _read_cfg(folder / "cfg.json")
-    curve = _read_curve(folder, folder / ".summary" / str(policy_index), tag)
-    if not values["summaries_use_frameskip"]:
-        curve = curve._replace(steps=curve.steps * (values["env_frameskip"] or 1))
+    curve = _in_frames(_read_curve(folder, policy_index, tag), values)
     flags = {
         name: json.dumps(value, sort_keys=True)
         for name, value in values.items()
         if name not in NOT_THE_EXPERIMENT and name != "env"
     }
     return TrainedExperiment(folder, values["env"], flags, curve)
+
+
+def read_policies(folder: Path) -> tuple[dict[str, Any], list[dict[str, Curve]]]:
+    """The flags of an experiment, and for each of its policies all curves by tag, steps in env frames.
+
+    Raises ConfigError if there is no experiment in `folder`, or a policy has no summaries.
+    """
+    values = _read_cfg(folder / "cfg.json")
+    policies = []
+    for policy_index in range(values["num_policies"]):
+        points = _read_points(folder, policy_index)
+        policies.append({tag: _in_frames(_curve(of), values) for tag, of in points.items() if of})
+    return values, policies
+
+
+def _in_frames(curve: Curve, values: Mapping[str, Any]) -> Curve:
+    """values: of all flags."""
+    if values["summaries_use_frameskip"]:
+        return curve
+    return curve._replace(steps=curve.steps * (values["env_frameskip"] or 1))
 
 
 def read_moments(folder: Path) -> list[Moment]:
@@ -99,19 +117,27 @@ def _read_cfg(path: Path) -> dict[str, Any]:
     return {**defaults, **saved}
 
 
-def _read_curve(experiment: Path, folder: Path, tag: str) -> Curve:
-    """One scalar out of the event files in `folder`. Raises ConfigError if there is none."""
-    points: list[_Point] = []
-    seen: set[str] = set()
-    for run in _oldest_first(sorted(folder.glob("*tfevents*"))):
-        points = _continued(points, run, tag, seen)
-    if not seen:
-        raise ConfigError(f"{experiment} has no summaries of policy {folder.name} yet")
+def _read_curve(experiment: Path, policy_index: int, tag: str) -> Curve:
+    """Raises ConfigError if there is none."""
+    points = _read_points(experiment, policy_index)
+    if not points.get(tag):
+        raise ConfigError(f"{experiment} has no numbers under the tag {tag}{_what_else(tag, points)}")
+    return _curve(points[tag])
+
+
+def _read_points(experiment: Path, policy_index: int) -> dict[str, list[_Point]]:
+    """By tag. Raises ConfigError if there are none at all."""
+    points: dict[str, list[_Point]] = {}
+    for run in _oldest_first(sorted((experiment / ".summary" / str(policy_index)).glob("*tfevents*"))):
+        points = _continued(points, run)
     if not points:
-        raise ConfigError(f"{experiment} has no numbers under the tag {tag}{_what_else(tag, seen)}")
+        raise ConfigError(f"{experiment} has no summaries of policy {policy_index} yet")
+    return points
+
+
+def _curve(points: Sequence[_Point]) -> Curve:
     by_step = {point.step: point for point in points}  # of several at one step, the last one
-    ordered = [by_step[step] for step in sorted(by_step)]
-    return Curve(*np.array(ordered, np.float64).T)
+    return Curve(*np.array([by_step[step] for step in sorted(by_step)], np.float64).T)
 
 
 def _oldest_first(files: Sequence[Path]) -> list[_Run]:
@@ -128,28 +154,28 @@ def _oldest_first(files: Sequence[Path]) -> list[_Run]:
     return sorted(runs, key=lambda run: run.began)
 
 
-def _continued(points: list[_Point], run: _Run, tag: str, seen: set[str]) -> list[_Point]:
-    """The points of earlier runs before this run's first step, then those of this run.
+def _continued(points: Mapping[str, list[_Point]], run: _Run) -> dict[str, list[_Point]]:
+    """By tag, the points of earlier runs before this run's first step, then those of this run. A tag that was
+    written, but never as a finite number, has none.
 
-    A run that resumes from a checkpoint does again what came after it. Adds every tag to `seen`.
+    A run that resumes from a checkpoint does again what came after it.
     """
-    kept: list[_Point] | None = None
-    seconds_before = 0.0
+    kept: dict[str, list[_Point]] | None = None
     for event in run.events:
         if kept is None:
-            kept = [point for point in points if point.step < event.step]
-            seconds_before = kept[-1].seconds if kept else 0.0
+            kept = {tag: [point for point in of if point.step < event.step] for tag, of in points.items()}
+            seconds_before = {tag: of[-1].seconds if of else 0.0 for tag, of in kept.items()}
         for scalar in event.summary.value:
             if not scalar.HasField("simple_value"):
                 continue
-            seen.add(scalar.tag)
-            if scalar.tag == tag and math.isfinite(scalar.simple_value):
-                seconds = seconds_before + event.wall_time - run.began
-                kept.append(_Point(event.step, seconds, scalar.simple_value))
-    return points if kept is None else kept
+            of_tag = kept.setdefault(scalar.tag, [])
+            if math.isfinite(scalar.simple_value):
+                seconds = seconds_before.get(scalar.tag, 0.0) + event.wall_time - run.began
+                of_tag.append(_Point(event.step, seconds, scalar.simple_value))
+    return dict(points) if kept is None else kept
 
 
-def _what_else(tag: str, seen: set[str]) -> str:
+def _what_else(tag: str, seen: Iterable[str]) -> str:
     """How the message about a missing tag ends."""
     if tag in TAGS.values():
         return ": too few episodes have ended so far"

@@ -4,6 +4,7 @@ import logging
 import time
 from typing import Any, Callable, Mapping, Sequence
 
+from sample_factory.config.pbt_flags import FLAG_TAG, SHAPING_TAG
 from sample_factory.exchange.messages import (
     Donated,
     DonateRequest,
@@ -84,8 +85,8 @@ class Evolution:
         """Tag -> value of what evolves."""
         member = self.population.members[policy_id]
         return {
-            **_flat(member.hyperparameters, "zz_pbt/cfg_"),
-            **_flat(member.shaping, "zz_pbt/rew_"),
+            **_flat(member.hyperparameters, FLAG_TAG),
+            **_flat(member.shaping, SHAPING_TAG),
         }
 
     def _send_settings(self, donation: Donated | None) -> None:

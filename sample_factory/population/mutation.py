@@ -29,7 +29,8 @@ def mutate(
 ) -> dict[str, Any]:
     """A changed copy. Mappings and tuples in it change number by number; `defaults` has the same shape.
 
-    gamma and batch_size, at the top, have rules of their own.
+    gamma, batch_size and learning_rate, at the top, have rules of their own; all stay what the command line
+    would take.
     """
     changed = {}
     for name, value in values.items():
@@ -66,20 +67,26 @@ def _change(value: float, rule: MutationRule, rng: Any) -> float:
 
 def _change_near_one(value: float, rule: MutationRule, rng: Any) -> float:
     """Of a discount 0.99, 0.01 is what matters."""
-    return 1.0 - max(TINY, _grow_or_shrink(1.0 - value, rng.uniform(*NEAR_ONE_FACTORS), rng))
+    lack = _grow_or_shrink(1.0 - value, rng.uniform(*NEAR_ONE_FACTORS), rng)
+    return 1.0 - min(1.0, max(TINY, lack))
 
 
-def largest_batch(rule: MutationRule) -> int:
-    """Of whole rollouts."""
-    return int(MAX_BATCH_GROWTH * rule.initial_batch_size) // rule.rollout * rule.rollout
+def _change_up_to_one(value: float, rule: MutationRule, rng: Any) -> float:
+    return min(1.0, _change(value, rule, rng))
+
+
+def fitting_batch(size: float, rule: MutationRule) -> int:
+    """At most `size`, of whole rollouts, at least one, and no larger than memory is allotted for."""
+    size = min(size, MAX_BATCH_GROWTH * rule.initial_batch_size)
+    return max(rule.rollout, int(size) // rule.rollout * rule.rollout)
 
 
 def _change_batch_size(value: int, rule: MutationRule, rng: Any) -> int:
-    changed = int(_grow_or_shrink(value, BATCH_FACTOR, rng)) // rule.rollout * rule.rollout
-    return max(rule.rollout, min(changed, largest_batch(rule)))
+    return fitting_batch(_grow_or_shrink(value, BATCH_FACTOR, rng), rule)
 
 
 SPECIAL_RULES: Mapping[str, Callable] = {
     "gamma": _change_near_one,
     "batch_size": _change_batch_size,
+    "learning_rate": _change_up_to_one,
 }

@@ -12,11 +12,14 @@ from typing import Any, Mapping, NamedTuple, Sequence
 import numpy as np
 
 from sample_factory.config.experiment_folder import read_json, write_atomically
-from sample_factory.config.flags import ConfigError
+from sample_factory.config.flags import MAX_FLOAT, ConfigError, check_values, coerce
 from sample_factory.config.pbt_flags import PbtFlags
-from sample_factory.population.mutation import MutationRule, largest_batch, mutate
+from sample_factory.config.sections import LearningFlags
+from sample_factory.population.mutation import MutationRule, fitting_batch, mutate
 
 log = logging.getLogger("sample_factory")
+
+HOW_TO_MEND = "mend it, or delete it to start from the flags"
 
 
 class Member(NamedTuple):
@@ -118,20 +121,22 @@ class Population:
         for policy_id, member in enumerate(self.members):
             settings, shaping = self._files(policy_id)
             if settings.exists() and shaping.exists():
-                values = _known(member.hyperparameters, _read(settings))
-                if "batch_size" in values:  # memory is allotted for so much
-                    values["batch_size"] = min(values["batch_size"], largest_batch(self._rule))
-                self.members[policy_id] = Member(values, _known(member.shaping, _read(shaping)))
+                values = _read(settings, member.hyperparameters)
+                _check_flags(values, settings)
+                if "batch_size" in values:
+                    values["batch_size"] = fitting_batch(values["batch_size"], self._rule)
+                self.members[policy_id] = Member(values, _read(shaping, member.shaping))
                 log.info("PBT: policy %d goes on with %s", policy_id, settings)
         if self._progress_file.exists():
-            decided_at = _read(self._progress_file)
-            self._decided_at = [int(decided_at.get(str(i), 0)) for i in range(len(self.members))]
+            never = {str(policy_id): 0 for policy_id in range(len(self.members))}
+            self._decided_at = [int(frames) for frames in _read(self._progress_file, never).values()]
 
     def _save(self) -> None:
-        progress = {str(i): frames for i, frames in enumerate(self._decided_at)}
-        contents: dict[Path, Mapping[str, Any]] = {self._progress_file: progress}
+        contents: dict[Path, Mapping[str, Any]] = {}
         for policy_id, member in enumerate(self.members):
             contents.update(zip(self._files(policy_id), member))
+        # Last: a run that is killed before it decides anew.
+        contents[self._progress_file] = {str(i): frames for i, frames in enumerate(self._decided_at)}
         try:
             for path, values in contents.items():
                 write_atomically(path, json.dumps(values, indent=4) + "\n")
@@ -148,19 +153,42 @@ def tuned_hyperparameters(flags: PbtFlags) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Raises ConfigError: guessing at what a damaged file said would change an experiment in silence."""
+def _read(path: Path, default: Mapping[str, Any]) -> dict[str, Any]:
+    """The saved values of what there is by default; what the file lacks is as by default.
+
+    Raises ConfigError: guessing at what a damaged file said would change an experiment in silence.
+    """
     try:
-        return read_json(path)
+        return _known(default, read_json(path), path)
     except ConfigError as error:
-        raise ConfigError(f"{error}; mend it, or delete it to start from the flags") from None
+        raise ConfigError(f"{error}; {HOW_TO_MEND}") from None
 
 
-def _known(default: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
-    """The saved values of what there is by default."""
+def _known(default: Mapping[str, Any], saved: Mapping[str, Any], path: Path) -> dict[str, Any]:
     known = {}
     for name, value in default.items():
         found = saved.get(name, value)
-        is_group = isinstance(value, Mapping)
-        known[name] = _known(value, found) if is_group and isinstance(found, Mapping) else found
+        if not _has_form(found, value):
+            raise ConfigError(f"{path}: {name} = {found!r} should be of the form {value!r}")
+        known[name] = _known(value, found, path) if isinstance(value, Mapping) else found
     return known
+
+
+def _has_form(found: Any, value: Any) -> bool:
+    """Of a group, a tuple or a number."""
+    if isinstance(value, Mapping):
+        return isinstance(found, Mapping)
+    if isinstance(value, (tuple, list)):
+        is_list = isinstance(found, (tuple, list)) and len(found) == len(value)
+        return is_list and all(map(_has_form, found, value))
+    return isinstance(found, (int, float)) and abs(found) <= MAX_FLOAT
+
+
+def _check_flags(values: Mapping[str, Any], path: Path) -> None:
+    """Raises ConfigError for what would be refused on the command line."""
+    source = str(path)
+    try:
+        section = LearningFlags(**coerce(LearningFlags, dict(values), source))
+        check_values(section, dict.fromkeys(values, source))
+    except ValueError as error:
+        raise ConfigError(f"{error}; {HOW_TO_MEND}") from None

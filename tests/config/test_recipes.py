@@ -12,7 +12,7 @@ from sample_factory.dummy_sampler import DummySamplerFlags
 from sample_factory.envs import gym_family
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.match import MatchFlags
-from sample_factory.monitoring.plot_curves import parse_arguments
+from sample_factory.monitoring import plot_curves, plot_population
 
 ROOT = Path(__file__).parent.parent.parent
 RECIPES = sorted((ROOT / "configs").glob("*.json"))
@@ -41,7 +41,10 @@ def test_there_are_recipes_and_commands():
 @pytest.mark.parametrize("module, flags", readme_commands())
 def test_every_command_of_the_readme_is_understood(module, flags, tmp_path):
     if module == "monitoring.plot_curves":
-        assert parse_arguments(shlex.split(flags)).folders
+        assert plot_curves.parse_arguments(shlex.split(flags)).folders
+        return
+    if module == "monitoring.plot_population":
+        assert plot_population.parse_arguments(shlex.split(flags)).folder
         return
     if module == "benchmark":
         assert benchmark.parse_arguments(shlex.split(flags)).config.unknown == {}

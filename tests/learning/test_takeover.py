@@ -40,6 +40,15 @@ def test_the_receiver_has_the_donors_weights_and_moments_and_its_own_counters(do
     assert (receiver.samples, receiver.env_frames) == (samples, frames) != (donor.samples, donor.env_frames)
 
 
+def test_a_run_that_ends_right_after_a_takeover_resumes_from_the_donors_weights(donor_and_receiver, tmp_path):
+    (donor, giving), (receiver, taking) = donor_and_receiver
+    taking.answer(NewSettings(1, LR, giving.answer(DonateRequest(1))))
+    resumed = make_learner()
+    assert Checkpoints(tmp_path, 1, 2).load(check=resumed.load_state_dict) is not None
+    assert torch.equal(weights(resumed), weights(donor)) and resumed.version == receiver.version
+    assert (resumed.samples, resumed.env_frames) == (receiver.samples, receiver.env_frames)
+
+
 def test_the_donation_is_what_the_donor_was_when_it_was_asked(donor_and_receiver):
     (donor, giving), (receiver, taking) = donor_and_receiver
     donation = giving.answer(DonateRequest(1))

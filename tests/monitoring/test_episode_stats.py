@@ -29,6 +29,18 @@ def test_a_window_smaller_than_the_usual_minimum_is_drawn_when_full():
     assert stats.summaries()["0_aux/avg_reward"] == 1.5
 
 
+def test_a_mean_waits_for_enough_episodes_that_have_it_or_for_a_full_window():
+    small, large = EpisodeStats(2), EpisodeStats(100)
+    for stats in (small, large):
+        stats.add(episode(1.0, kills=1.0))
+        assert stats.mean("reward", at_least=3) is None
+        stats.add(episode(2.0))
+    assert small.mean("reward", at_least=3) == 1.5
+    assert large.mean("reward", at_least=3) is None
+    large.add(episode(3.0))
+    assert large.mean("reward", at_least=3) == 2.0 and large.mean("kills", at_least=3) is None
+
+
 def test_a_stat_with_a_slash_keeps_its_own_tag():
     stats = EpisodeStats(1)
     stats.add(episode(1.0, **{"z_00_level/score": 5.0, "kills": 3.0}))

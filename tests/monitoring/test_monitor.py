@@ -375,13 +375,15 @@ class TestBestRequest:
         monitor.handle(episode(6.0))
         assert self.ask(monitor, fake_time) == SaveRequest("reward", 6.0)
 
-    @pytest.mark.parametrize("metric, value", [("true_objective", 7.0), ("len", 300.0), ("kills", 3.0)])
+    @pytest.mark.parametrize(
+        "metric, value", [("true_objective", 7.0), ("true_reward", 7.0), ("len", 300.0), ("kills", 3.0)]
+    )
     def test_any_statistic_can_be_the_metric(self, make_monitor, fake_time, metric, value):
         monitor = make_monitor(stats_avg=1, save_best_after=0, save_best_metric=metric)
         monitor.handle(train_report(1))
         monitor.handle(episode(1.0, objective=7.0, kills=3.0))
         assert self.ask(monitor, fake_time) == SaveRequest(metric, value)
-        assert monitor.average(0, metric) == value
+        assert monitor.episodes(0).mean(metric, 1) == value
 
     def test_an_unknown_metric_is_reported_once(self, make_monitor, fake_time, logged):
         monitor = make_monitor(stats_avg=1, save_best_after=0, save_best_metric="kils")

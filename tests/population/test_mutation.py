@@ -30,6 +30,12 @@ def test_of_a_discount_what_it_lacks_to_one_changes():
     assert all(changed["gamma"] < 1 for changed in mutations({"gamma": 1.0}))
 
 
+@pytest.mark.parametrize("name", ["gamma", "learning_rate"])
+@pytest.mark.parametrize("extreme", [0.0, 1e-9, 0.95, 1.0])
+def test_no_mutation_leads_beyond_what_the_command_line_takes(name, extreme):
+    assert all(0 <= changed[name] <= 1 for changed in mutations({name: extreme}))
+
+
 def test_a_name_within_the_shaping_has_no_rule_of_its_own():
     assert all(changed["delta"]["gamma"] != 0.5 for changed in mutations({"delta": {"gamma": 0.5}}))
     assert max(changed["delta"]["gamma"] for changed in mutations({"delta": {"gamma": 0.5}})) > 0.55

@@ -1,5 +1,6 @@
 import pytest
 
+from sample_factory.config.experiment_folder import write_atomically
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.pbt_flags import PbtFlags
 from sample_factory.population import pbt
@@ -133,3 +134,76 @@ def test_a_full_disk_costs_a_log_line_and_not_the_run(make_population, tmp_path,
     monkeypatch.setattr(pbt, "write_atomically", full)
     population.accept(population.decide(1, [10.0, 0.0]), 120)
     assert "could not save the policies' settings" in caplog.text and "No space left" in caplog.text
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("num_written", range(4))
+def test_a_run_that_is_killed_while_it_writes_decides_anew(
+    make_population, tmp_path, monkeypatch, num_written
+):
+    population = make_population(num_policies=2)
+    former, decision, written = population.members[1], population.decide(1, [10.0, 0.0]), []
+
+    def write(path, text):
+        if len(written) == num_written:
+            raise Killed
+        written.append(write_atomically(path, text))
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(pbt, "write_atomically", write)
+        population.accept(decision, 120)
+    again = make_population(num_policies=2)
+    assert again.due([0, 120]) == 1
+    for found, *either in zip(again.members[1], former, decision.member):
+        assert found in either, "whole files"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("policy_01_cfg.json", '{"learning_rate": "fast"}', "learning_rate = 'fast' should be of the form"),
+        ("policy_01_cfg.json", '{"learning_rate": NaN}', "learning_rate = nan should be of the form"),
+        ("policy_01_cfg.json", '{"learning_rate": true}', "learning_rate = True should be of type float"),
+        ("policy_01_cfg.json", '{"learning_rate": -0.1}', "learning_rate=-0.1: must be above 0"),
+        ("policy_01_reward_shaping.json", '{"delta": 1}', "delta = 1 should be of the form"),
+        ("policy_01_reward_shaping.json", '{"delta": {"HEALTH": [1]}}', r"HEALTH = \[1\] should be of the"),
+        ("pbt_progress.json", '{"0": "never"}', "0 = 'never' should be of the form 0"),
+    ],
+)
+def test_settings_that_nobody_could_have_typed_are_refused_in_one_line(
+    make_population, tmp_path, name, content, message
+):
+    make_population()
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ConfigError, match=f"{name}.*{message}.*mend it, or delete it") as refusal:
+        make_population()
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_batch_from_a_file_has_whole_rollouts_and_fits_into_memory(tmp_path):
+    rule, default = MutationRule(1.0, 1.1, 1.5, 64, 1024), Member({"batch_size": 1024}, {})
+    for saved, loaded in ((1248, 1216), (4096, 1536), (1, 64)):
+        (tmp_path / "policy_00_cfg.json").write_text(f'{{"batch_size": {saved}}}')
+        (tmp_path / "policy_00_reward_shaping.json").write_text("{}")
+        members = Population(PbtFlags(**FLAGS), default, rule, tmp_path, 2, seed=1).members
+        assert members[0].hyperparameters == {"batch_size": loaded}
+
+
+def test_among_equals_nobody_is_replaced_and_nobody_is_its_own_donor(make_population):
+    population = make_population(num_policies=3, pbt_replace_fraction=0.5)  # the middle one is best and worst
+    for policy in range(3):
+        assert population.decide(policy, [5.0, 5.0, 5.0]).donor is None
+    for objectives in ([1.0, 5.0, 9.0], [9.0, 1.0, 5.0], [-1.0, -5.0, -9.0]):
+        donors = [population.decide(policy, objectives).donor for policy in range(3)]
+        worst = objectives.index(min(objectives))
+        assert donors[worst] not in (None, worst)
+        assert [donor for policy, donor in enumerate(donors) if policy != worst] == [None, None]
+
+
+def test_a_checkpoint_from_before_the_last_decision_only_puts_the_next_one_off(make_population):
+    population = make_population(num_policies=2)
+    population.accept(population.decide(1, [10.0, 0.0]), 120)
+    assert population.due([0, 110]) is None and population.due([0, 170]) == 1

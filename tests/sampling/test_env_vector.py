@@ -44,10 +44,10 @@ def make_env(env_id, num_agents, sleeper):
     return Named(CountingEnv(env_id, num_agents, sleeper), env_id)
 
 
-def make_vector(num_agents=1, num_policies=1, sleeper=1000, rule=RewardRule(1.0, 1e9), **flags):
+def make_vector(num_agents=1, num_policies=1, sleeper=1000, rule=RewardRule(1.0, 1e9), num_logits=1, **flags):
     config = make_config(worker_num_splits=1, num_policies=num_policies, **flags)
     envs = [make_env(env_id, num_agents, sleeper) for env_id in range(config.sampling.num_envs_per_worker)]
-    buffers, _ = make_shared(config, envs[0].env)
+    buffers, _ = make_shared(config, envs[0].env, num_logits)
     rng = np.random.default_rng(0)
     matchmakers = [Matchmaker(num_policies, num_agents, True, rng) for _ in envs]
     vector = EnvVector(envs, matchmakers, buffers, (0, 0), rule)

@@ -1,0 +1,52 @@
+"""Trajectories in which several policies acted, from the envs to the learners."""
+
+import collections
+
+import numpy as np
+
+from sample_factory.config.sections import LearningFlags, ModelFlags
+from sample_factory.learning.batcher import Batcher
+from sample_factory.learning.learner import Learner
+from sample_factory.learning.settings import LearnerSettings
+from sample_factory.models.policy_spec import PolicySpec
+from tests.counting import NUM_ACTIONS, CountingEnv
+from tests.learning.test_learner import SPACE
+from tests.sampling.test_env_vector import make_vector, play
+
+POLICIES = range(3)
+
+
+def make_learner(policy_id):
+    learning = LearningFlags(rollout=8, batch_size=8)
+    model = ModelFlags(use_rnn=False, encoder_mlp_layers=(8,))
+    policy = PolicySpec(model, SPACE, CountingEnv.action_space, True, "cpu", "fp32")
+    settings = LearnerSettings(policy, learning, 100, train_for_env_frames=10**9, frameskip=1, seed=policy_id)
+    return Learner(policy_id, settings)
+
+
+def test_each_policy_is_trained_on_exactly_the_steps_in_which_it_acted():
+    vector, buffers = make_vector(3, len(POLICIES), num_envs_per_worker=3, num_logits=NUM_ACTIONS)
+    learners = [make_learner(policy) for policy in POLICIES]
+    batchers = [Batcher(buffers, policy, learner.device) for policy, learner in enumerate(learners)]
+    acted, seen, num_mixed = collections.Counter(), set(), 0
+    for _ in range(60):
+        for trajectory in play(vector, buffers, 8):
+            b = trajectory.buffer
+            policy_of_step = buffers.policy_ids[b].copy()
+            acted.update(policy_of_step.tolist())
+            num_mixed += len(trajectory.policy_ids) > 1
+            owners = np.zeros(8, int)
+            for policy in trajectory.policy_ids:
+                batch = batchers[policy].next_batch([b])
+                own = batch.own[:, 0].numpy()
+                assert (own == (policy_of_step == policy)).all()
+                assert (batch.versions[:, 0].numpy()[own] == policy).all(), "its own outputs"
+                assert (batch.actions[~own] == 0).all(), "none of another policy's"
+                owners += own
+                learners[policy].train(batch._replace(versions=batch.versions * 0 + learners[policy].version))
+                seen.add(policy)
+            assert (owners == 1).all()
+    assert num_mixed > 10 and seen == set(POLICIES)
+    assert [learner.samples for learner in learners] == [acted[policy] for policy in POLICIES]
+    assert [learner.env_frames for learner in learners] == [acted[policy] for policy in POLICIES]
+    assert buffers.counts()[2] == 0, "each buffer is free when the last of its policies has copied it"

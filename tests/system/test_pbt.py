@@ -1,0 +1,220 @@
+"""Populations in real runs. Policy 0 is the better one by its shaping, so that policy 1 takes it over."""
+
+import json
+import signal
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from sample_factory.config.config import parse_config
+from sample_factory.config.sections import LearningFlags
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.experiment import run_experiment
+from tests.system.running import (
+    SMALL,
+    assert_all_gone,
+    child,
+    descendants,
+    end_what_is_left,
+    interrupt,
+    kill,
+    run,
+    scalars,
+    start,
+    wait_for_line,
+)
+
+pytestmark = pytest.mark.timeout(180)
+
+SCRIPT = "population_of_two.py"
+PERIOD = 1500  # env frames of a policy before it is decided on for the first time, and then again
+FLAGS = ["--env=bonus", "--experiment=a", "--num_policies=2", "--with_pbt=True", "--seed=1", *SMALL]
+FLAGS += ["--pbt_start_mutation=0", f"--pbt_period_env_steps={PERIOD}", "--pbt_mutation_rate=1"]
+FLAGS += ["--save_every_sec=1", "--keep_checkpoints=1000"]
+ENDLESS = "--train_for_env_steps=1000000000"
+BONUSES = (2.0, 1.0)
+TAKES_OVER, GOES_ON = "PBT: policy 1 takes over policy 0", "PBT: policy 1 goes on with learning_rate"
+
+
+def prepare(experiment):
+    """What the policies start with."""
+    experiment.mkdir()
+    for policy, bonus in enumerate(BONUSES):
+        (experiment / f"policy_{policy:02d}_cfg.json").write_text("{}")
+        shaping = json.dumps({"bonus": bonus})
+        (experiment / f"policy_{policy:02d}_reward_shaping.json").write_text(shaping)
+
+
+class State(NamedTuple):
+    """What is on disk about policy 1."""
+
+    hyperparameters: dict
+    bonus: float
+    decided_at: int
+
+
+def state_of(experiment) -> State:
+    """Fails if a file is not whole."""
+    settings, shaping, progress = (
+        json.loads((experiment / name).read_text())
+        for name in ("policy_01_cfg.json", "policy_01_reward_shaping.json", "pbt_progress.json")
+    )
+    return State(settings, shaping["bonus"], progress["1"])
+
+
+def checkpoints(experiment, policy):
+    """Oldest first."""
+    paths = sorted((experiment / f"checkpoint_p{policy}").glob("checkpoint_*.pth"))
+    return [torch.load(path, weights_only=True) for path in paths]
+
+
+def takeover_checkpoint(experiment, donation):
+    """That of the receiver which is the donation."""
+    (found,) = [
+        state for state in checkpoints(experiment, 1) if same_tensors(state["model"], donation["model"])
+    ]
+    return found
+
+
+def donation_of(experiment):
+    return torch.load(experiment / "checkpoint_p0" / "donation.pth", weights_only=True)
+
+
+def same_tensors(left, right):
+    return left.keys() == right.keys() and all(torch.equal(left[key], right[key]) for key in left)
+
+
+@pytest.fixture(scope="module")
+def taken_over(tmp_path_factory):
+    """The folder of a run in which policy 1 has taken over policy 0, trained on, and been stopped."""
+    experiment = tmp_path_factory.mktemp("train_dir") / "a"
+    prepare(experiment)
+    try:
+        process = start(SCRIPT, experiment.parent, *FLAGS, ENDLESS)
+        wait_for_line(process, TAKES_OVER)
+        wait_for_line(process, GOES_ON)
+        family = descendants(process)
+        for _ in range(2):  # at 500 frames a second at most, this is before the next decision
+            wait_for_line(process, "checkpoint_p1/checkpoint_")
+        interrupt(process, signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+        assert_all_gone(family)
+    finally:
+        end_what_is_left()  # a fixture of the module is set up before that of each test
+    return experiment
+
+
+def test_the_receiver_goes_on_with_the_donors_weights_and_moments_and_with_its_own_counters(taken_over):
+    donation = donation_of(taken_over)
+    received = takeover_checkpoint(taken_over, donation)
+    for key, moments in donation["optimizer"]["state"].items():
+        assert same_tensors(received["optimizer"]["state"][key], moments)
+    assert received["env_steps"] != donation["env_steps"] and received["samples"] != donation["samples"]
+    assert not same_tensors(checkpoints(taken_over, 1)[-1]["model"], donation["model"]), "it trains on"
+
+
+def test_what_the_former_weights_had_in_flight_is_counted_and_not_trained_on(taken_over):
+    first = takeover_checkpoint(taken_over, donation_of(taken_over))
+    last = checkpoints(taken_over, 1)[-1]
+    assert first["env_steps"] == first["samples"], "before the takeover all was trained on"
+    rejected = last["env_steps"] - last["samples"]
+    assert 0 < rejected < last["env_steps"] - first["env_steps"], "and not all that came after it"
+    donor = checkpoints(taken_over, 0)[-1]
+    assert donor["env_steps"] == donor["samples"]
+
+
+def test_the_takeover_stands_in_the_summaries_with_what_it_changed(taken_over):
+    numbers, state = scalars(taken_over, policy=1), state_of(taken_over)
+    ((x, donor),) = numbers["zz_pbt/replaced_by"]
+    assert donor == 0 and x >= PERIOD
+    assert [value for _, value in numbers["zz_pbt/rew_bonus"]] == pytest.approx([1.0, state.bonus])
+    assert state.bonus not in BONUSES and 2 / 1.5 <= state.bonus <= 3, "the donor's, mutated"
+    rewards = [value for x, value in numbers["0_aux/avg_reward"]]
+    assert rewards[0] < 1.01 and rewards[-1] > (1.0 + state.bonus) / 2, "it reaches the envs"
+    assert "zz_pbt/replaced_by" not in scalars(taken_over, policy=0)
+
+
+def test_a_resumed_run_has_the_settings_and_does_not_decide_before_its_time(taken_over):
+    before, frames = state_of(taken_over), checkpoints(taken_over, 1)[-1]["env_steps"]
+    assert PERIOD <= before.decided_at < frames
+    # Without the memory of the last decision, the next one would be due at once.
+    more = [f"--pbt_period_env_steps={frames}", f"--train_for_env_steps={frames + 500}"]
+    done = run(SCRIPT, taken_over.parent, *FLAGS, *more)
+    assert done.returncode == 0, done.stdout
+    last = checkpoints(taken_over, 1)[-1]
+    assert last["env_steps"] - before.decided_at < frames, "or the run was too long to show anything"
+    assert state_of(taken_over) == before
+    assert (
+        "policy_01_cfg.json" in done.stdout
+        and "PBT: policy 1 " not in done.stdout.split("envs are ready")[-1]
+    )
+    rate = before.hyperparameters["learning_rate"]
+    assert last["curr_lr"] == pytest.approx(rate) and rate != LearningFlags().learning_rate
+
+
+@pytest.mark.parametrize("victim", ["the receiver's learner", "the main process"])
+def test_a_run_that_is_killed_in_the_middle_of_a_takeover_decides_anew(tmp_path, victim):
+    experiment = tmp_path / "a"
+    prepare(experiment)
+    # While a learner is held, the other one needs buffers to go on.
+    flags = [*FLAGS, ENDLESS, "--pbt_period_env_steps=1000"]
+    process = start(SCRIPT, tmp_path, *flags, "--traj_buffers_excess_ratio=30")
+    wait_for_line(process, "policy 1: env frames")
+    family = descendants(process)
+    donor, receiver = child(family, "learner_0"), child(family, "learner_1")
+    donor.suspend()
+    wait_for_line(process, TAKES_OVER)
+    receiver.suspend()
+    donor.resume()
+    wait_for_line(process, "donation.pth")
+    if victim == "the main process":
+        process.kill()
+        kill(receiver)
+        assert process.wait(timeout=30) == -signal.SIGKILL
+    else:
+        kill(receiver)
+        output, _ = process.communicate(timeout=30)
+        assert process.returncode == 1 and "learner_1 failed" in output
+    assert_all_gone(family)
+    state = state_of(experiment)
+    assert (state.bonus, state.decided_at) == (1.0, 0), "nothing has changed"
+
+    process = start(SCRIPT, tmp_path, *flags)
+    wait_for_line(process, TAKES_OVER)
+    wait_for_line(process, GOES_ON)
+    interrupt(process)
+    assert process.wait(timeout=30) == 0
+    state = state_of(experiment)
+    assert state.bonus not in BONUSES and state.decided_at >= 1000
+
+
+def test_batch_size_and_discount_evolve_while_the_run_goes_on(tmp_path):
+    prepare(tmp_path / "a")
+    more = ["--pbt_optimize_batch_size=True", "--pbt_optimize_gamma=True", "--train_for_env_steps=1500"]
+    done = run(SCRIPT, tmp_path, *FLAGS, *more, "--pbt_period_env_steps=300")
+    assert done.returncode == 0, done.stdout
+    numbers = [scalars(tmp_path / "a", policy) for policy in (0, 1)]
+    sizes = {value for found in numbers for _, value in found["zz_pbt/cfg_batch_size"]}
+    discounts = {value for found in numbers for _, value in found["zz_pbt/cfg_gamma"]}
+    assert len(sizes) > 1 and all(size % 16 == 0 and 16 <= size <= 192 for size in sizes)
+    assert len(discounts) > 1 and all(0.9 < gamma < 1 for gamma in discounts)
+    for policy in (0, 1):
+        last = checkpoints(tmp_path / "a", policy)[-1]
+        assert last["env_steps"] >= 1500 and last["samples"] > 500
+
+
+@pytest.mark.parametrize(("objective", "num_warnings"), [("frags", 1), ("true_reward", 0)])
+def test_an_objective_that_no_policy_reports_is_told_once_with_what_there_is(
+    tmp_path, capfd, objective, num_warnings
+):
+    argv = ["--env=gym_CartPole-v1", "--experiment=a", f"--train_dir={tmp_path}", "--serial_mode=True"]
+    argv += ["--num_policies=2", "--with_pbt=True", "--train_for_env_steps=2000", *SMALL]
+    config = parse_config([*argv, f"--pbt_target_objective={objective}"], resolve_family)
+    assert run_experiment(config, resolve_family(config.run.env)) == 0
+    warning = f"no episode has reported --pbt_target_objective={objective}"
+    log_file = (tmp_path / "a" / "sf_log.txt").read_text()
+    for text in (log_file, capfd.readouterr().err):
+        lines = [line for line in text.splitlines() if warning in line]
+        assert len(lines) == num_warnings
+        assert all("What they report: reward, true_objective, len" in line for line in lines)
