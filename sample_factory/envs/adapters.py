@@ -1,5 +1,6 @@
 """Any env to the one that the framework sees: multi-agent, auto-resetting, writing observations in place."""
 
+import sys
 from typing import Any, Mapping, Sequence, TypeVar
 
 import gymnasium as gym
@@ -10,6 +11,7 @@ from sample_factory.envs.interfaces import BeginsSteps, OwnsProcess, RewardShapi
 from sample_factory.envs.protocol import (
     EMPTY_INFO,
     EnvContractError,
+    Infos,
     MultiAgentEnv,
     ObservationRows,
     StepResult,
@@ -34,15 +36,30 @@ def adapt(env: Any) -> MultiAgentEnv:
         return VectorEnvAdapter(env)
     if isinstance(env, WritesObservations):
         return InPlaceAdapter(env)
+    if _is_of_pettingzoo(env, "ParallelEnv"):
+        from sample_factory.envs.pettingzoo_adapter import ParallelEnvAdapter
+
+        return ParallelEnvAdapter(env)
+    if _is_of_pettingzoo(env, "AECEnv"):
+        raise TypeError(
+            f"make_env returned {type(env).__name__}, a turn-based AECEnv of PettingZoo; it should return a "
+            "ParallelEnv, such as pettingzoo.utils.aec_to_parallel(env)"
+        )
     if _is_multiagent(env):
         return ListAdapter(env)
     if isinstance(env, gym.Env):
         return SingleAgentAdapter(env)
     raise TypeError(
         f"make_env returned {type(env).__name__}; it should return a gymnasium.Env, a "
-        "gymnasium.vector.VectorEnv, or a multi-agent env with num_agents, observation_space, action_space, "
-        "reset and step"
+        "gymnasium.vector.VectorEnv, a pettingzoo.ParallelEnv, or a multi-agent env with num_agents, "
+        "observation_space, action_space, reset and step"
     )
+
+
+def _is_of_pettingzoo(env: Any, name: str) -> bool:
+    """An instance of that class; PettingZoo need not be installed, and is loaded if the env is one."""
+    pettingzoo = sys.modules.get("pettingzoo")
+    return pettingzoo is not None and isinstance(env, vars(pettingzoo)[name])
 
 
 def _is_multiagent(env: Any) -> bool:
@@ -53,7 +70,7 @@ def _is_multiagent(env: Any) -> bool:
     return False
 
 
-def _ability(env: Any, ability: type[Ability]) -> Ability:
+def ability(env: Any, ability: type[Ability]) -> Ability:
     """The outermost of an env and its wrappers that has it; else one that stands for an env without."""
     while isinstance(env, gym.Wrapper) and not isinstance(env, ability):
         env = env.env
@@ -67,14 +84,15 @@ class SingleAgentAdapter:
 
     def __init__(self, env: gym.Env):
         self.env = env
-        self.reward_shaping, self.process = _ability(env, RewardShaping), _ability(env, OwnsProcess)
+        self.reward_shaping, self.process = ability(env, RewardShaping), ability(env, OwnsProcess)
         self.observation_space, self._flatten = observation_layout(env.observation_space)
         self.action_space = env.action_space
         self._decode = action_decoder(env.action_space)
 
-    def reset(self, seed: int | None, into: ObservationRows) -> None:
+    def reset(self, seed: int | None, into: ObservationRows) -> Infos:
         observation, _ = self.env.reset(seed=seed)
         into.write(0, self._flatten(observation))
+        return ()
 
     def begin_step(self, actions: np.ndarray) -> None:
         """All is done in `step`."""
@@ -113,15 +131,16 @@ class InPlaceAdapter:
 
     def __init__(self, env: Any):
         self.env = env
-        self.reward_shaping, self.process = _ability(env, RewardShaping), _ability(env, OwnsProcess)
+        self.reward_shaping, self.process = ability(env, RewardShaping), ability(env, OwnsProcess)
         # Not of an env inside a wrapper, which may change the action.
         self._begins = env if isinstance(env, BeginsSteps) else BeginsSteps()
         self.observation_space = env.observation_space
         self.action_space = env.action_space
         self._decode = action_decoder(env.action_space)
 
-    def reset(self, seed: int | None, into: ObservationRows) -> None:
+    def reset(self, seed: int | None, into: ObservationRows) -> Infos:
         self.env.reset_into(into.view(0), seed=seed)
+        return ()
 
     def begin_step(self, actions: np.ndarray) -> None:
         self._begins.begin_step(self._decode(actions[0]))
@@ -145,15 +164,23 @@ class ListAdapter:
 
     def __init__(self, env: Any):
         self.env = env
-        self.reward_shaping, self.process = _ability(env, RewardShaping), _ability(env, OwnsProcess)
+        self.reward_shaping, self.process = ability(env, RewardShaping), ability(env, OwnsProcess)
         self.num_agents = int(env.num_agents)
         self.observation_space, self._flatten = observation_layout(env.observation_space)
         self.action_space = env.action_space
         self._decode = action_decoder(env.action_space)
 
-    def reset(self, seed: int | None, into: ObservationRows) -> None:
-        observations, _ = self.env.reset(seed=seed)
+    def reset(self, seed: int | None, into: ObservationRows) -> Infos:
+        observations, infos = self.env.reset(seed=seed)
         self._write(observations, into)
+        if not infos:
+            return ()
+        if isinstance(infos, Mapping) or len(infos) != self.num_agents:
+            raise EnvContractError(
+                f"reset returned the infos {infos}; they should be a list with an entry for each of the "
+                f"{self.num_agents} agents"
+            )
+        return infos
 
     def begin_step(self, actions: np.ndarray) -> None:
         """All is done in `step`."""
@@ -196,7 +223,7 @@ class VectorEnvAdapter:
 
     def __init__(self, env: VectorEnv):
         self.env = env
-        self.reward_shaping, self.process = _ability(env, RewardShaping), _ability(env, OwnsProcess)
+        self.reward_shaping, self.process = ability(env, RewardShaping), ability(env, OwnsProcess)
         self.num_agents = env.num_envs
         self.action_space = env.single_action_space
         self.observation_space, self._flatten = _batch_layout(env.single_observation_space)
@@ -208,9 +235,10 @@ class VectorEnvAdapter:
         self._low = getattr(self.action_space, "low", None)
         self._high = getattr(self.action_space, "high", None)
 
-    def reset(self, seed: int | None, into: ObservationRows) -> None:
+    def reset(self, seed: int | None, into: ObservationRows) -> Infos:
         observations, _ = self.env.reset(seed=seed)
         into.write_all(self._flatten(observations))
+        return ()
 
     def begin_step(self, actions: np.ndarray) -> None:
         """All is done in `step`."""
@@ -220,7 +248,7 @@ class VectorEnvAdapter:
         ended = terminated | truncated
         if self._mode == AutoresetMode.DISABLED and ended.any():
             observations, _ = self.env.reset(options={"reset_mask": ended})
-        infos: Sequence[Mapping[str, Any]] = ()
+        infos: Infos = ()
         if self._mode == AutoresetMode.NEXT_STEP:
             # The observation of an episode's end was written; the coming step only resets and is not trained
             # on.

@@ -196,3 +196,9 @@ register_env(
     "sample_factory.envs.gym_family:GymFlags",
     defaults="sample_factory.envs.gym_family:defaults_of_existing",
 )
+register_env(
+    "pettingzoo_",
+    "sample_factory.envs.pettingzoo_family:make_pettingzoo_env",
+    defaults="sample_factory.envs.pettingzoo_family:defaults_of_existing",
+    extra="pettingzoo",
+)

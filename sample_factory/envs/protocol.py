@@ -7,6 +7,7 @@ import numpy as np
 from sample_factory.envs.interfaces import OwnsProcess, RewardShaping
 
 EMPTY_INFO: Mapping[str, Any] = {}
+Infos = Sequence[Mapping[str, Any]]  # one for each agent of an env, or none at all
 
 
 class EnvContractError(ValueError):
@@ -54,6 +55,12 @@ class ObservationRows:
             _check(key, value, array.shape[2:], array.dtype)
             array[buffer, self.step] = value
 
+    def clear(self, agent: int) -> None:
+        """Makes one agent's row zero."""
+        buffer = self.buffers[agent]
+        for array in self.arrays.values():
+            array[buffer, self.step] = 0
+
     def write_all(self, observations: Mapping[str, np.ndarray]) -> None:
         """Scatters a batch, [num_agents, *shape] per key, with one copy per key.
 
@@ -83,14 +90,14 @@ class StepResult(NamedTuple):
     terminated: the episode ended in a terminal state (its value is 0).
     truncated: the episode was cut (time limit); never True together with terminated.
     infos: for each agent a mapping, EMPTY_INFO where there is nothing to say. Keys with a meaning:
-        is_active (bool, default True), true_objective or true_reward (float, at an episode's end),
-        episode_extra_stats (dict of floats, at an episode's end).
+        is_active (bool, default True: it acts in the coming step), true_objective or true_reward (float, at
+        an episode's end), episode_extra_stats (dict of floats, at an episode's end).
     """
 
     rewards: Sequence[float]
     terminated: Sequence[bool]
     truncated: Sequence[bool]
-    infos: Sequence[Mapping[str, Any]]
+    infos: Infos
 
 
 class MultiAgentEnv(Protocol):
@@ -109,8 +116,8 @@ class MultiAgentEnv(Protocol):
     reward_shaping: RewardShaping
     process: OwnsProcess
 
-    def reset(self, seed: int | None, into: ObservationRows) -> None:
-        """Starts the first episode of every agent."""
+    def reset(self, seed: int | None, into: ObservationRows) -> Infos:
+        """Starts the first episode of every agent. Infos as in StepResult: who does not act yet."""
 
     def begin_step(self, actions: np.ndarray) -> None:
         """The part of `step` that needs no rows. Optional: `step` with the same actions does what is left."""

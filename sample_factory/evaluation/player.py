@@ -46,12 +46,12 @@ class Player:
     def start(self, seed: int | None) -> None:
         """Begins the first episodes."""
         num_agents = self._env.num_agents
-        self._env.reset(seed, self._rows)
-        self.active = np.ones(num_agents, bool)
+        infos = self._env.reset(seed, self._rows) or (EMPTY_INFO,) * num_agents
+        self.active = np.array([info.get("is_active", True) for info in infos], bool)
         self._returns = np.zeros(num_agents)
         self._lengths = np.zeros(num_agents, np.int64)
         for group in self._groups:
-            group.forget(self.active)
+            group.forget(np.ones(num_agents, bool))
         self.env_frames = 0
 
     def step(self) -> list[EpisodeResult]:
@@ -61,10 +61,12 @@ class Player:
         self._actions[~self.active] = 0.0
         result = self._env.step(self._actions, self._rows)
         infos = result.infos if len(result.infos) else (EMPTY_INFO,) * self._env.num_agents
-        self._returns += result.rewards
-        self._lengths += self._frameskip
+        # An episode begins with the agent's first own step: who is dead, or has not joined, is in none.
+        begun = self.active | (self._lengths > 0)
+        self._returns += np.where(begun, result.rewards, 0.0)
+        self._lengths += self._frameskip * begun
         self.env_frames += self._frameskip
-        ended = np.asarray(result.terminated) | np.asarray(result.truncated)
+        ended = (np.asarray(result.terminated) | np.asarray(result.truncated)) & begun
         finished = [self._finish(int(agent), infos[agent]) for agent in np.flatnonzero(ended)]
         active = np.array([info.get("is_active", True) for info in infos], bool)
         for group in self._groups:

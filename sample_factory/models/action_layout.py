@@ -10,6 +10,10 @@ from dataclasses import dataclass
 
 import gymnasium as gym
 
+# The observation with a number for each discrete logit: 0 forbids it. For the action distribution only;
+# neither normalised nor encoded.
+ACTION_MASK = "action_mask"
+
 
 @dataclass(frozen=True)
 class ActionLayout:

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.action_distributions import columns, distribution_of, mask_logits
-from sample_factory.models.action_layout import ActionLayout, action_layout
+from sample_factory.models.action_layout import ACTION_MASK, ActionLayout, action_layout
 from sample_factory.models.cores import make_core
 from sample_factory.models.encoders import make_encoder, mlp
-from sample_factory.models.normalizers import ACTION_MASK, ObservationNormalizers, RunningNormalizer
+from sample_factory.models.normalizers import ObservationNormalizers, RunningNormalizer
 
 
 class PolicyOutput(NamedTuple):

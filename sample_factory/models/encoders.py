@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
+from sample_factory.models.action_layout import ACTION_MASK
 from sample_factory.models.elu import ELU
 from sample_factory.models.encoder_registry import resolve_encoder
-from sample_factory.models.normalizers import ACTION_MASK
 from sample_factory.models.packed import Conv2d, Linear, conv2d
 
 ACTIVATIONS = {"elu": ELU, "relu": nn.ReLU, "tanh": nn.Tanh}

@@ -1,6 +1,6 @@
 """The envs of one split of a rollout worker: the only place where `env.step` is called."""
 
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -58,20 +58,25 @@ class EnvVector:
         self._buffers = acquired
         self._shared.state[self._buffers] = 0.0
 
-    def reset(self, seeds: Sequence[int | None], random_steps: Sequence[int], sample_action) -> None:
+    def reset(
+        self,
+        seeds: Sequence[int | None],
+        random_steps: Sequence[int],
+        random_actions: Callable[[ObservationRows], np.ndarray],
+    ) -> None:
         """Starts the envs, then takes `random_steps[i]` random actions in env i so that episodes are out of
         step.
 
-        sample_action() returns one agent's action row, [num_action_values] float32.
+        random_actions: of the agents of an env, by their observations: [agents_per_env, K] float32.
         """
         infos = {}
         for i, env in enumerate(self._envs):
             rows = self._rows(i, 0)
             env.reset(seeds[i], rows)
+            infos[i] = env.reset_infos
             for _ in range(random_steps[i]):
-                actions = np.stack([sample_action() for _ in range(self._agents_per_env)])
-                result = env.step(actions, rows)
-                infos[i] = () if result is None else result.infos
+                result = env.step(random_actions(rows), rows)
+                infos[i] = env.reset_infos if result is None else result.infos
         self._note_activity(infos)
 
     @property
@@ -118,6 +123,7 @@ class EnvVector:
             result = env.step(actions[mine], self._rows(i, t + 1))
             if result is None:
                 lost.append(i)
+                infos[i] = env.reset_infos
                 continue
             rewards[mine], terminated[mine], truncated[mine] = (
                 result.rewards,

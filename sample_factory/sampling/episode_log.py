@@ -21,9 +21,12 @@ class EpisodeLog:
         self.reports: list[EpisodeReport | Incident] = []
 
     def add(self, rewards: np.ndarray, active: np.ndarray) -> None:
-        """A step of all agents: raw rewards, all finite, and who was active in it."""
-        self._returns += rewards
+        """A step of all agents: raw rewards, all finite, and who was active in it.
+
+        An episode begins with the agent's first own step: what a dead agent is given is no part of its next.
+        """
         self._lengths += active
+        self._returns += np.where(self.begun, rewards, 0.0)
 
     @property
     def begun(self) -> np.ndarray:

@@ -10,7 +10,6 @@ import numpy as np
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
-from sample_factory.envs.spaces import action_encoder
 from sample_factory.exchange.channels import NO_ENV, Channels
 from sample_factory.exchange.messages import (
     ActionsReady,
@@ -28,6 +27,7 @@ from sample_factory.sampling.env_vector import EnvVector, FullTrajectory
 from sample_factory.sampling.guarded_env import GuardedEnv
 from sample_factory.sampling.matchmaker import Matchmaker
 from sample_factory.sampling.process_watch import ProcessWatch
+from sample_factory.sampling.random_actions import RandomActions
 from sample_factory.sampling.settings import RolloutSettings
 
 MAX_RANDOM_ROLLOUTS = 8  # decorrelation: each env begins with up to this many rollouts of random actions
@@ -209,13 +209,10 @@ class RolloutWorker:
             for _ in envs
         ]
         vector = EnvVector(envs, matchmakers, self._buffers, (self._index, split), settings.reward_rule)
-        space = envs[0].action_space
-        space.seed(int(self._rng.integers(2**31)))
-        encode = action_encoder(space)
+        seed = int(self._rng.integers(2**31))
+        random_actions = RandomActions(envs[0].action_space, topology.agents_per_env, seed)
         random_steps = [self._num_random_steps() for _ in indices]
-        vector.reset(
-            [self._env_seed(config) for config in configs], random_steps, lambda: encode(space.sample())
-        )
+        vector.reset([self._env_seed(config) for config in configs], random_steps, random_actions)
         return vector
 
     def _make_env(self, family: EnvFamily, cfg: Any, config: EnvConfig) -> GuardedEnv:

@@ -27,7 +27,7 @@ class Named:
         self.adapted = adapt(env)
 
     def reset(self, seed, into):
-        self.adapted.reset(seed, into)
+        self.reset_infos = self.adapted.reset(seed, into)
 
     def begin_step(self, actions):
         self.adapted.begin_step(actions)
@@ -35,9 +35,14 @@ class Named:
     def step(self, actions, into):
         self.steps += 1
         if self.steps - 1 in self.loses:
-            self.adapted.reset(None, into)
+            self.reset_infos = self.adapted.reset(None, into)
             return None
         return self.adapted.step(actions, into)
+
+
+def no_actions(rows):
+    """For all agents of an env."""
+    return np.zeros((len(rows.buffers), 1), np.float32)
 
 
 def make_env(env_id, num_agents, sleeper):
@@ -51,7 +56,7 @@ def make_vector(num_agents=1, num_policies=1, sleeper=1000, rule=RewardRule(1.0,
     rng = np.random.default_rng(0)
     matchmakers = [Matchmaker(num_policies, num_agents, True, rng) for _ in envs]
     vector = EnvVector(envs, matchmakers, buffers, (0, 0), rule)
-    vector.reset([None] * len(envs), [0] * len(envs), lambda: np.zeros(1, np.float32))
+    vector.reset([None] * len(envs), [0] * len(envs), no_actions)
     return vector, buffers
 
 
@@ -185,9 +190,62 @@ def test_an_agent_that_stays_dead_has_one_episode():
     buffers, _ = make_shared(make_config(worker_num_splits=1, num_envs_per_worker=1), Dead(0, 2))
     matchmakers = [Matchmaker(1, 2, True, np.random.default_rng(0))]
     vector = EnvVector([Named(Dead(0, 2), 0)], matchmakers, buffers, (0, 0), RewardRule(1.0, 1e9))
-    vector.reset([None], [0], lambda: np.zeros(1, np.float32))
+    vector.reset([None], [0], no_actions)
     play(vector, buffers, 9)
     assert sorted(report.length for report in vector.log.reports) == [1, 3, 4]
+
+
+class Posthumous(Dead):
+    """What agent 1 is given after its end, and says."""
+
+    def _step_agent(self, agent, action):
+        result = super()._step_agent(agent, action)
+        if agent == 0 or self.total_steps <= 3:
+            return result
+        if self.total_steps == 6:  # born again
+            return result[0], 5.0, False, False, {}
+        return result[0], 100.0, False, self.total_steps == 8, {"is_active": self.total_steps == 7}
+
+
+def test_what_an_agent_is_given_between_its_episodes_belongs_to_none():
+    vector, _ = make_party(Posthumous(0, 2))
+    play(vector, vector._shared, 8)
+    returns = [report.reward for report in vector.log.reports]
+    # Agent 1: dead from the first step on; two steps of its own follow the sixth, in which it did not act.
+    assert returns == [0.0, 1.0 + 2 + 3, 1.0 + 2 + 3 + 4, 100.0 + 100.0]
+
+
+class Latecomer(CountingEnv):
+    """Agent 1 joins with the second step, which the env says from the first observation on."""
+
+    def reset(self, seed=None, options=None):
+        return super().reset()[0], [{}, {"is_active": False}]
+
+
+def make_party(env):
+    buffers, _ = make_shared(make_config(worker_num_splits=1, num_envs_per_worker=1), env)
+    matchmakers = [Matchmaker(1, 2, True, np.random.default_rng(0))]
+    vector = EnvVector([Named(env, 0)], matchmakers, buffers, (0, 0), RewardRule(1.0, 1e9))
+    vector.reset([None], [0], no_actions)
+    return vector, buffers
+
+
+def test_who_has_not_joined_when_the_env_starts_is_asked_for_nothing():
+    vector, buffers = make_party(Latecomer(0, 2))
+    (_, request), *_ = vector.requests()
+    assert len(request.buffers) == 1
+    finished = play(vector, buffers, 9)
+    joined = buffers.policy_ids[finished[1].buffer]
+    assert list(joined) == [INACTIVE, *[0] * 7]
+
+
+def test_who_has_not_joined_when_a_lost_env_starts_again_is_asked_for_nothing():
+    vector, buffers = make_party(Latecomer(0, 2))
+    vector._envs[0].loses = (2,)
+    finished = play(vector, buffers, 9)
+    first, joined = (list(buffers.policy_ids[trajectory.buffer]) for trajectory in finished[:2])
+    assert first == [0, 0, INACTIVE, 0, 0, 0, 0, 0]
+    assert joined == [INACTIVE, 0, INACTIVE, INACTIVE, 0, 0, 0, 0]
 
 
 def test_with_alternation_the_learner_gets_a_trajectory_even_of_an_agent_that_never_acted():
@@ -195,7 +253,7 @@ def test_with_alternation_the_learner_gets_a_trajectory_even_of_an_agent_that_ne
     buffers, _ = make_shared(config, Dead(0, 2))
     matchmakers = [Matchmaker(1, 2, True, np.random.default_rng(0))]
     vector = EnvVector([Named(Dead(0, 2), 0)], matchmakers, buffers, (0, 0), RewardRule(1.0, 1e9))
-    vector.reset([None], [0], lambda: np.zeros(1, np.float32))
+    vector.reset([None], [0], no_actions)
     for _ in range(3):
         for trajectory in play(vector, buffers, 8):
             assert list(trajectory.policy_ids) == [0]
@@ -224,7 +282,7 @@ def test_a_step_in_which_the_env_was_lost_is_nobodys_and_ends_no_episode(num_age
 def test_an_env_that_is_lost_in_the_random_first_steps_begins_with_an_episode_all_the_same():
     vector, buffers = make_vector()
     vector._envs[0].loses = (2,)
-    vector.reset([None] * 2, [4, 4], lambda: np.zeros(1, np.float32))
+    vector.reset([None] * 2, [4, 4], no_actions)
     assert buffers.obs["obs"][vector._buffers, 0, STEP].tolist() == [
         1,
         0,

@@ -1,0 +1,117 @@
+"""PettingZoo envs in which agents die, join, and are away."""
+
+from typing import NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
+
+NUM_CARDS = 4
+
+
+class Turn(NamedTuple):
+    """What comes of a step: who is there afterwards, and who has ended how."""
+
+    agents: str
+    terminated: str = ""
+    truncated: str = ""
+
+
+class Scripted(ParallelEnv):
+    """Agents "a", "b" and "c"; each letter of a Turn is one. An episode is a list of turns.
+
+    Agent i observes (i + 1, step of the episode, number of the episode); its reward is its action + 1.
+    """
+
+    metadata = {"name": "scripted_v0", "render_modes": ["rgb_array"]}
+    possible_agents = ["a", "b", "c"]
+
+    def __init__(self, turns: list[Turn], begin: str = "abc", render_mode: str | None = None):
+        self.turns, self.begin, self.render_mode = turns, begin, render_mode
+        self.seeds, self.actions, self.episode, self.is_closed = [], [], 0, False
+
+    def observation_space(self, agent):
+        return spaces.Box(0, 1000, (3,), np.float32)
+
+    def action_space(self, agent):
+        return spaces.Discrete(5, start=10)
+
+    def reset(self, seed=None, options=None):
+        self.seeds.append(seed)
+        self.time, self.agents = 0, list(self.begin)
+        self.episode += 1
+        return self._observe(self.agents), {agent: {"first": True} for agent in self.agents}
+
+    def step(self, actions):
+        self.actions.append(actions)
+        turn = self.turns[self.time]
+        self.time += 1
+        before, self.agents = self.agents, list(turn.agents)
+        told = sorted({*before, *self.agents})
+        return (
+            self._observe(told),
+            {agent: float(action - 9) for agent, action in actions.items()},
+            {agent: agent in turn.terminated for agent in told},
+            {agent: agent in turn.truncated for agent in told},
+            {agent: {"time": self.time} for agent in told},
+        )
+
+    def _observe(self, agents):
+        return {
+            agent: np.array([ord(agent) - ord("a") + 1, self.time, self.episode], np.float32)
+            for agent in agents
+        }
+
+    def render(self):
+        return np.zeros((8, 8, 3), np.uint8)
+
+    def close(self):
+        self.is_closed = True
+
+
+class Cards(ParallelEnv):
+    """Three players each name the card they see. Who is wrong is out, who comes later begins later."""
+
+    metadata = {"name": "cards_v0"}
+    possible_agents = ["first", "second", "late"]
+    max_steps = 12
+
+    def observation_space(self, agent):
+        return spaces.Dict(
+            {
+                "card": spaces.Discrete(NUM_CARDS),
+                "action_mask": spaces.Box(0, 1, (NUM_CARDS + 1,), np.uint8),
+            }
+        )
+
+    def action_space(self, agent):
+        return spaces.Discrete(NUM_CARDS + 1)  # the last is forbidden at all times
+
+    def reset(self, seed=None, options=None):
+        if seed is not None:
+            self._rng = np.random.default_rng(seed)
+        self.time, self.agents = 0, ["first", "second"]
+        return self._deal(), {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        assert set(actions) == set(self.agents) and NUM_CARDS not in actions.values()
+        self.time += 1
+        time_is_up = self.time == self.max_steps
+        right = {agent: actions[agent] == self._cards[agent] for agent in actions}
+        rewards = {agent: float(right[agent]) for agent in actions}
+        terminations = {agent: not right[agent] for agent in actions}
+        truncations = dict.fromkeys(actions, time_is_up)
+        self.agents = [] if time_is_up else [agent for agent in self.agents if right[agent]]
+        if self.time == 3 and self.agents:
+            self.agents.append("late")
+        return self._deal(), rewards, terminations, truncations, {agent: {} for agent in actions}
+
+    def _deal(self):
+        self._cards = {agent: int(self._rng.integers(NUM_CARDS)) for agent in self.agents}
+        mask = np.array([1] * NUM_CARDS + [0], np.uint8)
+        return {agent: {"card": card, "action_mask": mask} for agent, card in self._cards.items()}
+
+
+def make_cards(render_mode=None):
+    """`--env=pettingzoo_tests.envs.parallel_envs:make_cards`."""
+    return Cards()

@@ -1,0 +1,249 @@
+"""PettingZoo's parallel envs: agents that die, join and are away; names; what is refused."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pettingzoo
+import pytest
+
+from sample_factory.config.flags import ConfigError
+from sample_factory.envs.adapters import adapt
+from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
+from sample_factory.envs.interfaces import RewardShaping
+from sample_factory.envs.protocol import EnvConfig, EnvContractError, ObservationRows
+from tests.envs.parallel_envs import Cards, Scripted, Turn
+
+
+class Driven:
+    """An adapted env with rows of its own, which hold the observations of the coming step."""
+
+    def __init__(self, env, seed=None):
+        self.env, self.adapted = env, adapt(env)
+        self.rows = ObservationRows.allocate(self.adapted.observation_space, self.adapted.num_agents)
+        self.rows.arrays["obs"][:] = -1
+        self.infos = self.adapted.reset(seed, self.rows)
+
+    def step(self, actions=(0, 1, 2)):
+        result = self.adapted.step(np.array(actions, np.float32)[:, None], self.rows)
+        self.infos = result.infos
+        return result
+
+    @property
+    def observations(self):
+        return [tuple(map(int, row)) for row in self.rows.arrays["obs"][:, 0]]
+
+    @property
+    def active(self):
+        return [info.get("is_active", True) for info in self.infos]
+
+
+ABSENT = (0, 0, 0)
+
+
+def test_agents_are_numbered_as_in_possible_agents_and_act_in_their_own_space():
+    driven = Driven(Scripted([Turn("cba")] * 2))
+    assert driven.adapted.num_agents == 3
+    assert driven.observations == [(1, 0, 1), (2, 0, 1), (3, 0, 1)]
+    result = driven.step()
+    assert driven.env.actions == [{"a": 10, "b": 11, "c": 12}]
+    assert result.rewards == [1.0, 2.0, 3.0] and driven.active == [True] * 3
+
+
+def test_an_agent_that_ended_is_inactive_until_the_episode_of_the_env_is_over():
+    turns = [Turn("ac", terminated="b"), Turn("ac"), Turn("a", truncated="c"), Turn("", terminated="a")]
+    driven = Driven(Scripted(turns))
+    first = driven.step()
+    assert first.terminated == [False, True, False] and first.rewards == [1.0, 2.0, 3.0]
+    assert driven.active == [True, False, True] and driven.observations[1] == ABSENT
+    second = driven.step()
+    assert second.terminated == [False] * 3 and second.rewards == [1.0, 0.0, 3.0]
+    assert driven.active == [True, False, True]
+    third = driven.step()
+    assert third.truncated == [False, False, True] and driven.active == [True, False, False]
+    last = driven.step()
+    assert last.terminated == [True, False, False] and last.truncated == [False] * 3
+    assert driven.observations == [(1, 0, 2), (2, 0, 2), (3, 0, 2)], "the first of the next episode"
+    assert driven.active == [True] * 3
+    assert [sorted(actions) for actions in driven.env.actions] == [
+        ["a", "b", "c"], ["a", "c"], ["a", "c"], ["a"],
+    ]  # fmt: skip
+
+
+def test_an_ended_agent_stays_inactive_even_if_the_env_goes_on_listing_it():
+    driven = Driven(Scripted([Turn("abc", terminated="b"), Turn("abc", terminated="ab"), Turn("abc", "c")]))
+    driven.step()
+    assert driven.active == [True, False, True]
+    assert driven.step().terminated == [True, False, False], "agent b has ended before"
+    driven.step()
+    assert driven.env.episode == 2 and driven.active == [True] * 3, "all had ended: a new episode"
+
+
+def test_an_agent_that_joins_is_active_from_its_first_observation_on():
+    driven = Driven(Scripted([Turn("a"), Turn("ab"), Turn("ab")], begin="a"))
+    assert driven.active == [True, False, False] and driven.observations[1:] == [ABSENT] * 2
+    driven.step()
+    assert driven.active == [True, False, False]
+    driven.step()
+    assert driven.active == [True, True, False] and driven.observations[1] == (2, 2, 1)
+
+
+def test_an_agent_that_is_away_for_a_while_has_no_end():
+    driven = Driven(Scripted([Turn("ac"), Turn("abc"), Turn("abc")]))
+    results = [driven.step()]
+    assert driven.active == [True, False, True] and driven.observations[1] == ABSENT
+    results.append(driven.step())
+    assert driven.active == [True] * 3
+    assert not any(any(result.terminated) or any(result.truncated) for result in results)
+
+
+def test_who_is_away_or_untold_when_the_episode_ends_is_truncated():
+    driven = Driven(Scripted([Turn("ac"), Turn("", terminated="a")]))
+    driven.step()
+    result = driven.step()
+    assert result.terminated == [True, False, False] and result.truncated == [False, True, True]
+
+
+def test_who_never_took_part_has_no_end():
+    driven = Driven(Scripted([Turn("", terminated="abc")], begin="ab"))
+    result = driven.step()
+    assert result.terminated == [True, True, False] and result.truncated == [False] * 3
+
+
+def test_terminated_and_truncated_at_once_is_terminated():
+    result = Driven(Scripted([Turn("", terminated="ab", truncated="abc")])).step()
+    assert result.terminated == [True, True, False] and result.truncated == [False, False, True]
+
+
+def test_infos_of_the_step_come_through_also_where_the_env_is_reset():
+    driven = Driven(Scripted([Turn("ab", terminated="c"), Turn("", terminated="ab")]))
+    assert driven.infos == [{"first": True}] * 3
+    driven.step()
+    assert driven.infos == [{"time": 1}, {"time": 1}, {"time": 1, "is_active": False}]
+    driven.step()
+    assert driven.infos == [{"time": 2}, {"time": 2}, {}]
+
+
+def test_an_env_may_say_itself_that_a_living_agent_does_not_act():
+    driven = Driven(Scripted([Turn("abc"), Turn("", terminated="abc")]))
+    usual = driven.env.step
+
+    def stunned(actions):
+        *rest, infos = usual(actions)
+        infos["b"]["is_active"] = False
+        return *rest, infos
+
+    driven.env.step = stunned
+    driven.step()
+    assert driven.active == [True, False, True] and driven.observations[1] == (2, 1, 1)
+    driven.step()
+    assert driven.active == [True] * 3, "that was said of the former episode"
+
+
+def test_only_the_first_reset_is_seeded():
+    driven = Driven(Scripted([Turn("", terminated="abc")]), seed=7)
+    driven.step()
+    driven.step()
+    assert driven.env.seeds == [7, None, None]
+
+
+def test_rendering_and_closing_reach_the_env():
+    driven = Driven(Scripted([]))
+    assert driven.adapted.render().shape == (8, 8, 3)
+    driven.adapted.close()
+    assert driven.env.is_closed
+
+
+def test_reward_shaping_is_found_inside_pettingzoos_wrappers():
+    class Shaped(Scripted, RewardShaping):
+        def get_default_reward_shaping(self):
+            return {"x": 1.0}
+
+    wrapped = pettingzoo.utils.BaseParallelWrapper(Shaped([]))
+    assert adapt(wrapped).reward_shaping.get_default_reward_shaping() == {"x": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("turns", "begin", "message"),
+    [
+        ([Turn("abd")], "abc", r"env.agents is \['a', 'b', 'd'\], but env.possible_agents only \['a', 'b'"),
+        ([], "", "env.agents is empty after reset"),
+    ],
+)
+def test_agents_that_cannot_be_are_refused(turns, begin, message):
+    with pytest.raises(EnvContractError, match=message):
+        Driven(Scripted(turns, begin)).step()
+
+
+def test_a_living_agent_without_an_observation_is_refused():
+    env = Scripted([Turn("abc")])
+    env._observe = lambda agents: {}
+    with pytest.raises(EnvContractError, match="agent 'a' is in env.agents, but has got no observation"):
+        Driven(env)
+
+
+def test_a_turn_based_env_is_told_how_to_become_parallel():
+    turn_based = pettingzoo.utils.parallel_to_aec(Cards())
+    with pytest.raises(TypeError, match="turn-based AECEnv.*aec_to_parallel"):
+        adapt(turn_based)
+
+
+def make(name, frameskip=None):
+    return resolve_family(name).make(SimpleNamespace(env_frameskip=frameskip), EnvConfig(0, 0, 0))
+
+
+def test_a_name_is_a_module_or_a_function_of_one(tmp_path, monkeypatch):
+    (tmp_path / "my_games").mkdir()
+    (tmp_path / "my_games" / "cards_v0.py").write_text(
+        "from tests.envs.parallel_envs import make_cards as parallel_env\nother = parallel_env\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("my_games.cards_v0", "my_games/cards_v0", "my_games.cards_v0:other"):
+        assert isinstance(make(f"pettingzoo_{name}"), Cards)
+
+
+def test_a_mistyped_game_is_told_with_the_nearest():
+    with pytest.raises(UnknownEnvError, match="did you mean pettingzoo_butterfly.pistonball_v6?"):
+        resolve_family("pettingzoo_butterfly.pistonbal_v6")
+
+
+@pytest.mark.parametrize("name", ["", "..x", "no_such_game.x", "butterfly.", "a b"])
+def test_a_name_that_is_no_module_is_told_what_a_name_is(name):
+    with pytest.raises(UnknownEnvError, match="After pettingzoo_ comes a module"):
+        resolve_family(f"pettingzoo_{name}")
+
+
+def test_a_game_whose_package_is_missing_names_pettingzoos_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pygame", None)  # as if it were not installed
+    for name in [name for name in sys.modules if name.startswith("pettingzoo.butterfly")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(ConfigError, match=r"pip install 'pettingzoo\[butterfly\]'"):
+        make("pettingzoo_butterfly.cooperative_pong_v6")
+
+
+@pytest.mark.parametrize(
+    ("name", "frameskip", "message"),
+    [
+        ("tests.envs.parallel_envs:none", None, "tests.envs.parallel_envs has no none"),
+        ("tests.envs.parallel_envs", None, "has no parallel_env"),
+        ("tests.envs.parallel_envs:make_cards", 4, "--env_frameskip=4: PettingZoo envs skip no frames"),
+    ],
+)
+def test_what_cannot_be_made_is_one_line(name, frameskip, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        make(f"pettingzoo_{name}", frameskip)
+    assert "\n" not in str(error.value)
+
+
+def test_a_rollout_worker_of_another_env_does_not_load_pettingzoo():
+    program = (
+        "import sys, gymnasium\n"
+        "import sample_factory.sampling.rollout_worker\n"
+        "from sample_factory.envs.adapters import adapt\n"
+        "from sample_factory.envs.env_registry import resolve_family\n"
+        "resolve_family('gym_CartPole-v1'), adapt(gymnasium.make('CartPole-v1'))\n"
+        "print([name for name in sys.modules if name.startswith('pettingzoo')])"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
