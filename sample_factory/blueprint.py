@@ -67,13 +67,13 @@ def make_population(config: Config, info: EnvInfo, seed: int) -> Population | No
     return Population(flags, default, rule, config.experiment_dir, config.sampling.num_policies, seed)
 
 
-def policy_spec(parts: Parts) -> PolicySpec:
+def policy_spec(parts: Parts, policy: int) -> PolicySpec:
     """The network that all processes of a policy build."""
-    config, info = parts.config, parts.info
+    config = parts.config
+    spaces = parts.info.kinds.spaces[parts.buffers.topology.kind_of_policy(policy)]
     return PolicySpec(
         config.model,
-        info.observation_space,
-        info.action_space,
+        *spaces,
         config.learning.normalize_returns,
         config.run.device,
         config.run.precision,
@@ -123,7 +123,7 @@ def _policy_worker_args(parts: Parts, policy: int, index: int) -> tuple:
     # Half of what the splits of all workers can ask for at once: the other half is being stepped meanwhile.
     min_requests = topology.num_workers * topology.num_splits // (2 * topology.policy_workers_per_policy)
     settings = InferenceSettings(
-        policy_spec(parts),
+        policy_spec(parts, policy),
         min_requests=max(1, min(MAX_MIN_REQUESTS, min_requests)),
         num_threads=1,
         seed=parts.seed + 1000 * (policy + 1) + index,
@@ -148,7 +148,7 @@ def learner_recipe(parts: Parts, policy: int) -> Recipe:
     num_threads = sampling.learner_main_loop_num_cores
     evolved = {} if parts.population is None else parts.population.members[policy].hyperparameters
     learner = LearnerSettings(
-        policy_spec(parts),
+        policy_spec(parts, policy),
         replace(config.learning, **evolved),
         sampling.max_policy_lag,
         train_for_env_frames=monitoring.train_for_env_steps,

@@ -87,6 +87,7 @@ class RandomSampler:
     ):
         from sample_factory.envs.env_info import make_adapted_env
         from sample_factory.envs.protocol import EnvConfig, ObservationRows
+        from sample_factory.sampling.random_actions import RandomActions
 
         family, cfg = recipe
         self._settings, self._progress, self._stopping = settings, progress, context.stopping
@@ -94,11 +95,16 @@ class RandomSampler:
         first = index * settings.num_envs
         configs = [EnvConfig(index, i, first + i) for i in range(settings.num_envs)]
         self._envs = [make_adapted_env(family, cfg, config) for config in configs]
-        self._rows = [ObservationRows.allocate(env.observation_space, env.num_agents) for env in self._envs]
+        self._rows = [ObservationRows.allocate(env.kinds) for env in self._envs]
         for i, env in enumerate(self._envs):
             seed = None if settings.seed is None else settings.seed + first + i
             env.reset(seed, self._rows[i])
-        self._actions = self._draw_actions(index)
+        self._random_actions = RandomActions(
+            self._envs[0].kinds, None if settings.seed is None else settings.seed + index
+        )
+        # Drawing takes as long as a fast env's step, so a table of actions is drawn before; not where it
+        # depends on the observation what is allowed.
+        self._table = [self._random_actions(self._rows[0]) for _ in range(NUM_RANDOM_ACTIONS)]
 
     def run(self) -> None:
         """Until it has its frames, or is asked to stop."""
@@ -116,7 +122,7 @@ class RandomSampler:
         frames_per_sweep = settings.frameskip * sum(env.num_agents for env in self._envs)
         started, sweep = time.perf_counter(), 0
         while not stopping.is_set() and self._env_frames[0] < settings.max_env_frames:
-            actions = [self._actions[(sweep + 37 * i) % NUM_RANDOM_ACTIONS] for i in range(len(self._envs))]
+            actions = [self._actions(i, sweep) for i in range(len(self._envs))]
             for env, action in zip(self._envs, actions):
                 env.begin_step(action)
             for env, action, rows in zip(self._envs, actions, self._rows):
@@ -125,15 +131,10 @@ class RandomSampler:
             self._env_frames[0] += frames_per_sweep
             self._microseconds[0] = (time.perf_counter() - started) * 1e6
 
-    def _draw_actions(self, index: int) -> np.ndarray:
-        """[1024, agents, action values] float32."""
-        from sample_factory.envs.spaces import action_encoder
-
-        space, num_agents = self._envs[0].action_space, self._envs[0].num_agents
-        space.seed(None if self._settings.seed is None else self._settings.seed + index)
-        encode = action_encoder(space)
-        drawn = [encode(space.sample()) for _ in range(NUM_RANDOM_ACTIONS * num_agents)]
-        return np.array(drawn, np.float32).reshape(NUM_RANDOM_ACTIONS, num_agents, -1)
+    def _actions(self, env: int, sweep: int) -> np.ndarray:
+        if self._random_actions.has_masks:
+            return self._random_actions(self._rows[env])
+        return self._table[(sweep + 37 * env) % NUM_RANDOM_ACTIONS]
 
 
 def sample(config: "Config", family: "EnvFamily") -> Throughput:

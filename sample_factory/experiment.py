@@ -15,9 +15,10 @@ from sample_factory.config.config import RETIRED_FLAGS, Config, ConfigError
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.channels import NO_ENV, Channels, make_progress
+from sample_factory.exchange.kind_storage import kind_layouts
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import Topology, make_topology
-from sample_factory.exchange.trajectory_buffers import RowLayout, TrajectoryBuffers
+from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.models.action_layout import action_layout
 from sample_factory.models.encoder_registry import check_encoder_name, why_no_encoder
 from sample_factory.models.policy_spec import state_size
@@ -54,6 +55,7 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
             info = _probe(config, family)
             _check_observations(config, info)
             _check_actions(config, info)
+            _check_population(config, info)
             topology = make_topology(config, info)
             lock = prepare_folder(config)
             parts = allocate(config, family, info, topology, lock)
@@ -107,7 +109,7 @@ def _probe(config: Config, family: EnvFamily) -> EnvInfo:
 
 
 def _check_observations(config: Config, info: EnvInfo) -> None:
-    keys = info.observation_space.spaces
+    keys = dict.fromkeys(key for spaces in info.kinds.spaces for key in spaces.observation.spaces)
     unknown = [key for key in config.model.normalize_input_keys if key not in keys]
     if unknown:
         raise ConfigError(
@@ -116,7 +118,7 @@ def _check_observations(config: Config, info: EnvInfo) -> None:
 
 
 def _check_actions(config: Config, info: EnvInfo) -> None:
-    has_box = bool(action_layout(info.action_space).box_actions)
+    has_box = any(action_layout(spaces.action).box_actions for spaces in info.kinds.spaces)
     if (
         has_box
         and config.learning.exploration_loss == "symmetric_kl"
@@ -125,6 +127,14 @@ def _check_actions(config: Config, info: EnvInfo) -> None:
         raise ConfigError(
             "--exploration_loss=symmetric_kl needs discrete actions, and this env has continuous ones: there "
             "is no uniform distribution over all numbers; use --exploration_loss=entropy"
+        )
+
+
+def _check_population(config: Config, info: EnvInfo) -> None:
+    if config.population.with_pbt and len(info.kinds.spaces) > 1:
+        raise ConfigError(
+            "--with_pbt=True copies weights between policies, and the policies of this env have different "
+            "spaces, since its agents have; use --with_pbt=False"
         )
 
 
@@ -172,9 +182,7 @@ def allocate(
     config: Config, family: EnvFamily, info: EnvInfo, topology: Topology, lock: FolderLock | None = None
 ) -> Parts:
     """Shared memory and queues, sized by Topology."""
-    layout = action_layout(info.action_space)
-    rows = RowLayout(layout.num_action_values, layout.num_logits)
-    buffers = TrajectoryBuffers(topology, info.observation_space, rows, state_size(config.model))
+    buffers = TrajectoryBuffers(topology, kind_layouts(info.kinds), state_size(config.model))
 
     def queues(count: int) -> list[Any]:
         return [LocalQueue(waits=False) if config.sampling.serial_mode else Queue() for _ in range(count)]

@@ -12,9 +12,10 @@ from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.envs.adapters import adapt
 from sample_factory.envs.env_info import env_info
 from sample_factory.exchange.channels import Channels, make_progress
+from sample_factory.exchange.kind_storage import KindLayout, RowLayout
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import make_topology
-from sample_factory.exchange.trajectory_buffers import RowLayout, TrajectoryBuffers
+from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.models.actor_critic import PolicyOutput
 from sample_factory.runtime.queues import LocalQueue
 
@@ -116,9 +117,8 @@ def make_shared(config: Config, env: Any, num_logits: int = 1) -> tuple[Trajecto
     """Poisoned buffers and queues for threads."""
     info = env_info(adapt(env), types.SimpleNamespace(env_frameskip=None))
     topology = make_topology(config, info)
-    buffers = TrajectoryBuffers(
-        topology, info.observation_space, RowLayout(1, num_logits), CountingModel.state_size
-    )
+    layouts = [KindLayout(spaces.observation, RowLayout(1, num_logits)) for spaces in info.kinds.spaces]
+    buffers = TrajectoryBuffers(topology, layouts, CountingModel.state_size)
     buffers.poison()
     policies = range(topology.num_policies)
     channels = Channels(

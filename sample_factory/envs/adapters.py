@@ -7,6 +7,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from sample_factory.envs.agent_codecs import AgentCodecs
+from sample_factory.envs.agent_kinds import AgentKinds
 from sample_factory.envs.interfaces import BeginsSteps, OwnsProcess, RewardShaping, WritesObservations
 from sample_factory.envs.protocol import (
     EMPTY_INFO,
@@ -52,7 +54,7 @@ def adapt(env: Any) -> MultiAgentEnv:
     raise TypeError(
         f"make_env returned {type(env).__name__}; it should return a gymnasium.Env, a "
         "gymnasium.vector.VectorEnv, a pettingzoo.ParallelEnv, or a multi-agent env with num_agents, "
-        "observation_space, action_space, reset and step"
+        "observation_space(s), action_space(s), reset and step"
     )
 
 
@@ -85,9 +87,9 @@ class SingleAgentAdapter:
     def __init__(self, env: gym.Env):
         self.env = env
         self.reward_shaping, self.process = ability(env, RewardShaping), ability(env, OwnsProcess)
-        self.observation_space, self._flatten = observation_layout(env.observation_space)
-        self.action_space = env.action_space
-        self._decode = action_decoder(env.action_space)
+        layout = observation_layout(env.observation_space)
+        self._flatten, self._decode = layout.flatten, action_decoder(env.action_space)
+        self.kinds = AgentKinds.one(layout.space, env.action_space, self.num_agents)
 
     def reset(self, seed: int | None, into: ObservationRows) -> Infos:
         observation, _ = self.env.reset(seed=seed)
@@ -134,8 +136,7 @@ class InPlaceAdapter:
         self.reward_shaping, self.process = ability(env, RewardShaping), ability(env, OwnsProcess)
         # Not of an env inside a wrapper, which may change the action.
         self._begins = env if isinstance(env, BeginsSteps) else BeginsSteps()
-        self.observation_space = env.observation_space
-        self.action_space = env.action_space
+        self.kinds = AgentKinds.one(env.observation_space, env.action_space, self.num_agents)
         self._decode = action_decoder(env.action_space)
 
     def reset(self, seed: int | None, into: ObservationRows) -> Infos:
@@ -160,15 +161,19 @@ class InPlaceAdapter:
 
 
 class ListAdapter:
-    """A multi-agent env whose reset and step return an entry per agent, and which resets agents by itself."""
+    """A multi-agent env whose reset and step return an entry per agent, and which resets agents by itself.
+
+    Where agents differ, the env has lists `observation_spaces` or `action_spaces` with an entry per agent.
+    """
 
     def __init__(self, env: Any):
         self.env = env
         self.reward_shaping, self.process = ability(env, RewardShaping), ability(env, OwnsProcess)
         self.num_agents = int(env.num_agents)
-        self.observation_space, self._flatten = observation_layout(env.observation_space)
-        self.action_space = env.action_space
-        self._decode = action_decoder(env.action_space)
+        self._codecs = AgentCodecs(
+            *(_of_each_agent(env, name, self.num_agents) for name in ("observation_space", "action_space"))
+        )
+        self.kinds = self._codecs.kinds
 
     def reset(self, seed: int | None, into: ObservationRows) -> Infos:
         observations, infos = self.env.reset(seed=seed)
@@ -186,7 +191,7 @@ class ListAdapter:
         """All is done in `step`."""
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
-        returned = self.env.step([self._decode(row) for row in actions])
+        returned = self.env.step([self._codecs.decode(i, row) for i, row in enumerate(actions)])
         if len(returned) != 5:
             raise EnvContractError(WRONG_STEP.format(len(returned)) + ", each a list with an entry per agent")
         observations, rewards, terminated, truncated, infos = returned
@@ -205,13 +210,26 @@ class ListAdapter:
                 f"the env returned {len(observations)} observations for {self.num_agents} agents"
             )
         for agent, observation in enumerate(observations):
-            into.write(agent, self._flatten(observation))
+            into.write(agent, self._codecs.flatten(agent, observation))
 
     def render(self) -> np.ndarray | None:
         return self.env.render()
 
     def close(self) -> None:
         self.env.close()
+
+
+def _of_each_agent(env: Any, name: str, num_agents: int) -> Sequence[gym.Space]:
+    """The spaces of a list-style env's agents; by name like `num_agents`: these envs need no base class.
+
+    Raises ValueError when there are not as many as agents.
+    """
+    spaces = getattr(env, f"{name}s", None)
+    if not isinstance(spaces, (list, tuple)):
+        return [getattr(env, name)] * num_agents
+    if len(spaces) != num_agents:
+        raise ValueError(f"{type(env).__name__} has {len(spaces)} {name}s for {num_agents} agents")
+    return spaces
 
 
 class VectorEnvAdapter:
@@ -225,15 +243,18 @@ class VectorEnvAdapter:
         self.env = env
         self.reward_shaping, self.process = ability(env, RewardShaping), ability(env, OwnsProcess)
         self.num_agents = env.num_envs
-        self.action_space = env.single_action_space
-        self.observation_space, self._flatten = _batch_layout(env.single_observation_space)
+        self._action_space = env.single_action_space
+        observation_space, self._flatten = _batch_layout(env.single_observation_space)
+        self.kinds = AgentKinds.one(observation_space, self._action_space, self.num_agents)
         self._mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-        if not isinstance(self.action_space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.Box)):
+        if not isinstance(
+            self._action_space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.Box)
+        ):
             raise ValueError(
-                f"a VectorEnv with actions {self.action_space} is not supported; use single envs"
+                f"a VectorEnv with actions {self._action_space} is not supported; use single envs"
             )
-        self._low = getattr(self.action_space, "low", None)
-        self._high = getattr(self.action_space, "high", None)
+        self._low = getattr(self._action_space, "low", None)
+        self._high = getattr(self._action_space, "high", None)
 
     def reset(self, seed: int | None, into: ObservationRows) -> Infos:
         observations, _ = self.env.reset(seed=seed)
@@ -257,7 +278,7 @@ class VectorEnvAdapter:
         return StepResult(rewards, terminated, truncated & ~terminated, infos)
 
     def _decode(self, actions: np.ndarray) -> np.ndarray:
-        space = self.action_space
+        space = self._action_space
         if isinstance(space, gym.spaces.Discrete):
             return actions[:, 0].astype(np.int64) + space.start
         if isinstance(space, gym.spaces.MultiDiscrete):

@@ -1,18 +1,13 @@
 """Agents of one env with different observation or action spaces."""
 
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
-
-import numpy as np
-from gymnasium import spaces
-
-from sample_factory.envs.spaces import action_decoder, num_action_values, observation_layout
+from typing import Any, NamedTuple
 
 
 class KindSpaces(NamedTuple):
     """The spaces of one agent: a Dict of Box; Discrete, MultiDiscrete, Box, or Tuple of Discrete and Box."""
 
-    observation: spaces.Dict
-    action: spaces.Space
+    observation: Any
+    action: Any
 
 
 class AgentKinds(NamedTuple):
@@ -25,41 +20,14 @@ class AgentKinds(NamedTuple):
     spaces: tuple[KindSpaces, ...]
     of_agent: tuple[int, ...]
 
+    def __str__(self) -> str:
+        counts = [self.of_agent.count(kind) for kind in range(len(self.spaces))]
+        return "; ".join(
+            f"{count} x {dict(spaces.observation.spaces)} to {spaces.action}"
+            for count, spaces in zip(counts, self.spaces)
+        )
+
     @classmethod
-    def one(cls, observation_space: spaces.Dict, action_space: spaces.Space, num_agents: int) -> "AgentKinds":
+    def one(cls, observation_space: Any, action_space: Any, num_agents: int) -> "AgentKinds":
         """All agents have the same spaces."""
         return cls((KindSpaces(observation_space, action_space),), (0,) * num_agents)
-
-
-class AgentCodecs:
-    """Between the observations and actions of an env's agents, each in spaces of its own, and stored rows."""
-
-    def __init__(self, observation_spaces: Sequence[spaces.Space], action_spaces: Sequence[spaces.Space]):
-        """A space for each agent, as the env's author wrote it. Raises ValueError for unsupported ones."""
-        found: list[tuple[spaces.Space, spaces.Space]] = []
-        of_agent = []
-        for pair in zip(observation_spaces, action_spaces, strict=True):
-            if pair not in found:
-                found.append(pair)
-            of_agent.append(found.index(pair))
-        layouts = [observation_layout(observation) for observation, _ in found]
-        decoders = [_decoder(action) for _, action in found]
-        self.kinds = AgentKinds(
-            tuple(KindSpaces(layout.space, action) for layout, (_, action) in zip(layouts, found)),
-            tuple(of_agent),
-        )
-        self._flatten = [layouts[kind].flatten for kind in of_agent]
-        self._decode = [decoders[kind] for kind in of_agent]
-
-    def flatten(self, agent: int, observation: Any) -> Mapping[str, np.ndarray]:
-        """An agent's observation by the keys of its kind."""
-        return self._flatten[agent](observation)
-
-    def decode(self, agent: int, row: np.ndarray) -> Any:
-        """An agent's action from its row, which may be longer: rows are as wide as the widest kind's."""
-        return self._decode[agent](row)
-
-
-def _decoder(space: spaces.Space) -> Callable[[np.ndarray], Any]:
-    decode, size = action_decoder(space), num_action_values(space)
-    return lambda row: decode(row[:size])

@@ -3,6 +3,7 @@
 from typing import Any, Mapping, NamedTuple
 
 from sample_factory.envs.adapters import adapt
+from sample_factory.envs.agent_kinds import AgentKinds
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
 from sample_factory.envs.spaces import num_action_values
@@ -12,20 +13,23 @@ PROBE_TIMEOUT_SECONDS = 120.0
 
 
 class EnvInfo(NamedTuple):
-    """Spaces are those of one agent; `frameskip` is the number of env frames in an env step."""
+    """`frameskip` is the number of env frames in an env step."""
 
-    observation_space: Any
-    action_space: Any
-    num_agents: int
+    kinds: AgentKinds
     frameskip: int
     reward_shaping: Mapping[str, Any] = {}  # at the start
+
+    @property
+    def num_agents(self) -> int:
+        return len(self.kinds.of_agent)
 
 
 def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
     """Describes an env at hand. Raises ValueError for an action space that cannot be learned on."""
-    num_action_values(env.action_space)
+    for spaces in env.kinds.spaces:
+        num_action_values(spaces.action)
     frameskip, shaping = cfg.env_frameskip or 1, env.reward_shaping.get_default_reward_shaping()
-    return EnvInfo(env.observation_space, env.action_space, env.num_agents, frameskip, shaping)
+    return EnvInfo(env.kinds, frameskip, shaping)
 
 
 def make_adapted_env(

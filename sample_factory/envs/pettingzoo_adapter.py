@@ -5,7 +5,7 @@ from typing import Any, Mapping
 import numpy as np
 
 from sample_factory.envs.adapters import WRONG_STEP, ability
-from sample_factory.envs.agent_kinds import AgentCodecs
+from sample_factory.envs.agent_codecs import AgentCodecs
 from sample_factory.envs.interfaces import OwnsProcess, RewardShaping
 from sample_factory.envs.protocol import EMPTY_INFO, EnvContractError, Infos, ObservationRows, StepResult
 
@@ -31,9 +31,7 @@ class ParallelEnvAdapter:
             [env.observation_space(agent) for agent in self._agents],
             [env.action_space(agent) for agent in self._agents],
         )
-        if len(self._codecs.kinds.spaces) > 1:
-            raise ValueError("the agents differ in their observation or action spaces")
-        self.observation_space, self.action_space = self._codecs.kinds.spaces[0]
+        self.kinds = self._codecs.kinds
         self._live: set[Any] = set()  # they act in the coming step
         self._took_part: set[Any] = set()  # in this episode of the env, without an end yet
         self._ended: set[Any] = set()  # in this episode of the env

@@ -4,6 +4,7 @@ from typing import Any, Mapping, NamedTuple, Protocol, Sequence
 
 import numpy as np
 
+from sample_factory.envs.agent_kinds import AgentKinds
 from sample_factory.envs.interfaces import OwnsProcess, RewardShaping
 
 EMPTY_INFO: Mapping[str, Any] = {}
@@ -18,39 +19,52 @@ class ObservationRows:
     """Where the agents of one env must write their observations: row (buffers[i], step) for agent i.
 
     `arrays[key]` has shape [num_buffers, num_steps, *observation_shape]; `buffers` has shape [num_agents],
-    int.
+    int. Where agents differ in their spaces, `arrays_of_agent` has each one's own instead.
     The env writes, and never keeps a view: the rows belong to the trajectory.
     """
 
-    __slots__ = ("arrays", "buffers", "step")
+    __slots__ = ("arrays", "buffers", "step", "arrays_of_agent")
 
-    def __init__(self, arrays: Mapping[str, np.ndarray], buffers: np.ndarray, step: int):
+    def __init__(
+        self,
+        arrays: Mapping[str, np.ndarray],
+        buffers: np.ndarray,
+        step: int,
+        arrays_of_agent: Sequence[Mapping[str, np.ndarray]] | None = None,
+    ):
         self.arrays = arrays
         self.buffers = buffers
         self.step = step
+        self.arrays_of_agent = arrays_of_agent
 
     @classmethod
-    def allocate(cls, observation_space, num_agents: int) -> "ObservationRows":
-        """Rows of their own memory, for whoever drives an env outside the training system.
+    def allocate(cls, kinds: AgentKinds) -> "ObservationRows":
+        """Rows of their own memory, for whoever drives an env outside the training system."""
+        num_agents = len(kinds.of_agent)
+        of_kind = [
+            {
+                key: np.zeros((num_agents, 1, *space.shape), space.dtype)
+                for key, space in spaces.observation.spaces.items()
+            }
+            for spaces in kinds.spaces
+        ]
+        of_agent = [of_kind[kind] for kind in kinds.of_agent] if len(of_kind) > 1 else None
+        return cls(of_kind[0], np.arange(num_agents), 0, of_agent)
 
-        `observation_space` is a gymnasium Dict space of one agent.
-        """
-        arrays = {
-            key: np.zeros((num_agents, 1, *space.shape), space.dtype)
-            for key, space in observation_space.spaces.items()
-        }
-        return cls(arrays, np.arange(num_agents), 0)
+    def arrays_of(self, agent: int) -> Mapping[str, np.ndarray]:
+        """Those that this agent's observation belongs in."""
+        return self.arrays if self.arrays_of_agent is None else self.arrays_of_agent[agent]
 
     def view(self, agent: int) -> dict[str, np.ndarray]:
         """The row of one agent as writable views, one per observation key."""
         buffer = self.buffers[agent]
         # The trailing Ellipsis makes a view even of a scalar observation.
-        return {key: array[buffer, self.step, ...] for key, array in self.arrays.items()}
+        return {key: array[buffer, self.step, ...] for key, array in self.arrays_of(agent).items()}
 
     def write(self, agent: int, observation: Mapping[str, np.ndarray]) -> None:
         """Copies one agent's observation dict into its row. Raises EnvContractError if it does not fit."""
         buffer = self.buffers[agent]
-        for key, array in self.arrays.items():
+        for key, array in self.arrays_of(agent).items():
             value = observation[key]
             _check(key, value, array.shape[2:], array.dtype)
             array[buffer, self.step] = value
@@ -58,11 +72,11 @@ class ObservationRows:
     def clear(self, agent: int) -> None:
         """Makes one agent's row zero."""
         buffer = self.buffers[agent]
-        for array in self.arrays.values():
+        for array in self.arrays_of(agent).values():
             array[buffer, self.step] = 0
 
     def write_all(self, observations: Mapping[str, np.ndarray]) -> None:
-        """Scatters a batch, [num_agents, *shape] per key, with one copy per key.
+        """Scatters a batch, [num_agents, *shape] per key, with one copy per key; all agents are of one kind.
 
         Raises EnvContractError if it does not fit.
         """
@@ -104,15 +118,13 @@ class MultiAgentEnv(Protocol):
     """The env inside the framework. Auto-resets: when an agent's episode ends, the observation that the same
     call to `step` writes is the first one of its next episode.
 
-    observation_space: gymnasium Dict of Box spaces, of one agent.
-    action_space: gymnasium Discrete, MultiDiscrete, Box, or Tuple of Discrete and Box, of one agent.
+    kinds: the spaces of the agents.
     reward_shaping: what population-based training may change.
     process: tells whether a simulator has died.
     """
 
     num_agents: int
-    observation_space: Any
-    action_space: Any
+    kinds: AgentKinds
     reward_shaping: RewardShaping
     process: OwnsProcess
 
@@ -123,7 +135,10 @@ class MultiAgentEnv(Protocol):
         """The part of `step` that needs no rows. Optional: `step` with the same actions does what is left."""
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
-        """actions: [num_agents, num_action_values] float32; integers of discrete components are exact."""
+        """actions: [num_agents, num_action_values] float32; integers of discrete components are exact.
+
+        Where agents differ in their action spaces, rows are as wide as the widest.
+        """
 
     def render(self) -> np.ndarray | None:
         """A frame [height, width, 3] uint8 for people to look at, or None when the env shows itself."""

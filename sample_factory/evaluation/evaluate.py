@@ -88,7 +88,7 @@ def evaluate(config: Config, family: EnvFamily) -> Evaluation:
     if config.run.seed is not None:
         torch.manual_seed(config.run.seed)
     with StopSignals() as signals, contextlib.closing(make_env(config, family)) as env:
-        choices = choices_of_agents(config, env.num_agents)
+        choices = choices_of_agents(config, env.kinds)
         player = Player(env, _load_policies(config, choices, env), frameskip)
         frames_per_picture = 1 if draws_every_frame(env) else frameskip
         screen = open_screen(config, frames_per_second(config, family, env), frames_per_picture)
@@ -112,9 +112,9 @@ def _load_policies(
     config: Config, choices: Sequence[PolicyChoice], env: MultiAgentEnv
 ) -> list[TrainedPolicy]:
     """For each agent; what several have chosen is loaded once, and they share it."""
+    kinds = dict(zip(choices, env.kinds.of_agent))
     loaded = {
-        choice: load_policy(config, choice, env.observation_space, env.action_space)
-        for choice in dict.fromkeys(choices)
+        choice: load_policy(config, choice, *env.kinds.spaces[kind]) for choice, kind in kinds.items()
     }
     return [loaded[choice] for choice in choices]
 

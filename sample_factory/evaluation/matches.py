@@ -123,7 +123,7 @@ def play_matches(contestants: tuple[Contestant, Contestant], family: EnvFamily, 
     ):
         _check_teams(config.run.env, env)
         teams = [
-            load_policy(contestant.config, contestant.choice, env.observation_space, env.action_space)
+            load_policy(contestant.config, contestant.choice, *env.kinds.spaces[0])
             for contestant in contestants
         ]
         series = _Series(env, teams, config.env.env_frameskip or 1)
@@ -133,6 +133,11 @@ def play_matches(contestants: tuple[Contestant, Contestant], family: EnvFamily, 
 
 
 def _check_teams(env_name: str, env: MultiAgentEnv) -> None:
+    if len(env.kinds.spaces) > 1:
+        raise ConfigError(
+            f"--env={env_name} has agents with different spaces; in a match, any policy must be able to play "
+            "any agent"
+        )
     if env.num_agents < 2 or env.num_agents % 2:
         raise ConfigError(
             f"--env={env_name} has {env.num_agents} agent{'s' * (env.num_agents > 1)}; a match needs two "

@@ -32,8 +32,9 @@ class Player:
     def __init__(self, env: MultiAgentEnv, policies: Sequence[TrainedPolicy], frameskip: int):
         """policies: one for each agent."""
         self._env, self._frameskip = env, frameskip
-        self._rows = ObservationRows.allocate(env.observation_space, env.num_agents)
-        self._actions = np.zeros((env.num_agents, num_action_values(env.action_space)), np.float32)
+        self._rows = ObservationRows.allocate(env.kinds)
+        row_size = max(num_action_values(spaces.action) for spaces in env.kinds.spaces)
+        self._actions = np.zeros((env.num_agents, row_size), np.float32)
         self.env_frames = 0
         self.assign(policies)
 
@@ -83,7 +84,7 @@ class Player:
 
 
 class _Group:
-    """The agents that follow one policy, and what it remembers of each."""
+    """The agents that follow one policy, all of its kind, and what it remembers of each."""
 
     def __init__(self, policy: TrainedPolicy, agents: np.ndarray):
         """agents: their indices."""
@@ -92,8 +93,10 @@ class _Group:
 
     def act(self, rows: ObservationRows, actions: np.ndarray) -> None:
         """Writes the actions of its agents, [num_agents, K]."""
-        observations = {key: array[self._agents, 0] for key, array in rows.arrays.items()}
-        actions[self._agents], self._state = self._policy.act(observations, self._state)
+        arrays = rows.arrays_of(self._agents[0])
+        observations = {key: array[self._agents, 0] for key, array in arrays.items()}
+        chosen, self._state = self._policy.act(observations, self._state)
+        actions[self._agents, : chosen.shape[1]] = chosen
 
     def forget(self, whose: np.ndarray) -> None:
         """whose: [num_agents] bool."""

@@ -3,6 +3,7 @@
 from typing import NamedTuple, Sequence, TypeVar
 
 from sample_factory.config.config import Config, ConfigError
+from sample_factory.envs.agent_kinds import AgentKinds
 
 Value = TypeVar("Value")
 
@@ -27,11 +28,23 @@ class Contestant(NamedTuple):
         return f"{self.config.run.experiment} ({self.choice})"
 
 
-def choices_of_agents(config: Config, num_agents: int) -> list[PolicyChoice]:
-    """What --policy_index and --checkpoint say, for each agent. Raises ConfigError."""
-    evaluation = config.evaluation
+def choices_of_agents(config: Config, kinds: AgentKinds) -> list[PolicyChoice]:
+    """What --policy_index and --checkpoint say, for each agent. Raises ConfigError.
+
+    Of K kinds of agents, policy p plays kind p % K: one value p stands for p and its neighbours of the other
+    kinds.
+    """
+    evaluation, num_agents, num_kinds = config.evaluation, len(kinds.of_agent), len(kinds.spaces)
     checkpoints = evaluation.checkpoint or (config.monitoring.load_checkpoint_kind,)
     policies = _for_each_agent("policy_index", evaluation.policy_index, num_agents)
+    if len(evaluation.policy_index) == 1:
+        policies = [p - p % num_kinds + kind for p, kind in zip(policies, kinds.of_agent)]
+    for agent, (policy, kind) in enumerate(zip(policies, kinds.of_agent)):
+        if policy % num_kinds != kind:
+            raise ConfigError(
+                f"--policy_index: policy {policy} has other spaces than agent {agent}, which is of kind {kind} "
+                f"of {num_kinds}; policy p plays kind p % {num_kinds}"
+            )
     return list(map(PolicyChoice, policies, _for_each_agent("checkpoint", checkpoints, num_agents)))
 
 

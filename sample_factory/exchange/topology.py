@@ -30,6 +30,16 @@ class Topology:
     max_ready_batches: int
     buffers_per_worker: int
     rollouts_per_iteration: int | None  # of each split, where sampling and learning alternate; else None
+    kind_of_agent: tuple[int, ...]  # of each agent of an env
+
+    @property
+    def num_kinds(self) -> int:
+        """Of agents with different spaces."""
+        return max(self.kind_of_agent) + 1
+
+    def kind_of_policy(self, policy_id: int) -> int:
+        """The kind of agents that a policy plays."""
+        return policy_id % self.num_kinds
 
     @property
     def agents_per_split(self) -> int:
@@ -61,13 +71,15 @@ class Topology:
 
 
 def make_topology(config: Config, info: EnvInfo) -> Topology:
-    """Raises ConfigError when sampling and learning cannot alternate with these sizes."""
+    """Raises ConfigError when sampling and learning cannot alternate with these sizes, or policies are
+    missing for a kind of agents."""
     sampling, learning = config.sampling, config.learning
     if sampling.inline_samplers > sampling.num_workers:
         raise ConfigError(
             f"--inline_samplers={sampling.inline_samplers} share out the rollout workers, and there are only "
             f"--num_workers={sampling.num_workers}"
         )
+    _check_policies(sampling.num_policies, info)
     trajectories = learning.batch_size * learning.num_batches_per_iteration // learning.rollout
     if config.population.pbt_optimize_batch_size:
         trajectories = math.ceil(trajectories * MAX_BATCH_GROWTH)  # it may come to that
@@ -91,7 +103,19 @@ def make_topology(config: Config, info: EnvInfo) -> Topology:
             config, num_workers, agents_per_worker, agents_per_split, trajectories
         ),
         rollouts_per_iteration=_rollouts_per_iteration(config, num_workers * agents_per_worker, trajectories),
+        kind_of_agent=info.kinds.of_agent,
     )
+
+
+def _check_policies(num_policies: int, info: EnvInfo) -> None:
+    """Every kind of agents needs equally many."""
+    num_kinds = len(info.kinds.spaces)
+    if num_policies % num_kinds:
+        examples = " or ".join(str(num_kinds * factor) for factor in (1, 2))
+        raise ConfigError(
+            f"--num_policies={num_policies}: the env has {num_kinds} kinds of agents with different spaces "
+            f"({info.kinds}), and policy p plays kind p % {num_kinds}; use {examples}"
+        )
 
 
 def _buffers_per_worker(

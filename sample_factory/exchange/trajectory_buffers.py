@@ -1,41 +1,15 @@
 """Trajectories in shared memory, addressed by (buffer, step), and who owns each buffer."""
 
-from typing import Any, Iterable, Mapping, NamedTuple
+from typing import Any, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from sample_factory.exchange.kind_storage import KindLayout, KindStorage, observation_slots
 from sample_factory.exchange.topology import Topology
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 
 NOBODY = -1
 INACTIVE = -1
-
-
-class RowLayout(NamedTuple):
-    """Where things stand in one packed row of policy outputs, float32."""
-
-    num_action_values: int
-    num_logits: int
-
-    @property
-    def actions(self) -> slice:
-        return slice(0, self.num_action_values)
-
-    @property
-    def log_prob(self) -> int:
-        return self.num_action_values
-
-    @property
-    def value(self) -> int:
-        return self.num_action_values + 1
-
-    @property
-    def logits(self) -> slice:
-        return slice(self.num_action_values + 2, self.size)
-
-    @property
-    def size(self) -> int:
-        return self.num_action_values + 2 + self.num_logits
 
 
 class TrajectoryBuffers:
@@ -47,8 +21,7 @@ class TrajectoryBuffers:
        it is pending at give it back (`release`). So no lock is needed: each mark has one writer.
     3. It holds no Python state: after a worker died, `reclaim` frees what it owned.
 
-    Arrays (N buffers, T steps, H state size, K row size):
-        obs[key]      [N, T+1, *shape]  step T is the observation that V(x_T) bootstraps from
+    Arrays (N buffers, T steps, H state size, K row size of the kind of agents with the widest):
         outputs       [N, T, K] f32     packed policy outputs, see RowLayout
         versions      [N, T] i32        version of the policy that acted
         rewards       [N, T] f32        scaled and clipped
@@ -56,31 +29,47 @@ class TrajectoryBuffers:
         policy_ids    [N, T] i16        INACTIVE where the agent did not act
         states        [N, T/chunk, H] f32  recurrent state before step i * chunk
         state         [N, H] f32        recurrent state before the coming step
+    For each kind of agents, over the same memory: kinds[i].obs and .outputs, see KindStorage. Step T of an
+    observation is the one that V(x_T) bootstraps from. A buffer holds one agent's data, and so one kind's.
     """
 
-    def __init__(self, topology: Topology, observation_space: Any, rows: RowLayout, state_size: int):
-        self.topology, self.rows, self.state_size = topology, rows, state_size
-        self._memory = SharedArrays(_specs(topology, observation_space, rows, state_size))
-        self._observation_keys = tuple(observation_space.spaces)
+    def __init__(self, topology: Topology, layouts: Sequence[KindLayout], state_size: int):
+        """layouts: of each kind of agents."""
+        self.topology, self.state_size = topology, state_size
+        self._layouts = tuple(layouts)
+        slots = observation_slots(self._layouts, topology.num_buffers, topology.rollout + 1)
+        self._num_slots = len(slots)
+        row_size = max(layout.rows.size for layout in self._layouts)
+        self._memory = SharedArrays(_specs(topology, slots, row_size, state_size))
         self._bind()
         self._owner[:] = NOBODY
 
     def _bind(self) -> None:
         memory = self._memory
-        self.obs = {key: memory[f"obs/{key}"] for key in self._observation_keys}
         self.outputs, self.versions = memory["outputs"], memory["versions"]
         self.rewards, self.policy_ids = memory["rewards"], memory["policy_ids"]
         self.terminated, self.truncated = memory["terminated"], memory["truncated"]
         self.states, self.state = memory["states"], memory["state"]
         self._owner, self._pending = memory["owner"], memory["pending"]
+        slots = [memory[f"obs/{i}"] for i in range(self._num_slots)]
+        self.kinds = tuple(KindStorage(layout, slots, self.outputs) for layout in self._layouts)
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("topology", "rows", "state_size", "_memory", "_observation_keys")
+        kept = ("topology", "state_size", "_layouts", "_num_slots", "_memory")
         return {key: self.__dict__[key] for key in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._bind()
+
+    @property
+    def obs(self) -> dict[str, np.ndarray]:
+        """Of the first kind: of all agents, where there is one kind."""
+        return self.kinds[0].obs
+
+    def kind_of_policy(self, policy_id: int) -> KindStorage:
+        """The buffers as this policy's agents use them."""
+        return self.kinds[self.topology.kind_of_policy(policy_id)]
 
     @property
     def nbytes(self) -> int:
@@ -155,14 +144,11 @@ class TrajectoryBuffers:
 
 
 def _specs(
-    topology: Topology, observation_space: Any, rows: RowLayout, state_size: int
+    topology: Topology, slots: Sequence[ArraySpec], row_size: int, state_size: int
 ) -> dict[str, ArraySpec]:
     n, t = topology.num_buffers, topology.rollout
-    specs = {
-        f"obs/{key}": ArraySpec((n, t + 1, *space.shape), space.dtype)
-        for key, space in observation_space.spaces.items()
-    }
-    specs["outputs"] = ArraySpec((n, t, rows.size), np.float32)
+    specs = {f"obs/{i}": slot for i, slot in enumerate(slots)}
+    specs["outputs"] = ArraySpec((n, t, row_size), np.float32)
     specs["versions"] = ArraySpec((n, t), np.int32)
     specs["rewards"] = ArraySpec((n, t), np.float32)
     specs["terminated"] = ArraySpec((n, t), np.bool_)

@@ -79,15 +79,19 @@ class Batcher:
 
     def __init__(self, buffers: TrajectoryBuffers, policy_id: int, device: torch.device):
         self._buffers, self._policy_id, self._device = buffers, policy_id, device
+        self._of_kind = buffers.kind_of_policy(policy_id)
 
     def next_batch(self, tickets: Sequence[int]) -> Batch:
         """Copies the buffers with these numbers to the device and releases them."""
-        shared, rows, topology = self._buffers, self._buffers.rows, self._buffers.topology
+        shared, rows, topology = self._buffers, self._of_kind.rows, self._buffers.topology
         index = np.asarray(tickets, np.int64)
         steps = np.arange(topology.rollout + 1)[:, None]
         at = (index, steps[:-1])  # one copy straight into [T, B, ...]
-        obs = {key: array[index, steps] for key, array in shared.obs.items()}
-        outputs, states = shared.outputs[at], shared.states[index, steps[: topology.chunks_per_trajectory]]
+        obs = {key: array[index, steps] for key, array in self._of_kind.obs.items()}
+        outputs, states = (
+            self._of_kind.outputs[at],
+            shared.states[index, steps[: topology.chunks_per_trajectory]],
+        )
         rewards = shared.rewards[at]
         acted = (shared.policy_ids[at] == self._policy_id) & _clean(obs) & np.isfinite(outputs).all(axis=2)
         own = acted & np.isfinite(rewards)

@@ -1,5 +1,6 @@
 """What a policy's network is made of: plain data without torch, from which any process builds the same."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sample_factory.config.sections import ModelFlags
@@ -41,9 +42,18 @@ class PolicySpec(NamedTuple):
             register_encoder(self.flags.encoder_custom, self.custom_encoder)
         device = torch.device(gpu.resolve_device(self.device, index))
         model = make_actor_critic(
-            self.flags, self.observation_space, self.action_space, self.normalize_returns
+            self._flags_for_own_keys(), self.observation_space, self.action_space, self.normalize_returns
         )
         return BuiltPolicy(model.to(device), device, self._wants_bf16(device))
+
+    def _flags_for_own_keys(self) -> ModelFlags:
+        """--normalize_input_keys may name observations that only agents of another kind have."""
+        flags, keys = self.flags, self.observation_space.spaces
+        own = tuple(key for key in flags.normalize_input_keys if key in keys)
+        if own == flags.normalize_input_keys:
+            return flags
+        # No key at all would stand for every key.
+        return replace(flags, normalize_input_keys=own, normalize_input=flags.normalize_input and bool(own))
 
     def _wants_bf16(self, device: Any) -> bool:
         """auto: where the hardware has bf16 and there are images to encode; an MLP gains nothing by it."""

@@ -7,6 +7,7 @@ import numpy as np
 from sample_factory.envs.protocol import EMPTY_INFO, ObservationRows
 from sample_factory.exchange.messages import PolicyRequest
 from sample_factory.exchange.trajectory_buffers import INACTIVE, TrajectoryBuffers
+from sample_factory.sampling.agent_memory import AgentMemory
 from sample_factory.sampling.episode_log import EpisodeLog
 from sample_factory.sampling.guarded_env import GuardedEnv
 from sample_factory.sampling.matchmaker import Matchmaker
@@ -57,6 +58,7 @@ class EnvVector:
         assert acquired is not None, "Topology allots at least one buffer for each agent"
         self._buffers = acquired
         self._shared.state[self._buffers] = 0.0
+        self._memory = AgentMemory(buffers, len(envs))
 
     def reset(
         self,
@@ -110,8 +112,8 @@ class EnvVector:
 
     def step(self) -> None:
         """Acts in every env with the outputs at the present step; writes what came of it."""
-        shared, t = self._shared, self._step
-        actions = shared.outputs[self._buffers, t, shared.rows.actions]
+        t = self._step
+        actions = self._memory.actions(self._buffers, t)
         if not self._all_active:
             actions[~self._active] = 0.0
         rewards = np.zeros(self._num_agents)
@@ -149,8 +151,7 @@ class EnvVector:
         fresh = shared.acquire(self.worker_index, self._agent_ids)
         if fresh is None:
             return None
-        for array in shared.obs.values():
-            array[fresh, 0] = array[full, self._rollout]
+        self._memory.carry_over(full, fresh)
         shared.state[fresh] = shared.state[full]
         finished = []
         alternates = shared.topology.rollouts_per_iteration is not None
@@ -166,7 +167,7 @@ class EnvVector:
         return finished
 
     def _rows(self, env: int, step: int) -> ObservationRows:
-        return ObservationRows(self._shared.obs, self._buffers[self._agents_of[env]], step)
+        return self._memory.rows(self._buffers[self._agents_of[env]], step)
 
     def _store(self, t: int, rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> None:
         shared, buffers, rule = self._shared, self._buffers, self._reward_rule

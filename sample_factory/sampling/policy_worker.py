@@ -57,7 +57,7 @@ class PolicyWorker:
             self._model.prepare_to_act(torch.bfloat16)
         self._version = -1
         self._staging = np.empty(self._slot_bytes, np.uint8)
-        self._flat_obs = {key: array.reshape(-1, *array.shape[2:]) for key, array in buffers.obs.items()}
+        self._of_kind = buffers.kind_of_policy(policy_id)
         self._clock, self._time_to_report = Clock(), Every(REPORT_SECONDS)
         self._num_batches = self._num_rows = 0
         self._told: set[str] = set()  # kinds of broken numbers that stand in the log
@@ -104,8 +104,7 @@ class PolicyWorker:
         steps = np.repeat(
             [request.step for request in requests], [len(request.buffers) for request in requests]
         )
-        rows = buffers * (shared.topology.rollout + 1) + steps
-        observations = {key: flat.take(rows, axis=0) for key, flat in self._flat_obs.items()}
+        observations = self._of_kind.observations_at(buffers, steps)
         finite = zero_non_finite(observations, num_axes=1)
         state = shared.state[buffers]
         self._keep_chunk_states(buffers, steps, state)
@@ -123,7 +122,7 @@ class PolicyWorker:
             new_state[~good] = 0.0
             self._report_broken(buffers, finite, good)
         self._clock.lap("forward")
-        shared.outputs[buffers, steps] = packed
+        self._of_kind.outputs[buffers, steps] = packed
         shared.versions[buffers, steps] = self._version
         shared.state[buffers] = new_state
         for request in requests:

@@ -5,28 +5,35 @@ from typing import Any, Iterator
 import gymnasium as gym
 import numpy as np
 
+from sample_factory.envs.agent_kinds import AgentKinds
 from sample_factory.envs.protocol import ObservationRows
-from sample_factory.envs.spaces import action_encoder
+from sample_factory.envs.spaces import action_encoder, num_action_values
 from sample_factory.models.action_layout import ACTION_MASK
 
 
 class RandomActions:
     """Draws for all agents of an env; what an observation `action_mask` forbids is never drawn."""
 
-    def __init__(self, action_space: gym.Space, num_agents: int, seed: int | None):
-        self._space, self._num_agents = action_space, num_agents
-        self._space.seed(seed)
-        self._encode = action_encoder(action_space)
+    def __init__(self, kinds: AgentKinds, seed: int | None):
+        self._kind_of_agent = kinds.of_agent
+        self._spaces = [spaces.action for spaces in kinds.spaces]
+        self._encoders = [action_encoder(space) for space in self._spaces]
+        self._row_size = max(map(num_action_values, self._spaces))
+        self.has_masks = any(ACTION_MASK in spaces.observation.spaces for spaces in kinds.spaces)
+        for space in self._spaces:
+            space.seed(seed)
 
     def __call__(self, rows: ObservationRows) -> np.ndarray:
-        """[num_agents, num_action_values] float32. rows: the agents' observations."""
-        return np.stack([self._draw(rows, agent) for agent in range(self._num_agents)])
-
-    def _draw(self, rows: ObservationRows, agent: int) -> np.ndarray:
-        mask = None
-        if ACTION_MASK in rows.arrays:
-            mask = _shape_mask(self._space, iter(rows.view(agent)[ACTION_MASK].ravel() != 0))
-        return self._encode(self._space.sample(mask))
+        """[num_agents, K] float32. rows: the agents' observations, which are looked at if `has_masks`."""
+        actions = np.zeros((len(self._kind_of_agent), self._row_size), np.float32)
+        for agent, kind in enumerate(self._kind_of_agent):
+            mask = rows.arrays_of(agent).get(ACTION_MASK)
+            if mask is not None:
+                allowed = iter(mask[rows.buffers[agent], rows.step].ravel() != 0)
+                mask = _shape_mask(self._spaces[kind], allowed)
+            row = self._encoders[kind](self._spaces[kind].sample(mask))
+            actions[agent, : len(row)] = row
+        return actions
 
 
 def _shape_mask(space: gym.Space, allowed: Iterator[bool]) -> Any:

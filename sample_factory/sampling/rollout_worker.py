@@ -205,12 +205,12 @@ class RolloutWorker:
         configs = [EnvConfig(self._index, i, self._index * envs_per_worker + i) for i in indices]
         envs = [self._make_env(family, cfg, config) for config in configs]
         matchmakers = [
-            Matchmaker(topology.num_policies, topology.agents_per_env, settings.mix_policies, self._rng)
+            Matchmaker(topology.num_policies, topology.kind_of_agent, settings.mix_policies, self._rng)
             for _ in envs
         ]
         vector = EnvVector(envs, matchmakers, self._buffers, (self._index, split), settings.reward_rule)
         seed = int(self._rng.integers(2**31))
-        random_actions = RandomActions(envs[0].action_space, topology.agents_per_env, seed)
+        random_actions = RandomActions(envs[0].kinds, seed)
         random_steps = [self._num_random_steps() for _ in indices]
         vector.reset([self._env_seed(config) for config in configs], random_steps, random_actions)
         return vector

@@ -38,10 +38,10 @@ class Countdown(gym.Env):
 
 def drive(env, num_steps, actions=None):
     """(observations before each step and after the last, step results)."""
-    rows = ObservationRows.allocate(env.observation_space, env.num_agents)
+    rows = ObservationRows.allocate(env.kinds)
     env.reset(3, rows)
     seen, results = [rows.arrays["obs"][:, 0].copy()], []
-    size = num_action_values(env.action_space)
+    size = num_action_values(env.kinds.spaces[0].action)
     for _ in range(num_steps):
         results.append(env.step(np.zeros((env.num_agents, size), np.float32), rows))
         seen.append(rows.arrays["obs"][:, 0].copy())

@@ -39,7 +39,7 @@ def test_copies_use_the_env_s_own_vectorised_implementation_where_there_is_one()
 def test_every_copy_is_an_agent_with_episodes_of_its_own(name):
     env = adapt(make(name, NUM_COPIES))
     assert env.num_agents == NUM_COPIES
-    shape = env.observation_space["obs"].shape
+    shape = env.kinds.spaces[0].observation["obs"].shape
     observations = {"obs": np.zeros((NUM_COPIES, 2, *shape), np.float32)}
     rows = ObservationRows(observations, np.arange(NUM_COPIES), 0)
     env.reset(7, rows)

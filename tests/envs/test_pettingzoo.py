@@ -21,7 +21,7 @@ class Driven:
 
     def __init__(self, env, seed=None):
         self.env, self.adapted = env, adapt(env)
-        self.rows = ObservationRows.allocate(self.adapted.observation_space, self.adapted.num_agents)
+        self.rows = ObservationRows.allocate(self.adapted.kinds)
         self.rows.arrays["obs"][:] = -1
         self.infos = self.adapted.reset(seed, self.rows)
 

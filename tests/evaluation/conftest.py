@@ -61,8 +61,6 @@ def _untrained(config: Config) -> ActorCritic:
     family = resolve_family(config.run.env)
     env = make_adapted_env(family, config.namespace(), EnvConfig(0, 0, 0))
     torch.manual_seed(7)
-    model = make_actor_critic(
-        config.model, env.observation_space, env.action_space, config.learning.normalize_returns
-    )
+    model = make_actor_critic(config.model, *env.kinds.spaces[0], config.learning.normalize_returns)
     env.close()
     return model

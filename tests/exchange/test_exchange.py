@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from sample_factory.config.config import ConfigError
+from sample_factory.envs.agent_kinds import AgentKinds
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import make_topology
@@ -13,9 +14,8 @@ from tests.counting import CountingEnv, make_config, make_shared
 
 def topology(num_agents=1, **flags):
     env = CountingEnv(0, num_agents)
-    return make_topology(
-        make_config(**flags), EnvInfo(env.observation_space, env.action_space, num_agents, 1)
-    )
+    kinds = AgentKinds.one(env.observation_space, env.action_space, num_agents)
+    return make_topology(make_config(**flags), EnvInfo(kinds, frameskip=1))
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def make_vector(num_agents=1, num_policies=1, sleeper=1000, rule=RewardRule(1.0,
     envs = [make_env(env_id, num_agents, sleeper) for env_id in range(config.sampling.num_envs_per_worker)]
     buffers, _ = make_shared(config, envs[0].env, num_logits)
     rng = np.random.default_rng(0)
-    matchmakers = [Matchmaker(num_policies, num_agents, True, rng) for _ in envs]
+    matchmakers = [Matchmaker(num_policies, [0] * num_agents, True, rng) for _ in envs]
     vector = EnvVector(envs, matchmakers, buffers, (0, 0), rule)
     vector.reset([None] * len(envs), [0] * len(envs), no_actions)
     return vector, buffers
@@ -188,7 +188,7 @@ class Dead(CountingEnv):
 
 def test_an_agent_that_stays_dead_has_one_episode():
     buffers, _ = make_shared(make_config(worker_num_splits=1, num_envs_per_worker=1), Dead(0, 2))
-    matchmakers = [Matchmaker(1, 2, True, np.random.default_rng(0))]
+    matchmakers = [Matchmaker(1, [0, 0], True, np.random.default_rng(0))]
     vector = EnvVector([Named(Dead(0, 2), 0)], matchmakers, buffers, (0, 0), RewardRule(1.0, 1e9))
     vector.reset([None], [0], no_actions)
     play(vector, buffers, 9)
@@ -224,7 +224,7 @@ class Latecomer(CountingEnv):
 
 def make_party(env):
     buffers, _ = make_shared(make_config(worker_num_splits=1, num_envs_per_worker=1), env)
-    matchmakers = [Matchmaker(1, 2, True, np.random.default_rng(0))]
+    matchmakers = [Matchmaker(1, [0, 0], True, np.random.default_rng(0))]
     vector = EnvVector([Named(env, 0)], matchmakers, buffers, (0, 0), RewardRule(1.0, 1e9))
     vector.reset([None], [0], no_actions)
     return vector, buffers
@@ -251,7 +251,7 @@ def test_who_has_not_joined_when_a_lost_env_starts_again_is_asked_for_nothing():
 def test_with_alternation_the_learner_gets_a_trajectory_even_of_an_agent_that_never_acted():
     config = make_config(worker_num_splits=1, num_envs_per_worker=1, async_rl=False)
     buffers, _ = make_shared(config, Dead(0, 2))
-    matchmakers = [Matchmaker(1, 2, True, np.random.default_rng(0))]
+    matchmakers = [Matchmaker(1, [0, 0], True, np.random.default_rng(0))]
     vector = EnvVector([Named(Dead(0, 2), 0)], matchmakers, buffers, (0, 0), RewardRule(1.0, 1e9))
     vector.reset([None], [0], no_actions)
     for _ in range(3):

@@ -44,7 +44,7 @@ class Guarded:
         self.envs, self.told, self.mark = list(envs), [], np.full(1, -1)
         self.made = []
         self.env = GuardedEnv(self._make, NAME, 3, self.mark, self.told.append)
-        self.rows = ObservationRows.allocate(self.env.observation_space, 1)
+        self.rows = ObservationRows.allocate(self.env.kinds)
 
     def _make(self):
         self.made.append(self.envs.pop(0))

@@ -8,6 +8,7 @@ import types
 import numpy as np
 import pytest
 
+from sample_factory.envs.adapters import adapt
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.messages import EpisodeReport, Incident, Trajectories
 from sample_factory.models import actor_critic
@@ -63,7 +64,7 @@ class Sampler:
         context = ChildContext("test")
         self.stopping = context.stopping
         rollout = RolloutSettings(RewardRule(1.0, 1e9), 1, False, 0.0, mix_policies=True)
-        spec = PolicySpec(self.config.model, env.observation_space, env.action_space, True, "cpu", "fp32")
+        spec = PolicySpec(self.config.model, *adapt(env).kinds.spaces[0], True, "cpu", "fp32")
         inference = InferenceSettings(spec, min_requests=2, num_threads=1, seed=1)
         shared = (self.buffers, self.channels)
         cfg = types.SimpleNamespace(env="counting", env_frameskip=None)

@@ -13,10 +13,11 @@ from sample_factory.envs.adapters import adapt
 from sample_factory.envs.env_info import env_info
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.channels import Channels, make_progress
+from sample_factory.exchange.kind_storage import KindLayout, RowLayout
 from sample_factory.exchange.messages import EpisodeReport, Trajectories
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import make_topology
-from sample_factory.exchange.trajectory_buffers import NOBODY, RowLayout, TrajectoryBuffers
+from sample_factory.exchange.trajectory_buffers import NOBODY, TrajectoryBuffers
 from sample_factory.runtime.child import Child
 from sample_factory.runtime.queues import Queue
 from sample_factory.runtime.supervisor import Limits, Supervisor
@@ -51,7 +52,8 @@ class Sampling:
         )
         info = env_info(adapt(CountingCrowd(0)), config.namespace())
         self.topology = make_topology(config, info)
-        self.buffers = TrajectoryBuffers(self.topology, info.observation_space, RowLayout(1, 1), state_size=1)
+        layout = KindLayout(info.kinds.spaces[0].observation, RowLayout(1, 1))
+        self.buffers = TrajectoryBuffers(self.topology, [layout], state_size=1)
         # Small queues are often full.
         self.inbox, self.reports = Queue(max_bytes=20_000), Queue(max_bytes=20_000)
         weights, workers = PolicyWeights(), range(self.topology.num_workers)
