@@ -9,6 +9,11 @@ class KindSpaces(NamedTuple):
     observation: Any
     action: Any
 
+    def __str__(self) -> str:
+        """On one line."""
+        seen = ", ".join(f"{key} {box.shape} {box.dtype}" for key, box in self.observation.spaces.items())
+        return f"{seen} -> {' '.join(str(self.action).split())}"
+
 
 class AgentKinds(NamedTuple):
     """Agents with equal spaces are of one kind: the same policy can play them.
@@ -21,10 +26,10 @@ class AgentKinds(NamedTuple):
     of_agent: tuple[int, ...]
 
     def __str__(self) -> str:
-        counts = [self.of_agent.count(kind) for kind in range(len(self.spaces))]
+        """On one line."""
         return "; ".join(
-            f"{count} x {dict(spaces.observation.spaces)} to {spaces.action}"
-            for count, spaces in zip(counts, self.spaces)
+            f"agents {[i for i, kind in enumerate(self.of_agent) if kind == index]}: {spaces}"
+            for index, spaces in enumerate(self.spaces)
         )
 
     @classmethod

@@ -1,0 +1,234 @@
+"""Agents of one env that differ in their spaces: who plays them, where their data lies, what is trained."""
+
+import types
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from sample_factory.config.config import ConfigError
+from sample_factory.envs.adapters import adapt
+from sample_factory.envs.env_info import env_info
+from sample_factory.exchange.kind_storage import (
+    KindLayout,
+    KindStorage,
+    RowLayout,
+    kind_layouts,
+    observation_slots,
+)
+from sample_factory.exchange.topology import make_topology
+from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.learning.batcher import Batcher
+from sample_factory.sampling.env_vector import EnvVector
+from sample_factory.sampling.matchmaker import Matchmaker
+from sample_factory.sampling.random_actions import RandomActions
+from sample_factory.sampling.settings import RewardRule
+from tests.counting import make_config
+from tests.mixed import EPISODE, IMAGE, LAST_ACTION, STEP, VECTOR, WALKER, MixedCounting
+from tests.sampling.test_env_vector import Named
+
+ROLLOUT = 8
+
+
+def make_info(env=None):
+    return env_info(adapt(env or MixedCounting()), types.SimpleNamespace(env_frameskip=None))
+
+
+def make_buffers(num_policies=2):
+    config, info = make_config(worker_num_splits=1, num_policies=num_policies, batch_size=256), make_info()
+    buffers = TrajectoryBuffers(make_topology(config, info), kind_layouts(info.kinds), state_size=1)
+    buffers.poison()
+    return buffers
+
+
+def make_vector(num_policies=2):
+    buffers = make_buffers(num_policies)
+    rng = np.random.default_rng(0)
+    envs = [Named(MixedCounting(env_id), env_id) for env_id in range(2)]
+    matchmakers = [Matchmaker(num_policies, MixedCounting.kind_of_agent, True, rng) for _ in envs]
+    vector = EnvVector(envs, matchmakers, buffers, (0, 0), RewardRule(1.0, 1e9))
+    vector.reset([None] * 2, [3, 0], RandomActions(make_info().kinds, 0))
+    return vector, buffers
+
+
+def act(buffers, policy, request):
+    """Watchers choose their step plus ten times their episode; walkers the same, halved, and 1 less."""
+    kind = buffers.kind_of_policy(policy)
+    observations = kind.observations_at(request.buffers, np.full(len(request.buffers), request.step))
+    where = observations["where"] if "where" in observations else observations["obs"]
+    chosen = where[:, STEP] + 10 * where[:, EPISODE]
+    rows = np.zeros((len(chosen), kind.rows.size), np.float32)
+    rows[:, kind.rows.actions] = (
+        np.stack([chosen / 2, chosen / 2 - 1], 1) if "obs" in observations else chosen[:, None]
+    )
+    rows[:, kind.rows.value], rows[:, kind.rows.log_prob] = chosen, -policy
+    kind.outputs[request.buffers, request.step] = rows
+    buffers.versions[request.buffers, request.step] = 0
+
+
+def play(vector, buffers, steps):
+    finished = []
+    for _ in range(steps):
+        if vector.rollout_is_full:
+            finished += vector.finish_rollout()
+        for policy, request in vector.requests():
+            act(buffers, policy, request)
+        vector.step()
+    return finished
+
+
+def test_agents_with_equal_spaces_are_of_one_kind():
+    kinds = make_info().kinds
+    assert kinds.of_agent == MixedCounting.kind_of_agent
+    assert [set(spaces.observation.spaces) for spaces in kinds.spaces] == [{"picture", "where"}, {"obs"}]
+    assert [spaces.action for spaces in kinds.spaces] == MixedCounting.action_spaces[:2]
+
+
+def test_random_actions_are_of_each_agents_own_space():
+    drawn = RandomActions(make_info().kinds, 0)
+    actions = drawn(types.SimpleNamespace(arrays_of=lambda agent: {}))
+    assert actions.shape == (3, 2) and (actions[[0, 2], 1] == 0).all() and actions[1].all()
+
+
+@pytest.mark.parametrize("mix", [True, False])
+def test_a_policy_plays_agents_of_its_own_kind_only(mix):
+    matchmaker = Matchmaker(6, (0, 1, 2, 1), mix, np.random.default_rng(0))
+    drawn = {agent: set() for agent in range(4)}
+    for _ in range(400):
+        for agent in range(4):
+            drawn[agent].add(matchmaker.episode_ended(agent))
+        same_team = len({matchmaker.policy_of(agent) // 3 for agent in range(4)}) == 1
+        assert mix or same_team, "policies 0, 1, 2 are one party, 3, 4, 5 the other"
+    assert drawn == {0: {0, 3}, 1: {1, 4}, 2: {2, 5}, 3: {1, 4}}
+
+
+def test_the_rows_of_every_kind_follow_from_the_rows_before():
+    vector, buffers = make_vector()
+    kinds_seen = set()
+    for trajectory in play(vector, buffers, ROLLOUT + 1):
+        (policy,) = trajectory.policy_ids
+        kind, b = buffers.kind_of_policy(int(policy)), trajectory.buffer
+        where = kind.obs["obs" if policy == WALKER else "where"][b]
+        for t in range(ROLLOUT):
+            ended = bool(buffers.terminated[b, t])
+            action = where[t, STEP] + 10 * where[t, EPISODE]
+            assert where[t + 1, STEP] == (0 if ended else where[t, STEP] + 1)
+            assert where[t + 1, EPISODE] == where[t, EPISODE] + ended
+            assert where[t + 1, LAST_ACTION] == (action - 1 if policy == WALKER else action)
+            assert buffers.rewards[b, t] == where[t, STEP] + 1
+        if policy != WALKER:
+            assert (kind.obs["picture"][b] == where[:, STEP, None, None, None]).all()
+        kinds_seen.add(int(policy))
+    assert kinds_seen == {0, 1}
+
+
+def test_a_rollout_begins_with_the_last_observation_of_the_one_before_for_every_kind():
+    vector, buffers = make_vector()
+    full = [trajectory.buffer for trajectory in play(vector, buffers, ROLLOUT + 1)]
+    for agent, (old, new) in enumerate(zip(full, vector._buffers)):
+        for array in buffers.kinds[MixedCounting.kind_of_agent[agent % 3]].obs.values():
+            assert np.array_equal(array[old, ROLLOUT], array[new, 0])
+
+
+@pytest.mark.parametrize("num_policies", [2, 4])
+def test_each_policy_is_trained_on_all_steps_of_its_own_kind_and_on_no_other(num_policies):
+    vector, buffers = make_vector(num_policies)
+    num_own = np.zeros(num_policies, int)
+    finished = [trajectory for _ in range(4) for trajectory in play(vector, buffers, ROLLOUT)]
+    for policy in range(num_policies):
+        tickets = [t.buffer for t in finished if policy in t.policy_ids]
+        batch = Batcher(buffers, policy, torch.device("cpu")).next_batch(tickets)
+        kind = buffers.kind_of_policy(policy)
+        assert set(batch.obs) == set(kind.obs)
+        where = batch.obs["obs" if policy % 2 == WALKER else "where"]
+        chosen = (where[:-1, :, STEP] + 10 * where[:-1, :, EPISODE])[batch.own]
+        assert torch.equal(batch.values[batch.own], chosen)
+        assert (batch.log_probs[batch.own] == -policy).all()
+        assert batch.actions.shape[2] == kind.rows.num_action_values
+        assert batch.logits.shape[2] == kind.rows.num_logits
+        num_own[policy] = int(batch.own.sum())
+    steps = ROLLOUT * len(finished)
+    assert num_own[0::2].sum() == steps * 2 // 3 and num_own[1::2].sum() == steps // 3
+    assert buffers.counts()[2] == 0, "nothing is left at any learner"
+
+
+def boxes(**spaces):
+    return gym.spaces.Dict(
+        {key: gym.spaces.Box(0, 1, shape, dtype) for key, (shape, dtype) in spaces.items()}
+    )
+
+
+LAYOUTS = [
+    KindLayout(boxes(a=((3, 5), np.uint8), b=((2,), np.float32)), RowLayout(1, 4)),
+    KindLayout(boxes(c=((9,), np.float32)), RowLayout(3, 6)),
+    KindLayout(boxes(a=((7,), np.uint8), d=((3,), np.int8), e=((), np.float32)), RowLayout(2, 2)),
+]
+
+
+def storage(layouts, num_buffers=5, num_steps=4):
+    slots = observation_slots(layouts, num_buffers, num_steps)
+    memory = [np.zeros(slot.shape, slot.dtype) for slot in slots]
+    outputs = np.zeros((num_buffers, num_steps - 1, max(layout.rows.size for layout in layouts)), np.float32)
+    return [KindStorage(layout, memory, outputs) for layout in layouts], memory
+
+
+def test_buffers_of_different_kinds_share_memory_and_never_touch_each_other():
+    kinds, _ = storage(LAYOUTS)
+    rng = np.random.default_rng(0)
+    written = {}
+    for buffer in range(5):
+        kind = kinds[buffer % 3]
+        for key, view in kind.obs.items():
+            assert view.shape == (5, 4, *LAYOUTS[buffer % 3].observation_space[key].shape)
+            written[buffer, key] = rng.integers(100, size=view.shape[1:]).astype(view.dtype)
+            view[buffer] = written[buffer, key]
+        kind.outputs[buffer] = buffer
+    for (buffer, key), expected in written.items():
+        view = kinds[buffer % 3].obs[key]
+        assert np.array_equal(view[buffer], expected) and np.shares_memory(view, kinds[buffer % 3].obs[key])
+    for buffer in range(5):
+        assert (kinds[buffer % 3].outputs[buffer] == buffer).all()
+    picked = np.array([3, 0, 3]), np.array([2, 1, 0])
+    for key, rows in kinds[0].observations_at(*picked).items():
+        assert np.array_equal(rows, [written[b, key][t] for b, t in zip(*picked)])
+
+
+def test_memory_is_what_the_largest_kind_needs_slot_by_slot():
+    _, memory = storage(LAYOUTS)
+    # Per step: 15 and 8 bytes, 36 bytes, and 7, 4 and 3 bytes.
+    assert [slot.shape for slot in memory] == [(5, 4 * 36), (5, 4 * 8), (5, 4 * 3)]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_with_one_kind_the_arrays_have_no_gaps(layout):
+    (kind,), memory = storage([layout])
+    assert all(view.flags.c_contiguous for view in kind.obs.values())
+    assert sum(slot.nbytes for slot in memory) == sum(view.nbytes for view in kind.obs.values())
+
+
+@pytest.mark.parametrize("num_policies", [1, 3])
+def test_every_kind_needs_policies_of_its_own(num_policies):
+    with pytest.raises(
+        ConfigError, match=f"--num_policies={num_policies}: .* 2 kinds of agents.* use 2 or 4"
+    ) as error:
+        make_topology(make_config(num_policies=num_policies), make_info())
+    assert "\n" not in str(error.value)
+
+
+def test_lists_of_spaces_have_an_entry_for_each_agent():
+    env = MixedCounting()
+    env.action_spaces = env.action_spaces[:2]
+    with pytest.raises(ValueError, match="MixedCounting has 2 action_spaces for 3 agents"):
+        adapt(env)
+
+
+def test_agents_may_differ_in_one_of_their_two_spaces_only():
+    env = MixedCounting()
+    env.observation_spaces, env.observation_space = None, VECTOR
+    assert adapt(env).kinds.of_agent == (0, 1, 0)
+    env = MixedCounting()
+    env.action_spaces, env.action_space = None, env.action_spaces[0]
+    assert adapt(env).kinds.of_agent == (0, 1, 0)
+    env.observation_spaces, env.observation_space = None, IMAGE
+    assert adapt(env).kinds.of_agent == (0, 0, 0)

@@ -1,0 +1,84 @@
+"""Whole runs with an env whose agents have different spaces: each kind has policies of its own."""
+
+import pytest
+import torch
+
+from sample_factory.config.config import ConfigError, parse_config
+from sample_factory.envs.env_registry import register_env, resolve_family
+from sample_factory.experiment import run_experiment
+from tests.system.hunters import EPISODE_STEPS, Hunters
+from tests.system.running import SMALL, run, scalars
+
+pytestmark = pytest.mark.timeout(120)
+
+PARALLEL = "pettingzoo_tests.system.hunters:make_parallel"
+FLAGS = [*SMALL, "--num_policies=2", "--seed=1", "--use_rnn=False", "--experiment=hunt"]
+
+
+def train(train_dir, *flags, env="hunters_x"):
+    register_env("hunters_", lambda *args, **kwargs: Hunters())
+    argv = [f"--env={env}", f"--train_dir={train_dir}", "--serial_mode=True", *FLAGS, *flags]
+    assert run_experiment(parse_config(argv, resolve_family), resolve_family(env)) == 0
+
+
+def checkpoint(train_dir, policy):
+    folder = train_dir / "hunt" / f"checkpoint_p{policy}"
+    return torch.load(max(folder.glob("checkpoint_*.pth")), weights_only=True)
+
+
+def rewards(train_dir, policy):
+    return [value for _, value in scalars(train_dir / "hunt", policy)["0_aux/avg_reward"]]
+
+
+LEARN = ["--learning_rate=0.01", "--gamma=0", "--encoder_type=mlp", "--train_for_env_steps=4000"]
+
+
+@pytest.mark.parametrize("env", ["hunters_x", PARALLEL])
+def test_every_kind_learns_its_own_task(tmp_path, env):
+    train(tmp_path, *LEARN, env=env)
+    for policy, (in_size, num_logits) in enumerate([(36, 4), (2, 4)]):
+        state = checkpoint(tmp_path, policy)
+        weights = state["model"]
+        assert weights["towers.0.encoder.encoders.0.layers.0.weight"].shape[1] == in_size
+        assert weights["action_head.linear.weight"].shape[0] == num_logits
+        assert state["env_steps"] >= 4000
+        if env != PARALLEL or policy == 1:
+            assert state["samples"] == 128 * state["train_step"], "a batch has no step of another kind"
+    right, steering = max(rewards(tmp_path, 0)), max(rewards(tmp_path, 1))
+    length = EPISODE_STEPS if env != PARALLEL else EPISODE_STEPS * 3 / 4  # one of two spotters leaves early
+    assert right > 0.7 * length, "at random: 0.25"
+    assert steering > 0.45 * EPISODE_STEPS, "at random: 0.3"
+
+
+def test_several_policies_of_every_kind_in_processes(tmp_path):
+    flags = [
+        *SMALL,
+        "--num_policies=4",
+        "--train_for_env_steps=500",
+        "--encoder_type=mlp",
+        "--experiment=hunt",
+    ]
+    done = run("train", tmp_path, f"--env={PARALLEL}", *flags, "--normalize_input_keys", "obs")
+    assert done.returncode == 0, done.stdout
+    for policy in range(4):
+        weights = checkpoint(tmp_path, policy)["model"]
+        has_vector = policy % 2 == 1
+        assert ("observation_normalizers.normalizers.0.mean" in weights) == has_vector, (
+            "only the driver has the observation obs"
+        )
+        assert checkpoint(tmp_path, policy)["env_steps"] >= 500
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--num_policies=3"], "--num_policies=3: the env has 2 kinds of agents.* use 2 or 4"),
+        (["--with_pbt=True"], "--with_pbt=True copies weights between policies"),
+        (["--normalize_input_keys", "pixels"], "the env has no observation pixels, but picture, obs"),
+        (["--exploration_loss=symmetric_kl"], "symmetric_kl needs discrete actions"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(tmp_path, flags, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        train(tmp_path, *flags)
+    assert "\n" not in str(error.value) and not list(tmp_path.iterdir())
