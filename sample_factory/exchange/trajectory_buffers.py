@@ -27,6 +27,7 @@ class TrajectoryBuffers:
         rewards       [N, T] f32        scaled and clipped
         terminated, truncated [N, T] bool
         policy_ids    [N, T] i16        INACTIVE where the agent did not act
+        goes_on       [N] bool          the agent acts in the step after the last as well
         states        [N, T/chunk, H] f32  recurrent state before step i * chunk
         state         [N, H] f32        recurrent state before the coming step
     For each kind of agents, over the same memory: kinds[i].obs and .outputs, see KindStorage. Step T of an
@@ -49,6 +50,7 @@ class TrajectoryBuffers:
         self.outputs, self.versions = memory["outputs"], memory["versions"]
         self.rewards, self.policy_ids = memory["rewards"], memory["policy_ids"]
         self.terminated, self.truncated = memory["terminated"], memory["truncated"]
+        self.goes_on = memory["goes_on"]
         self.states, self.state = memory["states"], memory["state"]
         self._owner, self._pending = memory["owner"], memory["pending"]
         slots = [memory[f"obs/{i}"] for i in range(self._num_slots)]
@@ -154,6 +156,7 @@ def _specs(
     specs["terminated"] = ArraySpec((n, t), np.bool_)
     specs["truncated"] = ArraySpec((n, t), np.bool_)
     specs["policy_ids"] = ArraySpec((n, t), np.int16)
+    specs["goes_on"] = ArraySpec((n,), np.bool_)
     specs["states"] = ArraySpec((n, topology.chunks_per_trajectory, state_size), np.float32)
     specs["state"] = ArraySpec((n, state_size), np.float32)
     specs["owner"] = ArraySpec((n,), np.int32)

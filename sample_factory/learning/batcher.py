@@ -99,6 +99,8 @@ class Batcher:
             outputs[~own] = 0.0
             states[~acted[:: topology.chunk]] = 0.0
         terminated, truncated = shared.terminated[at], shared.truncated[at]
+        # What is seen where the agent does not act has no value to bootstrap from.
+        truncated[-1] |= ~shared.goes_on[index] & ~terminated[-1]
         # Not only at episode ends: an agent that was inactive, another policy's, or saw NaN, comes back with
         # a zero state. One with a broken reward remembers.
         cut_after = terminated | truncated | ~acted

@@ -152,7 +152,7 @@ class EnvVector:
         if fresh is None:
             return None
         self._memory.carry_over(full, fresh)
-        shared.state[fresh] = shared.state[full]
+        shared.goes_on[full] = self._active
         finished = []
         alternates = shared.topology.rollouts_per_iteration is not None
         acted = shared.policy_ids[full]

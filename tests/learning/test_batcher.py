@@ -54,6 +54,14 @@ def test_the_state_is_cut_after_every_episode_end():
     assert batch.truncated[:, 0].nonzero().tolist() == [[4]]
 
 
+def test_who_does_not_act_after_the_last_step_has_nothing_to_bootstrap_from():
+    for goes_on, terminated, cut in ((True, False, []), (False, False, [[7]]), (False, True, [])):
+        buffers, buffer = full_buffer()
+        buffers.goes_on[buffer], buffers.terminated[buffer, 7] = goes_on, terminated
+        batch = Batcher(buffers, 0, torch.device("cpu")).next_batch([buffer])
+        assert batch.truncated[:, 0].nonzero().tolist() == cut and batch.own.all()
+
+
 def test_a_piece_that_starts_with_a_masked_step_starts_without_memory():
     """Another policy's recurrent state must not reach the network."""
     buffers, buffer = full_buffer(recurrence=4)

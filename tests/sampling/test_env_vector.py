@@ -144,6 +144,14 @@ def test_an_inactive_agent_is_asked_for_nothing_and_its_steps_are_marked():
     assert_lines_up(buffers, sleeper)
 
 
+def test_the_learner_is_told_who_does_not_act_after_a_rollout():
+    vector, buffers = make_vector(num_agents=2, sleeper=1, batch_size=256)
+    finished = play(vector, buffers, 3 * 8 + 1)
+    # The sleeper sleeps in the steps 3, 6, 9, ..., counted from 0: in step 24, but neither in 8 nor in 16.
+    assert [bool(buffers.goes_on[trajectory.buffer]) for trajectory in finished[0::4]] == [True] * 3
+    assert [bool(buffers.goes_on[trajectory.buffer]) for trajectory in finished[1::4]] == [True, True, False]
+
+
 def test_a_policy_changes_only_where_an_episode_ends():
     vector, buffers = make_vector(num_agents=4, num_policies=3, num_envs_per_worker=3)
     changes = 0

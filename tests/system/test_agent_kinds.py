@@ -50,23 +50,15 @@ def test_every_kind_learns_its_own_task(tmp_path, env):
     assert steering > 0.45 * EPISODE_STEPS, "at random: 0.3"
 
 
-def test_several_policies_of_every_kind_in_processes(tmp_path):
-    flags = [
-        *SMALL,
-        "--num_policies=4",
-        "--train_for_env_steps=500",
-        "--encoder_type=mlp",
-        "--experiment=hunt",
-    ]
-    done = run("train", tmp_path, f"--env={PARALLEL}", *flags, "--normalize_input_keys", "obs")
+def test_kinds_of_agents_in_processes(tmp_path):
+    flags = [f"--env={PARALLEL}", *FLAGS, "--train_for_env_steps=500", "--encoder_type=mlp"]
+    done = run("train", tmp_path, *flags, "--normalize_input_keys", "obs")
     assert done.returncode == 0, done.stdout
-    for policy in range(4):
-        weights = checkpoint(tmp_path, policy)["model"]
-        has_vector = policy % 2 == 1
-        assert ("observation_normalizers.normalizers.0.mean" in weights) == has_vector, (
-            "only the driver has the observation obs"
-        )
-        assert checkpoint(tmp_path, policy)["env_steps"] >= 500
+    normalized = [
+        "observation_normalizers.normalizers.0.mean" in checkpoint(tmp_path, p)["model"] for p in (0, 1)
+    ]
+    assert normalized == [False, True], "only the driver has the observation obs"
+    assert min(checkpoint(tmp_path, policy)["env_steps"] for policy in (0, 1)) >= 500
 
 
 @pytest.mark.parametrize(
