@@ -113,9 +113,7 @@ def _load_policies(
 ) -> list[TrainedPolicy]:
     """For each agent; what several have chosen is loaded once, and they share it."""
     kinds = dict(zip(choices, env.kinds.of_agent))
-    loaded = {
-        choice: load_policy(config, choice, *env.kinds.spaces[kind]) for choice, kind in kinds.items()
-    }
+    loaded = {choice: load_policy(config, choice, *env.kinds.spaces[kind]) for choice, kind in kinds.items()}
     return [loaded[choice] for choice in choices]
 
 

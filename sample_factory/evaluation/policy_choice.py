@@ -42,8 +42,8 @@ def choices_of_agents(config: Config, kinds: AgentKinds) -> list[PolicyChoice]:
     for agent, (policy, kind) in enumerate(zip(policies, kinds.of_agent)):
         if policy % num_kinds != kind:
             raise ConfigError(
-                f"--policy_index: policy {policy} has other spaces than agent {agent}, which is of kind {kind} "
-                f"of {num_kinds}; policy p plays kind p % {num_kinds}"
+                f"--policy_index: policy {policy} has other spaces than agent {agent}, which is of kind "
+                f"{kind} of {num_kinds}; policy p plays kind p % {num_kinds}"
             )
     return list(map(PolicyChoice, policies, _for_each_agent("checkpoint", checkpoints, num_agents)))
 

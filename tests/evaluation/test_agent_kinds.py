@@ -1,12 +1,59 @@
-from sample_factory.enjoy import main
-from sample_factory.envs.env_registry import register_env
+"""Agents that differ in their spaces are each played by a policy of their kind."""
+
+import pytest
+
+from sample_factory.config.config import ConfigError, parse_config
+from sample_factory.enjoy import main as enjoy
+from sample_factory.envs.adapters import adapt
+from sample_factory.envs.env_registry import register_env, resolve_family
+from sample_factory.evaluation.policy_choice import choices_of_agents
+from sample_factory.experiment import run_experiment
 from tests.mixed import MixedCounting
+from tests.system.running import SMALL
 
 
-def test_an_env_whose_agents_have_different_spaces_is_refused_in_one_line(saved_experiment, capsys):
+@pytest.fixture(autouse=True)
+def mixed():
     register_env("mixed_", lambda *args, **kwargs: MixedCounting())
-    flags = saved_experiment("mixed_x", "--encoder_type=mlp", "--num_policies=2")
-    assert main(["--env=mixed_x", *flags, "--no_render"]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: the env's agents have different spaces (agents [0, 2]: picture (5, 4, 3)")
-    assert error.count("\n") == 1
+
+
+def chosen(tmp_path, *flags):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "cfg.json").write_text("{}")
+    argv = ["--env=mixed_x", f"--train_dir={tmp_path}", "--experiment=a", *flags]
+    config = parse_config(argv, resolve_family, evaluation=True)
+    return [choice.policy_index for choice in choices_of_agents(config, adapt(MixedCounting()).kinds)]
+
+
+@pytest.mark.parametrize(
+    ("flags", "policies"),
+    [
+        ([], [0, 1, 0]),
+        (["--policy_index", "2"], [2, 3, 2]),
+        (["--policy_index", "3"], [2, 3, 2]),
+        (["--policy_index", "0", "3", "2"], [0, 3, 2]),
+    ],
+)
+def test_every_agent_is_played_by_a_policy_of_its_kind(tmp_path, flags, policies):
+    assert chosen(tmp_path, *flags) == policies
+
+
+def test_a_policy_of_another_kind_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="policy 2 has other spaces than agent 1, which is of kind 1 of 2"):
+        chosen(tmp_path, "--policy_index", "0", "2", "0")
+
+
+def test_what_was_trained_plays(tmp_path, capsys):
+    flags = ["--env=mixed_x", f"--train_dir={tmp_path}", "--experiment=a"]
+    small = [
+        *SMALL,
+        "--num_policies=2",
+        "--encoder_type=mlp",
+        "--serial_mode=True",
+        "--train_for_env_steps=200",
+    ]
+    config = parse_config([*flags, *small, "--seed=1"], resolve_family)
+    assert run_experiment(config, resolve_family("mixed_x")) == 0
+    assert enjoy([*flags, "--no_render", "--max_num_episodes=6", "--seed=1"]) == 0
+    out = capsys.readouterr().out
+    assert "agent 0 (policy 0, latest)" in out and "agent 1 (policy 1, latest)" in out

@@ -119,7 +119,7 @@ def test_a_broken_match_is_rebuilt_and_the_worker_goes_on(make_env):
     env = GuardedEnv(
         make, "worker 0: env 0 (doom_duel)", EnvConfig(0, 0, 0).vector_index, np.zeros(1), told.append
     )
-    rows = ObservationRows.allocate(env.observation_space, 2)
+    rows = ObservationRows.allocate(env.kinds)
     env.reset(1, rows)
     actions = np.zeros((2, 7), np.float32)
     assert env.step(actions, rows) is not None
