@@ -14,6 +14,7 @@ from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.learning.settings import LearnerSettings, LearnerWorkerSettings
 from sample_factory.models.encoder_registry import registered_encoder
 from sample_factory.models.policy_spec import PolicySpec
+from sample_factory.population.league import League
 from sample_factory.population.mutation import MutationRule
 from sample_factory.population.pbt import Member, Population, tuned_hyperparameters
 from sample_factory.runtime import cpu
@@ -37,6 +38,7 @@ class Parts(NamedTuple):
     seed: int
     lock: FolderLock | None = None  # of the experiment folder
     population: Population | None = None  # with population-based training
+    league: League | None = None  # with self-play against past selves
 
 
 class Recipe(NamedTuple):
@@ -65,6 +67,13 @@ def make_population(config: Config, info: EnvInfo, seed: int) -> Population | No
         learning.batch_size,
     )
     return Population(flags, default, rule, config.experiment_dir, config.sampling.num_policies, seed)
+
+
+def make_league(config: Config) -> League | None:
+    """The past selves and results that are in the experiment folder. None without --selfplay_past_share."""
+    if config.selfplay.selfplay_past_share == 0:
+        return None
+    return League(config.selfplay, config.experiment_dir, config.sampling.num_policies)
 
 
 def policy_spec(parts: Parts, policy: int) -> PolicySpec:
@@ -107,6 +116,7 @@ def _rollout_worker_args(parts: Parts, index: int) -> tuple:
         decorrelate_envs=sampling.decorrelate_envs_on_one_worker and not sampling.benchmark,
         decorrelate_seconds=0.0 if sampling.benchmark else sampling.decorrelate_experience_max_seconds,
         mix_policies=sampling.pbt_mix_policies_in_one_env,
+        past_share=parts.config.selfplay.selfplay_past_share,
     )
     return index, parts.family, parts.config.namespace(), settings
 
@@ -127,6 +137,7 @@ def _policy_worker_args(parts: Parts, policy: int, index: int) -> tuple:
         min_requests=max(1, min(MAX_MIN_REQUESTS, min_requests)),
         num_threads=1,
         seed=parts.seed + 1000 * (policy + 1) + index,
+        max_past_selves=parts.config.selfplay.selfplay_max_opponents,
     )
     return policy, settings
 
@@ -165,6 +176,7 @@ def learner_recipe(parts: Parts, policy: int) -> Recipe:
         save_every_sec=monitoring.save_every_sec,
         save_milestones_sec=monitoring.save_milestones_sec,
         load_checkpoint_kind=monitoring.load_checkpoint_kind,
+        snapshot_env_frames=0 if parts.league is None else config.selfplay.selfplay_snapshot_env_steps,
         lock=parts.lock,
     )
     options = ChildOptions(

@@ -56,6 +56,7 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
             _check_observations(config, info)
             _check_actions(config, info)
             _check_population(config, info)
+            _check_selfplay(config, info)
             topology = make_topology(config, info)
             lock = prepare_folder(config)
             parts = allocate(config, family, info, topology, lock)
@@ -138,6 +139,15 @@ def _check_population(config: Config, info: EnvInfo) -> None:
         )
 
 
+def _check_selfplay(config: Config, info: EnvInfo) -> None:
+    share = config.selfplay.selfplay_past_share
+    if share > 0 and info.num_agents < 2:
+        raise ConfigError(
+            f"--selfplay_past_share={share} needs an env of several agents, and {config.run.env} has one: "
+            "there is nobody to play against"
+        )
+
+
 def prepare_folder(config: Config) -> FolderLock:
     """The experiment folder, as --restart_behavior says, locked, and its log. Raises ConfigError."""
     folder, behavior = config.experiment_dir, config.run.restart_behavior
@@ -208,7 +218,8 @@ def allocate(
         seed,
     )
     population = blueprint.make_population(config, info, seed)
-    return Parts(config, family, info, buffers, channels, seed, lock, population)
+    league = blueprint.make_league(config)
+    return Parts(config, family, info, buffers, channels, seed, lock, population, league)
 
 
 def _recipes(parts: Parts) -> tuple[list[Recipe], list[Recipe], list[Recipe]]:
@@ -264,8 +275,7 @@ def run_in_processes(parts: Parts, signals: StopSignals) -> int:
         stopped = supervisor.stop_all([rollout_workers, policy_workers], STOP_GRACE_SECONDS)
         # Learners last and with more time: they finish an iteration and save what has been learned.
         learners_stopped = supervisor.stop_all([learners], blueprint.LEARNER_GRACE_SECONDS)
-    reporting.take_in(0.0)
-    monitor.close()
+    reporting.close()
     for line in monitor.summary():
         log.info(line)
     failures = [failure] if failure else [*stopped.failed, *learners_stopped.failed]
@@ -307,8 +317,7 @@ def run_serially(parts: Parts, signals: StopSignals) -> int:
             worker.close()
         for learner in learners:
             learner.save()
-        reporting.take_in(0.0)
-        monitor.close()
+        reporting.close()
     for line in monitor.summary():
         log.info(line)
     return 0

@@ -8,10 +8,11 @@ from typing import Any, Sequence
 from sample_factory.blueprint import Parts
 from sample_factory.config.pbt_flags import REPLACED_BY_TAG
 from sample_factory.exchange.channels import AnyQueue
-from sample_factory.exchange.messages import Incident, LearnerMessage, NewShaping, WorkerDied
+from sample_factory.exchange.messages import Incident, LearnerMessage, RolloutMessage, WorkerDied
 from sample_factory.monitoring.episode_stats import EpisodeStats
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.population.evolution import Evolution
+from sample_factory.population.league import League
 from sample_factory.population.pbt import Decision
 from sample_factory.runtime.clock import Every
 
@@ -20,11 +21,12 @@ log = logging.getLogger("sample_factory")
 BENCHMARK_FRAMES = 2_000_000
 MIN_EPISODES = 10  # fewer say too little about a policy to replace it, or another by it
 PBT_SUMMARY_SECONDS = 300.0
+SAVE_LEAGUE_SECONDS = 30.0
 SEND_SECONDS = 5.0  # a learner takes in its messages even while it trains; a dead one does not
 
 
 class Reporting:
-    """In the main process: hands reports to Monitor and Evolution, and their wishes to the workers."""
+    """In the main process: hands reports to Monitor, Evolution and League, and their wishes to workers."""
 
     def __init__(self, parts: Parts):
         self._channels, self._config = parts.channels, parts.config
@@ -37,8 +39,11 @@ class Reporting:
             self._evolution = Evolution(
                 parts.population, self.tell_learner, self._tell_workers, self._evolved
             )
-            for index in range(len(self._channels.inboxes)):
-                self._tell_shaping(self._evolution, index)
+        self._league = parts.league
+        self._time_to_save_league = Every(SAVE_LEAGUE_SECONDS)
+        self._time_to_summarise_league = Every(self._config.monitoring.experiment_summaries_interval)
+        for index in range(len(self._channels.inboxes)):
+            self._tell_new_worker(index)
 
     def take_in(self, timeout: float) -> None:
         """Reports that come within so many seconds."""
@@ -46,6 +51,8 @@ class Reporting:
             self.monitor.handle(report)
             if self._evolution is not None:
                 self._evolution.handle(report)
+            if self._league is not None:
+                self._league.handle(report)
 
     def turn(self, timeout: float) -> None:
         """Takes in reports and does what is due."""
@@ -57,23 +64,35 @@ class Reporting:
                 self.tell_learner(policy, wanted)
         if self._evolution is not None:
             self._evolve(self._evolution)
+        if self._league is not None:
+            self._play(self._league)
+
+    def close(self) -> None:
+        """Takes in what is left, and writes what is known."""
+        self.take_in(0.0)
+        if self._league is not None:
+            self._summarise_league(self._league)
+            self._league.save()
+        self.monitor.close()
 
     def worker_replaced(self, index: int, text: str) -> None:
         """A rollout worker has died; its successor will be sent what it must know."""
         self.monitor.handle(Incident("worker_restarts", text))
         for policy in range(self._num_policies):
             self.tell_learner(policy, WorkerDied(index))
-        if self._evolution is not None:
-            self._tell_shaping(self._evolution, index)
+        self._tell_new_worker(index)
 
     def tell_learner(self, policy: int, message: LearnerMessage) -> bool:
         return _send(self._channels.learners[policy], message)
 
-    def _tell_shaping(self, evolution: Evolution, index: int) -> None:
-        for message in evolution.shaping():
+    def _tell_new_worker(self, index: int) -> None:
+        """It only knows the command line."""
+        shaping = [] if self._evolution is None else self._evolution.shaping()
+        opponents = [] if self._league is None else self._league.opponents()
+        for message in (*shaping, *opponents):
             _send(self._channels.inboxes[index], message)
 
-    def _tell_workers(self, message: NewShaping) -> None:
+    def _tell_workers(self, message: RolloutMessage) -> None:
         for inbox in self._channels.inboxes:
             _send(inbox, message)
 
@@ -88,6 +107,18 @@ class Reporting:
         if self._time_to_summarise():
             for policy in policies:
                 self.monitor.write(policy, evolution.summaries(policy))
+
+    def _play(self, league: League) -> None:
+        for message in league.news():
+            self._tell_workers(message)
+        if self._time_to_summarise_league():
+            self._summarise_league(league)
+        if self._time_to_save_league():
+            league.save()
+
+    def _summarise_league(self, league: League) -> None:
+        for policy in range(self._num_policies):
+            self.monitor.write(policy, league.summaries(policy))
 
     def _evolved(self, decision: Decision) -> None:
         scalars = self._evolution.summaries(decision.policy_id)

@@ -35,6 +35,7 @@ from sample_factory.config.sections import (
     SamplingFlags,
     flat_values,
 )
+from sample_factory.config.selfplay_flags import SelfplayFlags
 
 log = logging.getLogger("sample_factory")
 
@@ -75,6 +76,7 @@ class Config:
     env: EnvFlags
     monitoring: MonitoringFlags
     population: PbtFlags
+    selfplay: SelfplayFlags
     evaluation: EvaluationFlags
     family: Any = None  # the env family's own flags, an instance of Family.flags
     typed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -199,6 +201,11 @@ def check_consistency(config: Config) -> None:
     if sampling.sampler_only and not sampling.async_rl:
         raise ConfigError(
             "--sampler_only=True needs --async_rl=True: without learning there is nothing to alternate"
+        )
+    if config.selfplay.selfplay_past_share > 0 and sampling.inline_samplers:
+        raise ConfigError(
+            "--selfplay_past_share does not work with --inline_samplers: news of past selves would not reach "
+            "the envs"
         )
     experiment_folder(config.run)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sample_factory.config.evaluation_flags import EvaluationFlags
 from sample_factory.config.flags import NEVER, flag
 from sample_factory.config.pbt_flags import PbtFlags
+from sample_factory.config.selfplay_flags import SelfplayFlags
 
 # Bounds that only a slip of the pen exceeds, but no machine survives.
 MAX_SECONDS = 1_000_000
@@ -311,6 +312,7 @@ TRAINING_SECTIONS = {
     "env": EnvFlags,
     "monitoring": MonitoringFlags,
     "population": PbtFlags,
+    "selfplay": SelfplayFlags,
     "evaluation": EvaluationFlags,
 }
 

@@ -16,7 +16,7 @@ NO_ENV = -1
 class Channels(NamedTuple):
     """Who may write to what stands in messages.py."""
 
-    inboxes: Sequence[AnyQueue]  # one per rollout worker: ActionsReady, NewShaping
+    inboxes: Sequence[AnyQueue]  # one per rollout worker: ActionsReady, NewShaping, Opponents
     requests: Sequence[AnyQueue]  # one per policy, read by all its policy workers: PolicyRequest
     learners: Sequence[AnyQueue]  # one per policy: LearnerMessage
     reports: AnyQueue  # to the main process: reports

@@ -4,6 +4,8 @@ from typing import Any, Mapping, NamedTuple
 
 import numpy as np
 
+LIVE = ""  # in place of a past self: the policy as it is now, which learns
+
 
 class PolicyRequest(NamedTuple):
     """Rollout worker -> policy workers of one policy: act for the rows (buffers[i], step)."""
@@ -13,6 +15,7 @@ class PolicyRequest(NamedTuple):
     step: int
     buffers: np.ndarray  # [n] int64
     incarnation: int  # of the rollout worker: one that replaces a dead one must not take its answers
+    past_self: str = LIVE  # the milestone file with the weights to act with; LIVE: the newest weights
 
 
 class ActionsReady(NamedTuple):
@@ -39,6 +42,14 @@ class EpisodeReport(NamedTuple):
     extra_stats: Mapping[str, float]
 
 
+class MatchReport(NamedTuple):
+    """Rollout worker -> main process: a live policy and a past self have each ended an episode in one env."""
+
+    policy_id: int
+    past_self: str
+    score: float  # of the live policy: 1 won, 0.5 drawn, 0 lost
+
+
 class StatsReport(NamedTuple):
     """Any component -> main process: means since the last report, by name."""
 
@@ -58,7 +69,7 @@ class TrainReport(NamedTuple):
     best_value: float | None = None  # of save_best_metric when the best checkpoint was saved, if there is one
 
 
-INCIDENTS = ("worker_restarts", "env_rebuilds", "broken_numbers", "memory_growth")
+INCIDENTS = ("worker_restarts", "env_rebuilds", "broken_numbers", "memory_growth", "lost_opponents")
 
 
 class Incident(NamedTuple):
@@ -125,5 +136,28 @@ class NewShaping(NamedTuple):
     shaping: Mapping[str, Any]
 
 
+class MilestoneSaved(NamedTuple):
+    """Learner -> main process: a checkpoint that stays, and so can be played against."""
+
+    policy_id: int
+    path: str
+
+
+class OpponentLost(NamedTuple):
+    """Policy worker -> main process: this past self cannot be loaded; the live policy stands in for it."""
+
+    past_self: str
+
+
+class Opponents(NamedTuple):
+    """Main process -> rollout workers: the past selves of a policy that are in use, all of them."""
+
+    policy_id: int
+    past_selves: tuple[str, ...]
+    weights: np.ndarray  # [num_policies, n] float32: how often the live policy i draws each, relatively
+
+
+RolloutMessage = ActionsReady | NewShaping | Opponents
 LearnerMessage = Trajectories | SaveRequest | WorkerDied | DonateRequest | NewSettings
-Report = EpisodeReport | StatsReport | TrainReport | ComponentReady | Incident | Donated | SettingsTaken
+Report = EpisodeReport | MatchReport | StatsReport | TrainReport | ComponentReady | Incident
+Report |= Donated | SettingsTaken | MilestoneSaved | OpponentLost

@@ -7,11 +7,13 @@ import re
 import shlex
 import shutil
 import time
-import zipfile
 from pathlib import Path
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import torch
+
+from sample_factory.exchange.milestones import checkpoint_folder, milestone_path, milestones_of
+from sample_factory.models.checkpoint_file import read_state
 
 log = logging.getLogger("sample_factory")
 
@@ -31,8 +33,8 @@ class Checkpoints:
     """
 
     def __init__(self, experiment_dir: Path, policy_id: int, keep: int):
-        self.folder = Path(experiment_dir) / f"checkpoint_p{policy_id}"
-        self._keep = keep
+        self._experiment_dir, self._policy_id, self._keep = Path(experiment_dir), policy_id, keep
+        self.folder = checkpoint_folder(experiment_dir, policy_id)
 
     def save(self, state: Mapping[str, Any], version: int, env_frames: int) -> Path | None:
         """Writes checkpoint_<version>_<env frames>.pth, deletes the oldest. None when the disk refused."""
@@ -57,8 +59,7 @@ class Checkpoints:
 
     def save_milestone(self, state: Mapping[str, Any], version: int, env_frames: int) -> Path | None:
         """Writes a checkpoint that is never deleted."""
-        name = f"checkpoint_{version:09d}_{env_frames}.pth.milestone"
-        return self._write(state, self.folder / "milestones" / name)
+        return self._write(state, milestone_path(self._experiment_dir, self._policy_id, version, env_frames))
 
     def save_best(
         self, state: Mapping[str, Any], version: int, env_frames: int, metric: str, value: float
@@ -92,7 +93,7 @@ class Checkpoints:
         failures: dict[str, list[str]] = {}  # reason -> names
         for path in reversed(paths):
             try:
-                state = _read(path)
+                state = read_state(path)
                 check(state)
             except Exception as error:  # whatever a damaged file makes the reader raise
                 reason = _reason(error)
@@ -123,7 +124,7 @@ class Checkpoints:
 
     def milestones(self) -> list[Path]:
         """By version."""
-        return _by_version(self.folder / "milestones", r"checkpoint_\d+_\d+\.pth\.milestone")
+        return milestones_of(self._experiment_dir, self._policy_id)
 
     def _sorted(self, prefix: str) -> list[Path]:
         """By version."""
@@ -164,7 +165,7 @@ def version_of(path: Path) -> int:
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """One file, whatever its name. Raises CheckpointError when it is damaged or holds something else."""
     try:
-        state = _read(path)
+        state = read_state(path)
     except Exception as error:  # whatever a damaged file makes the reader raise
         raise CheckpointError(f"cannot use checkpoint {path}: {_reason(error)}") from None
     log.info("Loaded checkpoint %s", path)
@@ -174,21 +175,6 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 def _reason(error: Exception) -> str:
     """In one line."""
     return " ".join(str(error).split()) or type(error).__name__
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """The contents, by checksum; runs no code of the file's. Raises whatever a damaged one leads to."""
-    if not zipfile.is_zipfile(path):
-        raise ValueError("the file is empty, cut off, or no checkpoint")
-    # torch writes checksums, but takes a tensor with a wrong one. This takes 0.2 s per GB.
-    with zipfile.ZipFile(path) as archive:
-        damaged = archive.testzip()
-    if damaged is not None:
-        raise ValueError(f"the file is damaged: the checksum of {damaged} in it is wrong")
-    state = torch.load(path, map_location="cpu", weights_only=True)
-    if not isinstance(state, dict):
-        raise ValueError(f"it holds a {type(state).__name__} and no training state")
-    return state
 
 
 def _delete(paths: Iterable[Path]) -> None:

@@ -13,6 +13,7 @@ from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.messages import (
     ComponentReady,
     DonateRequest,
+    MilestoneSaved,
     NewSettings,
     SaveRequest,
     SettingsTaken,
@@ -25,6 +26,7 @@ from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.learning.batcher import Batch, Batcher
 from sample_factory.learning.checkpoints import CheckpointError, Checkpoints
 from sample_factory.learning.learner import Learner
+from sample_factory.learning.milestone_schedule import MilestoneSchedule
 from sample_factory.learning.settings import LearnerWorkerSettings
 from sample_factory.learning.takeover import Takeover
 from sample_factory.runtime import cpu
@@ -74,9 +76,9 @@ class LearnerWorker:
         self._takeover = Takeover(self._learner, self._checkpoints)
         self._for_trainer: queue.SimpleQueue[DonateRequest | NewSettings] = queue.SimpleQueue()
         self._time_to_save = Every(settings.save_every_sec)
-        milestones = settings.save_milestones_sec
-        self._time_for_milestone = Every(milestones if milestones > 0 else float("inf"))
         self._resume(settings.load_checkpoint_kind)
+        intervals = settings.save_milestones_sec, settings.snapshot_env_frames
+        self._milestones = MilestoneSchedule(*intervals, self._learner.env_frames)
         self._weights.publish(self._learner.published_state(), self._learner.version)
         self._channels.reports.put(ComponentReady("learner", self._learner.describe()), self._keep_going)
         self._report_progress({})
@@ -183,9 +185,11 @@ class LearnerWorker:
         """A checkpoint of this moment; none if nothing is learned (--sampler_only). False if it failed."""
         if not self._learn:
             return True
-        learner = self._learner
-        path = self._checkpoints.save(learner.state_dict(), learner.version, learner.env_frames)
-        return path is not None
+        return self._checkpoints.save(*self._state()) is not None
+
+    def _state(self) -> tuple[dict[str, Any], int, int]:
+        """What is saved: state, version, env frames."""
+        return self._learner.state_dict(), self._learner.version, self._learner.env_frames
 
     def _train_until_stopped(self) -> None:
         try:
@@ -205,7 +209,7 @@ class LearnerWorker:
             )
         if state is not None:
             self._checkpoints.supersede(self._learner.version)
-            counts = self._learner.version, self._learner.env_frames
+            counts = self._state()[1:]
             log.info("Policy %d resumes at %d SGD steps, %d env frames", self._policy_id, *counts)
 
     def _report_progress(self, summaries: Any) -> None:
@@ -227,17 +231,15 @@ class LearnerWorker:
             self._channels.reports.put(StatsReport("learner", self._policy_id, shares), self._keep_going)
 
     def _save_when_due(self) -> None:
-        learner = self._learner
+        learner, saved = self._learner, self._checkpoints
         if self._time_to_save():
             self.save()
-        if self._time_for_milestone():
-            self._checkpoints.save_milestone(learner.state_dict(), learner.version, learner.env_frames)
+        if self._milestones.is_due(learner.env_frames) and (path := saved.save_milestone(*self._state())):
+            self._channels.reports.put(MilestoneSaved(self._policy_id, str(path)), self._keep_going)
         wanted, self._wanted_best = self._wanted_best, None
         if wanted is not None and (learner.best_value is None or wanted.value > learner.best_value):
             learner.best_value = wanted.value
-            self._checkpoints.save_best(
-                learner.state_dict(), learner.version, learner.env_frames, wanted.metric, wanted.value
-            )
+            saved.save_best(*self._state(), wanted.metric, wanted.value)
 
 
 def _summary_seconds(version: int) -> float:

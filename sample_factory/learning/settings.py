@@ -31,4 +31,5 @@ class LearnerWorkerSettings(NamedTuple):
     save_every_sec: float
     save_milestones_sec: float
     load_checkpoint_kind: str
+    snapshot_env_frames: int = 0  # between milestones to play against; 0: none
     lock: FolderLock | None = None  # held for as long as this process may save

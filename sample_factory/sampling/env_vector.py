@@ -11,6 +11,7 @@ from sample_factory.sampling.agent_memory import AgentMemory
 from sample_factory.sampling.episode_log import EpisodeLog
 from sample_factory.sampling.guarded_env import GuardedEnv
 from sample_factory.sampling.matchmaker import Matchmaker
+from sample_factory.sampling.players import Players
 from sample_factory.sampling.settings import RewardRule
 
 
@@ -38,8 +39,7 @@ class EnvVector:
         reward_rule: RewardRule,
     ):
         topology = buffers.topology
-        self._envs, self._matchmakers = envs, matchmakers
-        self._shared, self._reward_rule = buffers, reward_rule
+        self._envs, self._shared, self._reward_rule = envs, buffers, reward_rule
         self.worker_index, self.split = address
         self._agents_per_env = count = topology.agents_per_env
         self._agents_of = [slice(first, first + count) for first in range(0, len(envs) * count, count)]
@@ -51,9 +51,7 @@ class EnvVector:
         self._shaping: dict[int, Mapping[str, Any]] = {}  # by policy, where it is not the env's own
         self._active = np.ones(self._num_agents, bool)
         self._all_active = True
-        self._policies = np.array(
-            [m.policy_of(a) for m in matchmakers for a in range(self._agents_per_env)], np.int16
-        )
+        self._players = Players(matchmakers, self._agents_per_env)
         acquired = buffers.acquire(self.worker_index, self._agent_ids)
         assert acquired is not None, "Topology allots at least one buffer for each agent"
         self._buffers = acquired
@@ -92,23 +90,22 @@ class EnvVector:
     def set_shaping(self, policy: int, shaping: Mapping[str, Any]) -> None:
         """Reward shaping of the agents that this policy plays, now and later, from their next episode on."""
         self._shaping[policy] = shaping
-        for agent in np.flatnonzero(self._policies == policy):
+        for agent in np.flatnonzero(self._players.policies == policy):
             self._shape(int(agent))
 
     def _shape(self, agent: int) -> None:
-        shaping = self._shaping.get(int(self._policies[agent]))
+        shaping = self._shaping.get(int(self._players.policies[agent]))
         if shaping is not None:
             env, agent_of_env = divmod(agent, self._agents_per_env)
             self._envs[env].set_reward_shaping(shaping, agent_of_env)
 
     def requests(self, incarnation: int = 0) -> list[tuple[int, PolicyRequest]]:
-        """(policy, request) for every policy that must act now; empty when no agent is active."""
+        """(policy, request) for each policy and past self that must act; empty when no agent is active."""
         address = self.worker_index, self.split, self._step
-        found = []
-        for policy in sorted(set(self._policies[self._active].tolist())):
-            mine = self._buffers[(self._policies == policy) & self._active]
-            found.append((policy, PolicyRequest(*address, mine, incarnation)))
-        return found
+        return [
+            (policy, PolicyRequest(*address, self._buffers[agents], incarnation, past_self))
+            for (policy, past_self), agents in self._players.groups(self._active)
+        ]
 
     def step(self) -> None:
         """Acts in every env with the outputs at the present step; writes what came of it."""
@@ -156,7 +153,9 @@ class EnvVector:
         finished = []
         alternates = shared.topology.rollouts_per_iteration is not None
         acted = shared.policy_ids[full]
-        for agent_id, policy, buffer, at_steps in zip(self._agent_ids, self._policies, full, acted.tolist()):
+        for agent_id, policy, buffer, at_steps in zip(
+            self._agent_ids, self._players.policies, full, acted.tolist()
+        ):
             policy_ids = np.array(sorted(set(at_steps) - {INACTIVE}), np.int64)
             if alternates and not len(policy_ids):
                 # The learner counts on a trajectory of every agent, even if nothing in it can be trained on.
@@ -181,27 +180,30 @@ class EnvVector:
         shared.rewards[buffers, t] = clipped
         shared.terminated[buffers, t] = terminated
         shared.truncated[buffers, t] = truncated
-        shared.policy_ids[buffers, t] = np.where(self._active, self._policies, INACTIVE)
+        learns = self._active & self._players.is_live
+        shared.policy_ids[buffers, t] = np.where(learns, self._players.policies, INACTIVE)
 
     def _end_episodes(self, ended: np.ndarray, infos: Mapping[int, Sequence]) -> None:
         """infos: by env, an entry per agent or none at all."""
-        for agent in np.flatnonzero(ended):
-            env, agent_of_env = divmod(int(agent), self._agents_per_env)
+        agents = np.flatnonzero(ended).tolist()
+        for agent in agents:
+            env, agent_of_env = divmod(agent, self._agents_per_env)
             info = infos[env][agent_of_env] if len(infos[env]) else EMPTY_INFO
-            self.log.end(int(agent), int(self._policies[agent]), info)
-            self._shared.state[self._buffers[agent]] = 0.0
-            self._policies[agent] = self._matchmakers[env].episode_ended(agent_of_env)
-            self._shape(int(agent))
+            self.log.end(agent, self._players.of(agent), info)
+        self._begin_episodes(agents)
+
+    def _begin_episodes(self, agents: Sequence[int]) -> None:
+        self._shared.state[self._buffers[agents]] = 0.0
+        self._players.episodes_ended(agents)
+        for agent in agents:
+            self._shape(agent)
 
     def _drop_episodes(self, env: int) -> None:
         """Of an env that was rebuilt in this step: the step is not trained on, and nothing is reported."""
         mine = self._agents_of[env]
         self._shared.policy_ids[self._buffers[mine], self._step] = INACTIVE
-        self._shared.state[self._buffers[mine]] = 0.0
-        self.log.drop(mine)
-        self._policies[mine] = [self._matchmakers[env].episode_ended(a) for a in range(self._agents_per_env)]
-        for agent in range(mine.start, mine.stop):
-            self._shape(agent)
+        self.log.drop(env)
+        self._begin_episodes(range(mine.start, mine.stop))
 
     def _note_activity(self, infos: Mapping[int, Sequence]) -> None:
         """An agent that becomes inactive loses its recurrent state; the learner cuts there too."""

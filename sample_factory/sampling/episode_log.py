@@ -4,7 +4,9 @@ from typing import Any, Mapping, Sequence
 
 import numpy as np
 
-from sample_factory.exchange.messages import EpisodeReport, Incident
+from sample_factory.exchange.messages import LIVE, EpisodeReport, Incident, MatchReport
+from sample_factory.sampling.match_log import MatchLog
+from sample_factory.sampling.matchmaker import Player
 
 
 class EpisodeLog:
@@ -18,7 +20,8 @@ class EpisodeLog:
         self._returns = np.zeros(num_agents)
         self._lengths = np.zeros(num_agents, np.int64)
         self._has_told_broken_rewards = False
-        self.reports: list[EpisodeReport | Incident] = []
+        self._matches = [MatchLog(agents_per_env) for _ in env_names]
+        self.reports: list[EpisodeReport | MatchReport | Incident] = []
 
     def add(self, rewards: np.ndarray, active: np.ndarray) -> None:
         """A step of all agents: raw rewards, all finite, and who was active in it.
@@ -33,18 +36,25 @@ class EpisodeLog:
         """[agents] bool: whose episode has had a step."""
         return self._lengths > 0
 
-    def end(self, agent: int, policy: int, info: Mapping[str, Any]) -> None:
-        """An agent's episode is over; info as in StepResult."""
+    def end(self, agent: int, player: Player, info: Mapping[str, Any]) -> None:
+        """An agent's episode is over; info as in StepResult. The episodes of a past self are told of as
+        results of the live policies against it only.
+        """
         reward = float(self._returns[agent])
-        objective = info.get("true_objective", info.get("true_reward", reward))
-        frames = int(self._lengths[agent]) * self._frameskip
-        extra = dict(info.get("episode_extra_stats", {}))
-        self.reports.append(EpisodeReport(policy, reward, frames, float(objective), extra))
-        self.drop(slice(agent, agent + 1))
+        objective = float(info.get("true_objective", info.get("true_reward", reward)))
+        if player.past_self == LIVE:
+            frames = int(self._lengths[agent]) * self._frameskip
+            extra = dict(info.get("episode_extra_stats", {}))
+            self.reports.append(EpisodeReport(player.policy_id, reward, frames, objective, extra))
+        env, agent_of_env = divmod(agent, self._agents_per_env)
+        self.reports += self._matches[env].end(agent_of_env, player, objective)
+        self._returns[agent], self._lengths[agent] = 0.0, 0
 
-    def drop(self, agents: slice) -> None:
-        """Their episodes are forgotten."""
+    def drop(self, env: int) -> None:
+        """The episodes of its agents are forgotten."""
+        agents = slice(env * self._agents_per_env, (env + 1) * self._agents_per_env)
         self._returns[agents], self._lengths[agents] = 0.0, 0
+        self._matches[env].abandon()
 
     def tell_broken_rewards(self, rewards: np.ndarray, agents: np.ndarray) -> None:
         """agents: those whose rewards are no finite numbers."""

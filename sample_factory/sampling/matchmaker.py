@@ -1,39 +1,102 @@
-"""Which policy plays which agent."""
+"""Which policy plays which agent, and as what it is now or as what it was."""
 
-from typing import Sequence
+from typing import NamedTuple, Sequence
 
 import numpy as np
+
+from sample_factory.exchange.messages import LIVE, Opponents
 
 EPISODES_PER_DRAW = 10
 
 
+class Player(NamedTuple):
+    """Who plays an agent. past_self: the file of a frozen past self of the policy, or LIVE."""
+
+    policy_id: int
+    past_self: str = LIVE
+
+
+class PastSelves:
+    """The past selves that there are to play against; one object for all envs of a rollout worker."""
+
+    def __init__(self, share: float = 0.0):
+        """share: of the draws, that are matches against past selves."""
+        self._share = share
+        self._opponents: dict[int, Opponents] = {}  # by policy
+
+    def take(self, opponents: Opponents) -> None:
+        """What the main process says, in place of what it said before."""
+        self._opponents[opponents.policy_id] = opponents
+
+    def wants_match(self, rng: np.random.Generator) -> bool:
+        return bool(self._opponents) and rng.random() < self._share
+
+    def draw(self, policy: int, live_policy: int, rng: np.random.Generator) -> Player:
+        """A past self of `policy` for the live policy to play against; `policy` itself if it has none."""
+        opponents = self._opponents.get(policy)
+        if opponents is None or not opponents.past_selves:
+            return Player(policy)
+        weights = opponents.weights[live_policy].astype(np.float64)
+        index = rng.choice(len(weights), p=weights / weights.sum())
+        return Player(policy, opponents.past_selves[index])
+
+    def has(self, player: Player) -> bool:
+        """Whether it is still in use; live policies always are."""
+        if player.past_self == LIVE:
+            return True
+        return player.past_self in self._opponents[player.policy_id].past_selves
+
+
 class Matchmaker:
     """Draws a random policy for each agent of one env, anew about every EPISODES_PER_DRAW episodes.
+
+    In a match against past selves, one agent, drawn at random, is played by its policy as it is now, and each
+    of the others by a past self of the policy that was drawn for it.
 
     A change takes effect where an agent's episode ends, never inside one. Policy p plays agents of kind
     p % number of kinds only: those are the ones with its spaces.
     """
 
     def __init__(
-        self, num_policies: int, kind_of_agent: Sequence[int], mix_policies: bool, rng: np.random.Generator
+        self,
+        num_policies: int,
+        kind_of_agent: Sequence[int],
+        mix_policies: bool,
+        rng: np.random.Generator,
+        past_selves: PastSelves | None = None,
     ):
         self._kinds, self._num_kinds = np.array(kind_of_agent), max(kind_of_agent) + 1
         self._policies_per_kind, self._num_agents = num_policies // self._num_kinds, len(kind_of_agent)
-        self._mix, self._rng = mix_policies, rng
+        self._mix, self._rng, self._past_selves = mix_policies, rng, past_selves or PastSelves()
         self._episodes = 0
         self._drawn = self._draw()
 
-    def policy_of(self, agent: int) -> int:
-        """The policy of an agent in its present or coming episode."""
-        return int(self._drawn[agent])
+    def player_of(self, agent: int) -> Player:
+        """Who plays an agent in its coming episode."""
+        return self._drawn[agent]
 
-    def episode_ended(self, agent: int) -> int:
-        """Counts the episode; returns the agent's policy for the next one."""
-        self._episodes += 1
-        if self._episodes % (EPISODES_PER_DRAW * self._num_agents) == 0:
+    def episodes_ended(self, count: int) -> None:
+        """To be told of all agents whose episodes end in one step, before their next players are asked for:
+        those of a match begin it together.
+        """
+        episodes_per_draw = EPISODES_PER_DRAW * self._num_agents
+        draws_before = self._episodes // episodes_per_draw
+        self._episodes += count
+        is_due = self._episodes // episodes_per_draw > draws_before
+        if is_due or not all(map(self._past_selves.has, self._drawn)):
             self._drawn = self._draw()
-        return self.policy_of(agent)
 
-    def _draw(self) -> np.ndarray:
+    def _draw(self) -> list[Player]:
+        policies = self._draw_policies()
+        if not self._past_selves.wants_match(self._rng):
+            return [Player(policy) for policy in policies]
+        live = int(self._rng.integers(self._num_agents))
+        return [
+            Player(policy) if agent == live else self._past_selves.draw(policy, policies[live], self._rng)
+            for agent, policy in enumerate(policies)
+        ]
+
+    def _draw_policies(self) -> list[int]:
         size = self._num_agents if self._mix else 1
-        return self._rng.integers(self._policies_per_kind, size=size) * self._num_kinds + self._kinds
+        drawn = self._rng.integers(self._policies_per_kind, size=size) * self._num_kinds + self._kinds
+        return drawn.tolist()

@@ -8,9 +8,11 @@ import torch
 
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.messages import (
+    LIVE,
     ActionsReady,
     ComponentReady,
     Incident,
+    OpponentLost,
     PolicyRequest,
     StatsReport,
 )
@@ -19,6 +21,7 @@ from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, zero_n
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
+from sample_factory.sampling.frozen_models import ActingModel, FrozenModels, UnreadableOpponent
 from sample_factory.sampling.settings import InferenceSettings
 
 GATHER_SECONDS = 0.004  # longest wait for more requests once there is one
@@ -26,7 +29,7 @@ REPORT_SECONDS = 5.0
 
 
 class PolicyWorker:
-    """In the child: holds a copy of one policy.
+    """In the child: holds a copy of one policy, and of its past selves that are played against.
 
     Promises that a request is answered with parameters at least as new as those published when the batch was
     gathered.
@@ -55,6 +58,8 @@ class PolicyWorker:
         }
         if self._autocast:
             self._model.prepare_to_act(torch.bfloat16)
+        self._frozen = FrozenModels(self._model, settings.max_past_selves)
+        self._lost: set[str] = set()  # past selves that could not be loaded
         self._version = -1
         self._staging = np.empty(self._slot_bytes, np.uint8)
         self._of_kind = buffers.kind_of_policy(policy_id)
@@ -96,9 +101,30 @@ class PolicyWorker:
             self._fetch_weights()
         return requests
 
-    @torch.inference_mode()
     def answer(self, requests: Sequence[PolicyRequest]) -> None:
-        """One forward pass for all rows of the requests; outputs go where the inputs stood, states too."""
+        """One forward pass for all rows of the live policy, and one for those of each past self."""
+        for past_self in dict.fromkeys(request.past_self for request in requests):
+            acting = self._acting_model(past_self)
+            self._answer([request for request in requests if request.past_self == past_self], acting)
+
+    def _acting_model(self, past_self: str) -> ActingModel:
+        """The live policy stands in for a past self that is lost until nobody asks for it any more: what is
+        done in its place is not trained on either."""
+        live = ActingModel(self._model, self._version)
+        if past_self == LIVE or past_self in self._lost:
+            return live
+        try:
+            return self._frozen.get(past_self)
+        except UnreadableOpponent as error:
+            self._lost.add(past_self)
+            text = f"policy {self._policy_id} plays against this past self no longer: {error}"
+            self._channels.reports.put(Incident("lost_opponents", text), self._keep_going)
+            self._channels.reports.put(OpponentLost(past_self), self._keep_going)
+            return live
+
+    @torch.inference_mode()
+    def _answer(self, requests: Sequence[PolicyRequest], acting: ActingModel) -> None:
+        """Outputs go where the inputs stood, states too."""
         shared = self._buffers
         buffers = np.concatenate([request.buffers for request in requests])
         steps = np.repeat(
@@ -110,7 +136,7 @@ class PolicyWorker:
         self._keep_chunk_states(buffers, steps, state)
         self._clock.lap("gather")
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._autocast):
-            output = self._model.act(
+            output = acting.model.act(
                 {key: self._to_device(array) for key, array in observations.items()}, self._to_device(state)
             )
         columns = (output.actions, output.log_probs[:, None], output.values[:, None], output.logits)
@@ -123,7 +149,7 @@ class PolicyWorker:
             self._report_broken(buffers, finite, good)
         self._clock.lap("forward")
         self._of_kind.outputs[buffers, steps] = packed
-        shared.versions[buffers, steps] = self._version
+        shared.versions[buffers, steps] = acting.version
         shared.state[buffers] = new_state
         for request in requests:
             inbox = self._channels.inboxes[request.worker_index]

@@ -16,16 +16,18 @@ from sample_factory.exchange.messages import (
     ComponentReady,
     Incident,
     NewShaping,
+    Opponents,
     StatsReport,
     Trajectories,
 )
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
-from sample_factory.runtime.cpu import private_mb, rss_mb
+from sample_factory.runtime.cpu import rss_mb
 from sample_factory.sampling.env_vector import EnvVector, FullTrajectory
 from sample_factory.sampling.guarded_env import GuardedEnv
-from sample_factory.sampling.matchmaker import Matchmaker
+from sample_factory.sampling.leak_watch import LeakWatch
+from sample_factory.sampling.matchmaker import Matchmaker, PastSelves
 from sample_factory.sampling.process_watch import ProcessWatch
 from sample_factory.sampling.random_actions import RandomActions
 from sample_factory.sampling.settings import RolloutSettings
@@ -33,7 +35,6 @@ from sample_factory.sampling.settings import RolloutSettings
 MAX_RANDOM_ROLLOUTS = 8  # decorrelation: each env begins with up to this many rollouts of random actions
 POLL_SECONDS = 0.002  # while a split waits for something that sends no message
 REPORT_SECONDS = 5.0
-LEAK_MB = 200.0  # less growth than this is no leak
 
 
 class RolloutWorker:
@@ -56,6 +57,7 @@ class RolloutWorker:
         self._inbox = self._channels.inboxes[worker_index]
         self._rng = np.random.default_rng([settings.seed, worker_index])
         self._clock, self._time_to_report = Clock(), Every(REPORT_SECONDS)
+        self._past_selves = PastSelves(settings.past_share)
         self._vectors = [self._make_vector(split, family, cfg) for split in range(self._topology.num_splits)]
         self._awaited = [0] * len(self._vectors)  # policies whose outputs a split still waits for
         self._parked: set[int] = set()  # splits that wait for free buffers or for the learner
@@ -63,7 +65,7 @@ class RolloutWorker:
         done = int(self._channels.progress["iterations"][0])
         self._rollouts = [done * (self._topology.rollouts_per_iteration or 0)] * len(self._vectors)
         self._slept = False
-        self._memory_mb: float | None = None  # when it was looked at first, or told last
+        self._leak_watch = LeakWatch(worker_index)
         self._incarnation = os.getpid()
         self._started = False
         self._stepping[0] = NO_ENV
@@ -100,6 +102,8 @@ class RolloutWorker:
                 case NewShaping(policy_id, shaping):
                     for vector in self._vectors:
                         vector.set_shaping(policy_id, shaping)
+                case Opponents():
+                    self._past_selves.take(message)
         parked = tuple(self._parked)
         for split in parked:
             self._go_on(split)
@@ -184,18 +188,9 @@ class RolloutWorker:
         shares = self._clock.take_shares()
         shares["memory_mb"] = rss_mb()
         self._channels.reports.put(StatsReport("rollout_worker", 0, shares), self._keep_going)
-        self._look_for_leak()
-
-    def _look_for_leak(self) -> None:
-        """Tells whenever the memory of this process has doubled."""
-        now = private_mb()
-        if self._memory_mb is None:
-            self._memory_mb = now
-        elif now > 2 * self._memory_mb + LEAK_MB:
-            sizes = f"{self._memory_mb:,.0f} to {now:,.0f} MB"
-            text = f"worker {self._index} has grown from {sizes}: do its envs leak?"
-            self._channels.reports.put(Incident("memory_growth", text), self._keep_going)
-            self._memory_mb = now
+        leak = self._leak_watch.look()
+        if leak is not None:
+            self._channels.reports.put(leak, self._keep_going)
 
     def _make_vector(self, split: int, family: EnvFamily, cfg: Any) -> EnvVector:
         topology, settings = self._topology, self._settings
@@ -204,10 +199,8 @@ class RolloutWorker:
         envs_per_worker = topology.envs_per_split * topology.num_splits
         configs = [EnvConfig(self._index, i, self._index * envs_per_worker + i) for i in indices]
         envs = [self._make_env(family, cfg, config) for config in configs]
-        matchmakers = [
-            Matchmaker(topology.num_policies, topology.kind_of_agent, settings.mix_policies, self._rng)
-            for _ in envs
-        ]
+        rules = topology.num_policies, topology.kind_of_agent, settings.mix_policies
+        matchmakers = [Matchmaker(*rules, self._rng, self._past_selves) for _ in envs]
         vector = EnvVector(envs, matchmakers, self._buffers, (self._index, split), settings.reward_rule)
         seed = int(self._rng.integers(2**31))
         random_actions = RandomActions(envs[0].kinds, seed)

@@ -20,6 +20,7 @@ class RolloutSettings(NamedTuple):
     decorrelate_envs: bool
     decorrelate_seconds: float
     mix_policies: bool
+    past_share: float = 0.0  # of matches, that are against past selves
 
 
 class InferenceSettings(NamedTuple):
@@ -29,3 +30,4 @@ class InferenceSettings(NamedTuple):
     min_requests: int  # requests that one forward pass waits for, for a short while
     num_threads: int
     seed: int
+    max_past_selves: int = 1  # in memory

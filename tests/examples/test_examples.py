@@ -68,6 +68,22 @@ def test_a_doom_scenario_of_ones_own_runs_with_its_own_flag(tmp_path):
     assert list((tmp_path / "a" / "checkpoint_p0").glob("checkpoint_*.pth"))
 
 
+def test_rock_paper_scissors_is_played_against_past_selves_and_shows_its_strategies(tmp_path):
+    identity = ["--experiment=a", f"--train_dir={tmp_path}"]
+    flags = ["--selfplay_past_share=0.8", "--num_envs_per_worker=8", "--train_for_env_steps=25000"]
+    trained = run("rock_paper_scissors.py", "train", *identity, WORKERS, *flags)
+    assert trained.returncode == 0, trained.stdout
+    past_selves = json.loads((tmp_path / "a" / "league.json").read_text())["past_selves"]
+    assert sum(record["matches"] for past in past_selves.values() for record in past["against"].values()) > 20
+    shown = run("rock_paper_scissors.py", "strategies", *identity)
+    assert shown.returncode == 0, shown.stdout
+    chances = re.findall(r"rock (\S+), paper (\S+), scissors ([\d.]+); exploitability", shown.stdout)
+    assert len(chances) == len(past_selves) + 1 >= 5
+    assert all(sum(map(float, row)) == pytest.approx(1, abs=0.02) for row in chances)
+    nothing = run("rock_paper_scissors.py", "strategies", "--experiment=b", f"--train_dir={tmp_path}")
+    assert nothing.returncode == 2 and nothing.stdout.startswith("error: no experiment at")
+
+
 @pytest.mark.parametrize("script", sorted(path.name for path in EXAMPLES.glob("*.py")))
 def test_an_example_without_a_command_says_how_it_is_used(script):
     called = run(script)

@@ -96,9 +96,11 @@ def test_a_policy_plays_agents_of_its_own_kind_only(mix):
     matchmaker = Matchmaker(6, (0, 1, 2, 1), mix, np.random.default_rng(0))
     drawn = {agent: set() for agent in range(4)}
     for _ in range(400):
-        for agent in range(4):
-            drawn[agent].add(matchmaker.episode_ended(agent))
-        same_team = len({matchmaker.policy_of(agent) // 3 for agent in range(4)}) == 1
+        matchmaker.episodes_ended(4)
+        policies = [matchmaker.player_of(agent).policy_id for agent in range(4)]
+        for agent, policy in enumerate(policies):
+            drawn[agent].add(policy)
+        same_team = len({policy // 3 for policy in policies}) == 1
         assert mix or same_team, "policies 0, 1, 2 are one party, 3, 4, 5 the other"
     assert drawn == {0: {0, 3}, 1: {1, 4}, 2: {2, 5}, 3: {1, 4}}
 

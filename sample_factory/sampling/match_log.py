@@ -1,0 +1,45 @@
+"""Who has won against whom in one env."""
+
+import math
+
+from sample_factory.exchange.messages import LIVE, MatchReport
+from sample_factory.sampling.matchmaker import Player
+
+
+class MatchLog:
+    """Compares the episodes of the agents of one env, once each of them has ended one.
+
+    Agents that end together are compared in that step. Where each ends on its own, the last episode of each
+    counts.
+    """
+
+    def __init__(self, num_agents: int):
+        self._num_agents = num_agents
+        self._ended: dict[int, tuple[Player, float]] = {}  # by agent
+
+    def end(self, agent: int, player: Player, objective: float) -> list[MatchReport]:
+        """An agent's episode is over; a result for each live policy against each past self, if that was all.
+
+        An objective that is no number says nothing, and gives no result.
+        """
+        self._ended[agent] = player, objective
+        if len(self._ended) < self._num_agents:
+            return []
+        ended, self._ended = list(self._ended.values()), {}
+        past = [entry for entry in ended if entry[0].past_self != LIVE]
+        return [
+            MatchReport(live.policy_id, other.past_self, _score(own, others))
+            for live, own in (ended if past else ())
+            if live.past_self == LIVE
+            for other, others in past
+            if not math.isnan(own + others)
+        ]
+
+    def abandon(self) -> None:
+        """What has ended so far has no result."""
+        self._ended = {}
+
+
+def _score(own: float, other: float) -> float:
+    """1 won, 0.5 drawn, 0 lost."""
+    return 0.5 * (1 + (own > other) - (own < other))

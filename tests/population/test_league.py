@@ -1,0 +1,164 @@
+import json
+
+import pytest
+
+from sample_factory.config.flags import ConfigError
+from sample_factory.config.selfplay_flags import SelfplayFlags
+from sample_factory.exchange.messages import MatchReport, MilestoneSaved, OpponentLost
+from sample_factory.exchange.milestones import env_frames_of, milestone_path
+from sample_factory.population import league as league_module
+from sample_factory.population.league import FILE_NAME, MATCHES_PER_UPDATE, League, thinned
+
+
+@pytest.fixture
+def make_league(tmp_path):
+    def make(num_policies=1, **flags):
+        return League(SelfplayFlags(selfplay_past_share=0.5, **flags), tmp_path, num_policies)
+
+    return make
+
+
+@pytest.fixture
+def save(tmp_path):
+    def save(league, frames, policy=0):
+        """A milestone comes into being; returns its path."""
+        path = milestone_path(tmp_path, policy, frames // 10, frames)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        league.handle(MilestoneSaved(policy, str(path)))
+        return str(path)
+
+    return save
+
+
+def play(league, past_self, scores, policy=0):
+    for score in scores:
+        league.handle(MatchReport(policy, past_self, score))
+
+
+def test_a_new_milestone_is_told_once_to_all_and_always_to_a_new_worker(make_league, save):
+    league = make_league()
+    path = save(league, 100)
+    (news,) = league.news()
+    assert (news.policy_id, news.past_selves) == (0, (path,)) and news.weights.tolist() == [[1.0]]
+    assert league.news() == []
+    assert [opponents.past_selves for opponents in league.opponents()] == [(path,)]
+
+
+def test_each_policy_has_past_selves_of_its_own_and_weights_for_every_live_policy(make_league, save):
+    league = make_league(num_policies=2)
+    save(league, 100, policy=1)
+    (news,) = league.news()
+    assert news.policy_id == 1 and news.weights.shape == (2, 1)
+    assert [len(opponents.past_selves) for opponents in league.opponents()] == [0, 1]
+
+
+def test_win_rates_are_kept_for_each_pair_and_ratings_for_each_player(make_league, save):
+    league = make_league(num_policies=2)
+    path = save(league, 100)
+    play(league, path, [1.0, 1.0, 1.0], policy=0)
+    play(league, path, [0.0], policy=1)
+    first, second = league.summaries(0), league.summaries(1)
+    assert first["zz_selfplay/win_rate"] == 3.5 / 4 and second["zz_selfplay/win_rate"] == 0.25
+    assert first["zz_selfplay/elo"] > 1000 > second["zz_selfplay/elo"]
+    league.save()
+    elos = json.loads((league._folder / FILE_NAME).read_text())
+    everybody = [entry["elo"] for entry in (*elos["policies"], *elos["past_selves"].values())]
+    assert sum(everybody) == pytest.approx(3000), "what one wins another loses"
+
+
+def test_a_past_self_starts_with_the_rating_of_its_policy(make_league, save, tmp_path):
+    league = make_league()
+    play(league, save(league, 100), [1.0] * 50)
+    save(league, 200)
+    league.save()
+    saved = json.loads((tmp_path / FILE_NAME).read_text())
+    second = next(entry for name, entry in saved["past_selves"].items() if "_200." in name)
+    assert second["elo"] == saved["policies"][0]["elo"] > 1050
+
+
+def test_prioritized_weights_are_a_power_of_the_chance_to_lose_and_never_zero(make_league, save):
+    league = make_league(selfplay_sampling="prioritized", selfplay_priority_exponent=2.0)
+    easy, hard = save(league, 100), save(league, 200)
+    play(league, easy, [1.0] * 1000)
+    play(league, hard, [0.0])
+    (opponents,) = league.opponents()
+    assert opponents.weights.tolist() == [[pytest.approx(1e-3), pytest.approx(0.75**2)]]
+
+
+def test_new_weights_are_told_after_some_matches_if_they_matter(make_league, save):
+    for sampling, count in (("prioritized", 1), ("uniform", 0)):
+        league = make_league(selfplay_sampling=sampling)
+        path = save(league, 100)
+        league.news()
+        play(league, path, [1.0] * (MATCHES_PER_UPDATE - 1))
+        assert league.news() == []
+        play(league, path, [1.0])
+        assert len(league.news()) == count
+
+
+def test_results_and_ratings_survive_and_milestones_of_earlier_runs_are_found(make_league, save):
+    league = make_league(num_policies=2, selfplay_sampling="prioritized")
+    path = save(league, 100)
+    save(league, 50, policy=1)
+    play(league, path, [1.0, 0.0, 0.0])
+    league.save()
+    again = make_league(num_policies=2, selfplay_sampling="prioritized")
+    assert [again.summaries(i) for i in range(2)] == [league.summaries(i) for i in range(2)]
+    before, after = league.opponents(), again.opponents()
+    assert [one.past_selves for one in before] == [one.past_selves for one in after]
+    assert all((one.weights == other.weights).all() for one, other in zip(before, after))
+
+
+def test_milestones_without_results_are_past_selves_too(make_league, save, tmp_path):
+    save(make_league(), 100)
+    (tmp_path / "checkpoint_p0" / "milestones" / "mine.pth.milestone").touch()
+    assert [len(opponents.past_selves) for opponents in make_league().opponents()] == [1]
+
+
+def test_a_lost_one_is_taken_out_of_use_and_its_results_are_ignored(make_league, save):
+    league = make_league()
+    lost, kept = save(league, 100), save(league, 200)
+    league.news()
+    league.handle(OpponentLost(lost))
+    (news,) = league.news()
+    assert news.past_selves == (kept,)
+    play(league, lost, [1.0])
+    league.handle(OpponentLost(lost))
+    assert league.summaries(0)["zz_selfplay/elo"] == 1000 and league.news() == []
+
+
+@pytest.mark.parametrize("text", ["{", '{"policies": 3}', '{"policies": [{"elo": "high"}]}'])
+def test_a_file_that_cannot_be_read_is_refused_by_name(make_league, tmp_path, text):
+    (tmp_path / FILE_NAME).write_text(text)
+    with pytest.raises(ConfigError, match="league.json.*mend it, or delete it"):
+        make_league()
+
+
+def test_a_full_disk_costs_a_log_line_and_not_the_run(make_league, monkeypatch, caplog):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(league_module, "write_atomically", full)
+    make_league().save()
+    assert "could not save the results of self-play" in caplog.text and "No space left" in caplog.text
+
+
+def frames(paths):
+    return [env_frames_of(path) for path in paths]
+
+
+def test_in_use_are_so_many_spread_over_the_whole_training(tmp_path):
+    milestones = [milestone_path(tmp_path, 0, i, 10 * i) for i in range(1000)]
+    used = frames(thinned(milestones, 8))
+    assert len(used) == 8 and used[0] == 0 and used[-1] == 9990
+    assert max(after - before for before, after in zip(used, used[1:])) <= 3 * 10000 / 7
+
+
+def test_a_new_milestone_is_always_in_use_and_displaces_one_at_most(tmp_path):
+    milestones = [milestone_path(tmp_path, 0, i, 10 * i) for i in range(40)]
+    for limit in (1, 2, 5):
+        for count in range(1, 40):
+            before, now = thinned(milestones[:count], limit), thinned(milestones[: count + 1], limit)
+            assert now[-1] == milestones[count] and len(set(before) - set(now)) <= 1
+            assert len(now) == min(limit, count + 1)

@@ -1,0 +1,140 @@
+"""Matches against past selves as in a run, but in threads of one process, with models whose action is their
+only weight: 0 for the live policy, others for past selves."""
+
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from sample_factory.exchange.messages import (
+    EpisodeReport,
+    Incident,
+    MatchReport,
+    OpponentLost,
+    Opponents,
+)
+from sample_factory.exchange.trajectory_buffers import INACTIVE
+from sample_factory.sampling import rollout_worker
+from sample_factory.sampling.matchmaker import PastSelves
+from tests.counting import EPISODE, LAST_ACTION, STEP, CountingModel
+from tests.sampling.test_sampling_in_threads import Sampler
+
+LIVE_WEIGHT, PAST_WEIGHTS = 0, (2, 3)
+
+
+class ActsWithItsWeight(CountingModel):
+    def act(self, observations, state, deterministic=False):
+        output = super().act(observations, state, deterministic)
+        return output._replace(actions=self.weight.expand(len(state), 1))
+
+
+@pytest.fixture
+def past_selves(tmp_path):
+    """Their files."""
+    paths = [str(tmp_path / f"{weight}.milestone") for weight in PAST_WEIGHTS]
+    for path, weight in zip(paths, PAST_WEIGHTS):
+        torch.save({"model": {"weight": torch.full((1,), float(weight))}, "train_step": weight}, path)
+    return paths
+
+
+@pytest.fixture
+def make_sampler(monkeypatch):
+    def make(paths, share=1.0, num_policies=1):
+        monkeypatch.setattr(rollout_worker, "PastSelves", lambda _: PastSelves(share))
+        sampler = Sampler(monkeypatch, 2, model=ActsWithItsWeight, num_policies=num_policies)
+        weights = np.ones((num_policies, len(paths)), np.float32)
+        for inbox in sampler.channels.inboxes:
+            inbox.put(Opponents(0, tuple(paths), weights))
+        return sampler
+
+    return make
+
+
+class Steps:
+    """Everything that was done in full buffers: who learns from it, the action, whether an episode ended."""
+
+    def __init__(self, sampler, count):
+        buffers, self.columns = sampler.buffers, []
+        deadline = time.monotonic() + 20
+        for _ in range(count):
+            for buffer in sampler.trajectories(8):
+                self.columns.append(
+                    (
+                        buffers.policy_ids[buffer].copy(),
+                        buffers.outputs[buffer, :, 0].copy(),
+                        buffers.terminated[buffer] | buffers.truncated[buffer],
+                        buffers.versions[buffer].copy(),
+                        buffers.obs["obs"][buffer].copy(),
+                        buffers.outputs[buffer, :, 2].copy(),
+                    )
+                )
+                buffers.release(np.array([buffer]), 0)
+            for policy, learner in list(enumerate(sampler.channels.learners))[1:]:
+                for message in learner.get_many(timeout=0.0):
+                    buffers.release(np.array(message.buffers), policy)
+            assert time.monotonic() < deadline
+        parts = zip(*self.columns)
+        self.policy_ids, self.actions, self.ended, self.versions, self.obs, self.states = map(np.stack, parts)
+
+
+def test_what_past_selves_do_is_nobodys_to_learn_and_what_the_live_policy_does_is_its_own(
+    make_sampler, past_selves
+):
+    with make_sampler(past_selves) as sampler:
+        steps = Steps(sampler, 60)
+    live, past = steps.actions == LIVE_WEIGHT, np.isin(steps.actions, PAST_WEIGHTS)
+    assert (live | past).all()
+    assert (steps.policy_ids[live] == 0).all() and (steps.policy_ids[past] == INACTIVE).all()
+    assert past.sum() > 100 and {*np.unique(steps.actions[past])} == set(PAST_WEIGHTS)
+    assert (steps.versions[past] == steps.actions[past]).all(), "the past self that was asked for has acted"
+
+
+def test_the_env_is_given_a_past_selfs_actions_and_its_memory_counts_its_own_steps(make_sampler, past_selves):
+    with make_sampler(past_selves) as sampler:
+        steps = Steps(sampler, 60)
+    assert np.array_equal(steps.obs[:, 1:, LAST_ACTION], steps.actions)
+    assert np.array_equal(steps.states, steps.obs[:, :-1, STEP])
+
+
+def test_a_player_changes_only_where_its_agents_episode_ends(make_sampler, past_selves):
+    with make_sampler(past_selves, share=0.5) as sampler:
+        steps = Steps(sampler, 60)
+    changed = steps.actions[:, 1:] != steps.actions[:, :-1]
+    assert changed.any() and steps.ended[:, :-1][changed].all()
+    assert (steps.obs[:, 1:-1, EPISODE][changed] > steps.obs[:, :-2, EPISODE][changed]).all()
+
+
+def test_only_live_policies_have_episodes_and_each_match_against_a_past_self_has_a_result(
+    make_sampler, past_selves
+):
+    with make_sampler(past_selves) as sampler:
+        Steps(sampler, 60)
+        reports = sampler.channels.reports.get_many(0.0, 100_000)
+    matches = [report for report in reports if isinstance(report, MatchReport)]
+    assert {match.past_self for match in matches} == set(past_selves)
+    assert {match.policy_id for match in matches} == {0}
+    assert {match.score for match in matches} == {0.0, 1.0}
+    episodes = [report for report in reports if isinstance(report, EpisodeReport)]
+    assert len(episodes) < 1.7 * len(matches), "two agents end an episode in each match"
+
+
+def test_a_lost_past_self_is_told_once_and_its_matches_are_played_to_their_end(make_sampler, past_selves):
+    with make_sampler([past_selves[0], "/nowhere/gone.milestone"]) as sampler:
+        steps = Steps(sampler, 60)
+        reports = sampler.channels.reports.get_many(0.0, 100_000)
+    (incident,) = [report for report in reports if isinstance(report, Incident)]
+    assert incident.kind == "lost_opponents" and "/nowhere/gone.milestone" in incident.text
+    assert [report for report in reports if isinstance(report, OpponentLost)] == [
+        OpponentLost("/nowhere/gone.milestone")
+    ]
+    stood_in = (steps.actions == LIVE_WEIGHT) & (steps.policy_ids == INACTIVE)
+    assert stood_in.any(), "the live policy stands in, and learns nothing from it"
+    assert (steps.policy_ids[np.isin(steps.actions, PAST_WEIGHTS)] == INACTIVE).all()
+
+
+def test_each_policys_past_selves_are_served_by_its_own_workers(make_sampler, past_selves):
+    with make_sampler(past_selves, num_policies=2) as sampler:
+        steps = Steps(sampler, 20)
+    past = np.isin(steps.actions, PAST_WEIGHTS)
+    assert past.any() and (steps.policy_ids[past] == INACTIVE).all()

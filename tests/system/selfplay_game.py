@@ -1,0 +1,43 @@
+"""A game that is learned by playing it against oneself, as a script: flags as those of train."""
+
+import sys
+
+import gymnasium as gym
+import numpy as np
+
+from sample_factory import register_env
+from sample_factory.train import main
+
+ENV = "higher_number"
+EPISODE_STEPS = 8
+
+
+class HigherNumber:
+    """Two agents; whoever says the higher number gets a point. `num_steps` counts those of all agents."""
+
+    num_agents, is_multiagent = 2, True
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(3)
+    num_steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.step_of_episode = 0
+        return [np.zeros(2, np.float32)] * 2, [{}, {}]
+
+    def step(self, actions):
+        HigherNumber.num_steps += 2
+        self.step_of_episode = (self.step_of_episode + 1) % EPISODE_STEPS
+        ended, score = self.step_of_episode == 0, float(np.sign(actions[0] - actions[1]))
+        return [np.zeros(2, np.float32)] * 2, [score, -score], [ended] * 2, [False] * 2, [{}, {}]
+
+    def close(self):
+        """Nothing is held."""
+
+
+def register():
+    register_env("higher_", lambda *args, **kwargs: HigherNumber())
+
+
+if __name__ == "__main__":
+    register()
+    sys.exit(main([f"--env={ENV}", *sys.argv[1:]]))

@@ -1,0 +1,113 @@
+"""Whole runs in which policies play against their past selves."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from sample_factory.config.config import ConfigError, parse_config
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.experiment import run_experiment
+from tests.system.running import SMALL, run, scalars
+from tests.system.selfplay_game import ENV, HigherNumber, register
+
+pytestmark = pytest.mark.timeout(120)
+
+FLAGS = ["--selfplay_past_share=1", "--selfplay_snapshot_env_steps=500", "--seed=3", *SMALL]
+FLAGS += ["--learning_rate=0.003", "--selfplay_max_opponents=50"]
+
+
+def train(train_dir, name, *flags, frames=3000):
+    """In this process. Returns the last checkpoint."""
+    register()
+    HigherNumber.num_steps = 0
+    identity = [f"--env={ENV}", f"--experiment={name}", f"--train_dir={train_dir}", "--serial_mode=True"]
+    sizes = [f"--train_for_env_steps={frames}", "--decorrelate_envs_on_one_worker=False"]
+    config = parse_config([*identity, *FLAGS, *sizes, *flags], resolve_family)
+    assert run_experiment(config, resolve_family(ENV)) == 0
+    newest = max((train_dir / name / "checkpoint_p0").glob("checkpoint_*.pth"))
+    return torch.load(newest, weights_only=True)
+
+
+def train_in_processes(train_dir, frames):
+    """Or go on with it."""
+    done = run("selfplay_game.py", train_dir, "--experiment=a", f"--train_for_env_steps={frames}", *FLAGS)
+    assert done.returncode == 0, done.stdout
+
+
+def milestones(folder, policy=0):
+    return sorted((folder / f"checkpoint_p{policy}" / "milestones").iterdir())
+
+
+def test_half_of_what_is_played_against_past_selves_is_trained_on(tmp_path):
+    state = train(tmp_path, "a")
+    # Before the first milestone all of it is; some of the last steps come too late.
+    assert 0.35 < state["samples"] / HigherNumber.num_steps < 0.65
+    state = train(tmp_path, "b", "--selfplay_past_share=0")
+    assert state["samples"] / HigherNumber.num_steps > 0.8
+    assert (
+        not (tmp_path / "b" / "league.json").exists()
+        and not (tmp_path / "b" / "checkpoint_p0" / "milestones").exists()
+    )
+
+
+def test_results_stand_in_the_folder_and_in_tensorboard_and_a_resumed_run_goes_on_with_them(tmp_path):
+    train_in_processes(tmp_path, 6000)
+    folder = tmp_path / "a"
+    first = json.loads((folder / "league.json").read_text())
+    assert len(first["past_selves"]) == len(milestones(folder)) >= 5
+    assert first["policies"][0]["elo"] > 1000, "the policy learns, so it beats what it was"
+    curves = scalars(folder)
+    assert curves["zz_selfplay/num_opponents"][-1][1] == len(milestones(folder))
+    assert curves["zz_selfplay/win_rate"][-1][1] > 0.5
+    train_in_processes(tmp_path, 7000)
+    second = json.loads((folder / "league.json").read_text())
+    for name, past in first["past_selves"].items():
+        before = past["against"].get("0", {"matches": 0})["matches"]
+        assert second["past_selves"][name]["against"].get("0", {"matches": 0})["matches"] >= before
+    assert len(second["past_selves"]) > len(first["past_selves"])
+
+
+def test_a_damaged_milestone_is_an_incident_and_leaves_the_league_when_it_is_drawn(tmp_path):
+    train_in_processes(tmp_path, 2000)
+    folder = tmp_path / "a"
+    victims = milestones(folder)
+    for victim in victims:
+        victim.write_bytes(victim.read_bytes()[:100])
+    train_in_processes(tmp_path, 7000)
+    log = (folder / "sf_log.txt").read_text()
+    drawn = {victim.name for victim in victims if f"no longer: cannot use {victim}" in log}
+    left = {Path(name).name for name in json.loads((folder / "league.json").read_text())["past_selves"]}
+    assert len(drawn) > 2 and left == {path.name for path in milestones(folder)} - drawn
+    assert scalars(folder)["0_aux/lost_opponents"][-1][1] == len(drawn)
+
+
+@pytest.mark.parametrize("extra", [["--use_rnn=True"], ["--num_policies=2", "--use_rnn=False"]])
+def test_with_prioritized_opponents_a_run_still_is_bit_for_bit_repeatable(tmp_path, extra):
+    flags = ["--selfplay_sampling=prioritized", "--selfplay_max_opponents=3", "--selfplay_past_share=0.5"]
+    first, second = (train(tmp_path, name, *flags, *extra)["model"] for name in ("a", "b"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert (tmp_path / "a" / "league.json").read_text() == (tmp_path / "b" / "league.json").read_text()
+
+
+def test_with_alternation_the_learner_gets_its_trajectories_of_past_selves_too(tmp_path):
+    state = train(tmp_path, "a", "--async_rl=False", "--worker_num_splits=1", "--batch_size=256")
+    assert state["train_step"] > 5 and state["skipped_steps"] == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--env=gym_CartPole-v1"], "needs an env of several agents, and gym_CartPole-v1 has one"),
+        (["--serial_mode=False", "--inline_samplers=1"], "does not work with --inline_samplers"),
+        (["--selfplay_past_share=1.5"], "must be at most 1"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_before_anything_is_created(tmp_path, flags, told):
+    register()
+    argv = [f"--env={ENV}", "--experiment=a", f"--train_dir={tmp_path}", "--selfplay_past_share=0.5", *flags]
+    with pytest.raises(ConfigError, match=told):
+        config = parse_config(argv, resolve_family)
+        run_experiment(config, resolve_family(config.run.env))
+    assert not (tmp_path / "a").exists()

@@ -1,0 +1,66 @@
+"""What the main process says to rollout workers, with real queues."""
+
+import gymnasium as gym
+import pytest
+
+from sample_factory.blueprint import Parts, make_league
+from sample_factory.envs.agent_kinds import AgentKinds
+from sample_factory.envs.env_info import EnvInfo
+from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.exchange.messages import Incident, MilestoneSaved, Opponents
+from sample_factory.exchange.milestones import milestone_path
+from sample_factory.reporting import Reporting
+from tests.counting import CountingEnv, make_config, make_shared
+
+
+@pytest.fixture
+def make_reporting(tmp_path):
+    def make(**flags):
+        config = make_config(train_dir=str(tmp_path), num_workers=2, selfplay_past_share=0.5, **flags)
+        buffers, channels = make_shared(config, CountingEnv(0, 2))
+        config.experiment_dir.mkdir(exist_ok=True)
+        family = EnvFamily("counting", CountingEnv, None, {})
+        spaces = gym.spaces.Dict(obs=CountingEnv.observation_space), CountingEnv.action_space
+        info = EnvInfo(AgentKinds.one(*spaces, num_agents=2), frameskip=1)
+        parts = Parts(config, family, info, buffers, channels, seed=1, league=make_league(config))
+        return Reporting(parts), channels, config.experiment_dir
+
+    return make
+
+
+def told(channels, worker):
+    messages = channels.inboxes[worker].get_many(0.0, 1000)
+    return [message.past_selves for message in messages if isinstance(message, Opponents)]
+
+
+def test_all_rollout_workers_hear_of_a_new_milestone_and_a_replaced_one_hears_of_all(make_reporting):
+    reporting, channels, folder = make_reporting()
+    path = str(milestone_path(folder, 0, 1, 100))
+    assert told(channels, 0) == told(channels, 1) == [()]
+    channels.reports.put(MilestoneSaved(0, path))
+    reporting.turn(0.1)
+    assert told(channels, 0) == told(channels, 1) == [(path,)]
+    reporting.turn(0.0)
+    reporting.worker_replaced(1, "rollout_worker_1 died")
+    assert told(channels, 0) == [] and told(channels, 1) == [(path,)]
+    reporting.close()
+
+
+def test_in_a_resumed_run_all_rollout_workers_are_told_the_past_selves_of_the_earlier_one(make_reporting):
+    reporting, channels, folder = make_reporting()
+    path = milestone_path(folder, 0, 1, 100)
+    path.parent.mkdir(parents=True)
+    path.touch()
+    reporting.close()
+    assert (folder / "league.json").exists()
+    reporting, channels, _ = make_reporting()
+    assert told(channels, 0) == told(channels, 1) == [(str(path),)]
+    reporting.close()
+
+
+def test_lost_opponents_are_counted(make_reporting):
+    reporting, channels, _ = make_reporting()
+    channels.reports.put(Incident("lost_opponents", "policy 0 plays against this past self no longer"))
+    reporting.take_in(0.1)
+    assert reporting.monitor._components.summaries(0)["0_aux/lost_opponents"] == 1
+    reporting.close()
