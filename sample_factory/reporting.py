@@ -53,6 +53,9 @@ class Reporting:
                 self._evolution.handle(report)
             if self._league is not None:
                 self._league.handle(report)
+        # Here and not in `turn`, which waits for the slowest worker to start: the others play already.
+        for message in () if self._league is None else self._league.news():
+            self._tell_workers(message)
 
     def turn(self, timeout: float) -> None:
         """Takes in reports and does what is due."""
@@ -65,7 +68,7 @@ class Reporting:
         if self._evolution is not None:
             self._evolve(self._evolution)
         if self._league is not None:
-            self._play(self._league)
+            self._record(self._league)
 
     def close(self) -> None:
         """Takes in what is left, and writes what is known."""
@@ -108,9 +111,7 @@ class Reporting:
             for policy in policies:
                 self.monitor.write(policy, evolution.summaries(policy))
 
-    def _play(self, league: League) -> None:
-        for message in league.news():
-            self._tell_workers(message)
+    def _record(self, league: League) -> None:
         if self._time_to_summarise_league():
             self._summarise_league(league)
         if self._time_to_save_league():

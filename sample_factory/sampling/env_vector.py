@@ -152,10 +152,8 @@ class EnvVector:
         shared.goes_on[full] = self._active
         finished = []
         alternates = shared.topology.rollouts_per_iteration is not None
-        acted = shared.policy_ids[full]
-        for agent_id, policy, buffer, at_steps in zip(
-            self._agent_ids, self._players.policies, full, acted.tolist()
-        ):
+        acted, policies = shared.policy_ids[full].tolist(), self._players.policies
+        for agent_id, policy, buffer, at_steps in zip(self._agent_ids, policies, full, acted):
             policy_ids = np.array(sorted(set(at_steps) - {INACTIVE}), np.int64)
             if alternates and not len(policy_ids):
                 # The learner counts on a trajectory of every agent, even if nothing in it can be trained on.

@@ -28,8 +28,13 @@ class PastSelves:
         """What the main process says, in place of what it said before."""
         self._opponents[opponents.policy_id] = opponents
 
+    @property
+    def exist(self) -> bool:
+        """Whether any policy has any."""
+        return any(opponents.past_selves for opponents in self._opponents.values())
+
     def wants_match(self, rng: np.random.Generator) -> bool:
-        return bool(self._opponents) and rng.random() < self._share
+        return self.exist and rng.random() < self._share
 
     def draw(self, policy: int, live_policy: int, rng: np.random.Generator) -> Player:
         """A past self of `policy` for the live policy to play against; `policy` itself if it has none."""
@@ -83,10 +88,12 @@ class Matchmaker:
         draws_before = self._episodes // episodes_per_draw
         self._episodes += count
         is_due = self._episodes // episodes_per_draw > draws_before
-        if is_due or not all(map(self._past_selves.has, self._drawn)):
+        has_first_opponents = self._past_selves.exist and not self._knew_opponents
+        if is_due or has_first_opponents or not all(map(self._past_selves.has, self._drawn)):
             self._drawn = self._draw()
 
     def _draw(self) -> list[Player]:
+        self._knew_opponents = self._past_selves.exist
         policies = self._draw_policies()
         if not self._past_selves.wants_match(self._rng):
             return [Player(policy) for policy in policies]

@@ -94,6 +94,14 @@ def test_a_past_self_that_is_no_longer_in_use_is_replaced_at_the_next_episode_en
     assert {matchmaker.player_of(agent).past_self for agent in (0, 1)} == {LIVE, "b"}
 
 
+def test_the_first_past_selves_are_met_at_the_next_episode_end():
+    matchmaker, past_selves = make_matchmaker(1.0, opponents(0, ()))
+    past_selves.take(opponents(0, ("a",)))
+    assert {matchmaker.player_of(agent) for agent in (0, 1)} == {Player(0)}
+    matchmaker.episodes_ended(1)
+    assert {matchmaker.player_of(agent) for agent in (0, 1)} == {Player(0), Player(0, "a")}
+
+
 def test_without_past_selves_the_draws_are_those_of_a_matchmaker_that_knows_none():
     rng = np.random.default_rng(0)
     plain = Matchmaker(3, [0, 0], True, rng)
