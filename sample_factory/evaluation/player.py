@@ -65,7 +65,7 @@ class Player:
         # An episode begins with the agent's first own step: who is dead, or has not joined, is in none.
         begun = self.active | (self._lengths > 0)
         self._returns += np.where(begun, result.rewards, 0.0)
-        self._lengths += self._frameskip * begun
+        self._lengths += self._frameskip * self.active
         self.env_frames += self._frameskip
         ended = (np.asarray(result.terminated) | np.asarray(result.truncated)) & begun
         finished = [self._finish(int(agent), infos[agent]) for agent in np.flatnonzero(ended)]

@@ -41,7 +41,7 @@ def test_the_state_is_zero_when_an_episode_begins_and_after_inactivity():
 
 def test_episodes_are_reported_in_env_frames_with_their_objective():
     _, player, finished = play(3)
-    assert finished == [[], [EpisodeResult(0, 2.0, 8, 10.0)], [EpisodeResult(1, 3.0, 12, 11.0)]]
+    assert finished == [[], [EpisodeResult(0, 2.0, 8, 10.0)], [EpisodeResult(1, 3.0, 8, 11.0)]]
     assert player.env_frames == 12
 
 

@@ -1,5 +1,6 @@
 """One engine process: configured from a scenario, started, seeded, closed."""
 
+import contextlib
 import logging
 import os
 import signal
@@ -147,8 +148,9 @@ class DoomEngine:
         this process.
         """
         pid = self._folder.engine_pid() if self._folder is not None else None
-        if pid is not None and not self.is_gone():
-            os.kill(pid, signal.SIGKILL if self._is_started else signal.SIGSTOP)
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                os.kill(pid, signal.SIGKILL if self._is_started else signal.SIGSTOP)
 
     def abandon(self) -> None:
         """For a game in which a call still waits: it cannot be closed. Its folder goes with this process."""

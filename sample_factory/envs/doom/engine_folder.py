@@ -65,7 +65,8 @@ class EngineFolder:
     def engine_pid(self) -> int | None:
         """Of the engine that was started here; None where it had to start without the launcher."""
         note = self.path / "engine"
-        return int(note.read_text().split()[0]) if note.exists() else None
+        words = note.read_text().split() if note.exists() else []
+        return int(words[0]) if words else None  # it is being written
 
     def last_words(self) -> str:
         """Of a quiet engine: the last line that it has printed."""

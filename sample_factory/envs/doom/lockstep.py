@@ -12,7 +12,9 @@ log = logging.getLogger("sample_factory")
 
 LOOK_SECONDS = 1.0  # how often a call that waits asks whether the engines still live
 CLOSE_SECONDS = 5.0
-ANSWER_SECONDS = 60.0  # for a step or a new episode; beyond, an engine hangs
+# For a start, a step or a new episode; beyond, an engine hangs. All attempts at a start together take less
+# than the default of --heartbeat_reporting_interval, after which the whole worker counts as stuck.
+ANSWER_SECONDS = 45.0
 
 
 class MatchBroken(RuntimeError):

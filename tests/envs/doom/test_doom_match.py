@@ -133,6 +133,9 @@ def test_a_broken_match_is_rebuilt_and_the_worker_goes_on(make_env):
 def test_a_port_is_claimed_once_and_not_where_another_program_listens():
     claims = [PortClaim() for _ in range(200)]
     assert len({claim.number for claim in claims}) == 200
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as of_an_engine:
+        of_an_engine.bind(("", 0))
+        assert max(claim.number for claim in claims) < of_an_engine.getsockname()[1]
     for claim in claims:
         claim.release()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
