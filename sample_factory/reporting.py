@@ -9,6 +9,7 @@ from sample_factory.blueprint import Parts
 from sample_factory.config.pbt_flags import REPLACED_BY_TAG
 from sample_factory.exchange.channels import AnyQueue
 from sample_factory.exchange.messages import Incident, LearnerMessage, RolloutMessage, WorkerDied
+from sample_factory.league_news import LeagueNews
 from sample_factory.monitoring.episode_stats import EpisodeStats
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.population.evolution import Evolution
@@ -40,6 +41,12 @@ class Reporting:
                 parts.population, self.tell_learner, self._tell_workers, self._evolved
             )
         self._league = parts.league
+        self._league_news: LeagueNews | None = None
+        if parts.league is not None:
+            is_limited = not self._config.sampling.serial_mode
+            self._league_news = LeagueNews(
+                parts.league, self._num_policies, self._channels.inboxes, is_limited
+            )
         self._time_to_save_league = Every(SAVE_LEAGUE_SECONDS)
         self._time_to_summarise_league = Every(self._config.monitoring.experiment_summaries_interval)
         for index in range(len(self._channels.inboxes)):
@@ -54,8 +61,8 @@ class Reporting:
             if self._league is not None:
                 self._league.handle(report)
         # Here and not in `turn`, which waits for the slowest worker to start: the others play already.
-        for message in () if self._league is None else self._league.news():
-            self._tell_workers(message)
+        if self._league_news is not None:
+            self._league_news.tell_changes()
 
     def turn(self, timeout: float) -> None:
         """Takes in reports and does what is due."""
@@ -91,9 +98,10 @@ class Reporting:
     def _tell_new_worker(self, index: int) -> None:
         """It only knows the command line."""
         shaping = [] if self._evolution is None else self._evolution.shaping()
-        opponents = [] if self._league is None else self._league.opponents()
-        for message in (*shaping, *opponents):
+        for message in shaping:
             _send(self._channels.inboxes[index], message)
+        if self._league_news is not None:
+            self._league_news.tell_all(index)
 
     def _tell_workers(self, message: RolloutMessage) -> None:
         for inbox in self._channels.inboxes:

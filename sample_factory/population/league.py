@@ -20,7 +20,7 @@ from sample_factory.population.rating import START_ELO, Record, elo_gain
 log = logging.getLogger("sample_factory")
 
 FILE_NAME = "league.json"
-MATCHES_PER_UPDATE = 50  # results after which rollout workers are told new weights
+MATCHES_PER_UPDATE = 50  # results after which the weights count as changed
 MIN_WEIGHT = 1e-3  # an opponent that never wins is still met now and then, so that its win rate stays true
 
 
@@ -39,7 +39,7 @@ class League:
         self._records: dict[tuple[int, str], Record] = {}  # of a live policy against a past self
         self._past_selves: list[list[str]] = [[] for _ in range(num_policies)]
         self._num_matches = 0
-        self._to_tell: set[int] = set()  # policies of whose past selves the rollout workers do not know
+        self._changed: set[int] = set()  # policies, see take_changed
         self._load()
 
     def handle(self, report: Report) -> None:
@@ -52,14 +52,16 @@ class League:
             case OpponentLost(past_self):
                 self._remove(past_self)
 
-    def news(self) -> list[Opponents]:
-        """What all rollout workers are to be told, once."""
-        policies, self._to_tell = sorted(self._to_tell), set()
-        return [self._opponents(policy) for policy in policies]
+    def take_changed(self) -> set[int]:
+        """The policies whose past selves, or the weights of these, have changed since the last call."""
+        changed, self._changed = self._changed, set()
+        return changed
 
-    def opponents(self) -> list[Opponents]:
-        """What a rollout worker that has just been started must be told."""
-        return [self._opponents(policy) for policy in range(self._num_policies)]
+    def opponents(self, policy: int) -> Opponents:
+        """The past selves of a policy, as they are now."""
+        used = self._in_use(self._past_selves[policy])
+        weights = [[self._weight(live, path) for path in used] for live in range(self._num_policies)]
+        return Opponents(policy, tuple(used), np.array(weights, np.float32))
 
     def summaries(self, policy_id: int) -> dict[str, float]:
         """Tag -> value, of a live policy against all past selves that are in use."""
@@ -85,14 +87,14 @@ class League:
             self._past_selves[policy].append(path)
             self._past_selves[policy].sort(key=_env_frames)  # a run may have gone back to an earlier state
             self._elo[path] = elo
-            self._to_tell.add(policy)
+            self._changed.add(policy)
 
     def _remove(self, path: str) -> None:
         for policy, past_selves in enumerate(self._past_selves):
             if path in past_selves:
                 past_selves.remove(path)
                 del self._elo[path]
-                self._to_tell.add(policy)
+                self._changed.add(policy)
 
     def _add_result(self, report: MatchReport) -> None:
         if report.past_self not in self._elo:  # lost meanwhile
@@ -106,12 +108,7 @@ class League:
         self._num_matches += 1
         is_prioritized = self._flags.selfplay_sampling == "prioritized"
         if is_prioritized and self._num_matches % MATCHES_PER_UPDATE == 0:
-            self._to_tell.update(range(self._num_policies))
-
-    def _opponents(self, policy: int) -> Opponents:
-        used = self._in_use(self._past_selves[policy])
-        weights = [[self._weight(live, path) for path in used] for live in range(self._num_policies)]
-        return Opponents(policy, tuple(used), np.array(weights, np.float32))
+            self._changed.update(range(self._num_policies))
 
     def _weight(self, live: int, path: str) -> float:
         """How often a live policy draws a past self: (1 - win rate)^p, the harder ones more often."""

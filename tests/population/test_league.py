@@ -36,21 +36,20 @@ def play(league, past_self, scores, policy=0):
         league.handle(MatchReport(policy, past_self, score))
 
 
-def test_a_new_milestone_is_told_once_to_all_and_always_to_a_new_worker(make_league, save):
+def test_a_new_milestone_is_a_change_once_and_an_opponent_from_then_on(make_league, save):
     league = make_league()
     path = save(league, 100)
-    (news,) = league.news()
-    assert (news.policy_id, news.past_selves) == (0, (path,)) and news.weights.tolist() == [[1.0]]
-    assert league.news() == []
-    assert [opponents.past_selves for opponents in league.opponents()] == [(path,)]
+    assert league.take_changed() == {0} and league.take_changed() == set()
+    opponents = league.opponents(0)
+    assert (opponents.policy_id, opponents.past_selves) == (0, (path,))
+    assert opponents.weights.tolist() == [[1.0]]
 
 
 def test_each_policy_has_past_selves_of_its_own_and_weights_for_every_live_policy(make_league, save):
     league = make_league(num_policies=2)
     save(league, 100, policy=1)
-    (news,) = league.news()
-    assert news.policy_id == 1 and news.weights.shape == (2, 1)
-    assert [len(opponents.past_selves) for opponents in league.opponents()] == [0, 1]
+    assert league.take_changed() == {1} and league.opponents(1).weights.shape == (2, 1)
+    assert [len(league.opponents(policy).past_selves) for policy in (0, 1)] == [0, 1]
 
 
 def test_win_rates_are_kept_for_each_pair_and_ratings_for_each_player(make_league, save):
@@ -82,19 +81,18 @@ def test_prioritized_weights_are_a_power_of_the_chance_to_lose_and_never_zero(ma
     easy, hard = save(league, 100), save(league, 200)
     play(league, easy, [1.0] * 1000)
     play(league, hard, [0.0])
-    (opponents,) = league.opponents()
-    assert opponents.weights.tolist() == [[pytest.approx(1e-3), pytest.approx(0.75**2)]]
+    assert league.opponents(0).weights.tolist() == [[pytest.approx(1e-3), pytest.approx(0.75**2)]]
 
 
-def test_new_weights_are_told_after_some_matches_if_they_matter(make_league, save):
-    for sampling, count in (("prioritized", 1), ("uniform", 0)):
+def test_new_weights_are_a_change_after_some_matches_if_they_matter(make_league, save):
+    for sampling, changed in (("prioritized", {0}), ("uniform", set())):
         league = make_league(selfplay_sampling=sampling)
         path = save(league, 100)
-        league.news()
+        league.take_changed()
         play(league, path, [1.0] * (MATCHES_PER_UPDATE - 1))
-        assert league.news() == []
+        assert league.take_changed() == set()
         play(league, path, [1.0])
-        assert len(league.news()) == count
+        assert league.take_changed() == changed
 
 
 def test_results_and_ratings_survive_and_milestones_of_earlier_runs_are_found(make_league, save):
@@ -105,7 +103,7 @@ def test_results_and_ratings_survive_and_milestones_of_earlier_runs_are_found(ma
     league.save()
     again = make_league(num_policies=2, selfplay_sampling="prioritized")
     assert [again.summaries(i) for i in range(2)] == [league.summaries(i) for i in range(2)]
-    before, after = league.opponents(), again.opponents()
+    before, after = ([one.opponents(policy) for policy in range(2)] for one in (league, again))
     assert [one.past_selves for one in before] == [one.past_selves for one in after]
     assert all((one.weights == other.weights).all() for one, other in zip(before, after))
 
@@ -113,19 +111,18 @@ def test_results_and_ratings_survive_and_milestones_of_earlier_runs_are_found(ma
 def test_milestones_without_results_are_past_selves_too(make_league, save, tmp_path):
     save(make_league(), 100)
     (tmp_path / "checkpoint_p0" / "milestones" / "mine.pth.milestone").touch()
-    assert [len(opponents.past_selves) for opponents in make_league().opponents()] == [1]
+    assert len(make_league().opponents(0).past_selves) == 1
 
 
 def test_a_lost_one_is_taken_out_of_use_and_its_results_are_ignored(make_league, save):
     league = make_league()
     lost, kept = save(league, 100), save(league, 200)
-    league.news()
+    league.take_changed()
     league.handle(OpponentLost(lost))
-    (news,) = league.news()
-    assert news.past_selves == (kept,)
+    assert league.take_changed() == {0} and league.opponents(0).past_selves == (kept,)
     play(league, lost, [1.0])
     league.handle(OpponentLost(lost))
-    assert league.summaries(0)["zz_selfplay/elo"] == 1000 and league.news() == []
+    assert league.summaries(0)["zz_selfplay/elo"] == 1000 and league.take_changed() == set()
 
 
 @pytest.mark.parametrize("text", ["{", '{"policies": 3}', '{"policies": [{"elo": "high"}]}'])
