@@ -46,15 +46,22 @@ class FrozenModels:
     def _load(self, path: str) -> ActingModel:
         try:
             state = read_state(Path(path))
-            model = self._spare()
+        except Exception as error:  # whatever a missing or damaged file leads to
+            raise _unreadable(path, error) from error
+        model = self._spare()
+        try:
             model.load_state_dict(state["model"])
             return ActingModel(model, state["train_step"])
-        except Exception as error:  # whatever a missing or damaged file leads to
-            reason = " ".join(str(error).split())
-            raise UnreadableOpponent(f"cannot use {path}: {type(error).__name__}: {reason}") from error
+        except (KeyError, RuntimeError, TypeError) as error:  # the state of another model, or of none
+            raise _unreadable(path, error) from error
 
     def _spare(self) -> nn.Module:
         """The model that has not acted for the longest time, or one more."""
         if len(self._models) < self._limit:
             return copy.deepcopy(self._live)
         return self._models.popitem(last=False)[1].model
+
+
+def _unreadable(path: str, error: Exception) -> UnreadableOpponent:
+    reason = " ".join(str(error).split())
+    return UnreadableOpponent(f"cannot use {path}: {type(error).__name__}: {reason}")

@@ -59,11 +59,13 @@ def test_no_more_than_so_many_are_in_memory_and_the_one_that_rested_longest_goes
         frozen.get(paths[1])
 
 
-@pytest.mark.parametrize("damage", ["missing", "cut off", "of another model", "empty"])
+@pytest.mark.parametrize("damage", ["missing", "cut off", "of another model", "of no model", "empty"])
 def test_a_file_that_cannot_be_used_is_named(tmp_path, damage):
     path, _ = save(tmp_path, 1, ModelFlags(encoder_mlp_layers=(9,), hidden_size=8))
     if damage == "missing":
         path = str(tmp_path / "none.milestone")
+    elif damage == "of no model":
+        torch.save({"weights": 1}, path)
     elif damage != "of another model":
         (tmp_path / "1.milestone").write_bytes(b"PK" if damage == "cut off" else b"")
     frozen = FrozenModels(make_model(0), limit=2)
@@ -71,3 +73,18 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path, damage):
         frozen.get(path)
     good, original = save(tmp_path, 2)
     assert torch.equal(outputs(frozen.get(good).model), outputs(original)), "others are not concerned"
+
+
+class TooLarge(torch.nn.Linear):
+    """There is memory for one only."""
+
+    def __deepcopy__(self, memo):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def test_too_little_memory_is_no_fault_of_the_file(tmp_path):
+    live = TooLarge(1, 1)
+    path = str(tmp_path / "1.milestone")
+    torch.save({"model": live.state_dict(), "train_step": 1}, path)
+    with pytest.raises(torch.OutOfMemoryError):
+        FrozenModels(live, limit=1).get(path)
