@@ -188,12 +188,13 @@ class EnvVector:
             env, agent_of_env = divmod(agent, self._agents_per_env)
             info = infos[env][agent_of_env] if len(infos[env]) else EMPTY_INFO
             self.log.end(agent, self._players.of(agent), info)
-        self._begin_episodes(agents)
+        if agents:
+            self._begin_episodes(agents, self.log.end_matches(agents))
 
-    def _begin_episodes(self, agents: Sequence[int]) -> None:
-        self._shared.state[self._buffers[agents]] = 0.0
-        self._players.episodes_ended(agents)
-        for agent in agents:
+    def _begin_episodes(self, ended: Sequence[int], over: Sequence[int]) -> None:
+        """ended: agents whose episodes have; over: envs whose matches have."""
+        self._shared.state[self._buffers[ended]] = 0.0
+        for agent in self._players.next_episodes(ended, over, self.log.begun):
             self._shape(agent)
 
     def _drop_episodes(self, env: int) -> None:
@@ -201,7 +202,7 @@ class EnvVector:
         mine = self._agents_of[env]
         self._shared.policy_ids[self._buffers[mine], self._step] = INACTIVE
         self.log.drop(env)
-        self._begin_episodes(range(mine.start, mine.stop))
+        self._begin_episodes(range(mine.start, mine.stop), [env])
 
     def _note_activity(self, infos: Mapping[int, Sequence]) -> None:
         """An agent that becomes inactive loses its recurrent state; the learner cuts there too."""

@@ -20,7 +20,7 @@ class EpisodeLog:
         self._returns = np.zeros(num_agents)
         self._lengths = np.zeros(num_agents, np.int64)
         self._has_told_broken_rewards = False
-        self._matches = [MatchLog(agents_per_env) for _ in env_names]
+        self._matches = [MatchLog() for _ in env_names]
         self.reports: list[EpisodeReport | MatchReport | Incident] = []
 
     def add(self, rewards: np.ndarray, active: np.ndarray) -> None:
@@ -38,7 +38,7 @@ class EpisodeLog:
 
     def end(self, agent: int, player: Player, info: Mapping[str, Any]) -> None:
         """An agent's episode is over; info as in StepResult. The episodes of a past self are told of as
-        results of the live policies against it only.
+        results of the live policies against it only, by `end_matches`.
         """
         reward = float(self._returns[agent])
         objective = float(info.get("true_objective", info.get("true_reward", reward)))
@@ -47,8 +47,18 @@ class EpisodeLog:
             extra = dict(info.get("episode_extra_stats", {}))
             self.reports.append(EpisodeReport(player.policy_id, reward, frames, objective, extra))
         env, agent_of_env = divmod(agent, self._agents_per_env)
-        self.reports += self._matches[env].end(agent_of_env, player, objective)
+        self._matches[env].end(agent_of_env, player, objective)
         self._returns[agent], self._lengths[agent] = 0.0, 0
+
+    def end_matches(self, agents: Sequence[int]) -> list[int]:
+        """agents: all whose episodes have ended in this step. Returns the envs in which the match is over."""
+        over = []
+        for env in sorted({agent // self._agents_per_env for agent in agents}):
+            begun = np.flatnonzero(self.begun[env * self._agents_per_env :][: self._agents_per_env])
+            if self._matches[env].is_over(begun.tolist()):
+                self.reports += self._matches[env].take_results()
+                over.append(env)
+        return over
 
     def drop(self, env: int) -> None:
         """The episodes of its agents are forgotten."""

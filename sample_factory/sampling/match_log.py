@@ -1,30 +1,36 @@
 """Who has won against whom in one env."""
 
 import math
+from typing import Sequence
 
 from sample_factory.exchange.messages import LIVE, MatchReport
 from sample_factory.sampling.matchmaker import Player
 
 
 class MatchLog:
-    """Compares the episodes of the agents of one env, once each of them has ended one.
+    """Compares the episodes of the agents of one env. A match is over when everybody who is in an episode has
+    ended one since it began, so that it does not wait for an agent that takes no part.
 
     Agents that end together are compared in that step. Where each ends on its own, the last episode of each
     counts.
     """
 
-    def __init__(self, num_agents: int):
-        self._num_agents = num_agents
-        self._ended: dict[int, tuple[Player, float]] = {}  # by agent
+    def __init__(self):
+        self._ended: dict[int, tuple[Player, float]] = {}  # by agent, in this match
 
-    def end(self, agent: int, player: Player, objective: float) -> list[MatchReport]:
-        """An agent's episode is over; a result for each live policy against each past self, if that was all.
+    def end(self, agent: int, player: Player, objective: float) -> None:
+        """An agent's episode is over."""
+        self._ended[agent] = player, objective
+
+    def is_over(self, begun: Sequence[int]) -> bool:
+        """begun: the agents that are in an episode now."""
+        return self._ended.keys() >= set(begun)
+
+    def take_results(self) -> list[MatchReport]:
+        """Of each live policy against each past self; a new match begins.
 
         An objective that is no number says nothing, and gives no result.
         """
-        self._ended[agent] = player, objective
-        if len(self._ended) < self._num_agents:
-            return []
         ended, self._ended = list(self._ended.values()), {}
         past = [entry for entry in ended if entry[0].past_self != LIVE]
         return [

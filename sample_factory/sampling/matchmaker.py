@@ -6,7 +6,7 @@ import numpy as np
 
 from sample_factory.exchange.messages import LIVE, Opponents
 
-EPISODES_PER_DRAW = 10
+MATCHES_PER_DRAW = 10
 
 
 class Player(NamedTuple):
@@ -53,13 +53,13 @@ class PastSelves:
 
 
 class Matchmaker:
-    """Draws a random policy for each agent of one env, anew about every EPISODES_PER_DRAW episodes.
+    """Draws a random policy for each agent of one env, anew every MATCHES_PER_DRAW matches. A match is over
+    when all who take part in it have ended an episode.
 
     In a match against past selves, one agent, drawn at random, is played by its policy as it is now, and each
     of the others by a past self of the policy that was drawn for it.
 
-    A change takes effect where an agent's episode ends, never inside one. Policy p plays agents of kind
-    p % number of kinds only: those are the ones with its spaces.
+    Policy p plays agents of kind p % number of kinds only: those are the ones with its spaces.
     """
 
     def __init__(
@@ -73,21 +73,17 @@ class Matchmaker:
         self._kinds, self._num_kinds = np.array(kind_of_agent), max(kind_of_agent) + 1
         self._policies_per_kind, self._num_agents = num_policies // self._num_kinds, len(kind_of_agent)
         self._mix, self._rng, self._past_selves = mix_policies, rng, past_selves or PastSelves()
-        self._episodes = 0
+        self._matches = 0
         self._drawn = self._draw()
 
     def player_of(self, agent: int) -> Player:
         """Who plays an agent in its coming episode."""
         return self._drawn[agent]
 
-    def episodes_ended(self, count: int) -> None:
-        """To be told of all agents whose episodes end in one step, before their next players are asked for:
-        those of a match begin it together.
-        """
-        episodes_per_draw = EPISODES_PER_DRAW * self._num_agents
-        draws_before = self._episodes // episodes_per_draw
-        self._episodes += count
-        is_due = self._episodes // episodes_per_draw > draws_before
+    def match_ended(self) -> None:
+        """To be told before the players of the next one are asked for."""
+        self._matches += 1
+        is_due = self._matches % MATCHES_PER_DRAW == 0
         has_first_opponents = self._past_selves.exist and not self._knew_opponents
         if is_due or has_first_opponents or not all(map(self._past_selves.has, self._drawn)):
             self._drawn = self._draw()

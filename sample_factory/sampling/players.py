@@ -32,12 +32,19 @@ class Players:
     def of(self, agent: int) -> Player:
         return Player(int(self.policies[agent]), self.past_selves[agent])
 
-    def episodes_ended(self, agents: Sequence[int]) -> None:
-        """All whose episodes have ended in one step: they get the players of their next ones."""
-        envs = [agent // self._agents_per_env for agent in agents]
-        for env in sorted(set(envs)):
-            self._matchmakers[env].episodes_ended(envs.count(env))
-        self._assign(agents)
+    def next_episodes(self, ended: Sequence[int], over: Sequence[int], begun: np.ndarray) -> list[int]:
+        """ended: agents whose episodes have, in one step; over: envs whose matches are with it; begun:
+        [agents] bool, who is in an episode now. Returns the agents that have got the players of their next
+        ones: in a new match also those that ended earlier. Nobody's changes inside an episode.
+        """
+        for env in over:
+            self._matchmakers[env].match_ended()
+        waiting = [
+            agent for agent in np.flatnonzero(~begun).tolist() if agent // self._agents_per_env in over
+        ]
+        starting = sorted({*ended, *waiting})
+        self._assign(starting)
+        return starting
 
     def groups(self, active: np.ndarray) -> Iterator[Group]:
         """Of the active agents, [agents] bool."""

@@ -96,7 +96,7 @@ def test_a_policy_plays_agents_of_its_own_kind_only(mix):
     matchmaker = Matchmaker(6, (0, 1, 2, 1), mix, np.random.default_rng(0))
     drawn = {agent: set() for agent in range(4)}
     for _ in range(400):
-        matchmaker.episodes_ended(4)
+        matchmaker.match_ended()
         policies = [matchmaker.player_of(agent).policy_id for agent in range(4)]
         for agent, policy in enumerate(policies):
             drawn[agent].add(policy)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from sample_factory.exchange.messages import LIVE, Opponents
-from sample_factory.sampling.matchmaker import EPISODES_PER_DRAW, Matchmaker, PastSelves, Player
+from sample_factory.sampling.matchmaker import MATCHES_PER_DRAW, Matchmaker, PastSelves, Player
 from sample_factory.sampling.players import Players
 
 DRAWS = 400
@@ -25,8 +25,8 @@ def matches(matchmaker, num_agents=2, count=DRAWS):
     """The players of so many draws."""
     for _ in range(count):
         yield [matchmaker.player_of(agent) for agent in range(num_agents)]
-        for _ in range(EPISODES_PER_DRAW):
-            matchmaker.episodes_ended(num_agents)
+        for _ in range(MATCHES_PER_DRAW):
+            matchmaker.match_ended()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
@@ -86,19 +86,19 @@ def test_a_policy_without_past_selves_plays_as_it_is_now():
     assert all(player == Player(0) for players in matches(matchmaker) for player in players)
 
 
-def test_a_past_self_that_is_no_longer_in_use_is_replaced_at_the_next_episode_end():
+def test_a_past_self_that_is_no_longer_in_use_is_replaced_in_the_next_match():
     matchmaker, past_selves = make_matchmaker(1.0, opponents(0, ("a",)))
     past_selves.take(opponents(0, ("b",)))
     assert "a" in {matchmaker.player_of(agent).past_self for agent in (0, 1)}
-    matchmaker.episodes_ended(1)
+    matchmaker.match_ended()
     assert {matchmaker.player_of(agent).past_self for agent in (0, 1)} == {LIVE, "b"}
 
 
-def test_the_first_past_selves_are_met_at_the_next_episode_end():
+def test_the_first_past_selves_are_met_in_the_next_match():
     matchmaker, past_selves = make_matchmaker(1.0, opponents(0, ()))
     past_selves.take(opponents(0, ("a",)))
     assert {matchmaker.player_of(agent) for agent in (0, 1)} == {Player(0)}
-    matchmaker.episodes_ended(1)
+    matchmaker.match_ended()
     assert {matchmaker.player_of(agent) for agent in (0, 1)} == {Player(0), Player(0, "a")}
 
 
@@ -109,21 +109,38 @@ def test_without_past_selves_the_draws_are_those_of_a_matchmaker_that_knows_none
     assert list(matches(plain)) == list(matches(other))
 
 
+NOBODY = np.zeros(2, bool)  # is in an episode
+
+
 def test_agents_that_end_together_begin_a_match_together():
     matchmaker, _ = make_matchmaker(1.0, opponents())
     players = Players([matchmaker], 2)
-    for _ in range(EPISODES_PER_DRAW * 20):
-        players.episodes_ended([0, 1])
+    for _ in range(MATCHES_PER_DRAW * 20):
+        players.next_episodes([0, 1], [0], NOBODY)
         assert players.is_live.tolist().count(True) == 1
+
+
+def test_who_ended_early_begins_the_next_match_with_the_others():
+    matchmaker, _ = make_matchmaker(1.0, opponents(0, tuple("abcdefgh")))
+    players = Players([matchmaker], 2)
+    matches = set()
+    for _ in range(MATCHES_PER_DRAW * 20):
+        before = players.of(0), players.of(1)
+        assert players.next_episodes([0], [], np.array([False, True])) == [0]
+        assert (players.of(0), players.of(1)) == before
+        assert players.next_episodes([1], [0], NOBODY) == [0, 1]
+        assert players.is_live.tolist().count(True) == 1
+        matches.add((players.of(0), players.of(1)))
+    assert len(matches) > 5
 
 
 def test_an_agent_changes_its_player_only_where_its_own_episode_ends():
     matchmaker, _ = make_matchmaker(1.0, opponents(0, tuple("abcdefgh")))
     players = Players([matchmaker], 2)
     changes = 0
-    for _ in range(EPISODES_PER_DRAW * 100):
+    for _ in range(MATCHES_PER_DRAW * 100):
         before = players.of(0), players.of(1)
-        players.episodes_ended([1])
+        players.next_episodes([1], [0], np.array([True, False]))
         assert players.of(0) == before[0]
         changes += players.of(1) != before[1]
     assert changes > 10
