@@ -134,6 +134,8 @@ class Reporting:
         if decision.donor is not None:
             self.monitor.episodes(decision.policy_id).clear()
             scalars[REPLACED_BY_TAG] = float(decision.donor)
+            if self._league is not None:
+                self._league.replaced(decision.policy_id, decision.donor)
         self.monitor.write(decision.policy_id, scalars)
 
 

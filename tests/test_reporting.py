@@ -3,12 +3,13 @@
 import gymnasium as gym
 import pytest
 
-from sample_factory.blueprint import Parts, make_league
+from sample_factory.blueprint import Parts, make_league, make_population
 from sample_factory.envs.agent_kinds import AgentKinds
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import EnvFamily
-from sample_factory.exchange.messages import Incident, MilestoneSaved, Opponents
+from sample_factory.exchange.messages import Incident, MatchReport, MilestoneSaved, Opponents
 from sample_factory.exchange.milestones import milestone_path
+from sample_factory.population.pbt import Decision
 from sample_factory.reporting import Reporting
 from tests.counting import CountingEnv, make_config, make_shared
 
@@ -22,8 +23,12 @@ def make_reporting(tmp_path):
         family = EnvFamily("counting", CountingEnv, None, {})
         spaces = gym.spaces.Dict(obs=CountingEnv.observation_space), CountingEnv.action_space
         info = EnvInfo(AgentKinds.one(*spaces, num_agents=2), frameskip=1)
-        parts = Parts(config, family, info, buffers, channels, seed=1, league=make_league(config))
-        return Reporting(parts), channels, config.experiment_dir
+        evolve_and_play = make_population(config, info, seed=1), make_league(config)
+        return (
+            Reporting(Parts(config, family, info, buffers, channels, 1, None, *evolve_and_play)),
+            channels,
+            config.experiment_dir,
+        )
 
     return make
 
@@ -63,4 +68,19 @@ def test_lost_opponents_are_counted(make_reporting):
     channels.reports.put(Incident("lost_opponents", "policy 0 plays against this past self no longer"))
     reporting.take_in(0.1)
     assert reporting.monitor._components.summaries(0)["0_aux/lost_opponents"] == 1
+    reporting.close()
+
+
+def test_a_policy_that_takes_over_another_takes_over_its_rating(make_reporting):
+    reporting, channels, folder = make_reporting(num_policies=2, with_pbt=True)
+    path = str(milestone_path(folder, 0, 1, 100))
+    for report in (MilestoneSaved(0, path), *[MatchReport(0, path, 1.0)] * 9):
+        channels.reports.put(report)
+    reporting.take_in(0.1)
+    population = reporting._evolution.population
+    reporting._evolved(Decision(1, donor=None, member=population.members[1]))
+    before = [reporting._league.summaries(policy) for policy in (0, 1)]
+    reporting._evolved(Decision(1, donor=0, member=population.members[0]))
+    after = [reporting._league.summaries(policy) for policy in (0, 1)]
+    assert before[0] != before[1] and after == [before[0], before[0]]
     reporting.close()

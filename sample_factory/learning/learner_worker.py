@@ -77,8 +77,7 @@ class LearnerWorker:
         self._for_trainer: queue.SimpleQueue[DonateRequest | NewSettings] = queue.SimpleQueue()
         self._time_to_save = Every(settings.save_every_sec)
         self._resume(settings.load_checkpoint_kind)
-        intervals = settings.save_milestones_sec, settings.snapshot_env_frames
-        self._milestones = MilestoneSchedule(*intervals, self._learner.env_frames)
+        self._milestones = _milestone_schedule(settings, self._learner.env_frames, self._checkpoints)
         self._weights.publish(self._learner.published_state(), self._learner.version)
         self._channels.reports.put(ComponentReady("learner", self._learner.describe()), self._keep_going)
         self._report_progress({})
@@ -234,12 +233,20 @@ class LearnerWorker:
         learner, saved = self._learner, self._checkpoints
         if self._time_to_save():
             self.save()
-        if self._milestones.is_due(learner.env_frames) and (path := saved.save_milestone(*self._state())):
+        path = self._milestones.save_if_due(learner.env_frames, lambda: saved.save_milestone(*self._state()))
+        if path is not None:
             self._channels.reports.put(MilestoneSaved(self._policy_id, str(path)), self._keep_going)
         wanted, self._wanted_best = self._wanted_best, None
         if wanted is not None and (learner.best_value is None or wanted.value > learner.best_value):
             learner.best_value = wanted.value
             saved.save_best(*self._state(), wanted.metric, wanted.value)
+
+
+def _milestone_schedule(
+    settings: LearnerWorkerSettings, env_frames: int, checkpoints: Checkpoints
+) -> MilestoneSchedule:
+    intervals = settings.save_milestones_sec, settings.snapshot_env_frames
+    return MilestoneSchedule(*intervals, env_frames, has_milestone=bool(checkpoints.milestones()))
 
 
 def _summary_seconds(version: int) -> float:

@@ -64,13 +64,23 @@ class League:
         return Opponents(policy, tuple(used), np.array(weights, np.float32))
 
     def summaries(self, policy_id: int) -> dict[str, float]:
-        """Tag -> value, of a live policy against all past selves that are in use."""
+        """Tag -> value, of a live policy against the past selves in use that it has met: it may be that it
+        never plays against those of some policies.
+        """
         used = [path for past_selves in self._past_selves for path in self._in_use(past_selves)]
-        rates = [self._record(policy_id, path).win_rate for path in used]
+        records = [self._record(policy_id, path) for path in used]
+        rates = [record.win_rate for record in records if record.matches]
         scalars = {"elo": self._elo_of(_live(policy_id)), "num_opponents": float(len(rates))}
         if rates:
             scalars |= {"win_rate": float(np.mean(rates)), "lowest_win_rate": min(rates)}
         return {f"zz_selfplay/{name}": value for name, value in scalars.items()}
+
+    def replaced(self, receiver: int, donor: int) -> None:
+        """A live policy goes on with the weights of another, so it has its rating and its results too."""
+        self._elo[_live(receiver)] = self._elo_of(_live(donor))
+        for path in (path for past_selves in self._past_selves for path in past_selves):
+            self._records[receiver, path] = self._record(donor, path)
+        self._changed.update(range(self._num_policies))
 
     def save(self) -> None:
         """Writes league.json. A disk that refuses costs a log line and not the run."""

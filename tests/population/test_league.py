@@ -66,6 +66,31 @@ def test_win_rates_are_kept_for_each_pair_and_ratings_for_each_player(make_leagu
     assert sum(everybody) == pytest.approx(3000), "what one wins another loses"
 
 
+def test_win_rates_are_over_those_that_a_policy_has_met(make_league, save):
+    league = make_league(num_policies=2)
+    met = save(league, 100)
+    save(league, 100, policy=1)
+    assert set(league.summaries(0)) == {"zz_selfplay/elo", "zz_selfplay/num_opponents"}
+    play(league, met, [1.0] * 9)
+    summaries = league.summaries(0)
+    assert summaries["zz_selfplay/win_rate"] == summaries["zz_selfplay/lowest_win_rate"] == 0.95
+    assert summaries["zz_selfplay/num_opponents"] == 1
+
+
+def test_a_policy_that_takes_over_another_has_its_rating_and_results(make_league, save):
+    league = make_league(num_policies=2, selfplay_sampling="prioritized")
+    both, donors, own = save(league, 100), save(league, 200), save(league, 300)
+    for policy, path, score in ((0, both, 1.0), (0, donors, 1.0), (1, both, 0.0), (1, own, 0.0)):
+        play(league, path, [score] * 5, policy)
+    before = league.summaries(0)
+    assert league.summaries(1) != before
+    league.take_changed()
+    league.replaced(receiver=1, donor=0)
+    assert league.summaries(0) == league.summaries(1) == before and league.take_changed() == {0, 1}
+    of_donor, of_receiver = league.opponents(0).weights
+    assert (of_donor == of_receiver).all()
+
+
 def test_a_past_self_starts_with_the_rating_of_its_policy(make_league, save, tmp_path):
     league = make_league()
     play(league, save(league, 100), [1.0] * 50)
