@@ -261,6 +261,7 @@ def test_summaries_have_the_keys_of_v1(make_monitor, fake_time, tmp_path):
         "0_aux/_sample_throughput": 10,
         "0_aux/worker_restarts": 1,
         "0_aux/env_rebuilds": 0,
+        "0_aux/lost_opponents": 0,
         "0_aux/broken_numbers": 0,
         "0_aux/memory_growth": 0,
         "0_aux/avg_reward": 4.5,
