@@ -33,13 +33,13 @@ class PlayerThread(threading.Thread):
         self._wanted.acquire()
         self._finished.acquire()
         self._call: Callable[[], object] | None = None
-        self._error: Exception | None = None
+        self.error: Exception | None = None  # of the last call
         self.is_busy = False
         self.start()
 
     def begin(self, call: Callable[[], object] | None) -> None:
         """None ends the thread."""
-        self._call, self._error, self.is_busy = call, None, True
+        self._call, self.error, self.is_busy = call, None, True
         self._wanted.release()
 
     def is_free_within(self, seconds: float) -> bool:
@@ -56,8 +56,8 @@ class PlayerThread(threading.Thread):
 
     def check(self) -> None:
         """Raises what the last call raised."""
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
 
     def run(self) -> None:
         while True:
@@ -67,7 +67,7 @@ class PlayerThread(threading.Thread):
             try:
                 self._call()
             except Exception as error:  # raised again by check()
-                self._error = error
+                self.error = error
             self._finished.release()
 
 
@@ -143,8 +143,10 @@ class Lockstep:
             else:
                 log.warning("%s: an engine does not let go of its caller, which is left behind", self._name)
                 engine.abandon()
-        for engine, thread in pairs:
+        for _, thread in pairs:
             if thread.is_free_within(deadline - time.monotonic()):
+                if thread.error is not None:
+                    log.warning("%s: an engine could not be closed: %s", self._name, thread.error)
                 thread.begin(None)
         if self._port is not None:
             self._port.release()

@@ -15,7 +15,7 @@ from sample_factory.envs.adapters import adapt
 from sample_factory.envs.doom import lockstep, ports
 from sample_factory.envs.doom.lockstep import MatchBroken
 from sample_factory.envs.doom.ports import PortClaim
-from sample_factory.envs.protocol import EnvConfig, ObservationRows
+from sample_factory.envs.protocol import ObservationRows
 from sample_factory.sampling.guarded_env import GuardedEnv
 
 SHORT = 0.1  # minutes: 210 tics
@@ -51,7 +51,7 @@ def test_a_match_is_over_for_all_at_once_and_the_next_one_begins(make_env, name,
         assert terminated == [False] * num_agents and truncated == [True] * num_agents
         stats = [info["episode_extra_stats"] for info in infos]
         assert {s["num_players"] for s in stats} == {num_players}
-        assert len({(s["final_place"], s["frags"]) for s in stats}) >= len({s["final_place"] for s in stats})
+        assert {1 <= s["final_place"] <= num_players for s in stats} == {True}
         assert sum(info["true_objective"] for info in infos) <= 1, "one winner at most"
 
 
@@ -117,9 +117,7 @@ def test_a_broken_match_is_rebuilt_and_the_worker_goes_on(make_env):
         made.append(make_env("doom_duel", timelimit=SHORT))
         return adapt(made[-1])
 
-    env = GuardedEnv(
-        make, "worker 0: env 0 (doom_duel)", EnvConfig(0, 0, 0).vector_index, np.zeros(1), told.append
-    )
+    env = GuardedEnv(make, "worker 0: env 0 (doom_duel)", 0, np.zeros(1), told.append)
     rows = ObservationRows.allocate(env.kinds)
     env.reset(1, rows)
     actions = np.zeros((2, 7), np.float32)
