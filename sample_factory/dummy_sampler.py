@@ -125,6 +125,8 @@ class RandomSampler:
             actions = [self._actions(i, sweep) for i in range(len(self._envs))]
             for env, action in zip(self._envs, actions):
                 env.begin_step(action)
+            for env in self._envs:
+                env.simulate()
             for env, action, rows in zip(self._envs, actions, self._rows):
                 env.step(action, rows)
             sweep += 1

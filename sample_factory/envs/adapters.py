@@ -1,7 +1,7 @@
 """Any env to the one that the framework sees: multi-agent, auto-resetting, writing observations in place."""
 
 import sys
-from typing import Any, Mapping, Sequence, TypeVar
+from typing import Any, Callable, Mapping, Sequence, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -79,7 +79,17 @@ def ability(env: Any, ability: type[Ability]) -> Ability:
     return env if isinstance(env, ability) else ability()
 
 
-class SingleAgentAdapter:
+class StepsAtOnce:
+    """The first two parts of a MultiAgentEnv's step, for one that does all in the third."""
+
+    def begin_step(self, actions: np.ndarray) -> None:
+        """Nothing."""
+
+    def simulate(self) -> None:
+        """Nothing."""
+
+
+class SingleAgentAdapter(StepsAtOnce):
     """A Gymnasium env as a multi-agent env of one agent."""
 
     num_agents = 1
@@ -95,9 +105,6 @@ class SingleAgentAdapter:
         observation, _ = self.env.reset(seed=seed)
         into.write(0, self._flatten(observation))
         return ()
-
-    def begin_step(self, actions: np.ndarray) -> None:
-        """All is done in `step`."""
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         returned = self.env.step(self._decode(actions[0]))
@@ -135,20 +142,32 @@ class InPlaceAdapter:
         self.env = env
         self.reward_shaping, self.process = ability(env, RewardShaping), ability(env, OwnsProcess)
         # Not of an env inside a wrapper, which may change the action.
-        self._begins = env if isinstance(env, BeginsSteps) else BeginsSteps()
+        self._in_parts = isinstance(env, BeginsSteps)
+        self._simulate: Callable[[], Any] | None = None
+        self._simulated: Any = None
         self.kinds = AgentKinds.one(env.observation_space, env.action_space, self.num_agents)
         self._decode = action_decoder(env.action_space)
 
     def reset(self, seed: int | None, into: ObservationRows) -> Infos:
+        self._simulate = None
         self.env.reset_into(into.view(0), seed=seed)
         return ()
 
     def begin_step(self, actions: np.ndarray) -> None:
-        self._begins.begin_step(self._decode(actions[0]))
+        if self._in_parts:
+            self._simulate = self.env.begin_step(self._decode(actions[0]))
+
+    def simulate(self) -> None:
+        if self._in_parts:
+            self._simulated = self._simulate()
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         row = into.view(0)
-        reward, terminated, truncated, info = self.env.step_into(self._decode(actions[0]), row)
+        if self._simulate is not None:
+            self._simulate = None
+            reward, terminated, truncated, info = self.env.finish_step(self._simulated, row)
+        else:
+            reward, terminated, truncated, info = self.env.step_into(self._decode(actions[0]), row)
         if terminated or truncated:
             self.env.reset_into(row)
         return StepResult((reward,), (terminated,), (truncated and not terminated,), (info,))
@@ -160,7 +179,7 @@ class InPlaceAdapter:
         self.env.close()
 
 
-class ListAdapter:
+class ListAdapter(StepsAtOnce):
     """A multi-agent env whose reset and step return an entry per agent, and which resets agents by itself.
 
     Where agents differ, the env has lists `observation_spaces` or `action_spaces` with an entry per agent.
@@ -186,9 +205,6 @@ class ListAdapter:
                 f"{self.num_agents} agents"
             )
         return infos
-
-    def begin_step(self, actions: np.ndarray) -> None:
-        """All is done in `step`."""
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         returned = self.env.step([self._codecs.decode(i, row) for i, row in enumerate(actions)])
@@ -232,7 +248,7 @@ def _of_each_agent(env: Any, name: str, num_agents: int) -> Sequence[gym.Space]:
     return spaces
 
 
-class VectorEnvAdapter:
+class VectorEnvAdapter(StepsAtOnce):
     """A Gymnasium VectorEnv as one env with an agent per sub-env; no Python per agent.
 
     NEXT_STEP autoreset spends a step without meaning after each episode: the agent is inactive in it.
@@ -260,9 +276,6 @@ class VectorEnvAdapter:
         observations, _ = self.env.reset(seed=seed)
         into.write_all(self._flatten(observations))
         return ()
-
-    def begin_step(self, actions: np.ndarray) -> None:
-        """All is done in `step`."""
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         observations, rewards, terminated, truncated, _ = self.env.step(self._decode(actions))

@@ -1,6 +1,6 @@
 """Abilities beyond the Gymnasium API. An env says that it has one by inheriting; nobody probes attributes."""
 
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping
 
 import numpy as np
 
@@ -28,11 +28,21 @@ class BeginsSteps:
     """A WritesObservations env whose step has two parts, simulating and reading the result.
 
     Where many envs take turns, all simulate before the first is read: what reads them then stays in the cache
-    of the CPU, which a simulator empties. This class itself stands for an env whose step is one.
+    of the CPU, which a simulator empties. `step_into` does all at once.
     """
 
-    def begin_step(self, action: Any) -> None:
-        """Simulates. A `step_into` with the same action may follow, or come without it and do both."""
+    def begin_step(self, action: Any) -> Callable[[], Any]:
+        """What simulates when it is called, with as little Python as can be: that runs from a cold cache.
+
+        It is called once; then follows `finish_step`, or `reset_into`.
+        """
+        raise NotImplementedError
+
+    def finish_step(
+        self, simulated: Any, into: Mapping[str, np.ndarray]
+    ) -> tuple[float, bool, bool, Mapping[str, Any]]:
+        """The rest of what `step_into` does. simulated: what simulating has returned."""
+        raise NotImplementedError
 
 
 class RewardShaping:

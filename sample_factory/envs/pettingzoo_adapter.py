@@ -4,7 +4,7 @@ from typing import Any, Mapping
 
 import numpy as np
 
-from sample_factory.envs.adapters import WRONG_STEP, ability
+from sample_factory.envs.adapters import WRONG_STEP, StepsAtOnce, ability
 from sample_factory.envs.agent_codecs import AgentCodecs
 from sample_factory.envs.interfaces import OwnsProcess, RewardShaping
 from sample_factory.envs.protocol import EMPTY_INFO, EnvContractError, Infos, ObservationRows, StepResult
@@ -12,7 +12,7 @@ from sample_factory.envs.protocol import EMPTY_INFO, EnvContractError, Infos, Ob
 InfoByAgent = Mapping[Any, Mapping[str, Any]]
 
 
-class ParallelEnvAdapter:
+class ParallelEnvAdapter(StepsAtOnce):
     """`possible_agents` says how many agents there are and in which order. Promises:
 
     1. An agent that is not in `env.agents` is inactive and observes zeros; it may join later.
@@ -39,9 +39,6 @@ class ParallelEnvAdapter:
     def reset(self, seed: int | None, into: ObservationRows) -> Infos:
         infos = self._begin_episode(seed, into)
         return [self._info(agent, infos, infos) for agent in self._agents]
-
-    def begin_step(self, actions: np.ndarray) -> None:
-        """All is done in `step`."""
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         decode = self._codecs.decode

@@ -132,7 +132,10 @@ class MultiAgentEnv(Protocol):
         """Starts the first episode of every agent. Infos as in StepResult: who does not act yet."""
 
     def begin_step(self, actions: np.ndarray) -> None:
-        """The part of `step` that needs no rows. Optional: `step` with the same actions does what is left."""
+        """May be called before a step with the same actions, and must be followed by `simulate`."""
+
+    def simulate(self) -> None:
+        """The part of the step that needs no rows. Then `step` does what is left."""
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         """actions: [num_agents, num_action_values] float32; integers of discrete components are exact.

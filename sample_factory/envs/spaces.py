@@ -125,6 +125,9 @@ def action_decoder(space: spaces.Space) -> Callable[[np.ndarray], Any]:
         low, high, shape, dtype = space.low, space.high, space.shape, space.dtype
         return lambda row: np.clip(row.reshape(shape), low, high).astype(dtype)
     if isinstance(space, spaces.Tuple):
+        if all(isinstance(part, spaces.Discrete) for part in space.spaces):
+            starts = [int(part.start) for part in space.spaces]
+            return lambda row: tuple([int(value) + start for value, start in zip(row.tolist(), starts)])
         parts, begin = [], 0
         for part in space.spaces:
             size = num_action_values(part)

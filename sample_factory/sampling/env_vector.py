@@ -118,6 +118,8 @@ class EnvVector:
         infos, lost = {}, []
         for env, mine in zip(self._envs, self._agents_of):
             env.begin_step(actions[mine])
+        for env in self._envs:
+            env.simulate()
         for i, (env, mine) in enumerate(zip(self._envs, self._agents_of)):
             result = env.step(actions[mine], self._rows(i, t + 1))
             if result is None:

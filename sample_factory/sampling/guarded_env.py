@@ -61,6 +61,15 @@ class GuardedEnv:
         except Exception as error:  # as in reset
             self._failure = error
 
+    def simulate(self) -> None:
+        """As MultiAgentEnv.simulate; nothing where the step could not begin."""
+        self._mark[0] = self._number
+        if self._failure is None:
+            try:
+                self._env.simulate()
+            except Exception as error:  # as in reset
+                self._failure = error
+
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult | None:
         """None if the env raised and has been rebuilt."""
         self._mark[0] = self._number

@@ -32,6 +32,9 @@ class Named:
     def begin_step(self, actions):
         self.adapted.begin_step(actions)
 
+    def simulate(self):
+        self.adapted.simulate()
+
     def step(self, actions, into):
         self.steps += 1
         if self.steps - 1 in self.loses:

@@ -117,9 +117,10 @@ def test_a_broken_contract_is_given_up_at_once():
 
 
 class Simulator(gymnasium.Env, WritesObservations, BeginsSteps):
-    """Tells what is asked of it; simulating fails."""
+    """Tells what is asked of it; simulating returns 5."""
 
-    def __init__(self):
+    def __init__(self, error=None):
+        self._error = error
         self.observation_space = gymnasium.spaces.Dict(obs=gymnasium.spaces.Box(0, 255, (4,), np.uint8))
         self.action_space, self.asked = gymnasium.spaces.Discrete(3), []
 
@@ -128,21 +129,55 @@ class Simulator(gymnasium.Env, WritesObservations, BeginsSteps):
 
     def begin_step(self, action):
         self.asked.append(("begin_step", action))
-        raise OSError("the engine is gone")
+        return self._simulate
+
+    def _simulate(self):
+        self.asked.append("simulate")
+        if self._error is not None:
+            raise self._error
+        return 5.0
+
+    def finish_step(self, simulated, into):
+        self.asked.append("finish_step")
+        return simulated, False, False, {}
 
     def step_into(self, action, into):
         self.asked.append(("step_into", action))
         return 0.0, False, False, {}
 
 
-def test_a_step_that_could_not_begin_is_one_that_raised():
-    guarded = Guarded(Simulator(), Simulator())
+def test_a_step_in_parts_is_begun_simulated_and_finished_once():
+    guarded = Guarded(Simulator())
     guarded.env.reset(None, guarded.rows)
     guarded.env.begin_step(np.array([[2.0]], np.float32))
+    guarded.env.simulate()
+    assert guarded.step().rewards == (5.0,)
+    assert guarded.step().rewards == (0.0,), "this one was not begun"
+    assert guarded.made[0].asked == [("begin_step", 2), "simulate", "finish_step", ("step_into", 0)]
+
+
+def test_a_step_that_could_not_be_simulated_is_one_that_raised():
+    guarded = Guarded(Simulator(OSError("the engine is gone")), Simulator())
+    guarded.env.reset(None, guarded.rows)
+    guarded.env.begin_step(np.array([[2.0]], np.float32))
+    guarded.env.simulate()
     assert guarded.mark[0] == 3 and guarded.told == []
     assert guarded.step() is None and "the engine is gone" in guarded.told[0]
     assert guarded.step() is not None, "the new env knows nothing of it"
-    assert guarded.made[0].asked == [("begin_step", 2)] and guarded.made[1].asked == [("step_into", 0)]
+    assert guarded.made[0].asked == [("begin_step", 2), "simulate"]
+    assert guarded.made[1].asked == [("step_into", 0)]
+
+
+def test_a_step_that_could_not_begin_is_one_that_raised_and_is_not_simulated():
+    class Bad(Simulator):
+        def begin_step(self, action):
+            raise ValueError("an action that it does not know")
+
+    guarded = Guarded(Bad(), Simulator())
+    guarded.env.reset(None, guarded.rows)
+    guarded.env.begin_step(np.array([[2.0]], np.float32))
+    guarded.env.simulate()
+    assert guarded.step() is None and "an action that it does not know" in guarded.told[0]
 
 
 def test_a_wrapper_that_may_change_the_action_is_not_passed_by():
@@ -156,4 +191,5 @@ def test_a_wrapper_that_may_change_the_action_is_not_passed_by():
     inner = Simulator()
     guarded = Guarded(Wrapper(inner))
     guarded.env.begin_step(np.zeros((1, 1), np.float32))
+    guarded.env.simulate()
     assert guarded.step() is not None and inner.asked == [("step_into", 1)]

@@ -98,12 +98,19 @@ class ActionDecoder:
         self._tables = [
             group.scale if isinstance(group, ContinuousTurn) else group.button_values() for group in groups
         ]
+        self._is_discrete = all(isinstance(table, list) for table in self._tables)
 
     def decode(self, action: Any) -> list[float]:
         """Button values, one float per button, group by group. Raises IndexError beyond a group."""
         if self._is_single:
             return self._group_values(self._tables[0], action)
         values: Sequence[Any] = action.tolist() if isinstance(action, np.ndarray) else action
+        if self._is_discrete:
+            return [
+                button
+                for table, choice in zip(self._tables, values, strict=True)
+                for button in table[int(choice)]
+            ]
         buttons: list[float] = []
         for table, value in zip(self._tables, values, strict=True):
             buttons += self._group_values(table, value)

@@ -1,6 +1,7 @@
 """A Doom scenario with one learning player as a Gymnasium env."""
 
-from typing import Any, Mapping
+import functools
+from typing import Any, Callable, Mapping
 
 import gymnasium
 import numpy as np
@@ -33,7 +34,6 @@ class DoomEnv(gymnasium.Env, WritesObservations, BeginsSteps, RewardShaping, Own
         self._spec, self._engine, self._frameskip = spec, engine, frameskip
         self._player = DoomPlayer(spec, engine, resolution, render_mode)
         self._frame_limit = spec.time_limit_frames or float("inf")
-        self._engine_reward: float | None = None  # of a step that has begun
         self.observation_space, self.action_space = self._player.observation_space, self._player.action_space
         spaces = self.observation_space.spaces.items()
         self._observation = {key: np.zeros(space.shape, space.dtype) for key, space in spaces}
@@ -41,38 +41,40 @@ class DoomEnv(gymnasium.Env, WritesObservations, BeginsSteps, RewardShaping, Own
     def reset_into(self, into: Mapping[str, np.ndarray], *, seed: int | None = None) -> dict[str, Any]:
         """Starts an episode: a given seed determines this one and those after it."""
         super().reset(seed=seed)
-        self._engine_reward = None
         self._engine.new_episode(int(self.np_random.integers(2**32)))
         self._num_frames = 0
         self._player.start(into)
         return {}
 
-    def begin_step(self, action: Any) -> None:
-        """Plays `frameskip` tics."""
-        self._engine_reward = self._play(self._player.buttons(action))
+    def begin_step(self, action: Any) -> Callable[[], float]:
+        """Plays `frameskip` tics when it is called, and returns the engine's reward."""
+        buttons = self._player.buttons(action)
+        if self.render_mode == EVERY_TIC:
+            return functools.partial(self._film, buttons)
+        return functools.partial(self._engine.game.make_action, buttons, self._frameskip)
 
     def step_into(
         self, action: Any, into: Mapping[str, np.ndarray]
     ) -> tuple[float, bool, bool, Mapping[str, Any]]:
         """At an episode's end nothing is written."""
-        game = self._engine.game
-        if self._engine_reward is None:
-            self.begin_step(action)
-        engine_reward, self._engine_reward = self._engine_reward, None
+        return self.finish_step(self.begin_step(action)(), into)
+
+    def finish_step(
+        self, simulated: float, into: Mapping[str, np.ndarray]
+    ) -> tuple[float, bool, bool, Mapping[str, Any]]:
+        """As `step_into`. simulated: the engine's reward."""
         self._num_frames += self._frameskip
-        if self._num_frames >= self._frame_limit or game.is_episode_finished():
-            return self._end_episode(engine_reward)
-        return self._player.step(engine_reward, into), False, False, EMPTY_INFO
+        if self._num_frames >= self._frame_limit or self._engine.game.is_episode_finished():
+            return self._end_episode(simulated)
+        return self._player.step(simulated, into), False, False, EMPTY_INFO
 
-    def _play(self, buttons: list[float]) -> float:
-        """Plays `frameskip` tics, with a picture of each if a film is wanted. Returns the engine's reward.
+    def _film(self, buttons: list[float]) -> float:
+        """Plays `frameskip` tics and keeps a picture of each. Returns the engine's reward.
 
-        The game is the same either way; but asked to stop after every tic, the engine draws a moving sprite
+        The game is the same as in one go; but asked to stop after every tic, the engine draws a moving sprite
         here and there a pixel off (up to 2 % of an observation's numbers, mostly none).
         """
         game = self._engine.game
-        if self.render_mode != EVERY_TIC:
-            return game.make_action(buttons, self._frameskip)
         reward = 0.0
         for tic in range(self._frameskip):
             reward += game.make_action(buttons, 1)

@@ -71,6 +71,7 @@ class DoomEngine:
         self._pid: int | None = None
         self._port: PortClaim | None = None  # of a match with one player
         self.game = self._configure()
+        self._variables = self.game.get_available_game_variables()
         match = settings.match
         is_graded = match is not None and match.start_bot_difficulty is not None and player == 0
         self.bot_difficulty = BotDifficulty(match.start_bot_difficulty) if is_graded else None
@@ -80,11 +81,11 @@ class DoomEngine:
 
     def variable_places(self) -> dict[str, int]:
         """Where each of the scenario's variables is in a state's array."""
-        return {name.name: place for place, name in enumerate(self.game.get_available_game_variables())}
+        return {name.name: place for place, name in enumerate(self._variables)}
 
     def variable_values(self) -> list[float]:
         """The variables as they are now, which works after an episode's end too, where there is no state."""
-        return [self.game.get_game_variable(name) for name in self.game.get_available_game_variables()]
+        return [self.game.get_game_variable(name) for name in self._variables]
 
     def screen_shape(self) -> tuple[int, int]:
         """Height and width of the pictures in the game's states."""
