@@ -71,7 +71,7 @@ def test_no_drawer_modules():
     [
         ("import sample_factory", ("torch", "gymnasium", "vizdoom")),
         (
-            "import sample_factory.train, sample_factory.enjoy, sample_factory.match",
+            "from sample_factory import enjoy, match, play_doom, train",
             ("torch", "gymnasium", "vizdoom"),
         ),
         ("import sample_factory.benchmark", ("torch", "gymnasium", "vizdoom", "matplotlib")),

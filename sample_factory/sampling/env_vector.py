@@ -126,12 +126,7 @@ class EnvVector:
                 lost.append(i)
                 infos[i] = env.reset_infos
                 continue
-            rewards[mine], terminated[mine], truncated[mine] = (
-                result.rewards,
-                result.terminated,
-                result.truncated,
-            )
-            infos[i] = result.infos
+            rewards[mine], terminated[mine], truncated[mine], infos[i] = result
         self._store(t, rewards, terminated, truncated)
         self.log.add(rewards, self._active)
         # An agent that stays inactive after its end may go on saying so: that is no further episode.

@@ -36,7 +36,7 @@ class DoomMatch(gymnasium.Env, RewardShaping):
         self.metadata, self.render_mode = render_metadata(render_mode, frameskip), render_mode
         self.num_agents, self._frameskip = len(engines), frameskip
         self._players = [DoomPlayer(spec, engine, resolution, render_mode) for engine in engines]
-        self._lockstep = Lockstep(engines, spec.name)
+        self._lockstep = Lockstep(engines, spec.name, engines[0].num_people)
         self._bot_difficulty = engines[0].bot_difficulty
         self.observation_space = self._players[0].observation_space
         self.action_space = self._players[0].action_space

@@ -32,16 +32,21 @@ START_ERRORS = (
 
 
 class MatchSettings(NamedTuple):
-    """A deathmatch. Each learning player has an engine; that of player 0 is the host.
+    """A deathmatch. Each learning player has an engine; that of player 0 is the host. People bring their own.
 
     start_bot_difficulty: bots of `bots.py`; None: the assorted ones that come with the engine.
     """
 
-    num_players: int
+    num_players: int  # that learn
+    num_humans: int
     num_bots: int
     minutes: float
     respawn_delay_seconds: int
     start_bot_difficulty: int | None
+
+    @property
+    def has_several_engines(self) -> bool:
+        return self.num_players + self.num_humans > 1
 
 
 class EngineSettings(NamedTuple):
@@ -79,6 +84,11 @@ class DoomEngine:
     def button_names(self) -> list[str]:
         return [button.name for button in self.game.get_available_buttons()]
 
+    @property
+    def num_people(self) -> int:
+        """Who must join before a match can begin."""
+        return self._settings.match.num_humans if self._settings.match is not None else 0
+
     def variable_places(self) -> dict[str, int]:
         """Where each of the scenario's variables is in a state's array."""
         return {name.name: place for place, name in enumerate(self._variables)}
@@ -96,27 +106,27 @@ class DoomEngine:
         match = self._settings.match
         if not self._is_started:
             self._start_alone(seed)
-        if match is None or match.num_players == 1:
+        if match is None or not match.has_several_engines:
             # In some scenarios the engine's own first episode differs from a later one with the same seed.
             self.game.set_seed(seed)
         self.game.new_episode()
         if match is not None and self._player == 0:
             self._replace_bots(match.num_bots, seed)
 
-    def prepare(self, seed: int, port: int | None = None) -> None:
+    def prepare(self, seed: int, port: int | None = None, host: str = LOOPBACK) -> None:
         """Must come before each `start`, and not while another engine starts: the program that a process is
         to run must not be open for writing in any other, nor in a copy that another start has just made.
 
-        port: of a match.
+        port, host: of a match.
         """
         # Some failures crash this process instead of raising: a second start of the same game, and (vizdoom
         # 1.3) an engine that ends before it has said anything.
         self.game = self._configure()
         self.game.set_seed(seed)
         match = self._settings.match
-        self._folder = EngineFolder(is_quiet=match is not None and match.num_players > 1)
+        self._folder = EngineFolder(is_quiet=match is not None and match.has_several_engines)
         if match is not None:
-            self._prepare_match(match, port)
+            self._prepare_match(match, port, host)
         self.game.set_vizdoom_path(str(self._folder.program))
         # The engine writes its settings at exit.
         self.game.set_doom_config_path("/dev/null")
@@ -220,9 +230,10 @@ class DoomEngine:
             f"{self._settings.scenario}, map {self.game.get_doom_scenario_path()}"
         ) from last_error
 
-    def _prepare_match(self, match: MatchSettings, port: int) -> None:
+    def _prepare_match(self, match: MatchSettings, port: int, host: str) -> None:
         is_host, player = self._player == 0, self._player
-        role = f"-host {match.num_players} -port {port}" if is_host else f"-join {LOOPBACK}:{port}"
+        num_engines = match.num_players + match.num_humans
+        role = f"-host {num_engines} -port {port}" if is_host else f"-join {host}:{port}"
         self.game.clear_game_args()
         self.game.add_game_args(
             f"{role} -deathmatch +timelimit {match.minutes:g} "

@@ -6,7 +6,7 @@ import time
 from typing import Callable, Sequence
 
 from sample_factory.envs.doom.engine import START_ATTEMPTS, START_ERRORS, DoomEngine
-from sample_factory.envs.doom.ports import PortClaim
+from sample_factory.envs.doom.ports import LOOPBACK, PortClaim
 
 log = logging.getLogger("sample_factory")
 
@@ -15,6 +15,8 @@ CLOSE_SECONDS = 5.0
 # For a start, a step or a new episode; beyond, an engine hangs. All attempts at a start together take less
 # than the default of --heartbeat_reporting_interval, after which the whole worker counts as stuck.
 ANSWER_SECONDS = 45.0
+PEOPLE_SECONDS = 600.0  # how long a match waits for people
+TIC_SECONDS = 1 / 35
 
 
 class MatchBroken(RuntimeError):
@@ -80,8 +82,10 @@ class Lockstep:
        gone, instead of waiting for ever. Then only `close` is left.
     """
 
-    def __init__(self, engines: Sequence[DoomEngine], name: str):
-        self._engines, self._name = engines, name
+    def __init__(self, engines: Sequence[DoomEngine], name: str, num_people: int = 0):
+        """num_people: who join with engines that are not among these; tics then take as long as in play."""
+        self._engines, self._name, self._num_people = engines, name, num_people
+        self._next_tic = 0.0
         self._threads: list[PlayerThread] = []
         self._port: PortClaim | None = None
 
@@ -97,7 +101,12 @@ class Lockstep:
             try:
                 for engine in self._engines:
                     engine.prepare(seed, self._port.number)
-                self._call_all([engine.start for engine in self._engines])
+                if self._num_people:
+                    self._invite()
+                self._call_all(
+                    [engine.start for engine in self._engines],
+                    PEOPLE_SECONDS if self._num_people else ANSWER_SECONDS,
+                )
                 return
             except (MatchBroken, *START_ERRORS) as error:
                 said = "; ".join(f"engine {i}: {e.last_words()}" for i, e in enumerate(self._engines))
@@ -110,7 +119,7 @@ class Lockstep:
 
     def new_episode(self, seed: int) -> None:
         """Begins an episode in all engines. Raises MatchBroken and the engine's errors."""
-        self._call_all([lambda e=engine: e.new_episode(seed) for engine in self._engines])
+        self._call_all([lambda e=engine: e.new_episode(seed) for engine in self._engines], ANSWER_SECONDS)
 
     def play(
         self, buttons: Sequence[list[float]], num_tics: int, after_tic: Callable[[], None] | None
@@ -123,7 +132,7 @@ class Lockstep:
         for engine, pressed in zip(self._engines, buttons):
             engine.game.set_action(pressed)
         self._threads[0].begin(lambda: self._play(num_tics, after_tic))
-        self._await(self._threads[:1])
+        self._await(self._threads[:1], ANSWER_SECONDS)
         games = [engine.game for engine in self._engines]
         if len({(game.is_episode_finished(), game.get_episode_time()) for game in games}) > 1:
             times = ", ".join(str(game.get_episode_time()) for game in games)
@@ -155,6 +164,8 @@ class Lockstep:
         """In the first player's thread, which spares the main one a switch in each tic."""
         first, others = self._engines[0].game, self._engines[1:]
         for tic in range(num_tics):
+            if self._num_people:
+                self._wait_for_tic()
             is_last = tic == num_tics - 1
             draws = is_last or after_tic is not None
             for thread, engine in zip(self._threads[1:], others):
@@ -167,14 +178,31 @@ class Lockstep:
             if after_tic is not None and not is_last:
                 after_tic()
 
-    def _call_all(self, calls: Sequence[Callable[[], object]]) -> None:
+    def _invite(self) -> None:
+        log.warning(
+            "%s: waiting up to %.0f min for %d of: python -m sample_factory.play_doom --env=%s --join=%s:%d",
+            self._name,
+            PEOPLE_SECONDS / 60,
+            self._num_people,
+            self._name,
+            LOOPBACK,
+            self._port.number,
+        )
+
+    def _wait_for_tic(self) -> None:
+        """The engines would run ahead of a person's, which falls behind then for the rest of the match."""
+        now = time.monotonic()
+        time.sleep(max(0.0, self._next_tic - now))
+        self._next_tic = max(now, self._next_tic) + TIC_SECONDS
+
+    def _call_all(self, calls: Sequence[Callable[[], object]], seconds: float) -> None:
         for thread, call in zip(self._threads, calls):
             thread.begin(call)
-        self._await(self._threads)
+        self._await(self._threads, seconds)
 
-    def _await(self, threads: Sequence[PlayerThread]) -> None:
+    def _await(self, threads: Sequence[PlayerThread], seconds: float) -> None:
         """Until all are free. Raises what the call of one of them raised, or MatchBroken."""
-        deadline, busy = time.monotonic() + ANSWER_SECONDS, list(threads)
+        deadline, busy = time.monotonic() + seconds, list(threads)
         while busy:
             busy[0].is_free_within(LOOK_SECONDS)
             for thread in busy:
@@ -182,11 +210,11 @@ class Lockstep:
                     thread.check()
             busy = [thread for thread in busy if thread.is_busy]
             if busy:
-                self._check_engines(deadline)
+                self._check_engines(deadline, seconds)
 
-    def _check_engines(self, deadline: float) -> None:
+    def _check_engines(self, deadline: float, seconds: float) -> None:
         gone = [player for player, engine in enumerate(self._engines) if engine.is_gone()]
         if gone:
             raise MatchBroken(f"{self._name}: the engine of player {gone[0]} is gone")
         if time.monotonic() > deadline:
-            raise MatchBroken(f"{self._name}: an engine has not answered for {ANSWER_SECONDS:g} s")
+            raise MatchBroken(f"{self._name}: an engine has not answered for {seconds:g} s")

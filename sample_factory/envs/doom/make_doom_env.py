@@ -26,18 +26,23 @@ def make_doom_env(
     """
     if spec is None:
         spec = doom_spec(full_env_name)
-    settings = EngineSettings(
-        env_name=full_env_name,
+    settings, resolution = engine_settings(full_env_name, spec, cfg), (cfg.res_w, cfg.res_h)
+    match = settings.match
+    if match is None or not match.has_several_engines:
+        return DoomEnv(spec, DoomEngine(settings), cfg.env_frameskip, resolution, render_mode)
+    engines = [DoomEngine(settings, player) for player in range(match.num_players)]
+    return DoomMatch(spec, engines, cfg.env_frameskip, resolution, render_mode)
+
+
+def engine_settings(env_name: str, spec: DoomSpec, cfg: Any) -> EngineSettings:
+    """From the flags of DoomFlags. Raises ValueError for players that the spec has no place for."""
+    return EngineSettings(
+        env_name=env_name,
         scenario=spec.scenario_path(),
         wad_folders=(cfg.doom_scenarios_dir,),
         wide_aspect_ratio=cfg.wide_aspect_ratio,
-        match=_match_settings(full_env_name, spec.match, cfg),
+        match=_match_settings(env_name, spec.match, cfg),
     )
-    resolution, num_players = (cfg.res_w, cfg.res_h), settings.match.num_players if settings.match else 1
-    if num_players == 1:
-        return DoomEnv(spec, DoomEngine(settings), cfg.env_frameskip, resolution, render_mode)
-    engines = [DoomEngine(settings, player) for player in range(num_players)]
-    return DoomMatch(spec, engines, cfg.env_frameskip, resolution, render_mode)
 
 
 def doom_spec(full_env_name: str) -> DoomSpec:
@@ -49,15 +54,25 @@ def doom_spec(full_env_name: str) -> DoomSpec:
 
 def _match_settings(env_name: str, match: Match | None, cfg: Any) -> MatchSettings | None:
     if match is None:
+        if cfg.num_humans > 0:
+            raise ValueError(
+                f"{env_name}: --num_humans={cfg.num_humans}: nobody can join a game for one player"
+            )
         return None
     num_agents = cfg.num_agents if cfg.num_agents > 0 else match.num_agents
     num_bots = cfg.num_bots if cfg.num_bots >= 0 else match.num_bots
-    if cfg.num_humans > 0:
-        raise NotImplementedError(f"{env_name}: --num_humans={cfg.num_humans}: people cannot join yet")
-    if num_agents + num_bots > MAX_PLAYERS:
+    if num_agents + cfg.num_humans + num_bots > MAX_PLAYERS:
+        people = f"{cfg.num_humans} people and " if cfg.num_humans else "and "
         raise ValueError(
-            f"{env_name}: {num_agents} agents and {num_bots} bots are more than the {MAX_PLAYERS} players of "
-            "a match whose frags the scenario reports; lower --num_agents or --num_bots"
+            f"{env_name}: {num_agents} agents {people}{num_bots} bots are more than the {MAX_PLAYERS} "
+            "players of a match whose frags the scenario reports; lower --num_agents or --num_bots"
         )
     minutes = cfg.timelimit if cfg.timelimit is not None else match.minutes
-    return MatchSettings(num_agents, num_bots, minutes, match.respawn_delay_seconds, cfg.start_bot_difficulty)
+    return MatchSettings(
+        num_agents,
+        cfg.num_humans,
+        num_bots,
+        minutes,
+        match.respawn_delay_seconds,
+        cfg.start_bot_difficulty,
+    )

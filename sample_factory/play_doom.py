@@ -1,0 +1,71 @@
+"""Lets a person play, alone or in a match with trained agents.
+
+python -m sample_factory.play_doom --env=doom_basic
+
+A match that was started with --num_humans=1 says at which address it waits:
+
+python -m sample_factory.play_doom --env=doom_duel --join=127.0.0.1:5029
+"""
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Sequence
+
+from sample_factory.config.flags import flag
+
+if TYPE_CHECKING:
+    from sample_factory.config.config import Config
+
+
+@dataclass(frozen=True)
+class PlayFlags:
+    """What to join."""
+
+    join: str | None = flag(None, "address, host:port, of a match that waits for people; None: play alone")
+
+
+def play_doom(config: "Config") -> None:
+    """Until the window is closed, or Ctrl+C. Raises ConfigError for bad input and NotPlayed."""
+    from sample_factory.config.config import ConfigError
+    from sample_factory.envs.doom.make_doom_env import doom_spec, engine_settings
+    from sample_factory.envs.doom.person import Address, play
+
+    join = config.extra["play_doom"].join
+    try:
+        address = Address.parse(join) if join is not None else None
+        spec = doom_spec(config.run.env)
+        settings = engine_settings(spec.name, spec, config.namespace())
+        if address is not None and settings.match is None:
+            raise ValueError(f"{spec.name} is a game for one player; there is nothing to join")
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    for episode, results in enumerate(play(spec, settings, address), 1):
+        told = ", ".join(f"{name} {value:g}" for name, value in results.items())
+        print(f"episode {episode}: {told}", flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit code: 0 done or stopped, 1 the game did not begin, 2 bad input."""
+    from sample_factory.config.config import ConfigError, parse_config
+    from sample_factory.envs.doom.person import NotPlayed
+    from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
+    from sample_factory.runtime.log import setup_logging
+
+    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        config = parse_config(arguments, resolve_family, extra_sections={"play_doom": PlayFlags})
+        setup_logging("play_doom")
+        play_doom(config)
+    except (ConfigError, UnknownEnvError, ImportError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except NotPlayed as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
