@@ -30,24 +30,23 @@ def play_doom(config: "Config") -> None:
     from sample_factory.envs.doom.make_doom_env import doom_spec, engine_settings
     from sample_factory.envs.doom.person import Address, play
 
-    join = config.extra["play_doom"].join
+    join, cfg = config.extra["play_doom"].join, config.namespace()
     try:
         address = Address.parse(join) if join is not None else None
         spec = doom_spec(config.run.env)
-        settings = engine_settings(spec.name, spec, config.namespace())
-        if address is not None and settings.match is None:
-            raise ValueError(f"{spec.name} is a game for one player; there is nothing to join")
-    except ValueError as error:
+        # The person is the one player of this process, alone or with another, who waits.
+        cfg.num_agents, cfg.num_humans = 1, 0 if address is None else 1
+        settings = engine_settings(spec.name, spec, cfg)
+        for episode, results in enumerate(play(spec, settings, address, config.run.seed), 1):
+            told = ", ".join(f"{name} {value:g}" for name, value in results.items())
+            print(f"episode {episode}: {told}", flush=True)
+    except (ValueError, FileNotFoundError) as error:
         raise ConfigError(str(error)) from error
-    for episode, results in enumerate(play(spec, settings, address), 1):
-        told = ", ".join(f"{name} {value:g}" for name, value in results.items())
-        print(f"episode {episode}: {told}", flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 done or stopped, 1 the game did not begin, 2 bad input."""
     from sample_factory.config.config import ConfigError, parse_config
-    from sample_factory.envs.doom.person import NotPlayed
     from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
     from sample_factory.runtime.log import setup_logging
 
@@ -55,15 +54,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         config = parse_config(arguments, resolve_family, extra_sections={"play_doom": PlayFlags})
         setup_logging("play_doom")
-        play_doom(config)
+        from sample_factory.envs.doom.person import NotPlayed
+
+        try:
+            play_doom(config)
+        except NotPlayed as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            pass
     except (ConfigError, UnknownEnvError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except NotPlayed as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        pass
     return 0
 
 

@@ -292,6 +292,9 @@ class MonitoringFlags:
     save_best_after: int = flag(100_000, "env frames before the best policy is tracked", at_least=0)
     load_checkpoint_kind: str = flag("latest", "which checkpoint to load", choices=("latest", "best"))
     stats_avg: int = flag(100, "episodes in the running averages", at_least=1, at_most=1_000_000)
+    status_interval: float = flag(
+        5.0, "seconds between the lines that tell progress and speed", at_least=0.1, at_most=86_400
+    )
     experiment_summaries_interval: int = flag(20, "seconds between summaries of the experiment", at_least=1)
     flush_summaries_interval: int = flag(30, "seconds between flushes of TensorBoard files", at_least=1)
     summaries_use_frameskip: bool = flag(True, "report env frames (frameskip counted) rather than env steps")

@@ -144,12 +144,12 @@ class InPlaceAdapter:
         # Not of an env inside a wrapper, which may change the action.
         self._in_parts = isinstance(env, BeginsSteps)
         self._simulate: Callable[[], Any] | None = None
-        self._simulated: Any = None
+        self._simulated: tuple[Any] | None = None  # of a step that is to be finished
         self.kinds = AgentKinds.one(env.observation_space, env.action_space, self.num_agents)
         self._decode = action_decoder(env.action_space)
 
     def reset(self, seed: int | None, into: ObservationRows) -> Infos:
-        self._simulate = None
+        self._simulated = None
         self.env.reset_into(into.view(0), seed=seed)
         return ()
 
@@ -159,13 +159,13 @@ class InPlaceAdapter:
 
     def simulate(self) -> None:
         if self._in_parts:
-            self._simulated = self._simulate()
+            self._simulated = (self._simulate(),)
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         row = into.view(0)
-        if self._simulate is not None:
-            self._simulate = None
-            reward, terminated, truncated, info = self.env.finish_step(self._simulated, row)
+        if self._simulated is not None:
+            (simulated,), self._simulated = self._simulated, None
+            reward, terminated, truncated, info = self.env.finish_step(simulated, row)
         else:
             reward, terminated, truncated, info = self.env.step_into(self._decode(actions[0]), row)
         if terminated or truncated:

@@ -25,10 +25,11 @@ class WritesObservations:
 
 
 class BeginsSteps:
-    """A WritesObservations env whose step has two parts, simulating and reading the result.
+    """A WritesObservations env whose step has three parts: deciding, simulating, reading the result.
 
     Where many envs take turns, all simulate before the first is read: what reads them then stays in the cache
-    of the CPU, which a simulator empties. `step_into` does all at once.
+    of the CPU, which a simulator empties. `step_into` does all at once, elsewhere: who overrides it must
+    override these, too.
     """
 
     def begin_step(self, action: Any) -> Callable[[], Any]:

@@ -27,7 +27,6 @@ from sample_factory.runtime.cpu import rss_mb
 
 log = logging.getLogger("sample_factory")
 
-STATUS_SECONDS = 5.0
 SAMPLE_SECONDS = 1.0
 FPS_SECONDS = (10.0, 60.0, 300.0)
 SUMMARY_FPS_SECONDS = 60.0
@@ -46,7 +45,7 @@ def start_timers(flags: MonitoringFlags, now: Callable[[], float]) -> Timers:
     """All but the first are due for the first time when their interval has passed."""
     return Timers(
         sample=Every(SAMPLE_SECONDS, at_first=True, now=now),
-        status=Every(STATUS_SECONDS, now=now),
+        status=Every(flags.status_interval, now=now),
         summaries=Every(flags.experiment_summaries_interval, now=now),
         flush=Every(flags.flush_summaries_interval, now=now),
     )
@@ -117,7 +116,8 @@ class Monitor:
         is_first = self._new_frames > 0 and not self._has_told_frames
         if is_first:
             self._has_told_frames = True
-            self._timers = self._timers._replace(status=Every(STATUS_SECONDS, now=self._now))
+            status = Every(self._flags.status_interval, now=self._now)
+            self._timers = self._timers._replace(status=status)
         return is_first
 
     def stopping(self) -> None:

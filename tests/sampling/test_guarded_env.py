@@ -156,6 +156,16 @@ def test_a_step_in_parts_is_begun_simulated_and_finished_once():
     assert guarded.made[0].asked == [("begin_step", 2), "simulate", "finish_step", ("step_into", 0)]
 
 
+def test_a_reset_forgets_the_step_that_was_going_on():
+    guarded = Guarded(Simulator())
+    guarded.env.reset(None, guarded.rows)
+    guarded.env.begin_step(np.array([[2.0]], np.float32))
+    guarded.env.simulate()
+    guarded.env.reset(None, guarded.rows)
+    assert guarded.step().rewards == (0.0,)
+    assert guarded.made[0].asked == [("begin_step", 2), "simulate", ("step_into", 0)]
+
+
 def test_a_step_that_could_not_be_simulated_is_one_that_raised():
     guarded = Guarded(Simulator(OSError("the engine is gone")), Simulator())
     guarded.env.reset(None, guarded.rows)

@@ -19,6 +19,7 @@ SMALL = [
     "16",
     "--hidden_size=16",
     "--experiment_summaries_interval=1",
+    "--status_interval=0.5",
 ]
 
 

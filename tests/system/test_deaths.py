@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(120)
 CARTPOLE = ["--env=gym_CartPole-v1", "--experiment=a", "--train_for_env_steps=1000000000", *SMALL]
 DOOM = ["--env=doom_basic", "--experiment=a", "--train_for_env_steps=1000000000", "--num_workers=2"]
 DOOM += ["--num_envs_per_worker=2", "--rollout=16", "--batch_size=128", "--device=cpu", "--hidden_size=32"]
-DOOM += ["--experiment_summaries_interval=1", "--save_every_sec=2"]
+DOOM += ["--experiment_summaries_interval=1", "--save_every_sec=2", "--status_interval=0.5"]
 
 
 @pytest.fixture(autouse=True)
@@ -147,7 +147,7 @@ def test_an_engine_that_hangs_is_found_and_ended_with_its_worker(tmp_path, tempo
     victim = engines(child(descendants(run), "rollout_worker_0"))[1]
     kill(victim, signal.SIGSTOP)
     wait_for_line(run, "rollout_worker_0 was stuck: no sign of life for 4 s")
-    wait_for_line(run, "in _play")
+    wait_for_line(run, "in simulate")
     wait_for_line(run, "rollout_worker_0 died while its env 1 was stepped and is replaced")
     wait_for_line(run, "worker 0: envs are ready")
     wait_for_frames(run, wait_for_frames(run, 0))

@@ -20,6 +20,7 @@ DUEL += [
     "--device=cpu",
     "--hidden_size=32",
     "--experiment_summaries_interval=1",
+    "--status_interval=0.5",
     "--decorrelate_envs_on_one_worker=False",
 ]
 

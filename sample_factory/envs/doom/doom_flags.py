@@ -13,7 +13,9 @@ class DoomFlags:
     num_agents: int = flag(
         -1, "learning players in a multiplayer game; 0 or less: as the env says", at_least=-1, at_most=16
     )
-    num_humans: int = flag(0, "people for whom a match waits; see play_doom", at_least=0, at_most=16)
+    num_humans: int = flag(
+        0, "people for whom the match of enjoy waits; see play_doom", at_least=0, at_most=16
+    )
     num_bots: int = flag(-1, "scripted opponents; less than 0: as the env says", at_least=-1, at_most=16)
     start_bot_difficulty: int | None = flag(
         None, "how good the bots are at the start, 0 to 150", at_least=0, at_most=150

@@ -36,7 +36,7 @@ class DoomMatch(gymnasium.Env, RewardShaping):
         self.metadata, self.render_mode = render_metadata(render_mode, frameskip), render_mode
         self.num_agents, self._frameskip = len(engines), frameskip
         self._players = [DoomPlayer(spec, engine, resolution, render_mode) for engine in engines]
-        self._lockstep = Lockstep(engines, spec.name, engines[0].num_people)
+        self._lockstep = Lockstep(engines, spec.name)
         self._bot_difficulty = engines[0].bot_difficulty
         self.observation_space = self._players[0].observation_space
         self.action_space = self._players[0].action_space
@@ -85,6 +85,8 @@ class DoomMatch(gymnasium.Env, RewardShaping):
 
     def _new_match(self) -> Observations:
         seed = int(self.np_random.integers(2**32))
+        if self._lockstep.is_running and self._players[0].engine.has_lost_players():
+            self._lockstep.close()  # the next start waits for people
         if not self._lockstep.is_running:
             self._lockstep.start(seed)
         self._lockstep.new_episode(seed)

@@ -22,6 +22,7 @@ TICS_PER_MINUTE = 60 * 35
 # How long the engines of a match look for each other. Whoever starts them gives up before: see `halt`.
 CONNECT_SECONDS = 3600
 NUM_COLORS = 8
+PLAYER_COUNT = vizdoom.GameVariable.PLAYER_COUNT
 START_ERRORS = (
     vizdoom.ViZDoomErrorException,
     vizdoom.ViZDoomUnexpectedExitException,
@@ -85,9 +86,24 @@ class DoomEngine:
         return [button.name for button in self.game.get_available_buttons()]
 
     @property
-    def num_people(self) -> int:
+    def num_humans(self) -> int:
         """Who must join before a match can begin."""
         return self._settings.match.num_humans if self._settings.match is not None else 0
+
+    def has_lost_players(self) -> bool:
+        """Whether people have left the match."""
+        match = self._settings.match
+        expected = match.num_players + match.num_humans + match.num_bots
+        return match.num_humans > 0 and self.game.get_game_variable(PLAYER_COUNT) < expected
+
+    def invitation(self, port: int) -> str:
+        """The command by which a person on this machine joins the match."""
+        settings = self._settings
+        flags = [f"--env={settings.env_name}", f"--join={LOOPBACK}:{port}"]
+        flags.append(f"--timelimit={settings.match.minutes:g}")
+        if settings.wad_folders[0] is not None:
+            flags.append(f"--doom_scenarios_dir={settings.wad_folders[0]}")
+        return f"python -m sample_factory.play_doom {' '.join(flags)}"
 
     def variable_places(self) -> dict[str, int]:
         """Where each of the scenario's variables is in a state's array."""
@@ -205,6 +221,9 @@ class DoomEngine:
         game.set_mode(vizdoom.Mode.PLAYER)
         return game
 
+    def _player_name(self) -> str:
+        return f"AI{self._player or ''}"
+
     def _replace_bots(self, num_bots: int, seed: int) -> None:
         commands = ["addbot"] * num_bots
         if self.bot_difficulty is not None:
@@ -240,7 +259,7 @@ class DoomEngine:
             "+sv_forcerespawn 1 +sv_noautoaim 1 +sv_respawnprotect 1 +sv_spawnfarthest 1 +sv_nocrouch 1 "
             "+sv_nojump 1 +sv_nofreelook 1 +sv_noexit 1 "
             f"+viz_respawn_delay {match.respawn_delay_seconds} +viz_connect_timeout {CONNECT_SECONDS} "
-            f"+name AI{player or ''} +colorset {player % NUM_COLORS}"
+            f"+name {self._player_name()} +colorset {player % NUM_COLORS}"
         )
         if self.bot_difficulty is not None:
             bots = self._folder.path / "bots.cfg"

@@ -6,7 +6,7 @@ import time
 from typing import Callable, Sequence
 
 from sample_factory.envs.doom.engine import START_ATTEMPTS, START_ERRORS, DoomEngine
-from sample_factory.envs.doom.ports import LOOPBACK, PortClaim
+from sample_factory.envs.doom.ports import PortClaim
 
 log = logging.getLogger("sample_factory")
 
@@ -15,8 +15,9 @@ CLOSE_SECONDS = 5.0
 # For a start, a step or a new episode; beyond, an engine hangs. All attempts at a start together take less
 # than the default of --heartbeat_reporting_interval, after which the whole worker counts as stuck.
 ANSWER_SECONDS = 45.0
-PEOPLE_SECONDS = 600.0  # how long a match waits for people
+JOIN_SECONDS = 600.0  # how long a match waits for people
 TIC_SECONDS = 1 / 35
+MAX_LAG_SECONDS = 0.25  # time for drawing, which is caught up with
 
 
 class MatchBroken(RuntimeError):
@@ -79,12 +80,12 @@ class Lockstep:
     1. All of them have played the same number of tics whenever a call returns. ViZDoom's net games need one
        tic of every player at a time: players that run freely stall.
     2. A call that an engine does not answer raises MatchBroken, after ANSWER_SECONDS or when the engine is
-       gone, instead of waiting for ever. Then only `close` is left.
+       gone, instead of waiting for ever. Then only `close` is left. For people a start waits JOIN_SECONDS.
     """
 
-    def __init__(self, engines: Sequence[DoomEngine], name: str, num_people: int = 0):
-        """num_people: who join with engines that are not among these; tics then take as long as in play."""
-        self._engines, self._name, self._num_people = engines, name, num_people
+    def __init__(self, engines: Sequence[DoomEngine], name: str):
+        """With people, whose engines are not among these, the match runs in real time."""
+        self._engines, self._name, self._num_humans = engines, name, engines[0].num_humans
         self._next_tic = 0.0
         self._threads: list[PlayerThread] = []
         self._port: PortClaim | None = None
@@ -95,18 +96,18 @@ class Lockstep:
 
     def start(self, seed: int) -> None:
         """Starts the processes, which find each other at a port of this machine. Raises MatchBroken."""
-        for attempt in range(1, START_ATTEMPTS + 1):
+        # Nobody should be asked to join anew at another port.
+        num_attempts = 1 if self._num_humans else START_ATTEMPTS
+        for attempt in range(1, num_attempts + 1):
             self._port = PortClaim()
             self._threads = [PlayerThread(player) for player in range(len(self._engines))]
             try:
                 for engine in self._engines:
                     engine.prepare(seed, self._port.number)
-                if self._num_people:
+                if self._num_humans:
                     self._invite()
-                self._call_all(
-                    [engine.start for engine in self._engines],
-                    PEOPLE_SECONDS if self._num_people else ANSWER_SECONDS,
-                )
+                seconds = JOIN_SECONDS if self._num_humans else ANSWER_SECONDS
+                self._call_all([engine.start for engine in self._engines], seconds)
                 return
             except (MatchBroken, *START_ERRORS) as error:
                 said = "; ".join(f"engine {i}: {e.last_words()}" for i, e in enumerate(self._engines))
@@ -114,7 +115,7 @@ class Lockstep:
                 log.warning("%s: start %d of the match failed: %s (%s)", self._name, attempt, error, said)
                 last_error = error
         raise MatchBroken(
-            f"{self._name}: {len(self._engines)} engines did not start a match in {START_ATTEMPTS} attempts"
+            f"{self._name}: {len(self._engines)} engines did not start a match in {num_attempts} attempts"
         ) from last_error
 
     def new_episode(self, seed: int) -> None:
@@ -164,7 +165,7 @@ class Lockstep:
         """In the first player's thread, which spares the main one a switch in each tic."""
         first, others = self._engines[0].game, self._engines[1:]
         for tic in range(num_tics):
-            if self._num_people:
+            if self._num_humans:
                 self._wait_for_tic()
             is_last = tic == num_tics - 1
             draws = is_last or after_tic is not None
@@ -179,21 +180,14 @@ class Lockstep:
                 after_tic()
 
     def _invite(self) -> None:
-        log.warning(
-            "%s: waiting up to %.0f min for %d of: python -m sample_factory.play_doom --env=%s --join=%s:%d",
-            self._name,
-            PEOPLE_SECONDS / 60,
-            self._num_people,
-            self._name,
-            LOOPBACK,
-            self._port.number,
-        )
+        minutes, invitation = JOIN_SECONDS / 60, self._engines[0].invitation(self._port.number)
+        log.info("%s: waiting up to %.0f min for %d x %s", self._name, minutes, self._num_humans, invitation)
 
     def _wait_for_tic(self) -> None:
         """The engines would run ahead of a person's, which falls behind then for the rest of the match."""
         now = time.monotonic()
         time.sleep(max(0.0, self._next_tic - now))
-        self._next_tic = max(now, self._next_tic) + TIC_SECONDS
+        self._next_tic = max(now - MAX_LAG_SECONDS, self._next_tic) + TIC_SECONDS
 
     def _call_all(self, calls: Sequence[Callable[[], object]], seconds: float) -> None:
         for thread, call in zip(self._threads, calls):

@@ -30,6 +30,10 @@ def make_doom_env(
     match = settings.match
     if match is None or not match.has_several_engines:
         return DoomEnv(spec, DoomEngine(settings), cfg.env_frameskip, resolution, render_mode)
+    if match.num_humans and env_config is not None and env_config.env_id > 0:
+        raise ValueError(
+            f"{full_env_name}: --num_humans={match.num_humans}: people can join one match only; use enjoy"
+        )
     engines = [DoomEngine(settings, player) for player in range(match.num_players)]
     return DoomMatch(spec, engines, cfg.env_frameskip, resolution, render_mode)
 

@@ -1,17 +1,22 @@
 """A person at the keyboard, alone in a scenario or in a match with agents."""
 
+import atexit
 import os
 import sys
-from typing import Iterator, NamedTuple
+import time
+from typing import Callable, Iterator, NamedTuple, TypeVar
 
 import numpy as np
 import vizdoom
 
 from sample_factory.envs.doom.doom_specs import DoomSpec
 from sample_factory.envs.doom.engine import START_ERRORS, DoomEngine, EngineSettings
+from sample_factory.envs.doom.lockstep import ANSWER_SECONDS, CLOSE_SECONDS, LOOK_SECONDS, PlayerThread
 from sample_factory.envs.doom.player_score import PlayerScore
 
 WINDOW = vizdoom.ScreenResolution.RES_800X600
+
+Answer = TypeVar("Answer")
 
 
 class Address(NamedTuple):
@@ -24,21 +29,46 @@ class Address(NamedTuple):
     def parse(cls, text: str) -> "Address":
         """From host:port. Raises ValueError."""
         host, _, port = text.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        if host.split() != [host] or not port.isdecimal() or not 0 < int(port) < 2**16:
             raise ValueError(f"{text!r} is no address; it should be host:port, such as 127.0.0.1:5029")
         return cls(host, int(port))
 
 
 class NotPlayed(RuntimeError):
-    """The game did not begin."""
+    """The game did not begin, or does not go on."""
 
 
 class PersonsEngine(DoomEngine):
-    """An engine that runs in real time and shows a window, whose keyboard and mouse play."""
+    """An engine that runs in real time and shows a window, whose keyboard and mouse play.
+
+    Its calls are made in a thread, since some of them wait for the other engines of a match: Ctrl+C is heard.
+    """
 
     def __init__(self, settings: EngineSettings, player: int, has_window: bool):
-        self._has_window = has_window
+        self._has_window, self._thread = has_window, PlayerThread(player)
         super().__init__(settings, player)
+
+    def call(self, function: Callable[[], Answer], seconds: float = float("inf")) -> Answer:
+        """Raises what the function raises, and NotPlayed if that takes more than `seconds`."""
+        answers: list[Answer] = []
+        deadline = time.monotonic() + seconds
+        self._thread.begin(lambda: answers.append(function()))
+        while not self._thread.is_free_within(LOOK_SECONDS):
+            if time.monotonic() > deadline:
+                raise NotPlayed(f"no answer within {seconds:g} s")
+        self._thread.check()
+        return answers[0]
+
+    def leave(self) -> None:
+        """Ends the process, whatever it is doing."""
+        if not self._thread.is_free_within(LOOK_SECONDS):
+            self.halt()
+        if self._thread.is_free_within(CLOSE_SECONDS):
+            self._thread.begin(self.close)
+            self._thread.is_free_within(CLOSE_SECONDS)
+        else:
+            self.abandon()
+            atexit.register(_end_at_once)
 
     def _configure(self) -> vizdoom.DoomGame:
         game = super()._configure()
@@ -47,45 +77,71 @@ class PersonsEngine(DoomEngine):
         game.set_window_visible(self._has_window)
         return game
 
+    def _player_name(self) -> str:
+        return "Human"
+
 
 def play(
-    spec: DoomSpec, settings: EngineSettings, match: Address | None, has_window: bool = True
+    spec: DoomSpec,
+    settings: EngineSettings,
+    match: Address | None,
+    seed: int | None = None,
+    has_window: bool = True,
 ) -> Iterator[dict[str, float]]:
     """Plays episode after episode, until the window is closed; the results of each.
 
-    match: to join; None: a game of one's own. Raises NotPlayed.
+    settings: of one player, who joins a `match` with others, or is alone (None). Raises NotPlayed, and
+    FileNotFoundError for a missing map.
     """
+    # The engine's window library knows no other displays.
     if has_window and sys.platform == "linux" and not os.environ.get("DISPLAY"):
         raise NotPlayed("there is no display to open a window on (DISPLAY is not set)")
-    players = settings.match
-    if players is not None:
-        # Alone, a person takes the place of the agents.
-        players = players._replace(num_players=1, num_humans=0 if match is None else 1)
-    # The player number chooses a name and a colour; 0 is the host.
-    engine = PersonsEngine(
-        settings._replace(match=players), 0 if match is None else settings.match.num_players, has_window
-    )
-    generator = np.random.default_rng()
+    engine, generator = PersonsEngine(settings, 0 if match is None else 1, has_window), _seeds(seed)
     try:
-        if match is not None:
-            engine.prepare(int(generator.integers(2**32)), match.port, match.host)
-            engine.start()
+        try:
+            if match is not None:
+                engine.prepare(next(generator), match.port, match.host)
+                engine.call(engine.start, ANSWER_SECONDS)
+            engine.call(lambda: engine.new_episode(next(generator)), ANSWER_SECONDS)
+        except (NotPlayed, RuntimeError, *START_ERRORS) as error:
+            where = "" if match is None else f" at {match.host}:{match.port}"
+            raise NotPlayed(
+                f"{settings.env_name}{where} did not begin: {error} {engine.last_words()}"
+            ) from error
         score = PlayerScore(spec, engine.variable_places())
         while True:
-            engine.new_episode(int(generator.integers(2**32)))
             yield _episode(engine, spec, score)
+            try:
+                engine.call(lambda: engine.new_episode(next(generator)), ANSWER_SECONDS)
+            except NotPlayed as error:
+                raise NotPlayed(f"{settings.env_name}: the match does not go on: {error}") from error
     except vizdoom.ViZDoomUnexpectedExitException:  # the window was closed
         return
-    except START_ERRORS as error:
-        raise NotPlayed(f"{settings.env_name} did not start: {error}") from error
     finally:
-        engine.close()
+        engine.leave()
 
 
-def _episode(engine: DoomEngine, spec: DoomSpec, score: PlayerScore) -> dict[str, float]:
-    game = engine.game
+def _end_at_once() -> None:
+    """With a call that never returns, the orderly end of this process would be a crash (vizdoom 1.3)."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def _seeds(seed: int | None) -> Iterator[int]:
+    generator = np.random.default_rng(seed)
+    while True:
+        yield int(generator.integers(2**32))
+
+
+def _episode(engine: PersonsEngine, spec: DoomSpec, score: PlayerScore) -> dict[str, float]:
+    game, limit = engine.game, spec.time_limit_frames or float("inf")
     score.start(engine.variable_values())
-    while not game.is_episode_finished():
-        game.advance_action()
-    _, info = score.end(game.get_total_reward(), engine.variable_values() if spec.match else [])
-    return {"reward": game.get_total_reward(), **info.get("episode_extra_stats", {})}
+    while not game.is_episode_finished() and game.get_episode_time() < limit:
+        engine.call(game.advance_action)
+    reward = game.get_total_reward()
+    _, info = score.end(reward, engine.variable_values())
+    stats = info.get("episode_extra_stats", {})
+    if engine.bot_difficulty is not None:
+        engine.bot_difficulty.update(stats)
+    return {"reward": reward, **stats}

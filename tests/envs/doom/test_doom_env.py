@@ -121,26 +121,6 @@ def test_observations_are_written_in_place_and_nothing_at_an_end(make_env):
     assert rows["obs"][0].std() > 5 and (rows["obs"][0] != rows["obs"][1]).any()
 
 
-def test_a_step_that_was_begun_is_the_same_step(make_env):
-    def rewards_and_picture(begins):
-        env = make_env("doom_battle")
-        into = {key: np.zeros(space.shape, space.dtype) for key, space in env.observation_space.items()}
-        env.reset_into(into, seed=1)
-        env.begin_step(np.zeros(5))()  # forgotten by the reset
-        env.reset_into(into, seed=1)
-        rewards = []
-        for step in range(10):
-            action = np.array([1, 0, 1, 0, step % 11])
-            if begins:
-                simulate = env.begin_step(action)
-                rewards.append(env.finish_step(simulate(), into)[0])
-            else:
-                rewards.append(env.step_into(action, into)[0])
-        return rewards, into["obs"].sum(dtype=int)
-
-    assert rewards_and_picture(begins=True) == rewards_and_picture(begins=False)
-
-
 def test_the_time_limit_of_basic_is_a_truncation(make_env):
     env = make_env("doom_basic")
     env.reset(seed=1)

@@ -9,32 +9,34 @@ import time
 import pytest
 
 from sample_factory.envs.doom.doom_specs import DOOM_SPECS
-from sample_factory.envs.doom.make_doom_env import engine_settings
+from sample_factory.envs.doom.make_doom_env import engine_settings, make_doom_env
 from sample_factory.envs.doom.person import Address, play
+from sample_factory.envs.protocol import EnvConfig
 from sample_factory.play_doom import main
+from tests.runtime.waiting import eventually
 
 PERSON = """
+import itertools
 from types import SimpleNamespace
+from sample_factory.envs.doom import person
 from sample_factory.envs.doom.doom_specs import DOOM_SPECS
 from sample_factory.envs.doom.make_doom_env import engine_settings
-from sample_factory.envs.doom.person import Address, play
 
-cfg = SimpleNamespace(**{flags})
+person.ANSWER_SECONDS = {patience}
 spec = DOOM_SPECS["doom_duel"]
-settings = engine_settings(spec.name, spec, cfg)
-for results in play(spec, settings, Address.parse({address!r}), has_window=False):
+settings = engine_settings(spec.name, spec, SimpleNamespace(**{flags}))
+matches = person.play(spec, settings, person.Address.parse({address!r}), has_window=False)
+for results in itertools.islice(matches, {num_matches}):
     print(results["num_players"], flush=True)
+matches.close()
 """
+ONE = {"num_agents": 1, "num_humans": 1, "timelimit": 0.04}
+MATCH_SECONDS = 0.04 * 60
 
 
-def address_in(caplog) -> str:
-    """Where the match says that it waits."""
-    for _ in range(600):
-        found = re.search(r"--join=(\S+)", caplog.text)
-        if found:
-            return found[1]
-        time.sleep(0.05)
-    raise AssertionError("nobody was asked to join")
+def addresses_in(caplog) -> list[str]:
+    """Where the match has said that it waits."""
+    return re.findall(r"--env=doom_duel --join=(\S+) --timelimit=0.04", caplog.text)
 
 
 @pytest.fixture
@@ -42,38 +44,77 @@ def join(doom_cfg):
     """A function that lets somebody join a duel; ends their process at the end of the test."""
     people = []
 
-    def join(address, **flags):
-        script = PERSON.format(flags=vars(doom_cfg(**flags)), address=address)
-        people.append(subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True))
+    def join(address, num_matches=1000, patience=45):
+        script = PERSON.format(
+            flags=vars(doom_cfg(**ONE)), address=address, num_matches=num_matches, patience=patience
+        )
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        people.append(subprocess.Popen([sys.executable, "-c", script], text=True, **pipes))
         return people[-1]
 
     yield join
     for person in people:
         person.kill()
-        person.wait()
+        person.communicate()
 
 
-def test_an_agent_plays_in_real_time_against_a_person_who_has_joined(make_env, join, caplog):
-    flags = {"num_agents": 1, "timelimit": 0.1}
-    env = make_env("doom_duel", num_humans=1, **flags)
-    reset = threading.Thread(target=env.reset, daemon=True)
-    reset.start()
-    person = join(address_in(caplog), **flags)
-    reset.join(timeout=60)
-    assert not reset.is_alive() and env.num_agents == 1
-    started, num_steps, truncated = time.monotonic(), 0, [False]
-    while not truncated[0]:
-        _, _, _, truncated, infos = env.step([env.action_space.sample()])
-        num_steps += 1
-    assert time.monotonic() - started > 0.9 * 0.1 * 60
-    assert num_steps == pytest.approx(0.1 * 60 * 35 / 4, abs=2)
-    assert infos[0]["episode_extra_stats"]["num_players"] == 2
-    assert float(person.stdout.readline()) == 2
+class Stepping(threading.Thread):
+    """Plays matches one after another; `results` are those of the agent in each."""
+
+    def __init__(self, env):
+        super().__init__(daemon=True)
+        self._env, self.results, self.num_steps, self.is_to_end = env, [], 0, False
+        self.start()
+
+    def run(self):
+        self._env.reset(seed=1)
+        while not self.is_to_end:
+            _, _, _, truncated, infos = self._env.step([self._env.action_space.sample()])
+            self.num_steps += 1
+            if truncated[0]:
+                self.results.append(infos[0]["episode_extra_stats"])
+
+
+def test_a_person_plays_matches_in_real_time_and_another_one_is_waited_for_when_they_have_left(
+    make_env, join, caplog
+):
+    caplog.set_level("INFO", logger="sample_factory")
+    stepping = Stepping(make_env("doom_duel", **ONE))
+    assert eventually(lambda: addresses_in(caplog))
+    first = join(addresses_in(caplog)[0], num_matches=2)
+    assert eventually(lambda: stepping.num_steps > 0)
+    started = time.monotonic()
+    assert eventually(lambda: len(stepping.results) >= 2)
+    assert time.monotonic() - started > 0.9 * 2 * MATCH_SECONDS
+    assert [first.stdout.readline() for _ in range(2)] == ["2.0\n", "2.0\n"]
+    assert first.wait(timeout=20) == 0
+    assert eventually(lambda: len(addresses_in(caplog)) == 2)
+    num_matches = len(stepping.results)
+    second = join(addresses_in(caplog)[1])
+    assert eventually(lambda: len(stepping.results) > num_matches)
+    assert second.stdout.readline() == "2.0\n"
+    stepping.is_to_end = True
+    stepping.join(timeout=10)
+    assert stepping.num_steps == pytest.approx(len(stepping.results) * MATCH_SECONDS * 35 / 4, abs=12)
+    assert stepping.results[-1]["num_players"] == 2
+
+
+def test_where_no_match_waits_nobody_plays(join):
+    person = join("127.0.0.1:9", patience=1)
+    _, errors = person.communicate(timeout=60)
+    assert person.returncode == 1
+    assert "NotPlayed: doom_duel at 127.0.0.1:9 did not begin: no answer within 1 s" in errors
+
+
+def test_one_match_alone_can_wait_for_people(doom_cfg):
+    make_doom_env("doom_duel", doom_cfg(**ONE), EnvConfig(0, 0, 0)).close()
+    with pytest.raises(ValueError, match="people can join one match only; use enjoy"):
+        make_doom_env("doom_duel", doom_cfg(**ONE), EnvConfig(0, 1, 1))
 
 
 def test_a_person_can_play_alone_against_bots(doom_cfg):
     spec = DOOM_SPECS["doom_deathmatch_bots"]
-    settings = engine_settings(spec.name, spec, doom_cfg(num_bots=3, timelimit=0.05))
+    settings = engine_settings(spec.name, spec, doom_cfg(num_bots=3, timelimit=0.04))
     episodes = play(spec, settings, None, has_window=False)
     assert next(episodes)["num_players"] == 4
     episodes.close()
@@ -83,10 +124,12 @@ def test_nobody_can_join_a_game_for_one_player(make_env, capsys):
     with pytest.raises(ValueError, match="doom_basic: --num_humans=1: nobody can join a game for one player"):
         make_env("doom_basic", num_humans=1)
     assert main(["--env=doom_basic", "--join=127.0.0.1:5029"]) == 2
-    assert "doom_basic is a game for one player; there is nothing to join" in capsys.readouterr().err
+    assert "nobody can join a game for one player" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["5029", ":5029", "localhost", "localhost:", "localhost:70000", "a:b"])
+@pytest.mark.parametrize(
+    "text", ["5029", ":5029", "a b:5029", "localhost", "localhost:", "localhost:70000", "a:b"]
+)
 def test_an_address_has_a_host_and_a_port(text, capsys):
     with pytest.raises(ValueError, match="it should be host:port, such as 127.0.0.1:5029"):
         Address.parse(text)
