@@ -25,7 +25,10 @@ class PlayFlags:
 
 
 def play_doom(config: "Config") -> None:
-    """Until the window is closed, or Ctrl+C. Raises ConfigError for bad input and NotPlayed."""
+    """Until the window is closed, the others of a match have left, or Ctrl+C.
+
+    Raises ConfigError for bad input, NotPlayed, KeyboardInterrupt.
+    """
     from sample_factory.config.config import ConfigError
     from sample_factory.envs.doom.make_doom_env import doom_spec, engine_settings
     from sample_factory.envs.doom.person import Address, play
@@ -40,6 +43,7 @@ def play_doom(config: "Config") -> None:
         for episode, results in enumerate(play(spec, settings, address, config.run.seed), 1):
             told = ", ".join(f"{name} {value:g}" for name, value in results.items())
             print(f"episode {episode}: {told}", flush=True)
+        print("The game is over.")
     except (ValueError, FileNotFoundError) as error:
         raise ConfigError(str(error)) from error
 

@@ -59,6 +59,13 @@ class EngineSettings(NamedTuple):
     wide_aspect_ratio: bool
     match: MatchSettings | None
 
+    def invitation(self, port: int) -> str:
+        """The command by which a person on this machine joins the match."""
+        flags = [f"--env={self.env_name}", f"--join={LOOPBACK}:{port}", f"--timelimit={self.match.minutes:g}"]
+        if self.wad_folders[0] is not None:
+            flags.append(f"--doom_scenarios_dir={self.wad_folders[0]}")
+        return f"python -m sample_factory.play_doom {' '.join(flags)}"
+
 
 class DoomEngine:
     """A DoomGame and its process, which `new_episode` starts when it first needs it, and `close` ends.
@@ -71,7 +78,7 @@ class DoomEngine:
     """
 
     def __init__(self, settings: EngineSettings, player: int = 0):
-        self._settings, self._player = settings, player
+        self.settings, self._player = settings, player
         self._is_started = False
         self._folder: EngineFolder | None = None
         self._pid: int | None = None
@@ -85,25 +92,11 @@ class DoomEngine:
     def button_names(self) -> list[str]:
         return [button.name for button in self.game.get_available_buttons()]
 
-    @property
-    def num_humans(self) -> int:
-        """Who must join before a match can begin."""
-        return self._settings.match.num_humans if self._settings.match is not None else 0
-
     def has_lost_players(self) -> bool:
         """Whether people have left the match."""
-        match = self._settings.match
+        match = self.settings.match
         expected = match.num_players + match.num_humans + match.num_bots
         return match.num_humans > 0 and self.game.get_game_variable(PLAYER_COUNT) < expected
-
-    def invitation(self, port: int) -> str:
-        """The command by which a person on this machine joins the match."""
-        settings = self._settings
-        flags = [f"--env={settings.env_name}", f"--join={LOOPBACK}:{port}"]
-        flags.append(f"--timelimit={settings.match.minutes:g}")
-        if settings.wad_folders[0] is not None:
-            flags.append(f"--doom_scenarios_dir={settings.wad_folders[0]}")
-        return f"python -m sample_factory.play_doom {' '.join(flags)}"
 
     def variable_places(self) -> dict[str, int]:
         """Where each of the scenario's variables is in a state's array."""
@@ -119,7 +112,7 @@ class DoomEngine:
 
     def new_episode(self, seed: int) -> None:
         """Begins an episode; the same seed begins the same one (a match: on a fresh engine only)."""
-        match = self._settings.match
+        match = self.settings.match
         if not self._is_started:
             self._start_alone(seed)
         if match is None or not match.has_several_engines:
@@ -139,7 +132,7 @@ class DoomEngine:
         # 1.3) an engine that ends before it has said anything.
         self.game = self._configure()
         self.game.set_seed(seed)
-        match = self._settings.match
+        match = self.settings.match
         self._folder = EngineFolder(is_quiet=match is not None and match.has_several_engines)
         if match is not None:
             self._prepare_match(match, port, host)
@@ -196,7 +189,7 @@ class DoomEngine:
             self._port = None
 
     def _configure(self) -> vizdoom.DoomGame:
-        settings = self._settings
+        settings = self.settings
         game = vizdoom.DoomGame()
         if not game.load_config(str(settings.scenario)):
             raise ValueError(f"{settings.env_name}: the engine does not understand {settings.scenario}")
@@ -235,18 +228,18 @@ class DoomEngine:
     def _start_alone(self, seed: int) -> None:
         for attempt in range(1, START_ATTEMPTS + 1):
             try:
-                if self._settings.match is not None:
+                if self.settings.match is not None:
                     self._port = PortClaim()
                 self.prepare(seed, self._port.number if self._port else None)
                 self.start()
                 return
             except START_ERRORS as error:
                 self.close()
-                log.warning("%s: start %d of the engine failed: %s", self._settings.env_name, attempt, error)
+                log.warning("%s: start %d of the engine failed: %s", self.settings.env_name, attempt, error)
                 last_error = error
         raise RuntimeError(
-            f"{self._settings.env_name}: the engine did not start in {START_ATTEMPTS} attempts; scenario "
-            f"{self._settings.scenario}, map {self.game.get_doom_scenario_path()}"
+            f"{self.settings.env_name}: the engine did not start in {START_ATTEMPTS} attempts; scenario "
+            f"{self.settings.scenario}, map {self.game.get_doom_scenario_path()}"
         ) from last_error
 
     def _prepare_match(self, match: MatchSettings, port: int, host: str) -> None:

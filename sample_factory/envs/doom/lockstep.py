@@ -85,7 +85,8 @@ class Lockstep:
 
     def __init__(self, engines: Sequence[DoomEngine], name: str):
         """With people, whose engines are not among these, the match runs in real time."""
-        self._engines, self._name, self._num_humans = engines, name, engines[0].num_humans
+        self._engines, self._name = engines, name
+        self._num_humans = engines[0].settings.match.num_humans
         self._next_tic = 0.0
         self._threads: list[PlayerThread] = []
         self._port: PortClaim | None = None
@@ -180,7 +181,7 @@ class Lockstep:
                 after_tic()
 
     def _invite(self) -> None:
-        minutes, invitation = JOIN_SECONDS / 60, self._engines[0].invitation(self._port.number)
+        minutes, invitation = JOIN_SECONDS / 60, self._engines[0].settings.invitation(self._port.number)
         log.info("%s: waiting up to %.0f min for %d x %s", self._name, minutes, self._num_humans, invitation)
 
     def _wait_for_tic(self) -> None:

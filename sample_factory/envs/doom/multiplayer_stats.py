@@ -27,7 +27,9 @@ def leader_gap(frags: Sequence[float], player: int) -> float:
 
 def frags_of_players(values: Sequence[float], variables: Mapping[str, int]) -> list[float]:
     """Frags of everyone in the match, bots included, in the order of player numbers."""
-    num_players = min(int(values[variables["PLAYER_COUNT"]]), MAX_PLAYERS)
+    # Where a person has left, the numbers of others may be beyond the count.
+    numbers = values[variables["PLAYER_COUNT"]], values[variables["PLAYER_NUMBER"]] + 1
+    num_players = min(int(max(numbers)), MAX_PLAYERS)
     return [values[variables[f"PLAYER{number}_FRAGCOUNT"]] for number in range(1, num_players + 1)]
 
 

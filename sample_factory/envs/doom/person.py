@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import signal
 import sys
 import time
 from typing import Callable, Iterator, NamedTuple, TypeVar
@@ -10,7 +11,7 @@ import numpy as np
 import vizdoom
 
 from sample_factory.envs.doom.doom_specs import DoomSpec
-from sample_factory.envs.doom.engine import START_ERRORS, DoomEngine, EngineSettings
+from sample_factory.envs.doom.engine import PLAYER_COUNT, START_ERRORS, DoomEngine, EngineSettings
 from sample_factory.envs.doom.lockstep import ANSWER_SECONDS, CLOSE_SECONDS, LOOK_SECONDS, PlayerThread
 from sample_factory.envs.doom.player_score import PlayerScore
 
@@ -59,6 +60,10 @@ class PersonsEngine(DoomEngine):
         self._thread.check()
         return answers[0]
 
+    def is_left_alone(self) -> bool:
+        """In a match whose other players have gone."""
+        return self._player > 0 and self.game.get_game_variable(PLAYER_COUNT) < 2
+
     def leave(self) -> None:
         """Ends the process, whatever it is doing."""
         if not self._thread.is_free_within(LOOK_SECONDS):
@@ -88,7 +93,7 @@ def play(
     seed: int | None = None,
     has_window: bool = True,
 ) -> Iterator[dict[str, float]]:
-    """Plays episode after episode, until the window is closed; the results of each.
+    """Plays episode after episode, until the window is closed, or the others have left; the results of each.
 
     settings: of one player, who joins a `match` with others, or is alone (None). Raises NotPlayed, and
     FileNotFoundError for a missing map.
@@ -98,27 +103,32 @@ def play(
         raise NotPlayed("there is no display to open a window on (DISPLAY is not set)")
     engine, generator = PersonsEngine(settings, 0 if match is None else 1, has_window), _seeds(seed)
     try:
-        try:
-            if match is not None:
-                engine.prepare(next(generator), match.port, match.host)
-                engine.call(engine.start, ANSWER_SECONDS)
-            engine.call(lambda: engine.new_episode(next(generator)), ANSWER_SECONDS)
-        except (NotPlayed, RuntimeError, *START_ERRORS) as error:
-            where = "" if match is None else f" at {match.host}:{match.port}"
-            raise NotPlayed(
-                f"{settings.env_name}{where} did not begin: {error} {engine.last_words()}"
-            ) from error
+        _begin(engine, match, generator)
         score = PlayerScore(spec, engine.variable_places())
         while True:
             yield _episode(engine, spec, score)
-            try:
-                engine.call(lambda: engine.new_episode(next(generator)), ANSWER_SECONDS)
-            except NotPlayed as error:
-                raise NotPlayed(f"{settings.env_name}: the match does not go on: {error}") from error
+            if engine.is_left_alone():
+                return
+            engine.call(lambda: engine.new_episode(next(generator)), ANSWER_SECONDS)
     except vizdoom.ViZDoomUnexpectedExitException:  # the window was closed
         return
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would come in the middle of leaving
+        raise
     finally:
         engine.leave()
+
+
+def _begin(engine: PersonsEngine, match: Address | None, seeds: Iterator[int]) -> None:
+    try:
+        if match is not None:
+            engine.prepare(next(seeds), match.port, match.host)
+            engine.call(engine.start, ANSWER_SECONDS)
+        engine.call(lambda: engine.new_episode(next(seeds)), ANSWER_SECONDS)
+    except (RuntimeError, *START_ERRORS) as error:
+        where = "" if match is None else f" at {match.host}:{match.port}"
+        name = engine.settings.env_name
+        raise NotPlayed(f"{name}{where} did not begin: {error} {engine.last_words()}") from error
 
 
 def _end_at_once() -> None:
@@ -137,7 +147,7 @@ def _seeds(seed: int | None) -> Iterator[int]:
 def _episode(engine: PersonsEngine, spec: DoomSpec, score: PlayerScore) -> dict[str, float]:
     game, limit = engine.game, spec.time_limit_frames or float("inf")
     score.start(engine.variable_values())
-    while not game.is_episode_finished() and game.get_episode_time() < limit:
+    while not (game.is_episode_finished() or game.get_episode_time() >= limit or engine.is_left_alone()):
         engine.call(game.advance_action)
     reward = game.get_total_reward()
     _, info = score.end(reward, engine.variable_values())

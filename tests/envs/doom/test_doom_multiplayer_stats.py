@@ -55,6 +55,13 @@ def test_counters_that_run_on_over_episodes_count_from_the_start():
     assert is_match_won(stats)
 
 
+def test_who_has_left_does_not_take_the_number_of_another_player_away():
+    at_start = values(PLAYER_COUNT=3.0, PLAYER_NUMBER=2.0)
+    at_end = values(PLAYER_COUNT=2.0, PLAYER_NUMBER=2.0, PLAYER1_FRAGCOUNT=4.0, PLAYER3_FRAGCOUNT=1.0)
+    stats = match_stats(at_end, at_start, VARIABLES)
+    assert (stats["num_players"], stats["final_place"], stats["leader_gap"]) == (3, 2, 3)
+
+
 @pytest.mark.parametrize("place, gap, is_won", [(1, -1, True), (1, 0, False), (2, 1, False)])
 def test_a_tie_is_not_a_victory(place, gap, is_won):
     assert is_match_won({"final_place": place, "leader_gap": gap}) == is_won

@@ -63,13 +63,13 @@ class Stepping(threading.Thread):
 
     def __init__(self, env):
         super().__init__(daemon=True)
-        self._env, self.results, self.num_steps, self.is_to_end = env, [], 0, False
+        self.env, self.results, self.num_steps, self.is_to_end = env, [], 0, False
         self.start()
 
     def run(self):
-        self._env.reset(seed=1)
+        self.env.reset(seed=1)
         while not self.is_to_end:
-            _, _, _, truncated, infos = self._env.step([self._env.action_space.sample()])
+            _, _, _, truncated, infos = self.env.step([self.env.action_space.sample()])
             self.num_steps += 1
             if truncated[0]:
                 self.results.append(infos[0]["episode_extra_stats"])
@@ -95,6 +95,8 @@ def test_a_person_plays_matches_in_real_time_and_another_one_is_waited_for_when_
     assert second.stdout.readline() == "2.0\n"
     stepping.is_to_end = True
     stepping.join(timeout=10)
+    stepping.env.close()
+    assert second.wait(timeout=20) == 0, "who is left alone leaves"
     assert stepping.num_steps == pytest.approx(len(stepping.results) * MATCH_SECONDS * 35 / 4, abs=12)
     assert stepping.results[-1]["num_players"] == 2
 
