@@ -93,7 +93,7 @@ DEFAULTS = {
     "use_rnn": False,
     "gamma": 0.0,  # the next picture does not depend on the action
     "obs_scale": 255.0,
-    "batch_size": 256,  # many small steps: the run is short
+    "batch_size": 128,  # many small steps: the run is short
     "learning_rate": 2e-3,
     "num_envs_per_worker": 16,
     "train_for_env_steps": 60_000,

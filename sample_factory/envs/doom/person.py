@@ -89,21 +89,21 @@ class PersonsEngine(DoomEngine):
 def play(
     spec: DoomSpec,
     settings: EngineSettings,
-    match: Address | None,
+    address: Address | None,
     seed: int | None = None,
     has_window: bool = True,
 ) -> Iterator[dict[str, float]]:
     """Plays episode after episode, until the window is closed, or the others have left; the results of each.
 
-    settings: of one player, who joins a `match` with others, or is alone (None). Raises NotPlayed, and
+    settings: of one player, who joins the match at an address, or is alone (None). Raises NotPlayed, and
     FileNotFoundError for a missing map.
     """
     # The engine's window library knows no other displays.
     if has_window and sys.platform == "linux" and not os.environ.get("DISPLAY"):
         raise NotPlayed("there is no display to open a window on (DISPLAY is not set)")
-    engine, generator = PersonsEngine(settings, 0 if match is None else 1, has_window), _seeds(seed)
+    engine, generator = PersonsEngine(settings, 0 if address is None else 1, has_window), _seeds(seed)
     try:
-        _begin(engine, match, generator)
+        _begin(engine, address, generator)
         score = PlayerScore(spec, engine.variable_places())
         while True:
             yield _episode(engine, spec, score)
@@ -119,14 +119,14 @@ def play(
         engine.leave()
 
 
-def _begin(engine: PersonsEngine, match: Address | None, seeds: Iterator[int]) -> None:
+def _begin(engine: PersonsEngine, address: Address | None, seeds: Iterator[int]) -> None:
     try:
-        if match is not None:
-            engine.prepare(next(seeds), match.port, match.host)
+        if address is not None:
+            engine.prepare(next(seeds), address.port, address.host)
             engine.call(engine.start, ANSWER_SECONDS)
         engine.call(lambda: engine.new_episode(next(seeds)), ANSWER_SECONDS)
     except (RuntimeError, *START_ERRORS) as error:
-        where = "" if match is None else f" at {match.host}:{match.port}"
+        where = "" if address is None else f" at {address.host}:{address.port}"
         name = engine.settings.env_name
         raise NotPlayed(f"{name}{where} did not begin: {error} {engine.last_words()}") from error
 
