@@ -32,6 +32,7 @@ matches.close()
 """
 ONE = {"num_agents": 1, "num_humans": 1, "timelimit": 0.04}
 MATCH_SECONDS = 0.04 * 60
+PATIENCE_SECONDS = 40.0
 
 
 def addresses_in(caplog) -> list[str]:
@@ -80,23 +81,23 @@ def test_a_person_plays_matches_in_real_time_and_another_one_is_waited_for_when_
 ):
     caplog.set_level("INFO", logger="sample_factory")
     stepping = Stepping(make_env("doom_duel", **ONE))
-    assert eventually(lambda: addresses_in(caplog))
+    assert eventually(lambda: addresses_in(caplog), PATIENCE_SECONDS)
     first = join(addresses_in(caplog)[0], num_matches=2)
-    assert eventually(lambda: stepping.num_steps > 0)
+    assert eventually(lambda: stepping.num_steps > 0, PATIENCE_SECONDS)
     started = time.monotonic()
-    assert eventually(lambda: len(stepping.results) >= 2)
+    assert eventually(lambda: len(stepping.results) >= 2, PATIENCE_SECONDS)
     assert time.monotonic() - started > 0.9 * 2 * MATCH_SECONDS
     assert [first.stdout.readline() for _ in range(2)] == ["2.0\n", "2.0\n"]
-    assert first.wait(timeout=20) == 0
-    assert eventually(lambda: len(addresses_in(caplog)) == 2)
+    assert first.wait(timeout=PATIENCE_SECONDS) == 0
+    assert eventually(lambda: len(addresses_in(caplog)) == 2, PATIENCE_SECONDS)
     num_matches = len(stepping.results)
     second = join(addresses_in(caplog)[1])
-    assert eventually(lambda: len(stepping.results) > num_matches)
+    assert eventually(lambda: len(stepping.results) > num_matches, PATIENCE_SECONDS)
     assert second.stdout.readline() == "2.0\n"
     stepping.is_to_end = True
     stepping.join(timeout=10)
     stepping.env.close()
-    assert second.wait(timeout=20) == 0, "who is left alone leaves"
+    assert second.wait(timeout=PATIENCE_SECONDS) == 0, "who is left alone leaves"
     assert stepping.num_steps == pytest.approx(len(stepping.results) * MATCH_SECONDS * 35 / 4, abs=12)
     assert stepping.results[-1]["num_players"] == 2
 
