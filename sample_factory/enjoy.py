@@ -8,6 +8,8 @@ With --save_video --no_render it writes a video on a machine without a display.
 import sys
 from typing import TYPE_CHECKING, Sequence
 
+from sample_factory.exit_codes import exit_code
+
 if TYPE_CHECKING:
     from sample_factory.config.config import Config
     from sample_factory.evaluation.evaluate import Evaluation
@@ -26,25 +28,17 @@ def enjoy(config: "Config") -> "Evaluation":
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 done or stopped, 1 the checkpoint or the video failed, 2 bad input."""
-    from sample_factory.config.config import ConfigError, parse_config
-    from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
-    from sample_factory.runtime.log import setup_logging
 
-    try:
+    def command() -> None:
+        from sample_factory.config.config import parse_config
+        from sample_factory.envs.env_registry import resolve_family
+        from sample_factory.runtime.log import setup_logging
+
         config = parse_config(sys.argv[1:] if argv is None else argv, resolve_family, evaluation=True)
         setup_logging("enjoy")
-        from sample_factory.evaluation.video import VideoError
-        from sample_factory.learning.checkpoints import CheckpointError
+        enjoy(config)
 
-        try:
-            enjoy(config)
-        except (CheckpointError, VideoError) as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 1
-    except (ConfigError, UnknownEnvError, ImportError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return exit_code(command)
 
 
 if __name__ == "__main__":

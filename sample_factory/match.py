@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 from sample_factory.config.config import Config, ConfigError, parse_config
 from sample_factory.config.flags import flag
 from sample_factory.evaluation.policy_choice import Contestant, PolicyChoice
+from sample_factory.exit_codes import exit_code
 
 if TYPE_CHECKING:
     from sample_factory.evaluation.matches import Matches
@@ -117,23 +118,15 @@ def _write(path: str, text: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 done or stopped, 1 a checkpoint cannot be used, 2 bad input."""
-    from sample_factory.envs.env_registry import UnknownEnvError
-    from sample_factory.runtime.log import setup_logging
 
-    try:
+    def command() -> None:
+        from sample_factory.runtime.log import setup_logging
+
         plan = parse_arguments(sys.argv[1:] if argv is None else argv)
         setup_logging("match")
-        from sample_factory.learning.checkpoints import CheckpointError
+        match(plan)
 
-        try:
-            match(plan)
-        except CheckpointError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 1
-    except (ConfigError, UnknownEnvError, ImportError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return exit_code(command)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,13 @@ A match that was started with --num_humans=1 says at which address it waits:
 python -m sample_factory.play_doom --env=doom_duel --join=127.0.0.1:5029
 """
 
+import contextlib
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Sequence
 
 from sample_factory.config.flags import flag
+from sample_factory.exit_codes import exit_code
 
 if TYPE_CHECKING:
     from sample_factory.config.config import Config
@@ -50,27 +52,19 @@ def play_doom(config: "Config") -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 done or stopped, 1 the game did not begin, 2 bad input."""
-    from sample_factory.config.config import ConfigError, parse_config
-    from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
-    from sample_factory.runtime.log import setup_logging
 
-    arguments = sys.argv[1:] if argv is None else argv
-    try:
+    def command() -> None:
+        from sample_factory.config.config import parse_config
+        from sample_factory.envs.env_registry import resolve_family
+        from sample_factory.runtime.log import setup_logging
+
+        arguments = sys.argv[1:] if argv is None else argv
         config = parse_config(arguments, resolve_family, extra_sections={"play_doom": PlayFlags})
         setup_logging("play_doom")
-        from sample_factory.envs.doom.person import NotPlayed
-
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             play_doom(config)
-        except NotPlayed as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 1
-        except KeyboardInterrupt:
-            pass
-    except (ConfigError, UnknownEnvError, ImportError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+
+    return exit_code(command)
 
 
 if __name__ == "__main__":

@@ -79,20 +79,11 @@ def ability(env: Any, ability: type[Ability]) -> Ability:
     return env if isinstance(env, ability) else ability()
 
 
-class StepsAtOnce:
-    """The first two parts of a MultiAgentEnv's step, for one that does all in the third."""
-
-    def begin_step(self, actions: np.ndarray) -> None:
-        """Nothing."""
-
-    def simulate(self) -> None:
-        """Nothing."""
-
-
-class SingleAgentAdapter(StepsAtOnce):
+class SingleAgentAdapter:
     """A Gymnasium env as a multi-agent env of one agent."""
 
     num_agents = 1
+    steps_in_parts = False
 
     def __init__(self, env: gym.Env):
         self.env = env
@@ -142,7 +133,7 @@ class InPlaceAdapter:
         self.env = env
         self.reward_shaping, self.process = ability(env, RewardShaping), ability(env, OwnsProcess)
         # Not of an env inside a wrapper, which may change the action.
-        self._in_parts = isinstance(env, BeginsSteps)
+        self.steps_in_parts = isinstance(env, BeginsSteps)
         self._simulate: Callable[[], Any] | None = None
         self._simulated: tuple[Any] | None = None  # of a step that is to be finished
         self.kinds = AgentKinds.one(env.observation_space, env.action_space, self.num_agents)
@@ -154,12 +145,10 @@ class InPlaceAdapter:
         return ()
 
     def begin_step(self, actions: np.ndarray) -> None:
-        if self._in_parts:
-            self._simulate = self.env.begin_step(self._decode(actions[0]))
+        self._simulate = self.env.begin_step(self._decode(actions[0]))
 
     def simulate(self) -> None:
-        if self._in_parts:
-            self._simulated = (self._simulate(),)
+        self._simulated = (self._simulate(),)
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         row = into.view(0)
@@ -179,11 +168,13 @@ class InPlaceAdapter:
         self.env.close()
 
 
-class ListAdapter(StepsAtOnce):
+class ListAdapter:
     """A multi-agent env whose reset and step return an entry per agent, and which resets agents by itself.
 
     Where agents differ, the env has lists `observation_spaces` or `action_spaces` with an entry per agent.
     """
+
+    steps_in_parts = False
 
     def __init__(self, env: Any):
         self.env = env
@@ -248,12 +239,14 @@ def _of_each_agent(env: Any, name: str, num_agents: int) -> Sequence[gym.Space]:
     return spaces
 
 
-class VectorEnvAdapter(StepsAtOnce):
+class VectorEnvAdapter:
     """A Gymnasium VectorEnv as one env with an agent per sub-env; no Python per agent.
 
     NEXT_STEP autoreset spends a step without meaning after each episode: the agent is inactive in it.
     SAME_STEP and DISABLED have none.
     """
+
+    steps_in_parts = False
 
     def __init__(self, env: VectorEnv):
         self.env = env

@@ -4,7 +4,7 @@ from typing import Any, Mapping
 
 import numpy as np
 
-from sample_factory.envs.adapters import WRONG_STEP, StepsAtOnce, ability
+from sample_factory.envs.adapters import WRONG_STEP, ability
 from sample_factory.envs.agent_codecs import AgentCodecs
 from sample_factory.envs.interfaces import OwnsProcess, RewardShaping
 from sample_factory.envs.protocol import EMPTY_INFO, EnvContractError, Infos, ObservationRows, StepResult
@@ -12,7 +12,7 @@ from sample_factory.envs.protocol import EMPTY_INFO, EnvContractError, Infos, Ob
 InfoByAgent = Mapping[Any, Mapping[str, Any]]
 
 
-class ParallelEnvAdapter(StepsAtOnce):
+class ParallelEnvAdapter:
     """`possible_agents` says how many agents there are and in which order. Promises:
 
     1. An agent that is not in `env.agents` is inactive and observes zeros; it may join later.
@@ -20,6 +20,8 @@ class ParallelEnvAdapter(StepsAtOnce):
     3. The env is reset when no agent is left; the observations are then the first ones of the new episode.
        Who took part and had no end of its own is truncated there.
     """
+
+    steps_in_parts = False
 
     def __init__(self, env: Any):
         self.env = env

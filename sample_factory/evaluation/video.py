@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from sample_factory.runtime.command_failed import CommandFailed
+
 MIN_HEIGHT = 480
 
 
-class VideoError(RuntimeError):
+class VideoError(CommandFailed):
     """The video could not be written; the message says why."""
 
 

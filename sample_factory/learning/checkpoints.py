@@ -14,13 +14,14 @@ import torch
 
 from sample_factory.exchange.milestones import checkpoint_folder, milestone_path, milestones_of
 from sample_factory.models.checkpoint_file import read_state
+from sample_factory.runtime.command_failed import CommandFailed
 
 log = logging.getLogger("sample_factory")
 
 TEMPORARY_NAME = ".temp_checkpoint"  # no glob for checkpoints matches it
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(CommandFailed):
     """Checkpoints exist, but none can be used."""
 
 

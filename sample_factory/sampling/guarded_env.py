@@ -38,7 +38,7 @@ class GuardedEnv:
         self._make, self.name, self._number, self._mark, self._tell = make, name, number, mark, tell
         self._env = make()
         self.num_agents = self._env.num_agents
-        self.kinds = self._env.kinds
+        self.kinds, self.steps_in_parts = self._env.kinds, self._env.steps_in_parts
         self._shaping: dict[int, Mapping[str, Any]] = {}  # by agent, where it is not the env's own
         self.reset_infos: Infos = ()  # of the last reset that was not within a step of the env
         self._seed: int | None = None

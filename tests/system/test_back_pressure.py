@@ -230,7 +230,7 @@ def test_runs_with_a_far_slower_learner_and_with_a_far_slower_env_stand_firm_in_
 ):
     """Both at once, which saves time: they mostly sleep."""
     flags = ["--env=unbalanced", "--encoder_custom=slow_in_training", *SMALL, "--batch_size=64"]
-    flags.append("--status_interval=3")  # memory that grows needs time to be seen
+    flags.append("--status_interval=5")  # memory that grows needs time to be seen
     runs = {}
     for slow, seconds in (("ENV", "0.03"), ("LEARNER", "0.4")):
         with monkeypatch.context() as patch:

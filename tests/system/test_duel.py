@@ -1,5 +1,7 @@
 """A duel of two policies with real engines, in which everything is killed once."""
 
+import re
+
 import pytest
 
 from tests.system.running import (
@@ -8,6 +10,7 @@ from tests.system.running import (
     descendants,
     engines,
     kill,
+    scalars,
     start,
     wait_for_frames,
     wait_for_line,
@@ -22,6 +25,9 @@ DUEL += [
     "--status_interval=0.5",
     "--decorrelate_envs_on_one_worker=False",
 ]
+
+
+MANY = r"\(\d\d+ episodes\)"  # enough for summaries
 
 
 @pytest.mark.timeout(180)
@@ -39,11 +45,13 @@ def test_a_duel_of_two_policies_survives_engines_and_workers_and_ends_with_a_lea
     wait_for_line(process, "rollout_worker_1 died")
     wait_for_frames(process, beyond=frames + 500)
     for policy in (0, 1):
-        while "true objective" not in wait_for_line(process, f"policy {policy}: env frames"):
-            pass  # its first match goes on
+        while not re.search(MANY, wait_for_line(process, f"policy {policy}: env frames")):
+            pass
 
     family += descendants(process)
     kill(child(family, "learner_1"))
     wait_for_line(process, "learner_1 failed")
     assert process.wait(30) == 1
     assert_all_gone(family)
+    for policy in (0, 1):
+        assert scalars(tmp_path / "a", policy)["0_aux/avg_true_reward"], "matches have ended for both"

@@ -14,6 +14,7 @@ from sample_factory.envs.doom.doom_specs import DoomSpec
 from sample_factory.envs.doom.engine import PLAYER_COUNT, START_ERRORS, DoomEngine, EngineSettings
 from sample_factory.envs.doom.lockstep import ANSWER_SECONDS, CLOSE_SECONDS, LOOK_SECONDS, PlayerThread
 from sample_factory.envs.doom.player_score import PlayerScore
+from sample_factory.runtime.command_failed import CommandFailed
 
 WINDOW = vizdoom.ScreenResolution.RES_800X600
 
@@ -35,7 +36,7 @@ class Address(NamedTuple):
         return cls(host, int(port))
 
 
-class NotPlayed(RuntimeError):
+class NotPlayed(CommandFailed):
     """The game did not begin, or does not go on."""
 
 
