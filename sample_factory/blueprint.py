@@ -24,6 +24,12 @@ from sample_factory.sampling.settings import InferenceSettings, RewardRule, Roll
 
 MAX_MIN_REQUESTS = 8
 CORES_PER_LEARNER_THREAD = 4
+# Added to --default_niceness; a learner has none. The learner goes first, for when it is the bottleneck the
+# others have to wait for it anyway; simulators take the time that is left. Measured on 2 cores, alternating
+# in one run: doom_benchmark in fp32, where the learner is the bottleneck, 2,920 FPS instead of 2,420 with the
+# same nice value for all; with a small network, where nothing waits for the learner, 5,070 instead of 4,680.
+POLICY_WORKER_NICENESS = 5
+ROLLOUT_WORKER_NICENESS = 19
 LEARNER_GRACE_SECONDS = 120.0  # to finish an iteration of training and save, when it is to stop
 
 
@@ -97,7 +103,8 @@ def rollout_worker_recipe(parts: Parts, index: int) -> Recipe:
     cores = cpu.worker_cores(index, num_workers) if sampling.set_workers_cpu_affinity else None
     gpus = sampling.actor_worker_gpus
     environment = {"CUDA_VISIBLE_DEVICES": str(gpus[index % len(gpus)]) if gpus else ""}
-    options = ChildOptions(cores, sampling.default_niceness, environment | _maths_threads(parts))
+    niceness = sampling.default_niceness + ROLLOUT_WORKER_NICENESS
+    options = ChildOptions(cores, niceness, environment | _maths_threads(parts))
     args = (*_rollout_worker_args(parts, index), (parts.buffers, parts.channels))
     return Recipe(f"rollout_worker_{index}", build_rollout_worker, args, options)
 
@@ -124,7 +131,8 @@ def _rollout_worker_args(parts: Parts, index: int) -> tuple:
 def policy_worker_recipe(parts: Parts, policy: int, index: int) -> Recipe:
     """index: which of the policy's workers."""
     args = (*_policy_worker_args(parts, policy, index), parts.buffers, parts.channels)
-    options = ChildOptions(niceness=parts.config.sampling.default_niceness, environment=cpu.HUGE_PAGES)
+    niceness = parts.config.sampling.default_niceness + POLICY_WORKER_NICENESS
+    options = ChildOptions(niceness=niceness, environment=cpu.HUGE_PAGES)
     return Recipe(f"policy_worker_{policy}_{index}", build_policy_worker, args, options)
 
 
@@ -148,7 +156,8 @@ def inline_sampler_recipe(parts: Parts, index: int) -> Recipe:
     mine = range(index, topology.num_workers, sampling.inline_samplers)
     rollout = [_rollout_worker_args(parts, worker) for worker in mine]
     policy = [_policy_worker_args(parts, policy, index) for policy in range(topology.num_policies)]
-    options = ChildOptions(None, sampling.default_niceness, _maths_threads(parts))
+    niceness = sampling.default_niceness + POLICY_WORKER_NICENESS
+    options = ChildOptions(None, niceness, _maths_threads(parts))
     args = (rollout, policy, (parts.buffers, parts.channels))
     return Recipe(f"sampler_{index}", build_inline_sampler, args, options)
 

@@ -119,7 +119,12 @@ class SamplingFlags:
     )
     set_workers_cpu_affinity: bool = flag(True, "pin each rollout worker and its simulators to a core")
     force_envs_single_thread: bool = flag(True, "limit maths libraries in rollout workers to one thread")
-    default_niceness: int = flag(0, "nice value of all workers", at_least=-20, at_most=19)
+    default_niceness: int = flag(
+        0,
+        "nice value of learners; policy workers add 5, rollout workers 19, which is the highest there is",
+        at_least=-20,
+        at_most=19,
+    )
     learner_main_loop_num_cores: int = flag(
         0,
         "CPU threads of the learner's maths; 0 chooses by the number of cores and the device",

@@ -157,6 +157,7 @@ def _build_and_run(payload: BinaryIO, context: ChildContext, link: "_Link") -> N
 
 def _prepare_process(setup: Setup, context: ChildContext, link: "_Link") -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # a log line must not stop it, even after `stty tostop`
     signal.signal(signal.SIGTERM, lambda *_: context.stopping.set())
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)

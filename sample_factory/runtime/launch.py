@@ -53,8 +53,9 @@ def launch(name: str, recipe: Recipe, options: ChildOptions, connection: int) ->
             pass_fds=[payload, connection, *fds],
             stdin=subprocess.DEVNULL,
             env={**os.environ, **options.environment},
-            # A session of its own: no Ctrl+C from the terminal, and one process group with all it will start.
-            start_new_session=True,
+            # A group of its own, with all it will start: no Ctrl+C from the terminal. Not a session of its
+            # own: between sessions Linux shares out its cores evenly (autogroups), whatever their niceness.
+            process_group=0,
         )
     finally:
         os.close(payload)

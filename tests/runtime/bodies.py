@@ -182,5 +182,6 @@ class Surroundings(Idle):
             "environment": dict(os.environ),
             "ignores_sigint": signal.getsignal(signal.SIGINT) == signal.SIG_IGN,
             "leads_group": os.getpgrp() == os.getpid(),
+            "session": os.getsid(0),
             "modules": set(sys.modules),
         }

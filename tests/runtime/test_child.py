@@ -135,6 +135,7 @@ def test_environment_cores_and_niceness_are_in_effect_in_the_child(start):
     assert seen["niceness"] == os.nice(0) + 3
     assert seen["environment"]["OMP_NUM_THREADS"] == "1"
     assert seen["ignores_sigint"] and seen["leads_group"]
+    assert seen["session"] == os.getsid(0), "in a session of its own its niceness would mean nothing"
     assert "torch" not in seen["modules"]
 
 
