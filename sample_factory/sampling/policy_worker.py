@@ -24,7 +24,11 @@ from sample_factory.runtime.clock import Clock, Every
 from sample_factory.sampling.frozen_models import ActingModel, FrozenModels, UnreadableOpponent
 from sample_factory.sampling.settings import InferenceSettings
 
-GATHER_SECONDS = 0.004  # longest wait for more requests once there is one
+# How long it waits for more requests once there is one: up to GATHER_ANSWERS times as long as the last answer
+# took, within limits. Slow networks gain more by larger batches, and simulators have to wait for them anyway.
+# Measured on 2 cores in fp32 (an answer takes 10 ms): 2,940 FPS with batches of 16 rows, 2,640 with the 10 rows
+# that come within 4 ms.
+GATHER_ANSWERS, MIN_GATHER_SECONDS, MAX_GATHER_SECONDS = 2.0, 0.004, 0.02
 REPORT_SECONDS = 5.0
 
 
@@ -65,6 +69,7 @@ class PolicyWorker:
         self._of_kind = buffers.kind_of_policy(policy_id)
         self._clock, self._time_to_report = Clock(), Every(REPORT_SECONDS)
         self._num_batches = self._num_rows = 0
+        self._gather_seconds = MIN_GATHER_SECONDS
         self._told: set[str] = set()  # kinds of broken numbers that stand in the log
         ready = ComponentReady("policy_worker", f"policy {policy_id} answers requests on {self._device}")
         self._channels.reports.put(ready, self._keep_going)
@@ -83,7 +88,10 @@ class PolicyWorker:
         requests = self.gather(timeout)
         self._clock.lap("wait")
         if requests:
+            began = time.monotonic()
             self.answer(requests)
+            wanted = GATHER_ANSWERS * (time.monotonic() - began)
+            self._gather_seconds = min(max(MIN_GATHER_SECONDS, wanted), MAX_GATHER_SECONDS)
         if self._time_to_report():
             self._report_stats()
         return bool(requests)
@@ -91,7 +99,7 @@ class PolicyWorker:
     def gather(self, timeout: float) -> list[PolicyRequest]:
         """Requests that are there, and a few more if they come soon; and the newest parameters."""
         requests = self._requests.get_many(timeout=timeout)
-        deadline = time.monotonic() + GATHER_SECONDS
+        deadline = time.monotonic() + self._gather_seconds
         while 0 < len(requests) < self._settings.min_requests and timeout > 0:
             more = self._requests.get_many(timeout=max(0.0, deadline - time.monotonic()))
             if not more:
