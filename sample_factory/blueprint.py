@@ -24,12 +24,11 @@ from sample_factory.sampling.settings import InferenceSettings, RewardRule, Roll
 
 MAX_MIN_REQUESTS = 8
 CORES_PER_LEARNER_THREAD = 4
-# Added to --default_niceness; a learner has none. The learner goes first, for when it is the bottleneck the
-# others have to wait for it anyway; simulators take the time that is left. Measured on 2 cores, alternating
-# in one run: doom_benchmark in fp32, where the learner is the bottleneck, 2,920 FPS instead of 2,420 with the
-# same nice value for all; with a small network, where nothing waits for the learner, 5,070 instead of 4,680.
-POLICY_WORKER_NICENESS = 5
-ROLLOUT_WORKER_NICENESS = 19
+# Added to --default_niceness, which is the learner's: it goes first, for when it is the bottleneck the others
+# have to wait for it anyway. Measured on 2 cores, alternating in one run: doom_benchmark in fp32, where it is,
+# 2,420 FPS without, 2,750 with 5 and 10, 2,920 with 5 and 19; with a small network, where it is not, 4,680,
+# 4,960 and 5,070. With 19, any other program beside them would leave the simulators next to nothing.
+POLICY_WORKER_NICENESS, ROLLOUT_WORKER_NICENESS = 5, 10
 LEARNER_GRACE_SECONDS = 120.0  # to finish an iteration of training and save, when it is to stop
 
 

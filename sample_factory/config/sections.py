@@ -121,7 +121,7 @@ class SamplingFlags:
     force_envs_single_thread: bool = flag(True, "limit maths libraries in rollout workers to one thread")
     default_niceness: int = flag(
         0,
-        "nice value of learners; policy workers add 5, rollout workers 19, which is the highest there is",
+        "nice value of learners; policy workers add 5, rollout workers and simulators 10",
         at_least=-20,
         at_most=19,
     )
