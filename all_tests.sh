@@ -10,6 +10,4 @@ fi
 # torch first and by its exact version: without one, pip may choose a build with gigabytes of CUDA packages.
 pip install --quiet torch==2.13.0
 pip install --quiet -e ".[test]"
-# With the highest nice value all workers of a run have the same one: beside the tests that run at the same time,
-# those that yield to others would get nowhere.
-exec nice -n 19 python -m pytest "$@"
+exec python -m pytest "$@"

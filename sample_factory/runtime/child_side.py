@@ -156,8 +156,10 @@ def _build_and_run(payload: BinaryIO, context: ChildContext, link: "_Link") -> N
 
 
 def _prepare_process(setup: Setup, context: ChildContext, link: "_Link") -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # a log line must not stop it, even after `stty tostop`
+    # Whether to stop is for the parent to say, not for the terminal. SIGHUP also comes if the parent is
+    # killed while this process is stopped; after `stty tostop` a log line would stop it (SIGTTOU).
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTTOU):
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: context.stopping.set())
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)

@@ -26,8 +26,8 @@ from sample_factory.sampling.settings import InferenceSettings
 
 # How long it waits for more requests once there is one: up to GATHER_ANSWERS times as long as the last answer
 # took, within limits. Slow networks gain more by larger batches, and simulators have to wait for them anyway.
-# Measured on 2 cores in fp32 (an answer takes 10 ms): 2,940 FPS with batches of 16 rows, 2,640 with the 10 rows
-# that come within 4 ms.
+# Measured on 2 cores in fp32 (an answer takes 10 ms): 2,940 FPS with batches of 16 rows, 2,640 with the 10
+# rows that come within 4 ms.
 GATHER_ANSWERS, MIN_GATHER_SECONDS, MAX_GATHER_SECONDS = 2.0, 0.004, 0.02
 REPORT_SECONDS = 5.0
 

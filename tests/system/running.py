@@ -1,12 +1,17 @@
 """Runs of the real commands, and what they leave."""
 
+import contextlib
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Iterator
 
 import psutil
+
+PR_SET_CHILD_SUBREAPER = 36  # of sys/prctl.h
 
 SMALL = [
     "--num_workers=2",
@@ -109,6 +114,19 @@ def descendants(process: subprocess.Popen) -> list[psutil.Process]:
 
 def interrupt(process: subprocess.Popen, number: int = signal.SIGINT) -> None:
     os.kill(process.pid, number)
+
+
+@contextlib.contextmanager
+def adopting_orphans() -> Iterator[None]:
+    """What a killed run leaves behind becomes the tests' own; the kernel wakes stopped processes that get a
+    parent in another session.
+    """
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
 
 
 def assert_all_gone(processes: list[psutil.Process], timeout: float = 15) -> None:

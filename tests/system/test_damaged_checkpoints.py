@@ -12,6 +12,7 @@ import torch
 from tests.mounts import mount_tmpfs
 from tests.system.running import (
     SMALL,
+    adopting_orphans,
     assert_all_gone,
     child,
     descendants,
@@ -193,12 +194,13 @@ def test_a_folder_is_locked_until_the_learner_of_a_killed_run_has_saved_and_then
     assert first.poll() is None and set(descendants(first)) == set(family), "it goes on as if nothing was"
 
     learner = child(family, "learner_0")
-    kill(learner, signal.SIGSTOP)  # as if saving took long
-    kill(psutil.Process(first.pid))
-    first.wait(timeout=10)
-    assert_refused(tmp_path, first.pid)
-    kill(learner, signal.SIGCONT)
-    assert_all_gone(family)
+    with adopting_orphans():
+        kill(learner, signal.SIGSTOP)  # as if saving took long
+        kill(psutil.Process(first.pid))
+        first.wait(timeout=10)
+        assert_refused(tmp_path, first.pid)
+        kill(learner, signal.SIGCONT)
+        assert_all_gone(family)
     (saved,) = checkpoints(tmp_path)
     frames = torch.load(saved, weights_only=True)["env_steps"]
     done = run("train", tmp_path, *FLAGS, f"--train_for_env_steps={frames + 1}")
