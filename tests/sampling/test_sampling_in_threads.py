@@ -14,6 +14,7 @@ from sample_factory.exchange.messages import EpisodeReport, Incident, Trajectori
 from sample_factory.models import actor_critic
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.runtime.child_side import ChildContext
+from sample_factory.sampling import policy_worker
 from sample_factory.sampling.policy_worker import PolicyWorker
 from sample_factory.sampling.rollout_worker import RolloutWorker
 from sample_factory.sampling.settings import InferenceSettings, RewardRule, RolloutSettings
@@ -195,3 +196,27 @@ def test_every_answer_with_inf_is_counted_and_the_first_told_with_the_policy(mon
             found[0].text,
         )
         assert {incident.text for incident in found[1:]} == {""}
+
+
+@pytest.mark.parametrize("answer_seconds, longest_wait", [(0.0, 0.004), (0.006, 0.012), (0.5, 0.02)])
+def test_a_policy_worker_waits_for_more_requests_the_longer_the_slower_its_answers(
+    monkeypatch, answer_seconds, longest_wait
+):
+    sampler = Sampler(monkeypatch)
+    worker, now = sampler.workers[-1], [100.0]
+    monkeypatch.setattr(policy_worker.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(worker, "answer", lambda requests: now.__setitem__(0, now[0] + answer_seconds))
+    waits = []
+
+    class OneRequest:
+        """There is never a second one."""
+
+        def get_many(self, timeout):
+            waits.append(timeout)
+            return ["request"] if len(waits) % 2 else []
+
+    monkeypatch.setattr(worker, "_requests", OneRequest())
+    monkeypatch.setattr(worker, "_fetch_weights", lambda: None)
+    worker.step(timeout=0.1)
+    worker.step(timeout=0.1)
+    assert waits == pytest.approx([0.1, 0.004, 0.1, longest_wait])
