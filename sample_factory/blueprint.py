@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Callable, NamedTuple
 
 from sample_factory.config.config import Config
+from sample_factory.config.sections import POLICY_WORKER_NICENESS, ROLLOUT_WORKER_NICENESS
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.channels import Channels
@@ -24,11 +25,6 @@ from sample_factory.sampling.settings import InferenceSettings, RewardRule, Roll
 
 MAX_MIN_REQUESTS = 8
 CORES_PER_LEARNER_THREAD = 4
-# Added to --default_niceness, which is the learner's: it goes first, for when it is the bottleneck the others
-# have to wait for it anyway. Measured on 2 cores, alternating in one run: doom_benchmark in fp32, where it
-# is, 2,420 FPS without, 2,750 with 5 and 10, 2,920 with 5 and 19; with a small network, where it is not,
-# 4,680, 4,960 and 5,070. With 19, any other program beside them would leave the simulators next to nothing.
-POLICY_WORKER_NICENESS, ROLLOUT_WORKER_NICENESS = 5, 10
 LEARNER_GRACE_SECONDS = 120.0  # to finish an iteration of training and save, when it is to stop
 
 

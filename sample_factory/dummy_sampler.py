@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 import numpy as np
 
 from sample_factory.config.flags import flag
+from sample_factory.config.sections import ROLLOUT_WORKER_NICENESS
 
 if TYPE_CHECKING:
     from sample_factory.config.config import Config
@@ -186,7 +187,8 @@ def _make_worker(config: "Config", family: "EnvFamily", progress: "SharedArrays"
         gpus = flags.sampler_worker_gpus
         environment["CUDA_VISIBLE_DEVICES"] = str(gpus[index % len(gpus)])
     cores = cpu.worker_cores(index, sampling.num_workers) if sampling.set_workers_cpu_affinity else None
-    options = ChildOptions(cores, sampling.default_niceness + 10, environment, one_shot=True)
+    niceness = sampling.default_niceness + ROLLOUT_WORKER_NICENESS
+    options = ChildOptions(cores, niceness, environment, one_shot=True)
     args = (index, (family, config.namespace()), settings, progress)
     return Child(f"sampler_{index}", RandomSampler, args, options)
 

@@ -180,7 +180,7 @@ class Surroundings(Idle):
             "cores": os.sched_getaffinity(0),
             "niceness": os.nice(0),
             "environment": dict(os.environ),
-            "ignores_sigint": signal.getsignal(signal.SIGINT) == signal.SIG_IGN,
+            "ignored": {number for number in signal.Signals if signal.getsignal(number) == signal.SIG_IGN},
             "leads_group": os.getpgrp() == os.getpid(),
             "session": os.getsid(0),
             "modules": set(sys.modules),

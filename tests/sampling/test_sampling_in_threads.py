@@ -14,7 +14,6 @@ from sample_factory.exchange.messages import EpisodeReport, Incident, Trajectori
 from sample_factory.models import actor_critic
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.runtime.child_side import ChildContext
-from sample_factory.sampling import policy_worker
 from sample_factory.sampling.policy_worker import PolicyWorker
 from sample_factory.sampling.rollout_worker import RolloutWorker
 from sample_factory.sampling.settings import InferenceSettings, RewardRule, RolloutSettings
@@ -204,7 +203,7 @@ def test_a_policy_worker_waits_for_more_requests_the_longer_the_slower_its_answe
 ):
     sampler = Sampler(monkeypatch)
     worker, now = sampler.workers[-1], [100.0]
-    monkeypatch.setattr(policy_worker.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(worker, "answer", lambda requests: now.__setitem__(0, now[0] + answer_seconds))
     waits = []
 
