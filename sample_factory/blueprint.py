@@ -141,6 +141,7 @@ def _policy_worker_args(parts: Parts, policy: int, index: int) -> tuple:
         num_threads=1,
         seed=parts.seed + 1000 * (policy + 1) + index,
         max_past_selves=parts.config.selfplay.selfplay_max_opponents,
+        cuda_graphs=parts.config.run.cuda_graphs,
     )
     return policy, settings
 

@@ -49,6 +49,11 @@ class RunFlags:
         "(bf16 where the hardware has it)",
         choices=("auto", "fp32", "bf16"),
     )
+    cuda_graphs: bool = flag(
+        True,
+        "on a GPU, policy workers run their network as CUDA graphs; False suits a model of your own whose "
+        "Python code does something else from call to call",
+    )
     compile: bool = flag(
         False,
         "the learner compiles its encoders with torch.compile, at its first batch; on a CPU it "

@@ -1,7 +1,7 @@
 """How agents with different spaces share the memory of the trajectory buffers."""
 
 import math
-from typing import NamedTuple, Sequence
+from typing import Mapping, NamedTuple, Sequence
 
 import gymnasium as gym
 import numpy as np
@@ -73,13 +73,21 @@ class KindStorage:
             if view.flags.c_contiguous
         }
 
-    def observations_at(self, buffers: np.ndarray, steps: np.ndarray) -> dict[str, np.ndarray]:
-        """Copies of the rows (buffers[i], steps[i]): [n, *shape] by key."""
+    def row_shapes(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+        """Shape and dtype of one observation, by key."""
+        return {key: (view.shape[2:], view.dtype) for key, view in self.obs.items()}
+
+    def read_observations(
+        self, buffers: np.ndarray, steps: np.ndarray, into: Mapping[str, np.ndarray]
+    ) -> None:
+        """Copies what is at (buffers, steps), int arrays of shape S or broadcast to it, into [*S, *shape]."""
         rows = buffers * (self.outputs.shape[1] + 1) + steps
-        return {
-            key: self._flat[key].take(rows, axis=0) if key in self._flat else view[buffers, steps]
-            for key, view in self.obs.items()
-        }
+        for key, view in self.obs.items():
+            if key in self._flat:
+                # "clip" only says that no copy is to be made in case of a bad row; there are none.
+                self._flat[key].take(rows, axis=0, out=into[key], mode="clip")
+            else:
+                into[key][...] = view[buffers, steps]
 
 
 def observation_slots(layouts: Sequence[KindLayout], num_buffers: int, num_steps: int) -> list[ArraySpec]:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, zero_non_finite
+from sample_factory.runtime.gpu_work import Uploads, host_array
 
 
 class Pieces(NamedTuple):
@@ -79,7 +80,7 @@ class Batcher:
 
     def __init__(self, buffers: TrajectoryBuffers, policy_id: int, device: torch.device):
         self._buffers, self._policy_id, self._device = buffers, policy_id, device
-        self._of_kind = buffers.kind_of_policy(policy_id)
+        self._of_kind, self._upload = buffers.kind_of_policy(policy_id), Uploads(device)
 
     def next_batch(self, tickets: Sequence[int]) -> Batch:
         """Copies the buffers with these numbers to the device and releases them."""
@@ -87,7 +88,7 @@ class Batcher:
         index = np.asarray(tickets, np.int64)
         steps = np.arange(topology.rollout + 1)[:, None]
         at = (index, steps[:-1])  # one copy straight into [T, B, ...]
-        obs = {key: array[index, steps] for key, array in self._of_kind.obs.items()}
+        obs = self._observations(index, steps)
         outputs, states = (
             self._of_kind.outputs[at],
             shared.states[index, steps[: topology.chunks_per_trajectory]],
@@ -104,27 +105,30 @@ class Batcher:
         # Not only at episode ends: an agent that was inactive, another policy's, or saw NaN, comes back with
         # a zero state. One with a broken reward remembers.
         cut_after = terminated | truncated | ~acted
-        packed = self._to_device(outputs)
-        batch = Batch(
-            obs={key: self._to_device(array) for key, array in obs.items()},
+        host = {"outputs": outputs, "states": states, "rewards": rewards, "own": own}
+        host |= {"versions": shared.versions[at], "terminated": terminated, "truncated": truncated}
+        uploaded, on_device = self._upload(obs), self._upload(host)
+        shared.release(index, self._policy_id)
+        packed = on_device.pop("outputs")
+        return Batch(
+            obs=uploaded,
             actions=packed[..., rows.actions],
             log_probs=packed[..., rows.log_prob],
             values=packed[..., rows.value],
             logits=packed[..., rows.logits],
-            versions=self._to_device(shared.versions[at]),
-            rewards=self._to_device(rewards),
-            terminated=self._to_device(terminated),
-            truncated=self._to_device(truncated),
-            own=self._to_device(own),
-            states=self._to_device(states),
+            **on_device,
             resets=np.concatenate([np.zeros_like(cut_after[:1]), cut_after]),
         )
-        shared.release(index, self._policy_id)
-        return batch
 
-    def _to_device(self, array: np.ndarray) -> Tensor:
-        # The array belongs to this batch alone, so a copy that is still in flight cannot be overwritten.
-        return torch.from_numpy(array).to(self._device)
+    def _observations(self, index: np.ndarray, steps: np.ndarray) -> dict[str, np.ndarray]:
+        """Of the buffers [B] at steps [T+1, 1]: [T+1, B, *shape] by key, in memory of their own."""
+        shape = (len(steps), len(index))
+        obs = {
+            key: host_array((*shape, *of_one), dtype, self._device)
+            for key, (of_one, dtype) in self._of_kind.row_shapes().items()
+        }
+        self._of_kind.read_observations(index, steps, into=obs)
+        return obs
 
 
 def _clean(obs: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -19,6 +19,7 @@ from sample_factory.learning.settings import LearnerSettings
 from sample_factory.learning.targets import Targets, gae_targets, vtrace_targets
 from sample_factory.learning.train_summaries import train_summaries
 from sample_factory.models.actor_critic import Unroll
+from sample_factory.runtime.gpu_work import Downloads
 
 SAME_LOSS = 1e-6
 # After a take-over: what is in buffers, in tickets and in batches by then.
@@ -74,6 +75,7 @@ class Learner:
         torch.manual_seed(settings.seed)
         self.policy_id, self._settings, self._flags = policy_id, settings, settings.learning
         self.model, self.device, self.autocast = settings.policy.build(policy_id)
+        self._download = Downloads(self.device)
         if settings.compile:
             compile_encoders(self.model, self.device)
         self._cpc = make_cpc(self._flags, self.model)
@@ -256,9 +258,9 @@ class Learner:
         self.version += self._settings.max_policy_lag
 
     def published_state(self) -> dict[str, np.ndarray]:
-        """The model's state as contiguous host arrays, in the order of its state_dict."""
-        state = self.model.state_dict()
-        return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in state.items()}
+        """The model's state as contiguous host arrays, in the order of its state_dict; valid until the next
+        call, and until the weights change."""
+        return self._download(self.model.state_dict())
 
 
 def _minibatches(count: int, flags: LearningFlags, rng: np.random.Generator) -> Iterator[np.ndarray]:

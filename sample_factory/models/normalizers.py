@@ -57,8 +57,11 @@ class RunningNormalizer(nn.Module):
         return out.view(x.shape)
 
     def _mean_and_inverse(self) -> tuple[Tensor, Tensor]:
-        """What `normalize` subtracts and multiplies by, float32; kept, for many small batches follow."""
-        if self._affine is None:
+        """What `normalize` subtracts and multiplies by, float32; kept, for many small batches follow.
+
+        Not on a GPU, where it takes no time, and a CUDA graph would go on with the numbers of its capture.
+        """
+        if self._affine is None or not self.mean.is_cpu:
             self._affine = self.mean.float(), self._scale().reciprocal().float()
         return self._affine
 

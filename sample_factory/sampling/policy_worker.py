@@ -21,7 +21,9 @@ from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, zero_n
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
+from sample_factory.runtime.gpu_work import host_array
 from sample_factory.sampling.frozen_models import ActingModel, FrozenModels, UnreadableOpponent
+from sample_factory.sampling.inference import RowShapes, make_inference
 from sample_factory.sampling.settings import InferenceSettings
 
 # How long it waits for more requests once there is one: up to GATHER_ANSWERS times as long as the last answer
@@ -54,19 +56,22 @@ class PolicyWorker:
         self._buffers, self._channels = buffers, channels
         self._requests, self._weights = channels.requests[policy_id], channels.weights[policy_id]
         torch.manual_seed(settings.seed)
-        self._model, self._device, self._autocast = settings.policy.build(policy_id)
+        policy = settings.policy.build(policy_id)
+        self._model, self._device = policy.model, policy.device
         self._model.requires_grad_(False)
         self._layout, self._slot_bytes = byte_layout(self._model.state_dict())
         self._published = {
             name: (tensor.dtype, tensor.shape) for name, tensor in self._model.state_dict().items()
         }
-        if self._autocast:
+        if policy.autocast:
             self._model.prepare_to_act(torch.bfloat16)
         self._frozen = FrozenModels(self._model, settings.max_past_selves)
         self._lost: set[str] = set()  # past selves that could not be loaded
         self._version = -1
-        self._staging = np.empty(self._slot_bytes, np.uint8)
+        self._staging = host_array((self._slot_bytes,), np.dtype(np.uint8), self._device)
         self._of_kind = buffers.kind_of_policy(policy_id)
+        shapes = RowShapes(self._of_kind.row_shapes(), buffers.state_size)
+        self._inference = make_inference(policy, shapes, settings.cuda_graphs)
         self._clock, self._time_to_report = Clock(), Every(REPORT_SECONDS)
         self._num_batches = self._num_rows = 0
         self._gather_seconds = MIN_GATHER_SECONDS
@@ -138,18 +143,13 @@ class PolicyWorker:
         steps = np.repeat(
             [request.step for request in requests], [len(request.buffers) for request in requests]
         )
-        observations = self._of_kind.observations_at(buffers, steps)
-        finite = zero_non_finite(observations, num_axes=1)
-        state = shared.state[buffers]
-        self._keep_chunk_states(buffers, steps, state)
+        inputs = self._inference.inputs(len(buffers))
+        self._of_kind.read_observations(buffers, steps, into=inputs.obs)
+        finite = zero_non_finite(inputs.obs, num_axes=1)
+        shared.state.take(buffers, axis=0, out=inputs.state, mode="clip")
+        self._keep_chunk_states(buffers, steps, inputs.state)
         self._clock.lap("gather")
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._autocast):
-            output = acting.model.act(
-                {key: self._to_device(array) for key, array in observations.items()}, self._to_device(state)
-            )
-        columns = (output.actions, output.log_probs[:, None], output.values[:, None], output.logits)
-        packed = torch.cat(columns, dim=1).cpu().numpy()
-        new_state = output.state.cpu().numpy()
+        packed, new_state = self._inference.answer(acting.model, inputs)
         good = finite & np.isfinite(packed).all(axis=1)
         if not good.all():
             # Nothing of a broken step must stay in the memory. The learner cuts at the same steps.
@@ -194,16 +194,15 @@ class PolicyWorker:
         if first.any():
             self._buffers.states[buffers[first], steps[first] // chunk] = state[first]
 
-    def _to_device(self, array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(array).to(self._device)
-
     def _fetch_weights(self) -> None:
         """One copy of bytes out of shared memory, one to the device, and one into the model's tensors."""
         if self._weights.slot_bytes != self._slot_bytes:
             sizes = f"{self._weights.slot_bytes} and {self._slot_bytes} bytes"
             raise ValueError(f"the models of learner and policy worker differ: {sizes}")
         self._version = self._weights.fetch(self._staging)
-        self._model.load_state_dict(self._views(torch.from_numpy(self._staging).to(self._device)))
+        self._model.load_state_dict(
+            self._views(torch.from_numpy(self._staging).to(self._device, non_blocking=True))
+        )
         self._clock.lap("fetch_weights")
 
     def _views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:

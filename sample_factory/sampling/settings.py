@@ -31,3 +31,4 @@ class InferenceSettings(NamedTuple):
     num_threads: int
     seed: int
     max_past_selves: int = 1  # in memory
+    cuda_graphs: bool = True  # where there is a GPU

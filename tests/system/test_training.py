@@ -37,6 +37,17 @@ def test_a_run_ends_by_itself_and_leaves_what_a_user_expects(tmp_path):
     assert {"0_aux/_fps", "0_aux/avg_reward", "train/loss", "train/entropy"} <= set(scalars(experiment))
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("samplers", ["--policy_workers_per_policy=2", "--inline_samplers=1"])
+def test_a_run_on_a_gpu_acts_by_cuda_graphs(tmp_path, precision, samplers):
+    flags = ["--env=gym_CartPole-v1", "--experiment=a", "--train_for_env_steps=3000", "--use_rnn=True"]
+    flags += [*SMALL, "--device=gpu", f"--precision={precision}", samplers]
+    done = run("train", tmp_path, *flags)
+    assert done.returncode == 0 and checkpoint(tmp_path / "a")["env_steps"] >= 3000, done.stdout
+    assert "answers requests on cuda:0" in done.stdout and "without CUDA graphs" not in done.stdout
+
+
 def test_inline_samplers_share_out_the_workers_and_need_no_others(tmp_path):
     flags = ["--env=gym_CartPole-v1", "--vector_env_copies=3", "--experiment=a", *SMALL]
     process = start("train", tmp_path, *flags, "--inline_samplers=2", "--num_workers=3")
