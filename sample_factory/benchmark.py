@@ -223,6 +223,7 @@ def situation(plan: Plan, training: Stage) -> Situation:
         flags["num_workers"],
         flags["num_envs_per_worker"],
         flags["policy_workers_per_policy"],
+        flags["inline_samplers"],
         flags["batch_size"],
         flags["ppo_epochs"],
         flags["precision"],

@@ -81,10 +81,12 @@ class KindStorage:
         self, buffers: np.ndarray, steps: np.ndarray, into: Mapping[str, np.ndarray]
     ) -> None:
         """Copies what is at (buffers, steps), int arrays of shape S or broadcast to it, into [*S, *shape]."""
-        rows = buffers * (self.outputs.shape[1] + 1) + steps
+        num_buffers, num_steps = len(self.outputs), self.outputs.shape[1] + 1
+        rows = buffers * num_steps + steps
+        assert 0 <= rows.min() and rows.max() < num_buffers * num_steps, "there are no such buffers"
         for key, view in self.obs.items():
             if key in self._flat:
-                # "clip" only says that no copy is to be made in case of a bad row; there are none.
+                # Any other mode makes a copy first.
                 self._flat[key].take(rows, axis=0, out=into[key], mode="clip")
             else:
                 into[key][...] = view[buffers, steps]

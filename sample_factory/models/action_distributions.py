@@ -49,7 +49,7 @@ def mask_logits(layout: ActionLayout, logits: Tensor, action_mask: Tensor | None
     return torch.where(allowed, logits, FORBIDDEN_LOGIT)
 
 
-@functools.lru_cache(maxsize=256)
+@functools.cache  # for good: CUDA graphs read them
 def columns(indices: tuple[int, ...], device: torch.device) -> Tensor:
     """Indices as an int64 tensor that lives on the device once."""
     with torch.inference_mode(False):  # autograd could not save a tensor first made in inference mode

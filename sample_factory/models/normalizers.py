@@ -61,9 +61,12 @@ class RunningNormalizer(nn.Module):
 
         Not on a GPU, where it takes no time, and a CUDA graph would go on with the numbers of its capture.
         """
-        if self._affine is None or not self.mean.is_cpu:
-            self._affine = self.mean.float(), self._scale().reciprocal().float()
-        return self._affine
+        if self._affine is not None:
+            return self._affine
+        affine = self.mean.float(), self._scale().reciprocal().float()
+        if self.mean.is_cpu:
+            self._affine = affine
+        return affine
 
     def _load_from_state_dict(self, *args, **kwargs) -> None:
         self._affine = None

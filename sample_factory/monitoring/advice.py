@@ -13,6 +13,7 @@ class Situation(NamedTuple):
     num_workers: int
     num_envs_per_worker: int
     policy_workers_per_policy: int
+    inline_samplers: int
     batch_size: int
     ppo_epochs: int
     precision: str  # the flag
@@ -59,13 +60,13 @@ def _for_inference(situation: Situation) -> list[str]:
     found = [] if situation.on_gpu else ["a GPU (--device=gpu)"]
     found.append(f"{_more('num_envs_per_worker', situation.num_envs_per_worker)}, for larger batches")
     if not _is_saturated(situation):
-        found.append(_more("policy_workers_per_policy", situation.policy_workers_per_policy))
+        found.append(_more_samplers(situation, "policy_workers_per_policy"))
     return found + _smaller_images(situation)
 
 
 def _for_simulation(situation: Situation) -> list[str]:
     if not _is_saturated(situation):
-        return [_more("num_workers", situation.num_workers)]
+        return [_more_samplers(situation, "num_workers")]
     return ["a machine with more cores, or an env that takes less time for a step"]
 
 
@@ -74,6 +75,15 @@ def _smaller_images(situation: Situation) -> list[str]:
         return []
     width, height = situation.resolution
     return [f"smaller images, --res_w and --res_h (now {width}x{height})"]
+
+
+def _more_samplers(situation: Situation, usual_flag: str) -> str:
+    """Processes that simulate or infer; inline samplers do both, and share out the workers."""
+    if situation.inline_samplers == 0:
+        return _more(usual_flag, situation._asdict()[usual_flag])
+    if situation.inline_samplers == situation.num_workers:
+        return f"{_more('num_workers', situation.num_workers)} and as many --inline_samplers"
+    return _more("inline_samplers", situation.inline_samplers)
 
 
 def _more(flag: str, now: int) -> str:

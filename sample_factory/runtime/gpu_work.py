@@ -1,10 +1,11 @@
 """Copies to and from a GPU that nothing waits for longer than it must, and CUDA graphs.
 
-For a CPU the same calls cost nothing: they hand on the memory that they are given.
+For a CPU the same calls copy nothing.
 """
 
+import contextlib
 import math
-from typing import Callable, Mapping, TypeVar
+from typing import Callable, Iterator, Mapping, TypeVar
 
 import numpy as np
 import torch
@@ -13,8 +14,8 @@ from torch import Tensor
 Result = TypeVar("Result")
 Capture = Callable[[Callable[[], Result]], Callable[[], Result]]
 
-# Before a capture: libraries choose their kernels and get their memory in the first calls.
-WARM_UP_RUNS = 3
+# Before a capture: libraries choose their kernels, and what is made once is made, in the first calls.
+WARM_UP_RUNS = 2
 
 
 def host_array(shape: tuple[int, ...], dtype: np.dtype, device: torch.device) -> np.ndarray:
@@ -35,14 +36,14 @@ class Uploads:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def __call__(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-        """Returns when all are there; on a CPU, tensors over the same memory.
+        """Returns when all are there, for use on the default stream; on a CPU, tensors over the same memory.
 
         The arrays had better be made by `host_array`, the large ones anyway.
         """
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         if self._stream is None:
             return tensors
-        with torch.cuda.stream(self._stream):
+        with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
             tensors = {name: host.to(self._device, non_blocking=True) for name, host in tensors.items()}
         self._stream.synchronize()
         for tensor in tensors.values():
@@ -56,7 +57,7 @@ class Downloads:
 
     def __init__(self, device: torch.device):
         self._device = device
-        self._host: dict[str, np.ndarray] = {}
+        self._host: dict[str, Tensor] = {}
 
     def __call__(self, tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
         """Contiguous arrays. On a GPU they are valid until the next call, and shapes stay those of the first
@@ -66,11 +67,10 @@ class Downloads:
             return {name: tensor.detach().contiguous().numpy() for name, tensor in tensors.items()}
         for name, tensor in tensors.items():
             if name not in self._host:
-                dtype = torch.empty((), dtype=tensor.dtype).numpy().dtype
-                self._host[name] = host_array(tuple(tensor.shape), dtype, self._device)
-            torch.from_numpy(self._host[name]).copy_(tensor.detach(), non_blocking=True)
+                self._host[name] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            self._host[name].copy_(tensor.detach(), non_blocking=True)
         torch.cuda.current_stream(self._device).synchronize()
-        return self._host
+        return {name: self._host[name].numpy() for name in tensors}
 
 
 class GraphCapture:
@@ -81,7 +81,8 @@ class GraphCapture:
 
     def __init__(self, device: torch.device):
         self._device = device
-        self._pool = torch.cuda.graph_pool_handle()
+        # Memory belongs to a stream, so that graphs of one stream can share it.
+        self._stream, self._pool = torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
 
     def __call__(self, run: Callable[[], Result]) -> Callable[[], Result]:
         """A function that does again what `run` does now, from and into the same memory, and returns the
@@ -89,16 +90,18 @@ class GraphCapture:
 
         Raises RuntimeError if `run` does what a graph cannot, such as to wait for the device.
         """
-        with torch.cuda.device(self._device):
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
+        usual = torch.cuda.current_stream(self._device)
+        graph = torch.cuda.CUDAGraph()
+        # Entered so that it is also restored: a capture that fails does not leave its stream (torch 2.13).
+        with torch.cuda.device(self._device), torch.cuda.stream(usual):
+            self._stream.wait_stream(usual)
+            with torch.cuda.stream(self._stream):
                 for _ in range(WARM_UP_RUNS):
                     run()
-            torch.cuda.current_stream().wait_stream(stream)
-            graph = torch.cuda.CUDAGraph()
-            # Other threads may use the device meanwhile.
-            with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
+                with _waiting_is_an_error():
+                    run()
+            usual.wait_stream(self._stream)
+            with torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"):
                 result = run()
 
         def replay() -> Result:
@@ -106,3 +109,14 @@ class GraphCapture:
             return result
 
         return replay
+
+
+@contextlib.contextmanager
+def _waiting_is_an_error() -> Iterator[None]:
+    """Better found out before a capture: one that fails can leave generators and memory in its state."""
+    former = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(former)

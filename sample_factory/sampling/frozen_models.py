@@ -57,9 +57,13 @@ class FrozenModels:
 
     def _spare(self) -> nn.Module:
         """The model that has not acted for the longest time, or one more."""
-        if len(self._models) < self._limit:
-            return copy.deepcopy(self._live)
-        return self._models.popitem(last=False)[1].model
+        if len(self._models) >= self._limit:
+            return self._models.popitem(last=False)[1].model
+        model = copy.deepcopy(self._live)
+        for module in model.modules():
+            if isinstance(module, nn.RNNBase):
+                module.flatten_parameters()  # cuDNN would do so in every call
+        return model
 
 
 def _unreadable(path: str, error: Exception) -> UnreadableOpponent:

@@ -1,7 +1,7 @@
 """How a policy worker runs a network on its device: rows of inputs in host memory to rows of answers."""
 
 import logging
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Callable, Mapping, NamedTuple
 
 import numpy as np
 import torch
@@ -59,6 +59,10 @@ class CpuInference:
     def __init__(self, policy: BuiltPolicy, shapes: RowShapes):
         self._device, self._autocast, self._shapes = policy.device, policy.autocast, shapes
 
+    def describe(self) -> str:
+        """For the log."""
+        return "cpu"
+
     def inputs(self, n: int) -> Inputs:
         """To be filled, then answered."""
         return self._shapes.allocate(n, self._device)
@@ -81,31 +85,39 @@ class GpuInference:
         self._shapes, self._capture = shapes, capture
         self._batches: dict[int, _FixedBatch] = {}  # by their number of rows
 
+    def describe(self) -> str:
+        """For the log."""
+        return f"{self._device}{' by CUDA graphs' if self._capture else ''}"
+
     def inputs(self, n: int) -> Inputs:
         """To be filled, then answered, before others are asked for."""
-        size = max(MIN_GRAPH_ROWS, 1 << (n - 1).bit_length())
-        if size not in self._batches:
-            self._batches[size] = _FixedBatch(self._shapes.allocate(size, self._device), self._device)
-        self._filled = self._batches[size]
-        return self._filled.host.first(n)
+        return self._batch(n).host.first(n)
 
     def answer(self, model: Any, inputs: Inputs) -> Answers:
         """One forward pass of `model`, a network like the policy's. inputs: the last ones asked for."""
-        batch, n = self._filled, len(inputs.state)
+        n = len(inputs.state)
+        batch = self._batch(n)
         batch.upload(n)
-        if model is self._live and self._capture is not None and batch.replay is None:
-            self._make_graph(batch)
-        is_graph = model is self._live and batch.replay is not None
-        output = batch.replay() if is_graph else _act(model, batch.obs, batch.state, self._autocast)
+        run = self._graph(batch) if model is self._live else None
+        output = run() if run else _act(model, batch.obs, batch.state, self._autocast)
         return Answers(**{name: array[:n] for name, array in batch.downloads(output).items()})
 
-    def _make_graph(self, batch: "_FixedBatch") -> None:
-        try:
-            batch.replay = self._capture(lambda: _act(self._live, batch.obs, batch.state, self._autocast))
-        except RuntimeError as error:
-            self._capture = None
-            reason = " ".join(str(error).split())
-            log.warning("Inference goes on without CUDA graphs, more slowly: %s", reason)
+    def _batch(self, n: int) -> "_FixedBatch":
+        size = max(MIN_GRAPH_ROWS, 1 << (n - 1).bit_length())
+        if size not in self._batches:
+            self._batches[size] = _FixedBatch(self._shapes.allocate(size, self._device), self._device)
+        return self._batches[size]
+
+    def _graph(self, batch: "_FixedBatch") -> Callable[[], dict[str, Tensor]] | None:
+        if batch.graph is None and self._capture is not None:
+            try:
+                batch.graph = self._capture(lambda: _act(self._live, batch.obs, batch.state, self._autocast))
+            except RuntimeError as error:  # a bug of the network's own raises again, without a graph
+                self._capture = None
+                # What happens while a failed capture is left covers its cause.
+                reason = " ".join(str(error.__context__ or error).split())
+                log.warning("Inference makes no CUDA graphs, which would be faster: %s", reason)
+        return batch.graph
 
 
 class _FixedBatch:
@@ -118,7 +130,7 @@ class _FixedBatch:
         self.obs = {key: torch.from_numpy(array).to(device, copy=True) for key, array in host.obs.items()}
         self.state = torch.from_numpy(host.state).to(device, copy=True)
         self.downloads = Downloads(device)
-        self.replay: Any = None
+        self.graph: Callable[[], dict[str, Tensor]] | None = None  # of the policy's own network
 
     def upload(self, n: int) -> None:
         """The first n rows."""

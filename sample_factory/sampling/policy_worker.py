@@ -76,7 +76,8 @@ class PolicyWorker:
         self._num_batches = self._num_rows = 0
         self._gather_seconds = MIN_GATHER_SECONDS
         self._told: set[str] = set()  # kinds of broken numbers that stand in the log
-        ready = ComponentReady("policy_worker", f"policy {policy_id} answers requests on {self._device}")
+        answers = f"policy {policy_id} answers requests on {self._inference.describe()}"
+        ready = ComponentReady("policy_worker", answers)
         self._channels.reports.put(ready, self._keep_going)
 
     def run(self) -> None:

@@ -194,3 +194,11 @@ def test_images_come_in_the_type_of_autocast_and_vectors_do_not():
         normalized = normalizers(observations())
     assert normalized["obs"].dtype == torch.bfloat16
     assert normalized["measurements"].dtype == torch.float32
+
+
+def test_what_a_graph_on_a_gpu_would_go_on_reading_is_not_kept():
+    normalizer = RunningNormalizer((3,)).to("meta")
+    first, second = normalizer._mean_and_inverse(), normalizer._mean_and_inverse()
+    assert first[0] is not second[0]
+    normalizer = RunningNormalizer((3,))
+    assert normalizer._mean_and_inverse()[0] is normalizer._mean_and_inverse()[0]

@@ -2,7 +2,7 @@ import pytest
 
 from sample_factory.monitoring.advice import Situation, advice
 
-SITUATION = Situation(2, 16, 1, 2048, 1, "auto", (128, 72), on_gpu=False, cores=8, busy_cores=4.0)
+SITUATION = Situation(2, 16, 1, 0, 2048, 1, "auto", (128, 72), on_gpu=False, cores=8, busy_cores=4.0)
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,18 @@ SITUATION = Situation(2, 16, 1, 2048, 1, "auto", (128, 72), on_gpu=False, cores=
         ),
         (["rollout_worker"], {}, ["simulation: try a larger --num_workers (now 2)"], ["cores:"]),
         (["rollout_worker"], {"busy_cores": 8.0}, ["more cores"], ["--num_workers"]),
+        (
+            ["rollout_worker"],
+            {"num_workers": 4, "inline_samplers": 2},
+            ["a larger --inline_samplers (now 2)"],
+            ["num_workers"],
+        ),
+        (
+            ["policy_worker"],
+            {"inline_samplers": 2},
+            ["--num_workers (now 2) and as many --inline_samplers"],
+            ["--policy_w"],
+        ),
         (["rollout_worker", "learner"], {"busy_cores": None}, ["simulation: ", "learner: "], ["cores:"]),
         ([], {}, ["--sweep"], ["learner:"]),
         (["rollout_worker", "policy_worker", "learner"], {"busy_cores": 8.0}, ["cores: 8.0 of 8"], ["try"]),

@@ -26,9 +26,12 @@ def test_memory_for_copies_has_the_shape_and_dtype_asked_for_and_can_be_written(
 def test_uploads_are_there_when_the_call_returns_whatever_becomes_of_the_array(device):
     upload = Uploads(torch.device(device))
     for number in range(5):
+        # Large enough on a GPU to be under way for a while.
         arrays = {
-            "pinned": host_array((64, 1000), np.dtype(np.float32), torch.device(device)),
             "plain": np.arange(12).reshape(3, 4)[:, ::2],
+            "pinned": host_array(
+                (64, 10**6 if device == "cuda" else 10), np.dtype(np.float32), torch.device(device)
+            ),
         }
         arrays["pinned"][...] = number
         tensors = upload(arrays)

@@ -245,5 +245,6 @@ def test_runs_with_a_far_slower_learner_and_with_a_far_slower_env_stand_firm_in_
     for process in runs.values():
         interrupt(process)
     assert [process.wait(timeout=30) for process in runs.values()] == [0, 0]
-    assert scalars(tmp_path / "ENV")["stats/learner_wait"][-1][1] > 0.9
-    assert scalars(tmp_path / "LEARNER")["stats/wait_actor"][-1][1] > 0.9
+    # Shares of time: the rest depends on what else this machine does.
+    assert scalars(tmp_path / "ENV")["stats/learner_wait"][-1][1] > 0.7
+    assert scalars(tmp_path / "LEARNER")["stats/wait_actor"][-1][1] > 0.7

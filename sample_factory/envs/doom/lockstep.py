@@ -7,6 +7,7 @@ from typing import Callable, Sequence
 
 from sample_factory.envs.doom.engine import START_ATTEMPTS, START_ERRORS, DoomEngine
 from sample_factory.envs.doom.ports import PortClaim
+from sample_factory.runtime.command_failed import CommandFailed
 
 log = logging.getLogger("sample_factory")
 
@@ -20,7 +21,7 @@ TIC_SECONDS = 1 / 35
 MAX_LAG_SECONDS = 0.25  # time for drawing, which is caught up with
 
 
-class MatchBroken(RuntimeError):
+class MatchBroken(CommandFailed):
     """The engines of a match do not go on together; close the match and make another one."""
 
 
@@ -115,9 +116,10 @@ class Lockstep:
                 self.close()
                 log.warning("%s: start %d of the match failed: %s (%s)", self._name, attempt, error, said)
                 last_error = error
-        raise MatchBroken(
-            f"{self._name}: {len(self._engines)} engines did not start a match in {num_attempts} attempts"
-        ) from last_error
+        who = f"{len(self._engines)} engines did not start a match in {num_attempts} attempts"
+        if self._num_humans:
+            who = f"the match did not begin: {self._num_humans} people were to join it"
+        raise MatchBroken(f"{self._name}: {who}; the last error: {last_error}") from last_error
 
     def new_episode(self, seed: int) -> None:
         """Begins an episode in all engines. Raises MatchBroken and the engine's errors."""

@@ -8,11 +8,13 @@ import time
 
 import pytest
 
+from sample_factory.envs.doom import lockstep
 from sample_factory.envs.doom.doom_specs import DOOM_SPECS
 from sample_factory.envs.doom.make_doom_env import engine_settings, make_doom_env
 from sample_factory.envs.doom.person import Address, play
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.play_doom import main
+from sample_factory.runtime.command_failed import CommandFailed
 from tests.runtime.waiting import eventually
 
 PERSON = """
@@ -100,6 +102,12 @@ def test_a_person_plays_matches_in_real_time_and_another_one_is_waited_for_when_
     assert second.wait(timeout=PATIENCE_SECONDS) == 0, "who is left alone leaves"
     assert stepping.num_steps == pytest.approx(len(stepping.results) * MATCH_SECONDS * 35 / 4, abs=12)
     assert stepping.results[-1]["num_players"] == 2
+
+
+def test_a_match_that_nobody_joins_says_so_in_one_line(make_env, monkeypatch):
+    monkeypatch.setattr(lockstep, "JOIN_SECONDS", 3.0)
+    with pytest.raises(CommandFailed, match="doom_duel: .* 1 people were to join it; .* for 3 s"):
+        make_env("doom_duel", **ONE).reset(seed=1)
 
 
 def test_where_no_match_waits_nobody_plays(join):
