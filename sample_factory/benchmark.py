@@ -149,7 +149,7 @@ def with_values(plan: Plan, values: Mapping[str, int]) -> Plan:
 def run_sweep(plan: Plan, folder: Path) -> list[Trial]:
     """Prints each trial. Raises StageFailed if not even the given values run."""
     own, sampling, learning = plan.own, plan.config.sampling, plan.config.learning
-    seconds = (min(own.warmup_seconds, own.sweep_seconds / 2), own.sweep_seconds)
+    seconds = (own.warmup_seconds, own.sweep_seconds)
     to_beat: list[float] = []
     latest: list[Stage] = []  # none if the latest one failed
 

@@ -99,7 +99,7 @@ def rollout_worker_recipe(parts: Parts, index: int) -> Recipe:
     gpus = sampling.actor_worker_gpus
     environment = {"CUDA_VISIBLE_DEVICES": str(gpus[index % len(gpus)]) if gpus else ""}
     niceness = sampling.default_niceness + ROLLOUT_WORKER_NICENESS
-    options = ChildOptions(cores, niceness, environment | _maths_threads(parts))
+    options = ChildOptions(cores, niceness, environment | _maths_threads(parts), own_session=True)
     args = (*_rollout_worker_args(parts, index), (parts.buffers, parts.channels))
     return Recipe(f"rollout_worker_{index}", build_rollout_worker, args, options)
 
@@ -153,7 +153,7 @@ def inline_sampler_recipe(parts: Parts, index: int) -> Recipe:
     rollout = [_rollout_worker_args(parts, worker) for worker in mine]
     policy = [_policy_worker_args(parts, policy, index) for policy in range(topology.num_policies)]
     niceness = sampling.default_niceness + POLICY_WORKER_NICENESS
-    options = ChildOptions(None, niceness, _maths_threads(parts))
+    options = ChildOptions(None, niceness, _maths_threads(parts), own_session=True)
     args = (rollout, policy, (parts.buffers, parts.channels))
     return Recipe(f"sampler_{index}", build_inline_sampler, args, options)
 

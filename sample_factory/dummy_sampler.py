@@ -188,7 +188,7 @@ def _make_worker(config: "Config", family: "EnvFamily", progress: "SharedArrays"
         environment["CUDA_VISIBLE_DEVICES"] = str(gpus[index % len(gpus)])
     cores = cpu.worker_cores(index, sampling.num_workers) if sampling.set_workers_cpu_affinity else None
     niceness = sampling.default_niceness + ROLLOUT_WORKER_NICENESS
-    options = ChildOptions(cores, niceness, environment, one_shot=True)
+    options = ChildOptions(cores, niceness, environment, one_shot=True, own_session=True)
     args = (index, (family, config.namespace()), settings, progress)
     return Child(f"sampler_{index}", RandomSampler, args, options)
 

@@ -98,7 +98,7 @@ def test_a_sweep_measures_with_what_it_found_and_prints_the_command(capsys, monk
     assert printed[-1] == (
         f"the fastest: python -m sample_factory.train --env=gym_CartPole-v1 {best} --num_workers=2"
     )
-    assert measured[0] == ("training", (2.0, 4.0))
+    assert measured[0] == ("training", (15.0, 4.0))
     assert measured[-3:] == [(name, (15.0, 30.0)) for name in ("simulation", "sampling", "training")]
     found = json.loads((tmp_path / "all.json").read_text())
     assert found["stages"]["training"]["fps"] == 32000

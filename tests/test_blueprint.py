@@ -17,3 +17,5 @@ def test_the_learner_goes_before_policy_workers_and_these_before_rollout_workers
     )
     recipes = learner_recipe(parts, 0), policy_worker_recipe(parts, 0, 0), rollout_worker_recipe(parts, 0)
     assert [recipe.options.niceness for recipe in recipes] == [2, 7, 12]
+    # Learner and policy worker share one, in which niceness counts; simulators must starve nobody.
+    assert [recipe.options.own_session for recipe in recipes] == [False, False, True]

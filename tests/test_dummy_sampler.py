@@ -93,6 +93,8 @@ def test_ctrl_c_ends_it_with_the_results_so_far():
     while len(parent.children(recursive=True)) < 4 and time.monotonic() < deadline:  # 2 workers, 2 engines
         time.sleep(0.1)
     started = parent.children(recursive=True)
+    # In one session their turns with the engines would starve the programs of all others.
+    assert all(os.getsid(worker.pid) == worker.pid for worker in parent.children())
     os.kill(process.pid, signal.SIGINT)
     output = process.communicate(timeout=30)[0]
     assert process.returncode == 0

@@ -16,6 +16,7 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import BinaryIO, Callable, NamedTuple
 
+from sample_factory.runtime import cpu
 from sample_factory.runtime.log import LogSettings, log, setup_logging
 
 BEAT_SECONDS = 1.0
@@ -171,6 +172,8 @@ def _prepare_process(setup: Setup, context: ChildContext, link: "_Link") -> None
         context.stopping.set()
 
     threading.excepthook = thread_failed
+    if os.getsid(0) == os.getpid():
+        threading.Thread(target=cpu.pass_niceness_to_session, daemon=True).start()
     threading.Thread(target=_obey, args=(link, context, setup.grace_seconds), daemon=True).start()
 
 

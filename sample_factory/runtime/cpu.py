@@ -2,13 +2,16 @@
 
 import ctypes
 import os
+import random
 import sys
+import time
 from typing import Sequence
 
 import psutil
 
 # For a child that allocates hundreds of megabytes: in pages of 2 MB, which take less time to touch first.
 HUGE_PAGES = {"GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")}
+AUTOGROUP = "/proc/self/autogroup"
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # of malloc.h
 
 
@@ -40,6 +43,27 @@ def worker_cores(index: int, num_workers: int, cores: Sequence[int] | None = Non
     width = num_cores // num_rest
     first = (index - num_single) * width
     return frozenset(cores[first : first + width])
+
+
+def pass_niceness_to_session() -> None:
+    """Gives the session of this process its own nice value. On Linux with autogroups that is what counts
+    between sessions, which otherwise get equal shares of a core; within one, those of the processes count.
+
+    May take seconds: without privileges Linux allows ten such changes a second on a machine.
+    """
+    try:
+        file = os.open(AUTOGROUP, os.O_WRONLY)
+    except FileNotFoundError:
+        return  # no autogroups
+    try:
+        while True:
+            try:
+                os.write(file, str(os.nice(0)).encode())
+                return
+            except BlockingIOError:
+                time.sleep(random.uniform(0.1, 0.3))
+    finally:
+        os.close(file)
 
 
 def rss_mb(pid: int | None = None) -> float:

@@ -31,6 +31,8 @@ class ChildOptions(NamedTuple):
     environment: variables set before the child's interpreter starts, e.g. {"OMP_NUM_THREADS": "1"}.
     grace_seconds: how long it may go on after the main process has died.
     one_shot: its `run` may return before it is asked to stop.
+    own_session: for a child that takes turns with processes which it starts, such as simulators. Several such
+        pairs in one session kept the programs of other sessions from the cores for 17 s (Linux 6.18).
     """
 
     cores: frozenset[int] | None = None
@@ -38,6 +40,7 @@ class ChildOptions(NamedTuple):
     environment: Mapping[str, str] = {}
     grace_seconds: float = 10.0
     one_shot: bool = False
+    own_session: bool = False
 
 
 def launch(name: str, recipe: Recipe, options: ChildOptions, connection: int) -> subprocess.Popen:
@@ -53,9 +56,10 @@ def launch(name: str, recipe: Recipe, options: ChildOptions, connection: int) ->
             pass_fds=[payload, connection, *fds],
             stdin=subprocess.DEVNULL,
             env={**os.environ, **options.environment},
-            # A group of its own, with all it will start: no Ctrl+C from the terminal. Not a session of its
-            # own: between sessions Linux shares out its cores evenly (autogroups), whatever their niceness.
-            process_group=0,
+            # A group of its own, with all it will start: no Ctrl+C from the terminal. Not always a session of
+            # its own too: see `cpu.pass_niceness_to_session`.
+            process_group=None if options.own_session else 0,
+            start_new_session=options.own_session,
         )
     finally:
         os.close(payload)

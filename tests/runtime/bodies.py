@@ -6,14 +6,17 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildContext, PermanentFailure
 from sample_factory.runtime.child_side import BEAT_SECONDS
 from sample_factory.runtime.queues import Queue
 from sample_factory.runtime.shared_arrays import SharedArrays
+from tests.runtime.waiting import eventually
 
 
 class Idle:
@@ -183,5 +186,17 @@ class Surroundings(Idle):
             "ignored": {number for number in signal.Signals if signal.getsignal(number) == signal.SIG_IGN},
             "leads_group": os.getpgrp() == os.getpid(),
             "session": os.getsid(0),
+            "session_niceness": self._session_niceness(),
             "modules": set(sys.modules),
         }
+
+    def _session_niceness(self) -> int | None:
+        """Once it is the process's own; of a session that is not, at once. None without autogroups."""
+        if not os.path.exists(cpu.AUTOGROUP):
+            return None
+        if os.getsid(0) == os.getpid():
+            eventually(lambda: self._autogroup_niceness() == os.nice(0))
+        return self._autogroup_niceness()
+
+    def _autogroup_niceness(self) -> int:
+        return int(Path(cpu.AUTOGROUP).read_text().split()[-1])

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildFailed, ChildOptions, call_in_child
 from sample_factory.runtime.queues import Queue
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
@@ -138,6 +139,31 @@ def test_environment_cores_and_niceness_are_in_effect_in_the_child(start):
     assert {signal.SIGINT, signal.SIGHUP, signal.SIGTTOU} <= seen["ignored"] and seen["leads_group"]
     assert seen["session"] == os.getsid(0), "in a session of its own its niceness would mean nothing"
     assert "torch" not in seen["modules"]
+
+
+def test_a_session_of_its_own_has_the_niceness_of_its_child(start):
+    child = start(Surroundings, niceness=3, own_session=True, one_shot=True)
+    assert child.join(15)
+    seen = child.result
+    assert seen["session"] == child.pid and seen["leads_group"]
+    assert seen["session_niceness"] in (None, os.nice(0) + 3)
+
+
+def test_niceness_is_passed_to_the_session_though_linux_allows_it_only_now_and_then(tmp_path, monkeypatch):
+    file, write, refusals = tmp_path / "autogroup", os.write, [BlockingIOError(), BlockingIOError()]
+
+    def refuse_at_first(fd, data):
+        if refusals:
+            raise refusals.pop()
+        return write(fd, data)
+
+    monkeypatch.setattr(cpu, "AUTOGROUP", str(file))
+    cpu.pass_niceness_to_session()
+    assert not file.exists(), "there are no autogroups"
+    file.touch()
+    monkeypatch.setattr(os, "write", refuse_at_first)
+    cpu.pass_niceness_to_session()
+    assert file.read_text() == str(os.nice(0)) and not refusals
 
 
 def test_arrays_and_queues_are_shared_with_a_child_and_with_its_successor(start):
