@@ -173,8 +173,16 @@ def _prepare_process(setup: Setup, context: ChildContext, link: "_Link") -> None
 
     threading.excepthook = thread_failed
     if os.getsid(0) == os.getpid():
-        threading.Thread(target=cpu.pass_niceness_to_session, daemon=True).start()
+        threading.Thread(target=_pass_niceness, daemon=True).start()
     threading.Thread(target=_obey, args=(link, context, setup.grace_seconds), daemon=True).start()
+
+
+def _pass_niceness() -> None:
+    """The body of a thread."""
+    try:
+        cpu.pass_niceness_to_session()
+    except OSError as error:
+        log.warning("Goes on with the same share of the cores as learners: %s", error)
 
 
 def _obey(link: "_Link", context: ChildContext, grace_seconds: float) -> None:

@@ -49,12 +49,12 @@ def pass_niceness_to_session() -> None:
     """Gives the session of this process its own nice value. On Linux with autogroups that is what counts
     between sessions, which otherwise get equal shares of a core; within one, those of the processes count.
 
-    May take seconds: without privileges Linux allows ten such changes a second on a machine.
+    May take seconds: without privileges Linux allows ten such changes a second on a machine. Raises OSError
+    where this process may not do it.
     """
-    try:
-        file = os.open(AUTOGROUP, os.O_WRONLY)
-    except FileNotFoundError:
-        return  # no autogroups
+    if not os.path.exists(AUTOGROUP):
+        return
+    file = os.open(AUTOGROUP, os.O_WRONLY)
     try:
         while True:
             try:

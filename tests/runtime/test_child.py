@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sample_factory.runtime import cpu
+from sample_factory.runtime import child_side, cpu
 from sample_factory.runtime.child import Child, ChildFailed, ChildOptions, call_in_child
 from sample_factory.runtime.queues import Queue
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
@@ -147,6 +147,13 @@ def test_a_session_of_its_own_has_the_niceness_of_its_child(start):
     seen = child.result
     assert seen["session"] == child.pid and seen["leads_group"]
     assert seen["session_niceness"] in (None, os.nice(0) + 3)
+
+
+def test_a_session_that_must_keep_its_niceness_is_told_and_no_reason_to_stop(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(cpu, "AUTOGROUP", str(tmp_path))
+    with caplog.at_level("WARNING", "sample_factory"):
+        child_side._pass_niceness()
+    assert "the same share of the cores as learners: [Errno 21] Is a directory" in caplog.text
 
 
 def test_niceness_is_passed_to_the_session_though_linux_allows_it_only_now_and_then(tmp_path, monkeypatch):
