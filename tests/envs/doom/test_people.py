@@ -8,13 +8,11 @@ import time
 
 import pytest
 
-from sample_factory.envs.doom import lockstep
 from sample_factory.envs.doom.doom_specs import DOOM_SPECS
 from sample_factory.envs.doom.make_doom_env import engine_settings, make_doom_env
 from sample_factory.envs.doom.person import Address, play
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.play_doom import main
-from sample_factory.runtime.command_failed import CommandFailed
 from tests.runtime.waiting import eventually
 
 PERSON = """
@@ -31,6 +29,18 @@ matches = person.play(spec, settings, person.Address.parse({address!r}), has_win
 for results in itertools.islice(matches, {num_matches}):
     print(results["num_players"], flush=True)
 matches.close()
+"""
+# In a process of its own, with which its engine ends.
+NOBODY_JOINS = """
+import sys
+from types import SimpleNamespace
+from sample_factory.envs.doom import lockstep
+from sample_factory.envs.doom.make_doom_env import make_doom_env
+from sample_factory.envs.protocol import EnvConfig
+from sample_factory.exit_codes import exit_code
+lockstep.JOIN_SECONDS = 1
+env = make_doom_env("doom_duel", SimpleNamespace(**{flags}), EnvConfig(0, 0, 0))
+sys.exit(exit_code(lambda: env.reset(seed=1)))
 """
 ONE = {"num_agents": 1, "num_humans": 1, "timelimit": 0.04}
 MATCH_SECONDS = 0.04 * 60
@@ -104,10 +114,14 @@ def test_a_person_plays_matches_in_real_time_and_another_one_is_waited_for_when_
     assert stepping.results[-1]["num_players"] == 2
 
 
-def test_a_match_that_nobody_joins_says_so_in_one_line(make_env, monkeypatch):
-    monkeypatch.setattr(lockstep, "JOIN_SECONDS", 3.0)
-    with pytest.raises(CommandFailed, match="doom_duel: .* 1 people were to join it; .* for 3 s"):
-        make_env("doom_duel", **ONE).reset(seed=1)
+def test_a_match_that_nobody_joins_ends_its_command_with_one_line(doom_cfg):
+    script = NOBODY_JOINS.format(flags=vars(doom_cfg(**ONE)))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert re.fullmatch(
+        "error: doom_duel: the match did not begin: 1 people were to join it; the last error: .* for 1 s",
+        done.stderr.splitlines()[-1],
+    )
 
 
 def test_where_no_match_waits_nobody_plays(join):
