@@ -86,7 +86,7 @@ class KindStorage:
         assert 0 <= rows.min() and rows.max() < num_buffers * num_steps, "there are no such buffers"
         for key, view in self.obs.items():
             if key in self._flat:
-                # Any other mode makes a copy first.
+                # The mode that checks the rows itself would make a copy first.
                 self._flat[key].take(rows, axis=0, out=into[key], mode="clip")
             else:
                 into[key][...] = view[buffers, steps]

@@ -60,13 +60,15 @@ def _for_inference(situation: Situation) -> list[str]:
     found = [] if situation.on_gpu else ["a GPU (--device=gpu)"]
     found.append(f"{_more('num_envs_per_worker', situation.num_envs_per_worker)}, for larger batches")
     if not _is_saturated(situation):
-        found.append(_more_samplers(situation, "policy_workers_per_policy"))
+        found.append(
+            _more_samplers(situation, "policy_workers_per_policy", situation.policy_workers_per_policy)
+        )
     return found + _smaller_images(situation)
 
 
 def _for_simulation(situation: Situation) -> list[str]:
     if not _is_saturated(situation):
-        return [_more_samplers(situation, "num_workers")]
+        return [_more_samplers(situation, "num_workers", situation.num_workers)]
     return ["a machine with more cores, or an env that takes less time for a step"]
 
 
@@ -77,10 +79,10 @@ def _smaller_images(situation: Situation) -> list[str]:
     return [f"smaller images, --res_w and --res_h (now {width}x{height})"]
 
 
-def _more_samplers(situation: Situation, usual_flag: str) -> str:
+def _more_samplers(situation: Situation, flag: str, now: int) -> str:
     """Processes that simulate or infer; inline samplers do both, and share out the workers."""
     if situation.inline_samplers == 0:
-        return _more(usual_flag, situation._asdict()[usual_flag])
+        return _more(flag, now)
     if situation.inline_samplers == situation.num_workers:
         return f"{_more('num_workers', situation.num_workers)} and as many --inline_samplers"
     return _more("inline_samplers", situation.inline_samplers)

@@ -137,7 +137,7 @@ def test_environment_cores_and_niceness_are_in_effect_in_the_child(start):
     assert seen["niceness"] == os.nice(0) + 3
     assert seen["environment"]["OMP_NUM_THREADS"] == "1"
     assert {signal.SIGINT, signal.SIGHUP, signal.SIGTTOU} <= seen["ignored"] and seen["leads_group"]
-    assert seen["session"] == os.getsid(0), "in a session of its own its niceness would mean nothing"
+    assert seen["session"] == os.getsid(0), "within which niceness counts"
     assert "torch" not in seen["modules"]
 
 

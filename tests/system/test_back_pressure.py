@@ -232,7 +232,7 @@ def test_runs_with_a_far_slower_learner_and_with_a_far_slower_env_stand_firm_in_
     flags = ["--env=unbalanced", "--encoder_custom=slow_in_training", *SMALL, "--batch_size=64"]
     flags.append("--status_interval=5")  # memory that grows needs time to be seen
     runs = {}
-    for slow, seconds in (("ENV", "0.03"), ("LEARNER", "0.4")):
+    for slow, seconds in (("ENV", "0.03"), ("LEARNER", "0.8")):
         with monkeypatch.context() as patch:
             patch.setenv(f"SLOW_{slow}_SECONDS", seconds)
             runs[slow] = start("unbalanced.py", tmp_path, *flags, f"--experiment={slow}")
@@ -245,6 +245,5 @@ def test_runs_with_a_far_slower_learner_and_with_a_far_slower_env_stand_firm_in_
     for process in runs.values():
         interrupt(process)
     assert [process.wait(timeout=30) for process in runs.values()] == [0, 0]
-    # Shares of time: the rest depends on what else this machine does.
-    assert scalars(tmp_path / "ENV")["stats/learner_wait"][-1][1] > 0.7
-    assert scalars(tmp_path / "LEARNER")["stats/wait_actor"][-1][1] > 0.7
+    assert scalars(tmp_path / "ENV")["stats/learner_wait"][-1][1] > 0.9
+    assert scalars(tmp_path / "LEARNER")["stats/wait_actor"][-1][1] > 0.9

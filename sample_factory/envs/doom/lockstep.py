@@ -116,10 +116,10 @@ class Lockstep:
                 self.close()
                 log.warning("%s: start %d of the match failed: %s (%s)", self._name, attempt, error, said)
                 last_error = error
-        who = f"{len(self._engines)} engines did not start a match in {num_attempts} attempts"
+        what = f"{len(self._engines)} engines did not start a match in {num_attempts} attempts"
         if self._num_humans:
-            who = f"the match did not begin: {self._num_humans} people were to join it"
-        raise MatchBroken(f"{self._name}: {who}; the last error: {last_error}") from last_error
+            what = f"the match did not begin: {self._num_humans} people were to join it"
+        raise MatchBroken(f"{self._name}: {what}; the last error: {last_error}") from last_error
 
     def new_episode(self, seed: int) -> None:
         """Begins an episode in all engines. Raises MatchBroken and the engine's errors."""
