@@ -186,16 +186,15 @@ class Surroundings(Idle):
             "ignored": {number for number in signal.Signals if signal.getsignal(number) == signal.SIG_IGN},
             "leads_group": os.getpgrp() == os.getpid(),
             "session": os.getsid(0),
-            "session_niceness": self._session_niceness(),
+            "session_niceness": self._session_niceness() if os.getsid(0) == os.getpid() else None,
             "modules": set(sys.modules),
         }
 
     def _session_niceness(self) -> int | None:
-        """Once it is the process's own; of a session that is not, at once. None without autogroups."""
+        """Once it is the process's own, which takes a moment. None without autogroups."""
         if not os.path.exists(cpu.AUTOGROUP):
             return None
-        if os.getsid(0) == os.getpid():
-            eventually(lambda: self._autogroup_niceness() == os.nice(0))
+        eventually(lambda: self._autogroup_niceness() == os.nice(0))
         return self._autogroup_niceness()
 
     def _autogroup_niceness(self) -> int:

@@ -132,6 +132,7 @@ def test_environment_cores_and_niceness_are_in_effect_in_the_child(start):
         Surroundings, cores=frozenset({core}), niceness=3, environment={"OMP_NUM_THREADS": "1"}, one_shot=True
     )
     assert child.join(15)
+    assert child.failure is None
     seen = child.result
     assert seen["cores"] == {core}
     assert seen["niceness"] == os.nice(0) + 3
@@ -144,6 +145,7 @@ def test_environment_cores_and_niceness_are_in_effect_in_the_child(start):
 def test_a_session_of_its_own_has_the_niceness_of_its_child(start):
     child = start(Surroundings, niceness=3, own_session=True, one_shot=True)
     assert child.join(15)
+    assert child.failure is None
     seen = child.result
     assert seen["session"] == child.pid and seen["leads_group"]
     assert seen["session_niceness"] in (None, os.nice(0) + 3)

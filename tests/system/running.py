@@ -95,8 +95,11 @@ def wait_for_frames(process: subprocess.Popen, beyond: int) -> int:
 
 
 def child(family: list[psutil.Process], name: str) -> psutil.Process:
-    """The process of a worker; its name stands on its command line."""
-    return next(process for process in family if process.cmdline()[-1] == name)
+    """The process of a worker; its name stands on its command line. Raises LookupError if there is none."""
+    for process in family:
+        if process.cmdline()[-1] == name:
+            return process
+    raise LookupError(f"no {name} among {family}")
 
 
 def engines(process: psutil.Process) -> list[psutil.Process]:
