@@ -178,15 +178,15 @@ class DoomEngine:
 
     def close(self) -> None:
         """Ends the process; a closed engine can be used again."""
-        self._pid = None
-        self.game.close()
+        # Should the game not let go of its caller, what comes then touches nothing of a new start.
+        folder, port = self._folder, self._port
+        self._pid = self._folder = self._port = None
         self._is_started = False
-        if self._folder is not None:
-            self._folder.remove()
-            self._folder = None
-        if self._port is not None:
-            self._port.release()
-            self._port = None
+        self.game.close()
+        if folder is not None:
+            folder.remove()
+        if port is not None:
+            port.release()
 
     def _configure(self) -> vizdoom.DoomGame:
         settings = self.settings

@@ -149,18 +149,22 @@ class Lockstep:
         if any(thread.is_busy for _, thread in pairs):
             for engine, _ in pairs:
                 engine.halt()
-        deadline = time.monotonic() + CLOSE_SECONDS
+        closing, deadline = [], time.monotonic() + CLOSE_SECONDS
         for engine, thread in pairs:
             if thread.is_free_within(deadline - time.monotonic()):
                 thread.begin(engine.close)
+                closing.append(thread)
             else:
                 log.warning("%s: an engine does not let go of its caller, which is left behind", self._name)
                 engine.abandon()
-        for _, thread in pairs:
-            if thread.is_free_within(deadline - time.monotonic()):
-                if thread.error is not None:
-                    log.warning("%s: an engine could not be closed: %s", self._name, thread.error)
-                thread.begin(None)
+        deadline = time.monotonic() + CLOSE_SECONDS  # one that hangs has used up the first
+        for thread in closing:
+            if not thread.is_free_within(deadline - time.monotonic()):
+                log.warning("%s: an engine has not closed within %g s", self._name, CLOSE_SECONDS)
+                continue
+            if thread.error is not None:
+                log.warning("%s: an engine could not be closed: %s", self._name, thread.error)
+            thread.begin(None)
         if self._port is not None:
             self._port.release()
 

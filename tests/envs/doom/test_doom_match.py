@@ -153,6 +153,7 @@ from sample_factory.envs.doom.make_doom_env import make_doom_env
 logging.basicConfig()
 lockstep.CLOSE_SECONDS = 1.0
 start, failures = DoomEngine.start, [vizdoom.ViZDoomErrorException("no luck")]
+close = DoomEngine.close
 
 def start_of_some(engine):
     if engine._player == 1 and failures:
@@ -160,7 +161,11 @@ def start_of_some(engine):
         raise failures.pop()
     start(engine)
 
-DoomEngine.start = start_of_some
+def slow_close(engine):
+    time.sleep(0.3)  # by now the host has used up the time for all
+    close(engine)
+
+DoomEngine.start, DoomEngine.close = start_of_some, slow_close
 cfg = types.SimpleNamespace(**dataclasses.asdict(DoomFlags()), env_frameskip=4)
 env = make_doom_env("doom_duel", cfg)
 env.reset(seed=1)
