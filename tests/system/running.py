@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Iterator
 
@@ -109,6 +110,16 @@ def engines(process: psutil.Process) -> list[psutil.Process]:
 
 def kill(process: psutil.Process, number: int = signal.SIGKILL) -> None:
     os.kill(process.pid, number)
+
+
+def kill_idle_engine(worker: psutil.Process, number: int) -> psutil.Process:
+    """Kills an engine of a worker between two calls, when it holds no lock for which the worker would wait."""
+    victim = engines(worker)[number]
+    worker.suspend()
+    time.sleep(0.3)  # a step takes milliseconds
+    kill(victim)
+    worker.resume()
+    return victim
 
 
 def descendants(process: subprocess.Popen) -> list[psutil.Process]:

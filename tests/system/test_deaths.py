@@ -17,6 +17,7 @@ from tests.system.running import (
     engines,
     interrupt,
     kill,
+    kill_idle_engine,
     scalars,
     start,
     wait_for_frames,
@@ -29,6 +30,8 @@ CARTPOLE = ["--env=gym_CartPole-v1", "--experiment=a", "--train_for_env_steps=10
 DOOM = ["--env=doom_basic", "--experiment=a", "--train_for_env_steps=1000000000", "--num_workers=2"]
 DOOM += ["--num_envs_per_worker=2", "--rollout=16", "--batch_size=128", "--device=cpu", "--hidden_size=32"]
 DOOM += ["--experiment_summaries_interval=1", "--save_every_sec=2", "--status_interval=0.5"]
+# So long that an engine that is stopped soon is stopped in a step, and not between two episodes.
+LONG_EPISODES = ["--env=doom_my_way_home", *DOOM[1:]]
 
 
 @pytest.fixture(autouse=True)
@@ -108,8 +111,7 @@ def test_a_killed_engine_costs_an_episode_and_no_more(tmp_path, temporary):
     run = start("train", tmp_path, *DOOM)
     wait_for_frames(run, 0)
     worker = child(descendants(run), "rollout_worker_0")
-    victim = engines(worker)[0]
-    kill(victim)
+    victim = kill_idle_engine(worker, 0)
     wait_for_line(run, "(doom_basic) raised and is rebuilt")
     wait_for_frames(run, wait_for_frames(run, 0))
     assert victim not in engines(worker) and len(engines(worker)) == 2
@@ -129,7 +131,7 @@ def has_both_engines(run: subprocess.Popen, worker: str) -> bool:
 
 
 def test_engines_killed_in_any_call_are_replaced_and_the_run_goes_on(tmp_path, temporary):
-    """Killed within `new_episode`, which short episodes make likely, an engine is waited for without end."""
+    """Also where the worker waits without end, since an engine has died with a lock that both need."""
     memory = engine_memory()
     run = start("train", tmp_path, *DOOM)
     wait_for_frames(run, 0)
@@ -151,7 +153,7 @@ def test_engines_killed_in_any_call_are_replaced_and_the_run_goes_on(tmp_path, t
 
 def test_an_engine_that_hangs_is_found_and_ended_with_its_worker(tmp_path, temporary):
     memory = engine_memory()
-    run = start("train", tmp_path, *DOOM, "--heartbeat_reporting_interval=4")
+    run = start("train", tmp_path, *LONG_EPISODES, "--heartbeat_reporting_interval=4")
     wait_for_frames(run, 0)
     victim = engines(child(descendants(run), "rollout_worker_0"))[1]
     kill(victim, signal.SIGSTOP)
