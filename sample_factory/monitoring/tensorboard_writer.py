@@ -29,10 +29,10 @@ class TensorboardWriter:
         self._is_failing = False
 
     def begin(self, x: int) -> None:
-        """A resumed run starts here: TensorBoard hides what an earlier run wrote at `x` and beyond."""
+        """A run resumes from what had been learned at `x`: TensorBoard hides what was written beyond."""
         from tensorboard.compat.proto.event_pb2 import SessionLog
 
-        self._add(step=x, session_log=SessionLog(status=SessionLog.START))
+        self._add(step=x + 1, session_log=SessionLog(status=SessionLog.START))
 
     def write(self, scalars: Mapping[str, float], x: int) -> None:
         """Adds tag -> value at position `x` of the axis. In memory until the next `flush`."""

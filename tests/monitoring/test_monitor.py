@@ -314,7 +314,7 @@ def test_a_resumed_run_hides_what_was_drawn_beyond_its_checkpoint(make_monitor, 
     resumed.handle(train_report(200))
     resumed.handle(train_report(250, stats={"loss": 9.0}))
     resumed.close()
-    assert curves(tmp_path)["train/loss"] == [(100, 1.0), (250, 9.0)]
+    assert curves(tmp_path)["train/loss"] == [(100, 1.0), (200, 2.0), (250, 9.0)]
 
 
 class TestBestRequest:

@@ -46,8 +46,8 @@ def test_a_resumed_run_wins_from_its_first_step_on(train):
     train("a", {100: 1.0, 200: 2.0, 300: 3.0, 400: 4.0})
     train("a", {300: 30.0, 500: 50.0}, resumed_at=250)
     curve = read_experiment(train("a", {600: 60.0}, resumed_at=500), TAG, 0).curve
-    assert curve.steps.tolist() == [100, 200, 300, 600]
-    assert curve.values.tolist() == [1, 2, 30, 60]
+    assert curve.steps.tolist() == [100, 200, 300, 500, 600]
+    assert curve.values.tolist() == [1, 2, 30, 50, 60]
 
 
 def test_a_run_that_does_not_say_where_it_begins_begins_with_its_first_summary(train):

@@ -72,4 +72,4 @@ def test_what_an_earlier_run_wrote_beyond_the_start_of_this_one_is_hidden(tmp_pa
     later.begin(20)
     later.write({"a": 1.0}, 25)
     later.flush()
-    assert read(tmp_path) == {"a": [(10, 0.0), (25, 1.0)]}
+    assert read(tmp_path) == {"a": [(10, 0.0), (20, 0.0), (25, 1.0)]}
