@@ -149,7 +149,8 @@ def child_main(payload_fd: int, connection_fd: int) -> None:
 def _build_and_run(payload: BinaryIO, context: ChildContext, link: "_Link") -> None:
     import cloudpickle
 
-    # PyTorch's modules are 0.1 s of looking for garbage, of which they leave none.
+    # This imports PyTorch where it is needed; Python would search its modules for garbage meanwhile, 0.1 s in
+    # vain.
     gc.disable()
     factory, args = pickle.load(payload)
     gc.enable()
@@ -207,7 +208,7 @@ def _leave(exit_code: int, context: ChildContext) -> None:
     if not context.parent_alive:
         # Nobody is left to sweep up the simulators that this process did not close.
         _kill_own_group()
-    # So that the interpreter does not look for garbage in all of PyTorch as its last work, for 0.4 s.
+    # Or Python would search all of PyTorch for garbage once more before it ends, 0.4 s in vain.
     gc.freeze()
     sys.exit(exit_code)
 

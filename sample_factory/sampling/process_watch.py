@@ -21,9 +21,9 @@ EXIT_CODE = 1
 class ProcessWatch(threading.Thread):
     """In a rollout worker: ends this process if the simulator of one of its envs has been gone for long.
 
-    A call that waits for it cannot be interrupted; the supervisor replaces a rollout worker. (An engine of
-    ViZDoom 1.3 that dies while it holds the lock of its message queue, as one in thirty does that are killed
-    at work, keeps it.)
+    A call that waits for it cannot be interrupted; the supervisor replaces a rollout worker. (ViZDoom 1.3
+    waits without end if its engine dies while it holds the lock of the message queue, as one in thirty did
+    that were killed at work.)
     """
 
     def __init__(self, envs: Sequence[GuardedEnv], stepping: np.ndarray, stopping: StopFlag):

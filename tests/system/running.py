@@ -113,7 +113,7 @@ def kill(process: psutil.Process, number: int = signal.SIGKILL) -> None:
 
 
 def kill_idle_engine(worker: psutil.Process, number: int) -> psutil.Process:
-    """Kills an engine of a worker between two calls, when it holds no lock for which others would wait."""
+    """Kills a worker's engine between two calls, when it holds no lock that the worker would wait for."""
     victim = engines(worker)[number]
     worker.suspend()
     time.sleep(0.3)  # a step takes milliseconds
