@@ -9,7 +9,7 @@ one part decides what is looked at in the other, gets nearly all of them, in som
 """
 
 import sys
-from typing import Mapping
+from collections.abc import Mapping
 
 import gymnasium as gym
 import numpy as np
@@ -33,10 +33,12 @@ class NamedColour(gym.Env):
     """
 
     def __init__(self):
-        self.observation_space = gym.spaces.Dict({
-            "picture": gym.spaces.Box(0, 255, (3, SIDE, SIDE), np.uint8),
-            "colour": gym.spaces.Discrete(3),
-        })
+        self.observation_space = gym.spaces.Dict(
+            {
+                "picture": gym.spaces.Box(0, 255, (3, SIDE, SIDE), np.uint8),
+                "colour": gym.spaces.Discrete(3),
+            }
+        )
         self.action_space = gym.spaces.Discrete(4)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
@@ -70,8 +72,11 @@ class ColourAttention(nn.Module):
         num_channels, height, width = observation_space["picture"].shape
         self.mixture = nn.Linear(num_colours, num_channels)
         self.layers = nn.Sequential(
-            nn.Conv2d(1, 16, kernel_size=2, stride=2), nn.ELU(), nn.Flatten(),
-            nn.Linear(16 * (height // 2) * (width // 2), flags.hidden_size), nn.ELU(),
+            nn.Conv2d(1, 16, kernel_size=2, stride=2),
+            nn.ELU(),
+            nn.Flatten(),
+            nn.Linear(16 * (height // 2) * (width // 2), flags.hidden_size),
+            nn.ELU(),
         )
         self.out_size = flags.hidden_size  # whoever uses the encoder's output asks for it
 

@@ -113,15 +113,23 @@ def add_extra_params(env: str, parser) -> None:
 def override_default_params(env: str, parser) -> None:
     """Defaults of flags that all envs share."""
     parser.set_defaults(
-        encoder_mlp_layers=(64, 64), use_rnn=False, gamma=0.9, rollout=16, batch_size=512, learning_rate=1e-3,
-        num_envs_per_worker=16, train_for_env_steps=100_000,
+        encoder_mlp_layers=(64, 64),
+        use_rnn=False,
+        gamma=0.9,
+        rollout=16,
+        batch_size=512,
+        learning_rate=1e-3,
+        num_envs_per_worker=16,
+        train_for_env_steps=100_000,
     )
 
 
 def main(argv: list[str]) -> int:
     """`train` or `enjoy`, then flags."""
     global_env_registry().register_env(
-        env_name_prefix="my_meeting", make_env_func=make_env, add_extra_params_func=add_extra_params,
+        env_name_prefix="my_meeting",
+        make_env_func=make_env,
+        add_extra_params_func=add_extra_params,
         override_default_params_func=override_default_params,
     )
     commands = {"train": train, "enjoy": enjoy}

@@ -17,9 +17,9 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory import register_env
+from sample_factory.checkpoints.milestones import env_frames_of, milestones_of
 from sample_factory.config.config import Config, ConfigError, parse_config
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.exchange.milestones import env_frames_of, milestones_of
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.train import main as train
 
@@ -114,7 +114,7 @@ def strategy_of(milestone: Path, config: Config) -> np.ndarray:
     """The chances of the three moves."""
     import torch
 
-    from sample_factory.models.checkpoint_file import read_state
+    from sample_factory.checkpoints.file_format import read_state
 
     spaces = gym.spaces.Dict(obs=RockPaperScissors.observation_space), RockPaperScissors.action_space
     spec = PolicySpec(config.model, *spaces, config.learning.normalize_returns, "cpu", "fp32")

@@ -14,32 +14,33 @@ import platform
 import shlex
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sample_factory import __version__
-from sample_factory.config.config import Config, ConfigError, parse_config
-from sample_factory.config.flags import add_flags, flag
-from sample_factory.monitoring.advice import Situation, advice
-from sample_factory.monitoring.benchmark_table import (
+from sample_factory.benchmarking.advice import Situation, advice
+from sample_factory.benchmarking.benchmark_table import (
     disturbance,
     memory_table,
     parts_table,
     stages_table,
     trial_text,
 )
+from sample_factory.benchmarking.flag_sweep import SWEPT_FLAGS, Trial, fastest, sweep
+from sample_factory.benchmarking.program import signals_like_ctrl_c
+from sample_factory.benchmarking.run_stage import STAGES, StageFailed, counts, run_stage
+from sample_factory.benchmarking.stage_measurement import Stage
+from sample_factory.config.config import Config, ConfigError, parse_config
+from sample_factory.config.flags import add_flags, flag
 from sample_factory.monitoring.bottleneck import bottlenecks, describe_bottleneck
-from sample_factory.monitoring.draw_bars import Bar, check_drawing, draw_bars
-from sample_factory.monitoring.flag_sweep import SWEPT_FLAGS, Trial, fastest, sweep
-from sample_factory.monitoring.plot_command import OUT_SUFFIXES
-from sample_factory.monitoring.run_stage import STAGES, StageFailed, counts, run_stage
-from sample_factory.monitoring.stage_measurement import Stage
+from sample_factory.plotting.draw_bars import Bar, check_drawing, draw_bars
+from sample_factory.plotting.plot_command import OUT_SUFFIXES
 from sample_factory.runtime.cpu import available_cores
-from sample_factory.runtime.program import signals_like_ctrl_c
 
 if TYPE_CHECKING:
-    from sample_factory.runtime.hardware import Hardware
+    from sample_factory.benchmarking.hardware import Hardware
 
 USUAL_START_SECONDS = 6  # for telling how long it will take
 INTERRUPTED = 130  # as shells report a program that was ended by Ctrl+C
@@ -279,7 +280,7 @@ def benchmark(plan: Plan, folder: Path) -> None:
         plan = with_values(plan, fastest(trials).values)
     stages = run_stages(plan, folder)
 
-    from sample_factory.runtime.hardware import describe_hardware
+    from sample_factory.benchmarking.hardware import describe_hardware
 
     hardware = describe_hardware()
     print("\n".join(report(plan, stages, hardware)))

@@ -6,8 +6,9 @@ python -m sample_factory.dummy_sampler --env=doom_benchmark --num_workers=8 --nu
 import dataclasses
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -88,7 +89,7 @@ class RandomSampler:
     ):
         from sample_factory.envs.env_info import make_adapted_env
         from sample_factory.envs.protocol import EnvConfig, ObservationRows
-        from sample_factory.sampling.random_actions import RandomActions
+        from sample_factory.sampling.rollout.random_actions import RandomActions
 
         family, cfg = recipe
         self._settings, self._progress, self._stopping = settings, progress, context.stopping

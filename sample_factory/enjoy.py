@@ -6,9 +6,10 @@ With --save_video --no_render it writes a video on a machine without a display.
 """
 
 import sys
-from typing import TYPE_CHECKING, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from sample_factory.exit_codes import exit_code
+from sample_factory.experiment.exit_codes import exit_code
 
 if TYPE_CHECKING:
     from sample_factory.config.config import Config

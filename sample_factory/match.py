@@ -7,14 +7,15 @@ Past against present: --opponent_checkpoint=milestone:12345 of the same experime
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sample_factory.config.config import Config, ConfigError, parse_config
 from sample_factory.config.flags import flag
 from sample_factory.evaluation.policy_choice import Contestant, PolicyChoice
-from sample_factory.exit_codes import exit_code
+from sample_factory.experiment.exit_codes import exit_code
 
 if TYPE_CHECKING:
     from sample_factory.evaluation.matches import Matches

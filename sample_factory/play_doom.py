@@ -9,11 +9,12 @@ python -m sample_factory.play_doom --env=doom_duel --join=127.0.0.1:5029
 
 import contextlib
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Sequence
+from typing import TYPE_CHECKING
 
 from sample_factory.config.flags import flag
-from sample_factory.exit_codes import exit_code
+from sample_factory.experiment.exit_codes import exit_code
 
 if TYPE_CHECKING:
     from sample_factory.config.config import Config

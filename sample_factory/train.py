@@ -1,7 +1,7 @@
 """Trains agents: python -m sample_factory.train --env=doom_battle --experiment=my_experiment"""
 
 import sys
-from typing import Sequence
+from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -13,7 +13,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = parse_config(sys.argv[1:] if argv is None else argv, resolve_family)
         if config.run.algo != "APPO":
             raise ConfigError(f"--algo={config.run.algo}: use python -m sample_factory.run_algorithm for it")
-        from sample_factory.experiment import run_experiment
+        from sample_factory.experiment.run import run_experiment
 
         return run_experiment(config, resolve_family(config.run.env))
     except (ConfigError, UnknownEnvError, ImportError) as error:

@@ -11,15 +11,20 @@ PACKAGE = Path(__file__).parent.parent / "sample_factory"
 FLOORS = {
     "runtime": 0,
     "config": 0,
+    "spaces": 0,
+    "algo": 1,
     "envs": 1,
     "models": 1,
-    "algo": 1,
+    "checkpoints": 1,
     "exchange": 2,
     "sampling": 3,
     "learning": 3,
     "monitoring": 4,
     "population": 4,
     "evaluation": 5,
+    "experiment": 6,
+    "plotting": 7,
+    "benchmarking": 8,
 }
 # A module that packages on its own floor may import: nothing. Of the top modules, each may import any
 # package.
@@ -75,9 +80,9 @@ def test_no_drawer_modules():
             ("torch", "gymnasium", "vizdoom"),
         ),
         ("import sample_factory.benchmark", ("torch", "gymnasium", "vizdoom", "matplotlib")),
-        ("import sample_factory.experiment", ("torch", "tensorflow", "vizdoom")),
+        ("import sample_factory.experiment.run", ("torch", "tensorflow", "vizdoom")),
         (
-            "import sample_factory.sampling.rollout_worker\n"
+            "import sample_factory.sampling.rollout.rollout_worker\n"
             "from sample_factory.envs.env_registry import resolve_family\n"
             "resolve_family('doom_basic'), resolve_family('gym_CartPole-v1')",
             ("torch", "tensorflow", "tensorboard"),

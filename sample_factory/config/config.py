@@ -8,9 +8,10 @@ import logging
 import os
 import sys
 import types
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Mapping, Protocol, Sequence
+from typing import Any, Protocol
 
 from sample_factory.config import flags
 from sample_factory.config.evaluation_flags import EvaluationFlags
@@ -318,7 +319,7 @@ def _parse_typed(
         known = [option for action in parser._actions for option in action.option_strings]
         word = rest[0].split("=")[0]
         raise ConfigError(f"unknown flag {rest[0]}{nearest(word, known)} (--help lists the flags of {env})")
-    return {key: value for key, value in vars(typed).items()}
+    return dict(vars(typed).items())
 
 
 def _index_fields(sections: Mapping[str, type]) -> tuple[dict[str, str], dict[str, str]]:
@@ -336,5 +337,5 @@ def _index_fields(sections: Mapping[str, type]) -> tuple[dict[str, str], dict[st
                     "another name, or give it a default through register_env(defaults=...)"
                 )
             owner[field.name] = name
-            canonical.update({alias: field.name for alias in field.metadata["aliases"]})
+            canonical.update(dict.fromkeys(field.metadata["aliases"], field.name))
     return owner, canonical

@@ -2,8 +2,9 @@
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Mapping, NamedTuple
+from typing import Any, NamedTuple
 
 from sample_factory.config import flags
 from sample_factory.config.flags import ConfigError

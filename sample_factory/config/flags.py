@@ -6,7 +6,8 @@ import math
 import os
 import types
 import typing
-from typing import Any, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 MAX_INT = 2**63 - 1  # what arrays and tensors hold
 MAX_FLOAT = 3.4e38  # what a float32 holds

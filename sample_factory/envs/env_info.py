@@ -1,13 +1,14 @@
 """What one env looks like, found out by making one in a throw-away process."""
 
-from typing import Any, Mapping, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from sample_factory.envs.adapters import adapt
-from sample_factory.envs.agent_kinds import AgentKinds
+from sample_factory.envs.adapters.adapters import adapt
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
-from sample_factory.envs.spaces import num_action_values
 from sample_factory.runtime.child import call_in_child
+from sample_factory.spaces.agent_kinds import AgentKinds
+from sample_factory.spaces.gym_spaces import num_action_values
 
 PROBE_TIMEOUT_SECONDS = 120.0
 

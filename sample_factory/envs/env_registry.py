@@ -6,7 +6,8 @@ import dataclasses
 import difflib
 import importlib
 import inspect
-from typing import Any, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from sample_factory.envs.protocol import EnvConfig
 

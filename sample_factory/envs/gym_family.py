@@ -2,8 +2,9 @@
 
 import importlib
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Mapping
+from typing import Any
 
 import gymnasium as gym
 

@@ -4,7 +4,8 @@ import difflib
 import importlib
 import importlib.util
 import pkgutil
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 import pettingzoo
 

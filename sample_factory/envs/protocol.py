@@ -1,11 +1,12 @@
 """What the framework sees of an env: it is multi-agent, and writes its observations in place."""
 
-from typing import Any, Mapping, NamedTuple, Protocol, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from sample_factory.envs.agent_kinds import AgentKinds
-from sample_factory.envs.interfaces import OwnsProcess, RewardShaping
+from sample_factory.envs.abilities import OwnsProcess, RewardShaping
+from sample_factory.spaces.agent_kinds import AgentKinds
 
 EMPTY_INFO: Mapping[str, Any] = {}
 Infos = Sequence[Mapping[str, Any]]  # one for each agent of an env, or none at all
@@ -23,7 +24,7 @@ class ObservationRows:
     The env writes, and never keeps a view: the rows belong to the trajectory.
     """
 
-    __slots__ = ("arrays", "buffers", "step", "arrays_of_agent")
+    __slots__ = ("arrays", "arrays_of_agent", "buffers", "step")
 
     def __init__(
         self,

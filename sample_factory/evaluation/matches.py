@@ -2,7 +2,8 @@
 
 import contextlib
 import statistics
-from typing import Any, Callable, NamedTuple, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch

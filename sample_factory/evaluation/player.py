@@ -1,12 +1,13 @@
 """Plays an env with trained policies, step by step, as the rollout workers do in training."""
 
-from typing import Any, Mapping, NamedTuple, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sample_factory.envs.protocol import EMPTY_INFO, MultiAgentEnv, ObservationRows
-from sample_factory.envs.spaces import num_action_values
 from sample_factory.evaluation.policy import TrainedPolicy
+from sample_factory.spaces.gym_spaces import num_action_values
 
 
 class EpisodeResult(NamedTuple):

@@ -1,19 +1,20 @@
 """A trained policy, ready to act outside the training system."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any
 
 import numpy as np
 import torch
 
-from sample_factory.config.config import Config, ConfigError
-from sample_factory.evaluation.policy_choice import PolicyChoice
-from sample_factory.learning.checkpoints import (
+from sample_factory.checkpoints.store import (
     CheckpointError,
     Checkpoints,
     read_checkpoint,
     version_of,
 )
+from sample_factory.config.config import Config, ConfigError
+from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.models.policy_spec import PolicySpec
 

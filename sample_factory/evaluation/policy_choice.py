@@ -1,9 +1,10 @@
 """Which of the saved policies plays which agent; without torch."""
 
-from typing import NamedTuple, Sequence, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
 
 from sample_factory.config.config import Config, ConfigError
-from sample_factory.envs.agent_kinds import AgentKinds
+from sample_factory.spaces.agent_kinds import AgentKinds
 
 Value = TypeVar("Value")
 

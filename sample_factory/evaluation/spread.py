@@ -1,6 +1,7 @@
 """Mean and standard deviation."""
 
-from typing import NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 

@@ -1,6 +1,7 @@
 """The queues and shared memory that connect the processes of a run."""
 
-from typing import NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 

@@ -1,14 +1,15 @@
 """How agents with different spaces share the memory of the trajectory buffers."""
 
 import math
-from typing import Mapping, NamedTuple, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
-from sample_factory.envs.agent_kinds import AgentKinds
-from sample_factory.models.action_layout import action_layout
 from sample_factory.runtime.shared_arrays import ArraySpec
+from sample_factory.spaces.action_layout import action_layout
+from sample_factory.spaces.agent_kinds import AgentKinds
 
 
 class RowLayout(NamedTuple):
@@ -83,7 +84,7 @@ class KindStorage:
         """Copies what is at (buffers, steps), int arrays of shape S or broadcast to it, into [*S, *shape]."""
         num_buffers, num_steps = len(self.outputs), self.outputs.shape[1] + 1
         rows = buffers * num_steps + steps
-        assert 0 <= rows.min() and rows.max() < num_buffers * num_steps, "there are no such buffers"
+        assert rows.min() >= 0 and rows.max() < num_buffers * num_steps, "there are no such buffers"
         for key, view in self.obs.items():
             if key in self._flat:
                 # The mode that checks the rows itself would make a copy first.

@@ -1,6 +1,7 @@
 """Everything that travels through queues. Addresses and small numbers, never data."""
 
-from typing import Any, Mapping, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 

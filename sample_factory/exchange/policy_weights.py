@@ -4,8 +4,9 @@ by its learner, fetched by policy workers."""
 import mmap
 import os
 import time
+from collections.abc import Mapping
 from multiprocessing import reduction
-from typing import Any, Mapping
+from typing import Any
 
 import numpy as np
 

@@ -1,6 +1,7 @@
 """Trajectories in shared memory, addressed by (buffer, step), and who owns each buffer."""
 
-from typing import Any, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 

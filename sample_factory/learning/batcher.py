@@ -1,6 +1,7 @@
 """From full trajectory buffers to training tensors: the only copy of the data. Time comes first."""
 
-from typing import Mapping, NamedTuple, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch

@@ -1,7 +1,8 @@
 """SGD steps that keep the weights finite."""
 
 import math
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn

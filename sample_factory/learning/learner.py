@@ -1,7 +1,8 @@
 """Turns a Batch into better weights and a TrainStats; knows no process and no queue."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Iterator, Mapping, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch

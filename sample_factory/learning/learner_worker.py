@@ -1,5 +1,6 @@
 """The process around a Learner: batching and training overlap, with back-pressure; checkpoints."""
 
+import itertools
 import logging
 import queue
 import threading
@@ -9,6 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from sample_factory.checkpoints.milestone_schedule import MilestoneSchedule
+from sample_factory.checkpoints.store import CheckpointError, Checkpoints
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.messages import (
     ComponentReady,
@@ -24,9 +27,7 @@ from sample_factory.exchange.messages import (
 )
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.learning.batcher import Batch, Batcher
-from sample_factory.learning.checkpoints import CheckpointError, Checkpoints
 from sample_factory.learning.learner import Learner
-from sample_factory.learning.milestone_schedule import MilestoneSchedule
 from sample_factory.learning.settings import LearnerWorkerSettings
 from sample_factory.learning.takeover import Takeover
 from sample_factory.runtime import cpu
@@ -251,7 +252,7 @@ def _milestone_schedule(
 
 def _summary_seconds(version: int) -> float:
     """Linear between the points of SUMMARY_SECONDS."""
-    for (begin, low), (end, high) in zip(SUMMARY_SECONDS, SUMMARY_SECONDS[1:]):
+    for (begin, low), (end, high) in itertools.pairwise(SUMMARY_SECONDS):
         if version < end:
             return low + (high - low) * (version - begin) / (end - begin)
     return SUMMARY_SECONDS[-1][1]

@@ -1,7 +1,8 @@
 """Adam or LAMB, and how the learning rate changes."""
 
 import inspect
-from typing import Any, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import torch
 

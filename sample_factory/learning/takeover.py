@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
+from sample_factory.checkpoints.store import Checkpoints
 from sample_factory.exchange.messages import Donated, DonateRequest, NewSettings, SettingsTaken
-from sample_factory.learning.checkpoints import Checkpoints
 from sample_factory.learning.learner import Learner
 
 

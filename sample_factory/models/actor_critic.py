@@ -1,7 +1,8 @@
 """The network of a policy: observations to action logits and a value, with a recurrent state in between."""
 
 import math
-from typing import Mapping, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -10,10 +11,10 @@ from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.action_distributions import columns, distribution_of, mask_logits
-from sample_factory.models.action_layout import ACTION_MASK, ActionLayout, action_layout
 from sample_factory.models.cores import make_core
 from sample_factory.models.encoders import make_encoder, mlp
 from sample_factory.models.normalizers import ObservationNormalizers, RunningNormalizer
+from sample_factory.spaces.action_layout import ACTION_MASK, ActionLayout, action_layout
 
 
 class PolicyOutput(NamedTuple):

@@ -1,6 +1,6 @@
 """The encoder of the VizDoom family: --encoder_custom=vizdoom."""
 
-from typing import Mapping
+from collections.abc import Mapping
 
 import gymnasium as gym
 import torch

@@ -2,7 +2,8 @@
 
 import difflib
 import importlib
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 # A factory(flags, observation_space) -> torch module with an int attribute out_size.
 EncoderFactory = Callable[[Any, Any], Any]

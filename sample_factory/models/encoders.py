@@ -1,16 +1,17 @@
 """From normalised observations to one vector of features per row."""
 
-from typing import Mapping, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import gymnasium as gym
 import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.models.action_layout import ACTION_MASK
 from sample_factory.models.elu import ELU
 from sample_factory.models.encoder_registry import resolve_encoder
 from sample_factory.models.packed import Conv2d, Linear, conv2d
+from sample_factory.spaces.action_layout import ACTION_MASK
 
 ACTIVATIONS = {"elu": ELU, "relu": nn.ReLU, "tanh": nn.Tanh}
 

@@ -1,6 +1,6 @@
 """Running normalisation of observations and returns by mean and standard deviation."""
 
-from typing import Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import gymnasium as gym
 import numpy as np
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.models.action_layout import ACTION_MASK
+from sample_factory.spaces.action_layout import ACTION_MASK
 
 # Rows handled at once, so that the intermediate results of a large batch stay in the cache: 2,112 images of
 # 3x72x128 take 38 ms to bfloat16 on one core, where whole-batch operations take 377 ms.
@@ -94,7 +94,7 @@ class RunningNormalizer(nn.Module):
             finite = rows.isfinite().reshape(len(rows), -1).all(dim=1)
             valid = finite if valid is None else valid.reshape(-1) & finite
         # The count stays on the device: a GPU must not wait for the host here. A CPU had better look first.
-        if valid is None or x.device.type == "cpu" and valid.all():
+        if valid is None or (x.device.type == "cpu" and valid.all()):
             count = self.count.new_full((), len(rows))
             excluded = None
         else:
@@ -218,7 +218,7 @@ def _image_dtype(device: torch.device) -> torch.dtype:
 def _make_normalizer(flags: ModelFlags, key: str, space: gym.spaces.Box) -> nn.Module:
     is_image = len(space.shape) == 3
     subtract, scale = (flags.obs_subtract_mean, flags.obs_scale) if is_image else (0.0, 1.0)
-    if not flags.normalize_input or flags.normalize_input_keys and key not in flags.normalize_input_keys:
+    if not flags.normalize_input or (flags.normalize_input_keys and key not in flags.normalize_input_keys):
         return FixedNormalizer(space.shape, subtract, scale)
     # The first batch is acted on with these: bytes must not saturate the clip.
     start_std = 255.0 if space.dtype == np.uint8 and scale == 1.0 else scale

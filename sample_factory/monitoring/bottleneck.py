@@ -1,6 +1,6 @@
 """Which part of a run limits its speed."""
 
-from typing import Mapping
+from collections.abc import Mapping
 
 # Component -> (the part of the work it does, what to call its processes).
 PARTS = {

@@ -2,7 +2,7 @@
 
 import collections
 import logging
-from typing import Callable
+from collections.abc import Callable
 
 from sample_factory.exchange.messages import INCIDENTS, Incident, StatsReport
 from sample_factory.monitoring.bottleneck import PARTS

@@ -1,7 +1,8 @@
 """What the console says about a run, in words."""
 
 import math
-from typing import Mapping, NamedTuple, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from sample_factory.monitoring.episode_stats import EpisodeStats
 from sample_factory.monitoring.policy_progress import Lag, PolicyProgress

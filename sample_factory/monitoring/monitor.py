@@ -3,8 +3,9 @@
 import logging
 import math
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Callable, Mapping, NamedTuple
+from typing import NamedTuple
 
 from sample_factory.config.sections import NEVER, MonitoringFlags
 from sample_factory.exchange.messages import (

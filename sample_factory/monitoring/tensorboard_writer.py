@@ -6,8 +6,9 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any
 
 log = logging.getLogger("sample_factory")
 

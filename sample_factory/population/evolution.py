@@ -2,7 +2,8 @@
 
 import logging
 import time
-from typing import Any, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from sample_factory.config.pbt_flags import FLAG_TAG, SHAPING_TAG
 from sample_factory.exchange.messages import (

@@ -5,16 +5,17 @@ Prioritised fictitious self-play: Vinyals et al. 2019 (AlphaStar), "Prioritized 
 
 import json
 import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from sample_factory.checkpoints.milestones import env_frames_of, milestones_of
 from sample_factory.config.experiment_folder import read_json, write_atomically
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.selfplay_flags import SelfplayFlags
 from sample_factory.exchange.messages import MatchReport, MilestoneSaved, OpponentLost, Opponents, Report
-from sample_factory.exchange.milestones import env_frames_of, milestones_of
 from sample_factory.population.rating import START_ELO, Record, elo_gain
 
 log = logging.getLogger("sample_factory")

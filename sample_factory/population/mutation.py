@@ -1,6 +1,7 @@
 """How population-based training changes numbers (Jaderberg et al. 2017, "explore"; Petrenko et al. 2020)."""
 
-from typing import Any, Callable, Mapping, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 

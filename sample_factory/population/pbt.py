@@ -6,8 +6,9 @@ Jaderberg et al. 2017; the rules are those of Petrenko et al. 2020, section 3.5.
 import json
 import logging
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 

@@ -1,5 +1,6 @@
 """A process that builds an object and runs it: the parent's side."""
 
+import contextlib
 import os
 import pickle
 import signal
@@ -7,8 +8,9 @@ import subprocess
 import sys
 import time
 import weakref
+from collections.abc import Callable
 from multiprocessing.connection import Connection, Pipe, wait
-from typing import Any, Callable, Self
+from typing import Any, Self
 
 from sample_factory.runtime.child_side import (
     Beat,
@@ -187,10 +189,8 @@ class Child:
         """Asks it to stop, and returns at once."""
         self._stop_asked = True
         if self._connection is not None:
-            try:
+            with contextlib.suppress(OSError):  # it has just died, which is what was asked for
                 self._connection.send(Stop())
-            except OSError:
-                pass  # it has just died, which is what was asked for
 
     def join(self, timeout: float) -> bool:
         """Whether it has ended within `timeout` seconds."""
@@ -274,10 +274,9 @@ def _is_dead(process: subprocess.Popen) -> bool:
 
 
 def _kill_group(pid: int) -> None:
-    try:
+    # Nobody is left; macOS raises PermissionError for a group of zombies.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):  # nobody left; macOS says the second of a group of zombies
-        pass
 
 
 def _describe_exit(exit_code: int) -> str:

@@ -14,8 +14,9 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import BinaryIO, Callable, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from sample_factory.runtime import cpu
 from sample_factory.runtime.log import LogSettings, log, setup_logging

@@ -3,7 +3,7 @@
 import collections
 import math
 import time
-from typing import Callable, Sequence
+from collections.abc import Callable, Sequence
 
 Now = Callable[[], float]  # seconds; any origin
 

@@ -5,7 +5,7 @@ import os
 import random
 import sys
 import time
-from typing import Sequence
+from collections.abc import Sequence
 
 import psutil
 

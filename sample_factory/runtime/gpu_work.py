@@ -5,7 +5,8 @@ For a CPU the same calls copy nothing.
 
 import contextlib
 import math
-from typing import Callable, Iterator, Mapping, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 import numpy as np
 import torch

@@ -11,8 +11,9 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from multiprocessing import context
-from typing import Callable, Mapping, NamedTuple
+from typing import NamedTuple
 
 import cloudpickle
 

@@ -9,8 +9,9 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from multiprocessing import context, reduction
-from typing import Any, Callable
+from typing import Any
 
 # Every Linux kernel takes a packet of this size at its default limits (net.core.wmem_max = 212,992 bytes).
 MAX_MESSAGE_BYTES = 200_000

@@ -6,8 +6,9 @@ import os
 import sys
 import tempfile
 import weakref
+from collections.abc import Mapping
 from multiprocessing import context, reduction
-from typing import Any, Mapping, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 

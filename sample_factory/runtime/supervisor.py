@@ -7,7 +7,8 @@ import os
 import signal
 import threading
 import time
-from typing import Any, Callable, Iterable, NamedTuple, Self, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Self
 
 from sample_factory.runtime.child import DUMP_SECONDS, Child, ChildFailed, StopFlag, kill_children
 from sample_factory.runtime.log import log

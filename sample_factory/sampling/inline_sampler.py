@@ -1,12 +1,12 @@
 """A process that simulates and infers: rollout and policy workers that take turns, without messages."""
 
-from typing import Sequence
+from collections.abc import Sequence
 
 from sample_factory.exchange.channels import Channels, with_local_queues
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
-from sample_factory.sampling.policy_worker import PolicyWorker
-from sample_factory.sampling.rollout_worker import RolloutWorker
+from sample_factory.sampling.inference.policy_worker import PolicyWorker
+from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
 
 IDLE_SECONDS = 0.001  # while all splits wait for the learner to free their buffers
 

@@ -112,8 +112,20 @@ def test_the_message_names_the_bound(tmp_path, flag, message):
 
 @pytest.mark.parametrize(
     "flag",
-    ["num_agents=-2", "num_agents=17", "num_humans=-1", "num_bots=-2", "num_bots=17", "res_w=0", "res_h=-1"]
-    + ["res_w=5000", "start_bot_difficulty=151", "start_bot_difficulty=-1", "timelimit=0", "timelimit=-3"],
+    [
+        "num_agents=-2",
+        "num_agents=17",
+        "num_humans=-1",
+        "num_bots=-2",
+        "num_bots=17",
+        "res_w=0",
+        "res_h=-1",
+        "res_w=5000",
+        "start_bot_difficulty=151",
+        "start_bot_difficulty=-1",
+        "timelimit=0",
+        "timelimit=-3",
+    ],
 )
 def test_the_flags_of_doom_have_bounds(tmp_path, flag):
     with pytest.raises(ConfigError, match=f"--{flag}.*must be"):

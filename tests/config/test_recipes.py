@@ -12,7 +12,7 @@ from sample_factory.dummy_sampler import DummySamplerFlags
 from sample_factory.envs import gym_family
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.match import MatchFlags
-from sample_factory.monitoring import plot_curves, plot_population
+from sample_factory.plotting import plot_curves, plot_population
 
 ROOT = Path(__file__).parent.parent.parent
 RECIPES = sorted((ROOT / "configs").glob("*.json"))

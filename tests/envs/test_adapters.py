@@ -4,9 +4,14 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from sample_factory.envs.adapters import adapt
+from sample_factory.envs.adapters.adapters import adapt
 from sample_factory.envs.protocol import EnvContractError, ObservationRows
-from sample_factory.envs.spaces import action_decoder, action_encoder, num_action_values, observation_layout
+from sample_factory.spaces.gym_spaces import (
+    action_decoder,
+    action_encoder,
+    num_action_values,
+    observation_layout,
+)
 
 
 class Countdown(gym.Env):

@@ -9,9 +9,9 @@ import pettingzoo
 import pytest
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.envs.adapters import adapt
+from sample_factory.envs.abilities import RewardShaping
+from sample_factory.envs.adapters.adapters import adapt
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
-from sample_factory.envs.interfaces import RewardShaping
 from sample_factory.envs.protocol import EnvConfig, EnvContractError, ObservationRows
 from tests.envs.parallel_envs import Cards, Scripted, Turn
 
@@ -239,8 +239,8 @@ def test_what_cannot_be_made_is_one_line(name, frameskip, message):
 def test_a_rollout_worker_of_another_env_does_not_load_pettingzoo():
     program = (
         "import sys, gymnasium\n"
-        "import sample_factory.sampling.rollout_worker\n"
-        "from sample_factory.envs.adapters import adapt\n"
+        "import sample_factory.sampling.rollout.rollout_worker\n"
+        "from sample_factory.envs.adapters.adapters import adapt\n"
         "from sample_factory.envs.env_registry import resolve_family\n"
         "resolve_family('gym_CartPole-v1'), adapt(gymnasium.make('CartPole-v1'))\n"
         "print([name for name in sys.modules if name.startswith('pettingzoo')])"

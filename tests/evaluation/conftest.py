@@ -1,16 +1,16 @@
 """A saved experiment with untrained weights, for the programs that play a policy."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable
 
 import pytest
 import torch
 
+from sample_factory.checkpoints.store import Checkpoints
 from sample_factory.config.config import Config, parse_config
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.learning.checkpoints import Checkpoints
 from sample_factory.models.actor_critic import ActorCritic, make_actor_critic
 
 SMALL = ["--hidden_size=8", "--encoder_mlp_layers", "8", "--use_rnn=False"]

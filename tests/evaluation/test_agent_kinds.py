@@ -4,10 +4,10 @@ import pytest
 
 from sample_factory.config.config import ConfigError, parse_config
 from sample_factory.enjoy import main as enjoy
-from sample_factory.envs.adapters import adapt
+from sample_factory.envs.adapters.adapters import adapt
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.policy_choice import choices_of_agents
-from sample_factory.experiment import run_experiment
+from sample_factory.experiment.run import run_experiment
 from tests.mixed import MixedCounting
 from tests.system.running import SMALL
 

@@ -102,7 +102,7 @@ def test_who_is_out_early_waits_for_the_end_of_the_match(choosing, play):
     choosing("cards_early", 3), choosing("cards_early", 1, policy=1)
     matches = play("--opponent_policy_index=1", "--num_matches=4")
     assert objectives(matches) == [(3.0, 1.0)] * 4
-    assert made[-1].cards == ([[3, 1], [3, 0]] + [[1, 3], [1, 0]]) * 2, "an inactive agent's action is 0"
+    assert made[-1].cards == ([[3, 1], [3, 0], [1, 3], [1, 0]]) * 2, "an inactive agent's action is 0"
 
 
 def test_past_plays_against_present(choosing, play, tmp_path):

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from sample_factory.config.config import ConfigError
-from sample_factory.envs.agent_kinds import AgentKinds
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import make_topology
+from sample_factory.spaces.agent_kinds import AgentKinds
 from tests.counting import CountingEnv, make_config, make_shared
 
 

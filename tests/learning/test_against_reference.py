@@ -56,7 +56,10 @@ def random_batch(learner, num_pieces):
     ended = rng.random((T, B)) < 0.25
     truncated = ended & (rng.random((T, B)) < 0.5)
     own = rng.random((T, B)) < 0.85
-    normal = lambda *shape: torch.from_numpy(rng.standard_normal(shape).astype(np.float32))
+
+    def normal(*shape):
+        return torch.from_numpy(rng.standard_normal(shape).astype(np.float32))
+
     logits, actions = normal(T, B, CHOICES), torch.from_numpy(rng.integers(0, CHOICES, (T, B, 1)))
     return Batch(
         obs={"obs": normal(T + 1, B, 4)},
@@ -109,10 +112,7 @@ def reference_targets(flags, trajectory, values, ratios):
         next_is_own = t + 1 == T or bool(trajectory.at("own", t + 1))
         last_of_stretch = t + 1 == T or terminated or truncated or not next_is_own
         v, v_next = values[t], values[t + 1]
-        if terminated:
-            bootstrap = 0.0
-        else:
-            bootstrap = v if truncated or not next_is_own else v_next
+        bootstrap = 0.0 if terminated else v if truncated or not next_is_own else v_next
         delta = float(trajectory.at("rewards", t)) + flags.gamma * bootstrap - v
         if flags.with_vtrace:
             rho, c = min(flags.vtrace_rho, ratios[t]), min(flags.vtrace_c, ratios[t])

@@ -30,7 +30,10 @@ def make_batch(columns=B, seed=0, state_size=0, chunks=1):
     rng = np.random.default_rng(seed)
     ended = rng.random((T, columns)) < 0.2
     truncated = ended & (rng.random((T, columns)) < 0.5)
-    tensor = lambda *shape: torch.from_numpy(rng.standard_normal(shape).astype(np.float32))
+
+    def tensor(*shape):
+        return torch.from_numpy(rng.standard_normal(shape).astype(np.float32))
+
     return Batch(
         obs={"obs": tensor(T + 1, columns, 4)},
         actions=torch.from_numpy(rng.integers(0, 3, (T, columns, 1)).astype(np.float32)),
@@ -150,7 +153,7 @@ def test_a_batch_of_one_sample_keeps_everything_finite(use_rnn, with_vtrace):
         states=batch.states,
         resets=batch.resets[:2],
     )
-    for version in range(3):
+    for _version in range(3):
         stats = learner.train(one, want_summaries=True)
     assert all_finite(learner) and learner.samples == 3
     assert all(np.isfinite(number) for number in stats.summaries.values())

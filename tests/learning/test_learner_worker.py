@@ -7,13 +7,13 @@ import time
 import numpy as np
 import pytest
 
-from sample_factory import blueprint
 from sample_factory.config.config import parse_config
 from sample_factory.envs.env_info import probe_env_info
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.exchange.messages import ComponentReady, Trajectories
 from sample_factory.exchange.topology import make_topology
-from sample_factory.experiment import allocate
+from sample_factory.experiment import wiring as blueprint
+from sample_factory.experiment.run import allocate
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.queues import LocalQueue
 

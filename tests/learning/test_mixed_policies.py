@@ -11,7 +11,7 @@ from sample_factory.learning.settings import LearnerSettings
 from sample_factory.models.policy_spec import PolicySpec
 from tests.counting import NUM_ACTIONS, CountingEnv
 from tests.learning.test_learner import SPACE
-from tests.sampling.test_env_vector import make_vector, play
+from tests.sampling.rollout.test_env_vector import make_vector, play
 
 POLICIES = range(3)
 

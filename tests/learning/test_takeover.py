@@ -3,8 +3,8 @@ import hashlib
 import pytest
 import torch
 
+from sample_factory.checkpoints.store import Checkpoints
 from sample_factory.exchange.messages import Donated, DonateRequest, NewSettings
-from sample_factory.learning.checkpoints import Checkpoints
 from sample_factory.learning.takeover import Takeover
 from tests.learning.test_learner import B, T, make_batch, make_learner, weights
 

@@ -7,7 +7,7 @@ import torch
 from torch.distributions import Categorical, Normal, kl_divergence
 
 from sample_factory.models.action_distributions import action_distribution
-from sample_factory.models.action_layout import action_layout
+from sample_factory.spaces.action_layout import action_layout
 
 S = gym.spaces
 DISCRETE = S.Discrete(4, start=7)

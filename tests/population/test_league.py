@@ -1,11 +1,12 @@
+import itertools
 import json
 
 import pytest
 
+from sample_factory.checkpoints.milestones import env_frames_of, milestone_path
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.selfplay_flags import SelfplayFlags
 from sample_factory.exchange.messages import MatchReport, MilestoneSaved, OpponentLost
-from sample_factory.exchange.milestones import env_frames_of, milestone_path
 from sample_factory.population import league as league_module
 from sample_factory.population.league import FILE_NAME, MATCHES_PER_UPDATE, League, thinned
 
@@ -174,7 +175,7 @@ def test_in_use_are_so_many_spread_over_the_whole_training(tmp_path):
     milestones = [milestone_path(tmp_path, 0, i, 10 * i) for i in range(1000)]
     used = frames(thinned(milestones, 8))
     assert len(used) == 8 and used[0] == 0 and used[-1] == 9990
-    assert max(after - before for before, after in zip(used, used[1:])) <= 3 * 10000 / 7
+    assert max(after - before for before, after in itertools.pairwise(used)) <= 3 * 10000 / 7
 
 
 def test_a_new_milestone_is_always_in_use_and_displaces_one_at_most(tmp_path):

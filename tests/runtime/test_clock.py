@@ -60,7 +60,7 @@ def test_every_zero_seconds_is_never():
 def test_rates_are_over_their_windows_once_these_are_full():
     rates = RateWindow((10, 60))
     assert all(math.isnan(rate) for rate in rates.rates().values())
-    for second in range(0, 201):
+    for second in range(201):
         # 100 events/s, but 1000/s in the last 10 seconds.
         rates.add(second, 100 * second + max(0, second - 190) * 900)
     assert rates.rates() == {10: pytest.approx(1000), 60: pytest.approx(250)}

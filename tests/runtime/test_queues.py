@@ -21,7 +21,7 @@ both = pytest.mark.parametrize("make", [Queue, LocalQueue])
 def test_messages_come_out_whole_and_in_order(make):
     q = make()
     messages = [0, None, "text", (1, [2, {"three": b"4"}]), b"x" * 100_000]
-    assert all([q.put(message) for message in messages])
+    assert all(q.put(message) for message in messages)
     assert q.get(timeout=0) == 0
     assert q.get_many(timeout=0, max_messages=2) == messages[1:3]
     assert q.get_many(timeout=5) == messages[3:]

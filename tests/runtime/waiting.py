@@ -2,7 +2,7 @@
 
 import os
 import time
-from typing import Callable
+from collections.abc import Callable
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 15.0) -> bool:

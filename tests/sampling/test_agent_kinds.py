@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sample_factory.config.config import ConfigError
-from sample_factory.envs.adapters import adapt
+from sample_factory.envs.adapters.adapters import adapt
 from sample_factory.envs.env_info import env_info
 from sample_factory.exchange.kind_storage import (
     KindLayout,
@@ -20,13 +20,13 @@ from sample_factory.exchange.kind_storage import (
 from sample_factory.exchange.topology import make_topology
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.learning.batcher import Batcher
-from sample_factory.sampling.env_vector import EnvVector
-from sample_factory.sampling.matchmaker import Matchmaker
-from sample_factory.sampling.random_actions import RandomActions
+from sample_factory.sampling.matchmaking.matchmaker import Matchmaker
+from sample_factory.sampling.rollout.env_vector import EnvVector
+from sample_factory.sampling.rollout.random_actions import RandomActions
 from sample_factory.sampling.settings import RewardRule
 from tests.counting import make_config
 from tests.mixed import EPISODE, IMAGE, LAST_ACTION, STEP, VECTOR, WALKER, MixedCounting
-from tests.sampling.test_env_vector import Named
+from tests.sampling.rollout.test_env_vector import Named
 
 ROLLOUT = 8
 

@@ -8,14 +8,14 @@ import types
 import numpy as np
 import pytest
 
-from sample_factory.envs.adapters import adapt
+from sample_factory.envs.adapters.adapters import adapt
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.messages import EpisodeReport, Incident, Trajectories
 from sample_factory.models import actor_critic
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.runtime.child_side import ChildContext
-from sample_factory.sampling.policy_worker import PolicyWorker
-from sample_factory.sampling.rollout_worker import RolloutWorker
+from sample_factory.sampling.inference.policy_worker import PolicyWorker
+from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
 from sample_factory.sampling.settings import InferenceSettings, RewardRule, RolloutSettings
 from tests.counting import (
     LAST_ACTION,

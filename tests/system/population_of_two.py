@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory import register_env
-from sample_factory.envs.interfaces import RewardShaping
+from sample_factory.envs.abilities import RewardShaping
 from sample_factory.train import main
 
 STEP_SECONDS = 0.002

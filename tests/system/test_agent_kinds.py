@@ -5,7 +5,7 @@ import torch
 
 from sample_factory.config.config import ConfigError, parse_config
 from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.experiment import run_experiment
+from sample_factory.experiment.run import run_experiment
 from tests.system.hunters import EPISODE_STEPS, Hunters
 from tests.system.running import SMALL, run, scalars
 

@@ -8,8 +8,7 @@ import numpy as np
 import psutil
 import pytest
 
-from sample_factory.blueprint import Parts, policy_worker_recipe, rollout_worker_recipe
-from sample_factory.envs.adapters import adapt
+from sample_factory.envs.adapters.adapters import adapt
 from sample_factory.envs.env_info import env_info
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.channels import Channels, make_progress
@@ -18,6 +17,7 @@ from sample_factory.exchange.messages import EpisodeReport, Trajectories
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import make_topology
 from sample_factory.exchange.trajectory_buffers import NOBODY, TrajectoryBuffers
+from sample_factory.experiment.wiring import Parts, policy_worker_recipe, rollout_worker_recipe
 from sample_factory.runtime.child import Child
 from sample_factory.runtime.queues import Queue
 from sample_factory.runtime.supervisor import Limits, Supervisor
@@ -36,7 +36,7 @@ GROWTH_MB = 8.0  # of one process, beyond which its memory is not flat
 def build_counting_policy_worker(*args):
     """In the child: a policy worker whose network is the counting model."""
     from sample_factory.models import actor_critic
-    from sample_factory.sampling.policy_worker import PolicyWorker
+    from sample_factory.sampling.inference.policy_worker import PolicyWorker
     from tests.counting import CountingModel
 
     actor_critic.make_actor_critic = CountingModel

@@ -7,7 +7,7 @@ import pytest
 from sample_factory.config.config import parse_config
 from sample_factory.enjoy import enjoy
 from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.experiment import run_experiment
+from sample_factory.experiment.run import run_experiment
 from sample_factory.match import match, parse_arguments
 from tests.system.running import SMALL
 

@@ -10,7 +10,7 @@ import torch
 from sample_factory.config.config import parse_config
 from sample_factory.config.sections import LearningFlags
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.experiment import run_experiment
+from sample_factory.experiment.run import run_experiment
 from tests.system.running import (
     SMALL,
     assert_all_gone,

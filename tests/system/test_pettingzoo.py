@@ -6,7 +6,7 @@ import torch
 from sample_factory.config.config import parse_config
 from sample_factory.enjoy import main as enjoy
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.experiment import run_experiment
+from sample_factory.experiment.run import run_experiment
 from tests.envs.parallel_envs import Cards
 from tests.system.running import SMALL, scalars
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from sample_factory.checkpoints.milestones import env_frames_of
 from sample_factory.config.config import ConfigError, parse_config
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.exchange.milestones import env_frames_of
-from sample_factory.experiment import run_experiment
+from sample_factory.experiment.run import run_experiment
 from tests.system.running import SMALL, run, scalars
 from tests.system.selfplay_game import ENV, HigherNumber, register
 

@@ -1,11 +1,12 @@
 """Action spaces as groups of engine buttons, in the order in which a scenario's .cfg lists the buttons."""
 
-from typing import Any, NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 
-from sample_factory.envs.spaces import Discretized
+from sample_factory.spaces.gym_spaces import Discretized
 
 
 class Press(NamedTuple):

@@ -1,15 +1,16 @@
 """A Doom scenario with one learning player as a Gymnasium env."""
 
 import functools
-from typing import Any, Callable, Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import gymnasium
 import numpy as np
 
+from sample_factory.envs.abilities import BeginsSteps, OwnsProcess, RewardShaping, WritesObservations
 from sample_factory.envs.doom.doom_specs import DoomSpec
 from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.player import EVERY_TIC, DoomPlayer, render_metadata
-from sample_factory.envs.interfaces import BeginsSteps, OwnsProcess, RewardShaping, WritesObservations
 from sample_factory.envs.protocol import EMPTY_INFO
 
 

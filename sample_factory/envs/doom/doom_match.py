@@ -1,15 +1,16 @@
 """A Doom match with several learning players as a multi-agent env."""
 
-from typing import Any, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import gymnasium
 import numpy as np
 
+from sample_factory.envs.abilities import RewardShaping
 from sample_factory.envs.doom.doom_specs import DoomSpec
 from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.lockstep import Lockstep
 from sample_factory.envs.doom.player import EVERY_TIC, DoomPlayer, render_metadata
-from sample_factory.envs.interfaces import RewardShaping
 from sample_factory.envs.protocol import EMPTY_INFO
 
 Observations = list[dict[str, np.ndarray]]

@@ -1,8 +1,9 @@
 """What each `doom_` env is made of."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Mapping, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sample_factory.envs.doom.action_spaces import (
     BASIC,

@@ -4,8 +4,9 @@ import contextlib
 import logging
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import vizdoom

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from typing import Callable, Sequence
+from collections.abc import Callable, Sequence
 
 from sample_factory.envs.doom.engine import START_ATTEMPTS, START_ERRORS, DoomEngine
 from sample_factory.envs.doom.ports import PortClaim
@@ -177,7 +177,7 @@ class Lockstep:
             is_last = tic == num_tics - 1
             draws = is_last or after_tic is not None
             for thread, engine in zip(self._threads[1:], others):
-                thread.begin(lambda game=engine.game: game.advance_action(1, draws))
+                thread.begin(lambda game=engine.game, draws=draws: game.advance_action(1, draws))
             first.advance_action(1, draws)
             for thread in self._threads[1:]:
                 thread.finish()

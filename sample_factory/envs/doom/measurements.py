@@ -1,6 +1,7 @@
 """The vector of numbers that some envs show to the policy besides the picture."""
 
-from typing import Mapping, NamedTuple, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 

@@ -1,6 +1,6 @@
 """How a deathmatch went for one player."""
 
-from typing import Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 MAX_PLAYERS = 9  # the scenarios report the frags of so many
 NEEDED_VARIABLES = (

@@ -5,7 +5,8 @@ import os
 import signal
 import sys
 import time
-from typing import Callable, Iterator, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import vizdoom

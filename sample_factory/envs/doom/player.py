@@ -1,7 +1,8 @@
 """What one player of a game sees, does and scores."""
 
 import copy
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 import cv2
 import gymnasium

@@ -1,6 +1,7 @@
 """From the engine's rewards and variables to one player's training reward and results."""
 
-from typing import Any, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sample_factory.envs.doom.doom_specs import DoomSpec
 from sample_factory.envs.doom.multiplayer_stats import NEEDED_VARIABLES, is_match_won, match_stats

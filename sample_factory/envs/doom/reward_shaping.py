@@ -6,7 +6,8 @@ variable by d is worth d * gain, a fall by d is worth d * loss; the bonus is pai
 weapon of that slot in hand.
 """
 
-from typing import Any, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 NUM_SLOTS = 8
 # How much the weapon of a slot is preferred: the shotguns, chaingun and rockets, most the energy weapons.

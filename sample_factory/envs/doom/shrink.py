@@ -1,6 +1,6 @@
 """Nearest-neighbour resizing of a screen into the row of the trajectory where it belongs."""
 
-from typing import Callable
+from collections.abc import Callable
 
 import cv2
 import numpy as np

@@ -2,10 +2,12 @@
 
 import functools
 import importlib.util
+import itertools
 import logging
 import struct
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Sequence
+from typing import NamedTuple
 
 log = logging.getLogger("sample_factory")
 
@@ -67,7 +69,7 @@ def map_names(path: Path) -> list[str]:
     entries = [struct.unpack_from("<ii8s", content, directory + 16 * index) for index in range(num_lumps)]
     names = [name.rstrip(b"\0").decode("ascii", "replace").upper() for _, _, name in entries]
     # A map is a name, followed by the lumps with its contents.
-    return [name for name, following in zip(names, names[1:]) if following in ("TEXTMAP", "THINGS")]
+    return [name for name, following in itertools.pairwise(names) if following in ("TEXTMAP", "THINGS")]
 
 
 def _find_file(name: str, folders: Sequence[Path]) -> Path | None:

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sample_factory.envs.adapters import adapt
+from sample_factory.envs.adapters.adapters import adapt
 from sample_factory.envs.doom import lockstep, ports
 from sample_factory.envs.doom.lockstep import MatchBroken
 from sample_factory.envs.doom.ports import PortClaim
 from sample_factory.envs.protocol import ObservationRows
-from sample_factory.sampling.guarded_env import GuardedEnv
+from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 
 SHORT = 0.1  # minutes: 210 tics
 

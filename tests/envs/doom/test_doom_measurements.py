@@ -24,7 +24,7 @@ def test_the_order_and_the_scales_are_those_of_the_paper():
         AMMO0=15.0,
         AMMO7=45.0,
     )
-    expected = [3, 2, 2, 0.5, 2, 1, 0.8] + [1, 0, 0, 0, 0, 0, 0, 2] + [1, 0, 0, 0, 0, 0, 0, 3]
+    expected = [3, 2, 2, 0.5, 2, 1, 0.8, 1, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 3]
     np.testing.assert_allclose(vector, expected, rtol=1e-6)
 
 

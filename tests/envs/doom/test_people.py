@@ -37,7 +37,7 @@ from types import SimpleNamespace
 from sample_factory.envs.doom import lockstep
 from sample_factory.envs.doom.make_doom_env import make_doom_env
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.exit_codes import exit_code
+from sample_factory.experiment.exit_codes import exit_code
 lockstep.JOIN_SECONDS = 1
 env = make_doom_env("doom_duel", SimpleNamespace(**{flags}), EnvConfig(0, 0, 0))
 sys.exit(exit_code(lambda: env.reset(seed=1)))

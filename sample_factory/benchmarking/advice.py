@@ -1,0 +1,97 @@
+"""Which flag to change so that a run gets faster."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sample_factory.monitoring.bottleneck import PARTS
+
+SATURATED = 0.9  # of the cores' time
+
+
+class Situation(NamedTuple):
+    """What the advice depends on: flags of the run, and where it ran."""
+
+    num_workers: int
+    num_envs_per_worker: int
+    policy_workers_per_policy: int
+    inline_samplers: int
+    batch_size: int
+    ppo_epochs: int
+    precision: str  # the flag
+    resolution: tuple[int, int] | None  # width and height of what the agents see, where it is a flag
+    on_gpu: bool  # learner and inference
+    cores: int
+    busy_cores: float | None
+
+
+def advice(guilty: Sequence[str], situation: Situation) -> list[str]:
+    """A line for each part that limits the run, and one for the cores if there are no more of them.
+
+    guilty: as of `bottlenecks`.
+    """
+    what_helps = {"learner": _for_learner, "policy_worker": _for_inference, "rollout_worker": _for_simulation}
+    lines = []
+    if 0 < len(guilty) < len(PARTS):
+        for component in guilty:
+            lines.append(f"{PARTS[component][0]}: try {'; '.join(what_helps[component](situation))}")
+    elif not _is_saturated(situation):
+        more = _more("num_envs_per_worker", situation.num_envs_per_worker)
+        lines.append(f"no part is the slowest: try {more}, which makes all parts wait less; or --sweep")
+    if _is_saturated(situation):
+        lines.append(
+            f"cores: {situation.busy_cores:.1f} of {situation.cores} are busy all the time, so the parts "
+            "slow each other down: more processes will not help, less work in any part will"
+        )
+    return lines
+
+
+def _for_learner(situation: Situation) -> list[str]:
+    found = []
+    if not situation.on_gpu:
+        found.append("a GPU (--device=gpu)")
+    if situation.precision == "fp32":
+        found.append("--precision=auto, which is bf16 where the hardware has it")
+    if situation.ppo_epochs > 1:
+        found.append(f"fewer --ppo_epochs (now {situation.ppo_epochs})")
+    found.append(_more("batch_size", situation.batch_size))
+    return found + _smaller_images(situation)
+
+
+def _for_inference(situation: Situation) -> list[str]:
+    found = [] if situation.on_gpu else ["a GPU (--device=gpu)"]
+    found.append(f"{_more('num_envs_per_worker', situation.num_envs_per_worker)}, for larger batches")
+    if not _is_saturated(situation):
+        found.append(
+            _more_samplers(situation, "policy_workers_per_policy", situation.policy_workers_per_policy)
+        )
+    return found + _smaller_images(situation)
+
+
+def _for_simulation(situation: Situation) -> list[str]:
+    if not _is_saturated(situation):
+        return [_more_samplers(situation, "num_workers", situation.num_workers)]
+    return ["a machine with more cores, or an env that takes less time for a step"]
+
+
+def _smaller_images(situation: Situation) -> list[str]:
+    if situation.resolution is None:
+        return []
+    width, height = situation.resolution
+    return [f"smaller images, --res_w and --res_h (now {width}x{height})"]
+
+
+def _more_samplers(situation: Situation, flag: str, now: int) -> str:
+    """Processes that simulate or infer; inline samplers do both, and share out the workers."""
+    if situation.inline_samplers == 0:
+        return _more(flag, now)
+    if situation.inline_samplers == situation.num_workers:
+        return f"{_more('num_workers', situation.num_workers)} and as many --inline_samplers"
+    return _more("inline_samplers", situation.inline_samplers)
+
+
+def _more(flag: str, now: int) -> str:
+    return f"a larger --{flag} (now {now:,})"
+
+
+def _is_saturated(situation: Situation) -> bool:
+    return situation.busy_cores is not None and situation.busy_cores >= SATURATED * situation.cores

@@ -1,0 +1,126 @@
+"""What a benchmark found, in words and columns."""
+
+from collections.abc import Mapping, Sequence
+
+from sample_factory.benchmarking.flag_sweep import Trial
+from sample_factory.benchmarking.program import MAIN, OTHERS
+from sample_factory.benchmarking.run_stage import STAGES
+from sample_factory.benchmarking.stage_measurement import Counts, Part, Stage
+from sample_factory.monitoring.bottleneck import PARTS
+
+KINDS = {
+    MAIN: "main process",
+    "rollout_worker": "rollout workers",
+    "policy_worker": "policy workers",
+    "learner": "learner",
+    OTHERS: "started by them (simulators)",
+}
+NOTHING = "-"
+FOREIGN_CORES = 0.25  # less than that is what any system does besides
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The first column flush left, the others flush right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    sides = "<" + ">" * (len(widths) - 1)
+    lines = [
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths)) for row in rows
+    ]
+    return [line.rstrip() for line in lines]
+
+
+def stages_table(stages: Mapping[str, Stage], others: Sequence[tuple[str, float]]) -> list[str]:
+    """A row for each stage, and one for each (name, FPS) of others."""
+    rows = [("", "FPS", "of simulation", "cores busy", "ready after", "first FPS after")]
+    whole = stages["simulation"].fps
+    for name, stage in stages.items():
+        rows.append(
+            (
+                STAGES[name],
+                f"{stage.fps:,.0f}",
+                _percent(stage.fps / whole),
+                NOTHING if stage.cores is None else f"{stage.cores.ours:.1f}",
+                _seconds(stage.ready_seconds),
+                _seconds(stage.first_fps_seconds),
+            )
+        )
+    for name, fps in others:
+        rows.append((name, f"{fps:,.0f}", _percent(fps / whole), NOTHING, NOTHING, NOTHING))
+    note = disturbance(list(stages.values()))
+    return [*aligned(rows), f"note: {note}; an idle machine gives other figures"] if note else aligned(rows)
+
+
+def disturbance(stages: Sequence[Stage]) -> str:
+    """In words; empty if other programs took no noteworthy part of the machine."""
+    foreign = max((stage.cores.of_others for stage in stages if stage.cores is not None), default=0.0)
+    return f"other programs kept up to {foreign:.1f} cores busy" if foreign >= FOREIGN_CORES else ""
+
+
+def parts_table(sampling: Stage, training: Stage, counts: Counts) -> list[str]:
+    """Where each kind of process spends its time; empty if it is not known."""
+    if not training.parts:
+        return []
+    titles = {
+        "rollout_worker": f"rollout workers ({counts.rollout_workers}), ms per step of an agent",
+        "policy_worker": f"policy workers ({counts.policy_workers}), ms per batch",
+        "learner": f"learner ({counts.learners}), ms per {counts.samples_per_iteration:,} samples",
+    }
+    rows = [("where the time goes", "sampling", "ms", "training", "ms")]
+    for component in PARTS:
+        with_learner = training.parts.get(component, {})
+        without = sampling.parts.get(component, {})
+        rows.append((titles[component], "", "", "", ""))
+        names = {**with_learner, **without}
+        for name in sorted(names, key=lambda name: -names[name].share):
+            cells = [cell for parts in (without, with_learner) for cell in _cells(parts.get(name))]
+            rows.append((f"    {name}", *cells))
+        if component == "policy_worker":
+            sizes = [
+                NOTHING if stage.rows_per_batch is None else f"{stage.rows_per_batch:.1f}"
+                for stage in (sampling, training)
+            ]
+            rows.append(("    observations in a batch", "", sizes[0], "", sizes[1]))
+    return aligned(rows)
+
+
+def _cells(part: Part | None) -> tuple[str, str]:
+    if part is None:
+        return NOTHING, NOTHING
+    return _percent(part.share), NOTHING if part.milliseconds is None else _milliseconds(part.milliseconds)
+
+
+def memory_table(stage: Stage) -> list[str]:
+    """Resident memory of the processes of a stage; empty if it ended before they were looked at."""
+    if not stage.memory:
+        return []
+    rows = [("memory in training", "processes", "MB each", "MB in all")]
+    for kind, memory in stage.memory.items():
+        each = memory.total_mb / memory.processes
+        name = KINDS.get(kind, kind)
+        rows.append((name, str(memory.processes), f"{each:,.0f}", f"{memory.total_mb:,.0f}"))
+    return [*aligned(rows), "(what processes share counts in each that has touched it)"]
+
+
+def trial_text(trial: Trial, to_beat: float | None) -> str:
+    """One line. to_beat: FPS of the fastest so far."""
+    if trial.changed is None:
+        given = " ".join(f"--{name}={value}" for name, value in trial.values.items())
+        return f"{given}: {trial.fps:,.0f} FPS"
+    tried = f"--{trial.changed}={trial.values[trial.changed]}"
+    if trial.fps is None:
+        return f"{tried}: does not run ({trial.note})"
+    verdict = "kept" if trial.is_kept else "not kept"
+    return f"{tried}: {trial.fps:,.0f} FPS ({100 * (trial.fps / to_beat - 1):+.0f} %), {verdict}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _seconds(seconds: float | None) -> str:
+    return NOTHING if seconds is None else f"{seconds:.1f} s"
+
+
+def _milliseconds(number: float) -> str:
+    """As exact as a microsecond, where that is still seen."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.1f}" if number >= 10 else f"{number:.3f}"

@@ -1,0 +1,52 @@
+"""Draws a bar chart of speeds."""
+
+import importlib.util
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from sample_factory.config.config import ConfigError
+from sample_factory.plotting.draw_curves import COLOURS, GREY, STYLE, new_figure, short_number
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WIDTH = 7.0  # inches
+BAR_HEIGHT = 0.42
+FRAME_HEIGHT = 1.3  # of all that is not bars
+OURS, OTHERS = COLOURS[0], "#a0a0a0"
+
+
+class Bar(NamedTuple):
+    """One speed in env frames per second."""
+
+    name: str
+    fps: float
+    is_ours: bool
+
+
+def check_drawing() -> None:
+    """Raises ConfigError if matplotlib is missing: better before a measurement than after it."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ConfigError("a chart needs matplotlib, which is not installed: pip install -e '.[plot]'")
+
+
+def draw_bars(bars: Sequence[Bar], title: str, subtitle: str) -> "Figure":
+    """From top to bottom, each with its number."""
+    import matplotlib
+
+    with matplotlib.rc_context({**STYLE, "axes.grid.axis": "x", "axes.spines.left": False}):
+        figure = new_figure((WIDTH, FRAME_HEIGHT + BAR_HEIGHT * len(bars)))
+        axes = figure.add_subplot()
+        colours = [OURS if bar.is_ours else OTHERS for bar in bars]
+        drawn = axes.barh(range(len(bars)), [bar.fps for bar in bars], height=0.7, color=colours)
+        axes.bar_label(drawn, [f"{bar.fps:,.0f}" for bar in bars], padding=4)
+        axes.set_yticks(range(len(bars)), [bar.name for bar in bars])
+        axes.tick_params(axis="y", length=0, labelcolor="black")
+        axes.invert_yaxis()
+        axes.margins(x=0.12)  # room for the numbers
+        axes.locator_params(axis="x", nbins=6)
+        axes.xaxis.set_major_formatter(lambda x, _: short_number(x))
+        axes.set_xlabel("env frames per second")
+        axes.set_title(title, loc="left", pad=20)
+        axes.annotate(subtitle, (0, 1), (0, 6), "axes fraction", "offset points", color=GREY, size=8.5)
+    return figure

@@ -1,0 +1,156 @@
+"""Draws learning curves out of the TensorBoard files of experiments.
+
+python -m sample_factory.plotting.plot_curves train_dir/seed1 train_dir/seed2 --out=curves.png
+
+One panel per env; experiments that differ in nothing but their seed are one line.
+"""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sample_factory.config.config import ConfigError, nearest
+from sample_factory.monitoring.episode_stats import TAGS
+from sample_factory.plotting import plot_command
+from sample_factory.plotting.draw_curves import Line, Look, draw
+from sample_factory.plotting.plot_command import aligned, rounded
+from sample_factory.plotting.read_summaries import TrainedExperiment, read_experiment
+
+UNSET = "unset"  # of a flag that another experiment of the panel has
+
+
+def make_lines(experiments: Sequence[TrainedExperiment], against: str) -> list[Line]:
+    """One for each env and set of flags, in the order in which they come. Raises ConfigError."""
+    groups: dict[str, dict[tuple[Any, ...], list[TrainedExperiment]]] = {}
+    for experiment in experiments:
+        key = tuple(sorted(experiment.flags.items()))
+        groups.setdefault(experiment.env, {}).setdefault(key, []).append(experiment)
+    lines = []
+    for panel in groups.values():
+        varied = _varied_flags([members[0].flags for members in panel.values()])
+        for members in panel.values():
+            flags = ", ".join(f"{name}={_plain(members[0].flags.get(name))}" for name in varied)
+            lines.append(_over_seeds(members, flags, against))
+    return lines
+
+
+def _varied_flags(several: Sequence[Mapping[str, str]]) -> list[str]:
+    """The names of those that have more than one value."""
+    names = dict.fromkeys(name for flags in several for name in flags)
+    return [name for name in names if len({flags.get(name) for flags in several}) > 1]
+
+
+def _plain(text: str | None) -> str:
+    """A flag's value as one would type it, out of JSON."""
+    if text is None:
+        return UNSET
+    value = json.loads(text)
+    if isinstance(value, list):
+        return ",".join(str(item) for item in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _over_seeds(members: Sequence[TrainedExperiment], flags: str, against: str) -> Line:
+    """Mean and range over the seeds, from where all have begun to where the first ends.
+
+    Further on, the mean would jump with each seed that ends. The grid has the points of all seeds: between
+    them the interpolated mean is a straight line, so that nothing is lost.
+    """
+    curves = [member.curve for member in members]
+    xs = [curve.steps if against == "frames" else curve.seconds for curve in curves]
+    first, last = max(x[0] for x in xs), min(x[-1] for x in xs)
+    if first > last:
+        folders = ", ".join(str(member.folder) for member in members)
+        raise ConfigError(f"these seeds of one line have no {against} in common so far: {folders}")
+    grid = np.unique(np.concatenate(xs))
+    grid = grid[(grid >= first) & (grid <= last)]
+    values = np.array([np.interp(grid, x, curve.values) for x, curve in zip(xs, curves)])
+    return Line(members[0].env, flags, len(members), grid, values.mean(0), values.min(0), values.max(0))
+
+
+def table(lines: Sequence[Line], against: str) -> list[str]:
+    """A heading, and a row for each line: what it is and where it ends."""
+    rows = [("env", "flags", "seeds", against, "mean", "min", "max")]
+    for line in lines:
+        ends = (rounded(values[-1]) for values in (line.mean, line.low, line.high))
+        rows.append((line.env, line.flags or "-", str(line.num_seeds), f"{line.x[-1]:,.0f}", *ends))
+    return aligned(rows, "<<>")
+
+
+def _level(text: str) -> tuple[str, float]:
+    env, _, number = text.rpartition("=")
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not env or not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text!r} should be ENV=NUMBER, e.g. doom_basic=0.75")
+    return env, value
+
+
+def _make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m sample_factory.plotting.plot_curves",
+        description="Draws learning curves, a panel per env, and prints where they end.",
+        allow_abbrev=False,
+        exit_on_error=False,
+    )
+    parser.add_argument("folders", nargs="*", type=Path, help="folders of experiments: train_dir/experiment")
+    parser.add_argument("--out", type=Path, default=Path("curves.png"), help="the picture (curves.png)")
+    parser.add_argument("--tag", default=TAGS["reward"], help=f"what to draw ({TAGS['reward']})")
+    parser.add_argument(
+        "--against", choices=("frames", "seconds"), default="frames", help="the x axis (frames)"
+    )
+    parser.add_argument("--title", help="above the panels")
+    parser.add_argument("--policy_index", type=int, default=0, help="whose curves (0)")
+    parser.add_argument(
+        "--level",
+        type=_level,
+        action="append",
+        default=[],
+        metavar="ENV=NUMBER",
+        help="a dashed line in that env's panel, e.g. a published figure; may be repeated",
+    )
+    return parser
+
+
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Raises ConfigError. Prints the help and exits with 0 on --help."""
+    arguments = plot_command.parse(_make_parser(), argv)
+    if not arguments.folders:
+        raise ConfigError("no experiment was given: name at least one folder like train_dir/my_experiment")
+    return arguments
+
+
+def plot(arguments: argparse.Namespace) -> list[str]:
+    """Writes the picture; returns the table. Raises ConfigError, and OSError if a file cannot be used."""
+    # A folder that is given twice is not two seeds.
+    folders = {folder.expanduser().resolve(): folder for folder in arguments.folders}
+    experiments = [
+        read_experiment(folder.expanduser(), arguments.tag, arguments.policy_index)
+        for folder in folders.values()
+    ]
+    envs = list(dict.fromkeys(experiment.env for experiment in experiments))
+    for env, _ in arguments.level:
+        if env not in envs:
+            raise ConfigError(f"--level={env}=...: no experiment has that env{nearest(env, envs)}")
+    lines = make_lines(experiments, arguments.against)
+    y_label = "episode reward" if arguments.tag == TAGS["reward"] else arguments.tag
+    figure = draw(lines, Look(arguments.title, arguments.against, y_label, arguments.level))
+    figure.savefig(arguments.out, dpi="figure")
+    return table(lines, arguments.against)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit code: 0 done, 2 bad input."""
+    return plot_command.run(argv, parse_arguments, plot)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

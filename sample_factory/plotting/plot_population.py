@@ -1,0 +1,123 @@
+"""Draws what population-based training has done, out of an experiment's TensorBoard files.
+
+python -m sample_factory.plotting.plot_population train_dir/experiment --out=pbt.png
+
+The objective and the settings of each policy over its env frames; takeovers are marked.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from sample_factory.config.config import ConfigError
+from sample_factory.config.pbt_flags import FLAG_TAG, REPLACED_BY_TAG, SHAPING_TAG
+from sample_factory.monitoring.episode_stats import tag_of
+from sample_factory.plotting import plot_command
+from sample_factory.plotting.draw_population import Panel, Takeover, draw
+from sample_factory.plotting.plot_command import aligned, rounded
+from sample_factory.plotting.read_summaries import Curve, read_policies
+
+
+def make_panels(policies: Sequence[Mapping[str, Curve]], objective: str) -> list[Panel]:
+    """policies: curves by tag. The objective, then the settings that are not the same everywhere. Raises
+    ConfigError.
+    """
+    objectives = _by_policy(policies, objective)
+    if not objectives:
+        raise ConfigError(f"no policy has numbers under the tag {objective}: too few episodes have ended")
+    panels = [Panel(objective, objectives, is_setting=False)]
+    for prefix, words in ((FLAG_TAG, ""), (SHAPING_TAG, "shaping: ")):
+        tags = dict.fromkeys(tag for curves in policies for tag in curves if tag.startswith(prefix))
+        for tag in tags:
+            curves = {
+                policy: _up_to(_last_step(policies[policy]), curve)
+                for policy, curve in _by_policy(policies, tag).items()
+            }
+            name = tag.removeprefix(prefix)
+            panels.append(Panel(words + name, curves, is_setting=True, is_rate=name == "learning_rate"))
+    return [panels[0], *(panel for panel in panels[1:] if _varies(panel))]
+
+
+def find_takeovers(policies: Sequence[Mapping[str, Curve]]) -> list[Takeover]:
+    """Policy by policy, in the order in which they came."""
+    return [
+        Takeover(policy, int(donor), float(frames))
+        for policy, curve in _by_policy(policies, REPLACED_BY_TAG).items()
+        for frames, donor in zip(curve.steps, curve.values)
+    ]
+
+
+def table(panels: Sequence[Panel], takeovers: Sequence[Takeover], frames: Sequence[float]) -> list[str]:
+    """A column for each policy: where it ends. frames: env frames by policy."""
+    policies = range(len(frames))
+    rows = [("policy", *map(str, policies)), ("env frames", *(f"{count:,.0f}" for count in frames))]
+    for panel in panels:
+        rows.append((panel.title, *(_last_value(panel, policy) for policy in policies)))
+    taken = [[str(t.donor) for t in takeovers if t.receiver == policy] for policy in policies]
+    rows.append(("takeovers", *(str(len(donors)) for donors in taken)))
+    rows.append(("the last from", *(donors[-1] if donors else "-" for donors in taken)))
+    return aligned(rows, "<>")
+
+
+def _last_value(panel: Panel, policy: int) -> str:
+    return rounded(panel.curves[policy].values[-1]) if policy in panel.curves else "-"
+
+
+def _by_policy(policies: Sequence[Mapping[str, Curve]], tag: str) -> dict[int, Curve]:
+    return {policy: curves[tag] for policy, curves in enumerate(policies) if tag in curves}
+
+
+def _last_step(curves: Mapping[str, Curve]) -> float:
+    return max(float(curve.steps[-1]) for curve in curves.values())
+
+
+def _up_to(step: float, curve: Curve) -> Curve:
+    """It is written when it changes, and keeps its value from then on."""
+    return Curve(*(np.append(array, last) for array, last in zip(curve, (step, *(a[-1] for a in curve[1:])))))
+
+
+def _varies(panel: Panel) -> bool:
+    values = np.concatenate([curve.values for curve in panel.curves.values()])
+    return bool(values.min() < values.max())
+
+
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Raises ConfigError. Prints the help and exits with 0 on --help."""
+    parser = argparse.ArgumentParser(
+        prog="python -m sample_factory.plotting.plot_population",
+        description="Draws objective and settings of a population, and prints where they end.",
+        allow_abbrev=False,
+        exit_on_error=False,
+    )
+    parser.add_argument("folder", nargs="?", type=Path, help="of an experiment: train_dir/experiment")
+    parser.add_argument("--out", type=Path, default=Path("pbt.png"), help="the picture (pbt.png)")
+    parser.add_argument("--tag", help="of the objective (that of the experiment's --pbt_target_objective)")
+    parser.add_argument("--title", help="above the panels (env and folder)")
+    arguments = plot_command.parse(parser, argv)
+    if arguments.folder is None:
+        raise ConfigError("no experiment was given: name a folder like train_dir/my_experiment")
+    return arguments
+
+
+def plot(arguments: argparse.Namespace) -> list[str]:
+    """Writes the picture; returns the table. Raises ConfigError, and OSError if a file cannot be used."""
+    values, policies = read_policies(arguments.folder.expanduser())
+    if not any(tag.startswith(FLAG_TAG) for curves in policies for tag in curves):
+        raise ConfigError(f"{arguments.folder} was not trained with --with_pbt=True: no setting evolved")
+    panels = make_panels(policies, arguments.tag or tag_of(values["pbt_target_objective"]))
+    takeovers = find_takeovers(policies)
+    title = arguments.title or f"{values['env']}: {arguments.folder}"
+    draw(panels, takeovers, title).savefig(arguments.out, dpi="figure")
+    return table(panels, takeovers, [_last_step(curves) for curves in policies])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit code: 0 done, 2 bad input."""
+    return plot_command.run(argv, parse_arguments, plot)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

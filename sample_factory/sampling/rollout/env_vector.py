@@ -1,0 +1,223 @@
+"""The envs of one split of a rollout worker: the only place where `env.step` is called."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sample_factory.envs.protocol import EMPTY_INFO, ObservationRows
+from sample_factory.exchange.messages import PolicyRequest
+from sample_factory.exchange.trajectory_buffers import INACTIVE, TrajectoryBuffers
+from sample_factory.sampling.matchmaking.matchmaker import Matchmaker
+from sample_factory.sampling.matchmaking.players import Players
+from sample_factory.sampling.rollout.agent_memory import AgentMemory
+from sample_factory.sampling.rollout.episode_log import EpisodeLog
+from sample_factory.sampling.rollout.guarded_env import GuardedEnv
+from sample_factory.sampling.settings import RewardRule
+
+
+class FullTrajectory(NamedTuple):
+    """A buffer to hand over, and the policies that acted in it."""
+
+    buffer: int
+    policy_ids: np.ndarray
+
+
+class EnvVector:
+    """E envs with A agents each, stepped one after another; all its agents are at the same step of their
+    buffers.
+
+    Agents are numbered 0 .. E*A-1. Cycle: `requests` -> (policy workers write outputs) -> `step` -> ... until
+    `rollout_is_full`; then `finish_rollout`, which needs free buffers and can be tried again later.
+    """
+
+    def __init__(
+        self,
+        envs: Sequence[GuardedEnv],
+        matchmakers: Sequence[Matchmaker],
+        buffers: TrajectoryBuffers,
+        address: tuple[int, int],
+        reward_rule: RewardRule,
+    ):
+        topology = buffers.topology
+        self._envs, self._shared, self._reward_rule = envs, buffers, reward_rule
+        self.worker_index, self.split = address
+        self._agents_per_env = count = topology.agents_per_env
+        self._agents_of = [slice(first, first + count) for first in range(0, len(envs) * count, count)]
+        self._in_parts = [pair for pair in zip(envs, self._agents_of) if pair[0].steps_in_parts]
+        self._num_agents, self._rollout = topology.agents_per_split, topology.rollout
+        first = topology.agent_id(self.worker_index, self.split, 0)
+        self._agent_ids = np.arange(first, first + self._num_agents)
+        self.log = EpisodeLog([env.name for env in envs], self._agents_per_env, topology.frameskip)
+        self._step = 0
+        self._shaping: dict[int, Mapping[str, Any]] = {}  # by policy, where it is not the env's own
+        self._active = np.ones(self._num_agents, bool)
+        self._all_active = True
+        self._players = Players(matchmakers, self._agents_per_env)
+        acquired = buffers.acquire(self.worker_index, self._agent_ids)
+        assert acquired is not None, "Topology allots at least one buffer for each agent"
+        self._buffers = acquired
+        self._shared.state[self._buffers] = 0.0
+        self._memory = AgentMemory(buffers, len(envs))
+
+    def reset(
+        self,
+        seeds: Sequence[int | None],
+        random_steps: Sequence[int],
+        random_actions: Callable[[ObservationRows], np.ndarray],
+    ) -> None:
+        """Starts the envs, then takes `random_steps[i]` random actions in env i so that episodes are out of
+        step.
+
+        random_actions: of the agents of an env, by their observations: [agents_per_env, K] float32.
+        """
+        infos = {}
+        for i, env in enumerate(self._envs):
+            rows = self._rows(i, 0)
+            env.reset(seeds[i], rows)
+            infos[i] = env.reset_infos
+            for _ in range(random_steps[i]):
+                result = env.step(random_actions(rows), rows)
+                infos[i] = env.reset_infos if result is None else result.infos
+        self._note_activity(infos)
+
+    @property
+    def envs(self) -> Sequence[GuardedEnv]:
+        return self._envs
+
+    @property
+    def rollout_is_full(self) -> bool:
+        return self._step == self._rollout
+
+    def set_shaping(self, policy: int, shaping: Mapping[str, Any]) -> None:
+        """Reward shaping of the agents that this policy plays, now and later, from their next episode on."""
+        self._shaping[policy] = shaping
+        for agent in np.flatnonzero(self._players.policies == policy):
+            self._shape(int(agent))
+
+    def _shape(self, agent: int) -> None:
+        shaping = self._shaping.get(int(self._players.policies[agent]))
+        if shaping is not None:
+            env, agent_of_env = divmod(agent, self._agents_per_env)
+            self._envs[env].set_reward_shaping(shaping, agent_of_env)
+
+    def requests(self, incarnation: int = 0) -> list[tuple[int, PolicyRequest]]:
+        """(policy, request) for each policy and past self that must act; empty when no agent is active."""
+        address = self.worker_index, self.split, self._step
+        return [
+            (policy, PolicyRequest(*address, self._buffers[agents], incarnation, past_self))
+            for (policy, past_self), agents in self._players.groups(self._active)
+        ]
+
+    def step(self) -> None:
+        """Acts in every env with the outputs at the present step; writes what came of it."""
+        t = self._step
+        actions = self._memory.actions(self._buffers, t)
+        if not self._all_active:
+            actions[~self._active] = 0.0
+        rewards = np.zeros(self._num_agents)
+        terminated, truncated = np.zeros(self._num_agents, bool), np.zeros(self._num_agents, bool)
+        infos, lost = {}, []
+        for env, mine in self._in_parts:
+            env.begin_step(actions[mine])
+        for env, _ in self._in_parts:
+            env.simulate()
+        for i, (env, mine) in enumerate(zip(self._envs, self._agents_of)):
+            result = env.step(actions[mine], self._rows(i, t + 1))
+            if result is None:
+                lost.append(i)
+                infos[i] = env.reset_infos
+                continue
+            rewards[mine], terminated[mine], truncated[mine], infos[i] = result
+        self._store(t, rewards, terminated, truncated)
+        self.log.add(rewards, self._active)
+        # An agent that stays inactive after its end may go on saying so: that is no further episode.
+        self._end_episodes((terminated | truncated) & self.log.begun, infos)
+        self._note_activity(infos)
+        for env in lost:
+            self._drop_episodes(env)
+        self._step += 1
+
+    def finish_rollout(self) -> list[FullTrajectory] | None:
+        """Swaps full buffers for fresh ones; the last observation becomes step 0 of the next rollout.
+
+        Returns the trajectories that are now the learners', or None when there are too few free buffers yet.
+        """
+        shared, full = self._shared, self._buffers
+        fresh = shared.acquire(self.worker_index, self._agent_ids)
+        if fresh is None:
+            return None
+        self._memory.carry_over(full, fresh)
+        shared.goes_on[full] = self._active
+        finished = []
+        alternates = shared.topology.rollouts_per_iteration is not None
+        acted, policies = shared.policy_ids[full].tolist(), self._players.policies
+        for agent_id, policy, buffer, at_steps in zip(self._agent_ids, policies, full, acted):
+            policy_ids = np.array(sorted(set(at_steps) - {INACTIVE}), np.int64)
+            if alternates and not len(policy_ids):
+                # The learner counts on a trajectory of every agent, even if nothing in it can be trained on.
+                policy_ids = np.array([policy])
+            shared.hand_over(buffer, agent_id, policy_ids)
+            finished.append(FullTrajectory(int(buffer), policy_ids))
+        self._buffers, self._step = fresh, 0
+        return finished
+
+    def _rows(self, env: int, step: int) -> ObservationRows:
+        return self._memory.rows(self._buffers[self._agents_of[env]], step)
+
+    def _store(self, t: int, rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> None:
+        shared, buffers, rule = self._shared, self._buffers, self._reward_rule
+        clipped = np.clip(rewards * rule.scale, -rule.clip, rule.clip)
+        finite = np.isfinite(rewards)
+        if not finite.all():
+            # An infinite reward is broken, not large: it must not pass as one of `clip`.
+            clipped[~finite] = np.nan
+            self.log.tell_broken_rewards(rewards, np.flatnonzero(~finite))
+            rewards[~finite] = 0.0  # in the episode's return
+        shared.rewards[buffers, t] = clipped
+        shared.terminated[buffers, t] = terminated
+        shared.truncated[buffers, t] = truncated
+        learns = self._active & self._players.is_live
+        shared.policy_ids[buffers, t] = np.where(learns, self._players.policies, INACTIVE)
+
+    def _end_episodes(self, ended: np.ndarray, infos: Mapping[int, Sequence]) -> None:
+        """infos: by env, an entry per agent or none at all."""
+        agents = np.flatnonzero(ended).tolist()
+        for agent in agents:
+            env, agent_of_env = divmod(agent, self._agents_per_env)
+            info = infos[env][agent_of_env] if len(infos[env]) else EMPTY_INFO
+            self.log.end(agent, self._players.of(agent), info)
+        if agents:
+            self._begin_episodes(agents, self.log.end_matches(agents))
+
+    def _begin_episodes(self, ended: Sequence[int], over: Sequence[int]) -> None:
+        """ended: agents whose episodes have; over: envs whose matches have."""
+        self._shared.state[self._buffers[ended]] = 0.0
+        for agent in self._players.next_episodes(ended, over, self.log.begun):
+            self._shape(agent)
+
+    def _drop_episodes(self, env: int) -> None:
+        """Of an env that was rebuilt in this step: the step is not trained on, and nothing is reported."""
+        mine = self._agents_of[env]
+        self._shared.policy_ids[self._buffers[mine], self._step] = INACTIVE
+        self.log.drop(env)
+        self._begin_episodes(range(mine.start, mine.stop), [env])
+
+    def _note_activity(self, infos: Mapping[int, Sequence]) -> None:
+        """An agent that becomes inactive loses its recurrent state; the learner cuts there too."""
+        inactive = [
+            env * self._agents_per_env + agent
+            for env, of_agents in infos.items()
+            for agent, info in enumerate(of_agents)
+            if not info.get("is_active", True)
+        ]
+        if self._all_active and not inactive:
+            return
+        active = np.ones(self._num_agents, bool)
+        active[inactive] = False
+        self._shared.state[self._buffers[self._active & ~active]] = 0.0
+        self._active, self._all_active = active, not inactive
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()

@@ -1,0 +1,55 @@
+"""Random actions that the env allows."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from sample_factory.envs.protocol import ObservationRows
+from sample_factory.spaces.action_layout import ACTION_MASK
+from sample_factory.spaces.agent_kinds import AgentKinds
+from sample_factory.spaces.gym_spaces import action_encoder, num_action_values
+
+
+class RandomActions:
+    """Draws for all agents of an env; what an observation `action_mask` forbids is never drawn."""
+
+    def __init__(self, kinds: AgentKinds, seed: int | None):
+        self._kind_of_agent = kinds.of_agent
+        self._spaces = [spaces.action for spaces in kinds.spaces]
+        self._encoders = [action_encoder(space) for space in self._spaces]
+        self._row_size = max(map(num_action_values, self._spaces))
+        self.has_masks = any(ACTION_MASK in spaces.observation.spaces for spaces in kinds.spaces)
+        for space in self._spaces:
+            space.seed(seed)
+
+    def __call__(self, rows: ObservationRows) -> np.ndarray:
+        """[num_agents, K] float32. rows: the agents' observations, which are looked at if `has_masks`."""
+        actions = np.zeros((len(self._kind_of_agent), self._row_size), np.float32)
+        for agent, kind in enumerate(self._kind_of_agent):
+            mask = rows.arrays_of(agent).get(ACTION_MASK)
+            if mask is not None:
+                allowed = iter(mask[rows.buffers[agent], rows.step].ravel() != 0)
+                mask = _shape_mask(self._spaces[kind], allowed)
+            row = self._encoders[kind](self._spaces[kind].sample(mask))
+            actions[agent, : len(row)] = row
+        return actions
+
+
+def _shape_mask(space: gym.Space, allowed: Iterator[bool]) -> Any:
+    """As `space.sample` wants it; allowed: an iterator over bools, one for each discrete logit in order."""
+    if isinstance(space, gym.spaces.Discrete):
+        return np.fromiter((next(allowed) for _ in range(space.n)), np.int8)
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return _nested(space.nvec, allowed)
+    if isinstance(space, gym.spaces.Tuple):
+        return tuple(_shape_mask(part, allowed) for part in space.spaces)
+    return None
+
+
+def _nested(sizes: np.ndarray, allowed: Iterator[bool]) -> tuple:
+    """MultiDiscrete's mask: tuples that are nested as its sizes are."""
+    if sizes.ndim > 1:
+        return tuple(_nested(row, allowed) for row in sizes)
+    return tuple(np.fromiter((next(allowed) for _ in range(size)), np.int8) for size in sizes)

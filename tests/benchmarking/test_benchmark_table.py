@@ -1,0 +1,70 @@
+import re
+
+from sample_factory.benchmarking.benchmark_table import memory_table, parts_table, stages_table, trial_text
+from sample_factory.benchmarking.flag_sweep import Trial
+from sample_factory.benchmarking.stage_measurement import Cores, Counts, Memory, Part, Stage
+
+
+def stage(fps, parts=None, **rest):
+    values = {"ready_seconds": None, "first_fps_seconds": None, "cores": None, "memory": {}}
+    return Stage("command", fps, **{**values, **rest}, parts=parts or {})
+
+
+def cells(lines):
+    """The words of a table's rows."""
+    return [re.split(r"\s{2,}", line.strip()) for line in lines]
+
+
+def test_each_stage_and_each_other_program_has_a_row():
+    stages = {
+        "simulation": stage(10000.0, ready_seconds=1.0, first_fps_seconds=6.04),
+        "sampling": stage(8000.0),
+        "training": stage(5000.4, cores=Cores(1.94, 0.2)),
+    }
+    assert cells(stages_table(stages, [("v1", 2000.0)])) == [
+        ["FPS", "of simulation", "cores busy", "ready after", "first FPS after"],
+        ["simulation, random actions", "10,000", "100 %", "-", "1.0 s", "6.0 s"],
+        ["sampling, no learning", "8,000", "80 %", "-", "-", "-"],
+        ["training", "5,000", "50 %", "1.9", "-", "-"],
+        ["v1", "2,000", "20 %", "-", "-", "-"],
+    ]
+
+
+def test_other_programs_that_were_busy_meanwhile_are_told():
+    stages = {"simulation": stage(100.0), "training": stage(50.0, cores=Cores(1.0, 0.84))}
+    assert stages_table(stages, [])[-1].startswith("note: other programs kept up to 0.8 cores busy")
+
+
+def test_parts_of_the_work_stand_largest_first():
+    rollout = {"wait": Part(0.2, 0.5), "env_step": Part(0.8, 12.345)}
+    sampling = stage(1.0, {"rollout_worker": rollout})
+    training = stage(1.0, {"rollout_worker": rollout, "learner": {"train": Part(1.0, 1234.5)}})
+    rows = cells(parts_table(sampling, training, Counts(4, 2, 1, 1, 2048)))
+    assert rows[:4] == [
+        ["where the time goes", "sampling", "ms", "training", "ms"],
+        ["rollout workers (2), ms per step of an agent"],
+        ["env_step", "80 %", "12.3", "80 %", "12.3"],
+        ["wait", "20 %", "0.500", "20 %", "0.500"],
+    ]
+    assert rows[-2:] == [["learner (1), ms per 2,048 samples"], ["train", "-", "-", "100 %", "1,234"]]
+    assert parts_table(stage(1.0), stage(1.0), Counts(4, 2, 1, 1, 2048)) == []
+
+
+def test_memory_is_told_for_each_kind_of_process():
+    rows = cells(memory_table(stage(1.0, memory={"main": Memory(1, 50.0), "others": Memory(4, 200.0)})))
+    assert rows[1:3] == [
+        ["main process", "1", "50", "50"],
+        ["started by them (simulators)", "4", "50", "200"],
+    ]
+    assert memory_table(stage(1.0)) == []
+
+
+def test_a_trial_is_told_with_its_gain():
+    values = {"num_workers": 2, "batch_size": 64}
+    assert trial_text(Trial(values, None, 1000.0, True), None) == "--num_workers=2 --batch_size=64: 1,000 FPS"
+    assert (
+        trial_text(Trial(values, "batch_size", 1100.0, True), 1000.0)
+        == "--batch_size=64: 1,100 FPS (+10 %), kept"
+    )
+    failed = Trial(values, "batch_size", None, False, "out of memory")
+    assert trial_text(failed, 1000.0) == "--batch_size=64: does not run (out of memory)"

@@ -1,0 +1,307 @@
+import json
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from sample_factory.monitoring import tensorboard_writer
+from sample_factory.plotting.draw_curves import Line, Look, draw, short_number
+from sample_factory.plotting.plot_curves import main, make_lines
+from sample_factory.plotting.read_summaries import read_experiment
+
+TAG = "0_aux/avg_reward"
+
+
+@pytest.fixture
+def train(tmp_path, fake_time, monkeypatch):
+    """Writes one run of an experiment: one reward per step and second; a resumed run says where it begins."""
+    monkeypatch.setattr(tensorboard_writer, "time", types.SimpleNamespace(time=fake_time))
+
+    def write(name, rewards, resumed_at=None, **flags):
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        values = {"env": "doom_basic", "experiment": name, "command_line": f"--experiment={name}", **flags}
+        (folder / "cfg.json").write_text(json.dumps(values))
+        writer = tensorboard_writer.TensorboardWriter(folder / ".summary" / "0")
+        if resumed_at is not None:
+            writer.begin(resumed_at)
+        for step, reward in rewards.items():
+            writer.write({TAG: reward, "train/loss": -reward}, step)
+            fake_time.seconds += 1
+        writer.flush()
+        fake_time.seconds += 1000
+        return folder
+
+    return write
+
+
+def lines_of(folders, against="frames", tag=TAG):
+    return make_lines([read_experiment(folder, tag, 0) for folder in folders], against)
+
+
+def test_a_resumed_run_wins_from_its_first_step_on(train):
+    train("a", {100: 1.0, 200: 2.0, 300: 3.0, 400: 4.0})
+    train("a", {300: 30.0, 500: 50.0}, resumed_at=250)
+    curve = read_experiment(train("a", {600: 60.0}, resumed_at=500), TAG, 0).curve
+    assert curve.steps.tolist() == [100, 200, 300, 500, 600]
+    assert curve.values.tolist() == [1, 2, 30, 50, 60]
+
+
+def test_a_run_that_does_not_say_where_it_begins_begins_with_its_first_summary(train):
+    train("a", {100: 1.0, 200: 2.0, 300: 3.0})
+    curve = read_experiment(train("a", {200: 20.0}), TAG, 0).curve
+    assert curve.steps.tolist() == [100, 200]
+    assert curve.values.tolist() == [1, 20]
+
+
+def test_seconds_count_neither_pauses_nor_what_a_resume_undid(train):
+    train("a", {100: 1.0, 200: 2.0, 300: 3.0, 400: 4.0})
+    curve = read_experiment(train("a", {300: 3.0, 400: 4.0}, resumed_at=250), TAG, 0).curve
+    assert curve.seconds.tolist() == [0, 1, 1, 2]
+
+
+def test_the_last_of_several_values_at_one_step_counts(train, tmp_path, fake_time):
+    train("a", {100: 1.0})
+    writer = tensorboard_writer.TensorboardWriter(tmp_path / "a" / ".summary" / "0")
+    for value in (2.0, float("nan"), 3.0, float("inf")):
+        writer.write({TAG: value}, 200)
+    writer.flush()
+    assert read_experiment(tmp_path / "a", TAG, 0).curve.values.tolist() == [1, 3]
+
+
+def test_a_record_that_is_still_being_written_is_left_out(train):
+    folder = train("a", {100: 1.0, 200: 2.0})
+    (file,) = (folder / ".summary" / "0").iterdir()
+    file.write_bytes(file.read_bytes()[:-5])
+    assert read_experiment(folder, TAG, 0).curve.values.tolist() == [1]
+
+
+def test_env_steps_become_env_frames(train):
+    folder = train("a", {100: 1.0}, summaries_use_frameskip=False, env_frameskip=4)
+    assert read_experiment(folder, TAG, 0).curve.steps.tolist() == [400]
+
+
+def test_seeds_of_the_same_flags_are_one_line(train):
+    folders = [
+        train("a", {0: 0.0}, seed=1, gamma=0.9, restart_behavior="overwrite"),
+        train("b", {0: 0.0}, seed=1, gamma=0.8),
+        train(
+            "c", {0: 0.0}, seed=2, gamma=0.9, train_dir="elsewhere", cli_args={"seed": 2}, pixel_format="HWC"
+        ),
+        train("d", {0: 0.0}, seed=1, gamma=0.9, env="doom_battle"),
+    ]
+    found = [(line.env, line.flags, line.num_seeds) for line in lines_of(folders)]
+    assert found == [("doom_basic", "gamma=0.9", 2), ("doom_basic", "gamma=0.8", 1), ("doom_battle", "", 1)]
+
+
+def test_a_flag_that_is_younger_than_the_experiment_has_its_default(train):
+    (line,) = lines_of([train("a", {0: 0.0}), train("b", {0: 0.0}, gamma=0.99)])
+    assert line.num_seeds == 2
+
+
+def test_all_flags_that_differ_are_told_as_they_would_be_typed(train):
+    first = train("a", {0: 0.0}, learning_rate=1e-6, encoder_mlp_layers=[64, 32], use_rnn=True, maze_size=3)
+    second = train("b", {0: 0.0}, learning_rate=1e-6, encoder_mlp_layers=[], use_rnn=False)
+    third = train("c", {0: 0.0}, learning_rate=0.001, encoder_mlp_layers=[], use_rnn=False)
+    told = {tuple(sorted(line.flags.split(", "))) for line in lines_of([first, second, third])}
+    assert told == {
+        ("encoder_mlp_layers=64,32", "learning_rate=1e-06", "maze_size=3", "use_rnn=True"),
+        ("encoder_mlp_layers=", "learning_rate=1e-06", "maze_size=unset", "use_rnn=False"),
+        ("encoder_mlp_layers=", "learning_rate=0.001", "maze_size=unset", "use_rnn=False"),
+    }
+
+
+def test_mean_and_range_are_over_the_interpolated_seeds_where_all_have_data(train):
+    rising = train("a", {0: 0.0, 100: 10.0, 200: 20.0}, seed=1)
+    falling = train("b", {50: 4.0, 150: 3.0, 250: 2.0}, seed=2)
+    (line,) = lines_of([rising, falling])
+    assert line.x.tolist() == [50, 100, 150, 200]
+    assert line.low.tolist() == [4, 3.5, 3, 2.5]
+    assert line.high.tolist() == [5, 10, 15, 20]
+    np.testing.assert_array_equal(line.mean, (line.low + line.high) / 2)
+
+
+def test_each_line_is_a_row_with_its_final_mean_min_and_max(train, tmp_path, capsys):
+    folders = [
+        train("a", {0: 0.0, 12000: 1.0}, seed=1),
+        train("b", {0: 0.0, 12000: 1.5}, seed=2),
+        train("c", {0: 0.0, 12000: 0.004}, env="doom_battle"),
+    ]
+    out = tmp_path / "curves.png"
+    assert main([*map(str, folders), f"--out={out}"]) == 0
+    heading, *rows, last = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert heading == ["env", "flags", "seeds", "frames", "mean", "min", "max"]
+    assert rows == [
+        ["doom_basic", "-", "2", "12,000", "1.250", "1.000", "1.500"],
+        ["doom_battle", "-", "1", "12,000", "0.004", "0.004", "0.004"],
+    ]
+    assert last == ["written:", str(out)]
+
+
+def test_a_folder_given_twice_is_one_seed(train, tmp_path, capsys):
+    folder = train("a", {0: 0.0, 100: 1.0})
+    assert main([str(folder), f"{folder}/", f"--out={tmp_path / 'curves.png'}"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[2] == "1"
+
+
+@pytest.mark.parametrize("num_envs, columns, rows", [(1, 1, 1), (2, 2, 1), (4, 3, 2)])
+def test_the_picture_has_a_panel_per_env_and_fits_a_page(train, tmp_path, num_envs, columns, rows):
+    folders = [train(f"e{i}", {0: 0.0, 100: 1.0}, env=f"doom_{i}") for i in range(num_envs)]
+    out = tmp_path / "curves.png"
+    flags = [
+        f"--out={out}",
+        "--level=doom_0=0.5",
+        "--title=All of them",
+        "--against=seconds",
+        "--tag=train/loss",
+    ]
+    assert main([*flags, *map(str, folders)]) == 0
+    height, width, _ = imread(out).shape
+    assert 800 <= width <= 1700 and 400 * rows <= height <= 500 * rows
+    assert width / columns >= 500
+    assert imread(out).std() > 0.01  # not blank
+
+
+def line(env="doom_basic", flags="", num_seeds=1):
+    values = np.array([0.0, 1.0])
+    return Line(env, flags, num_seeds, np.array([0.0, 2e6]), values, values - 0.5, values + 0.5)
+
+
+def draw_lines(lines, against="frames", levels=()):
+    figure = draw(lines, Look(None, against, "episode reward", levels))
+    figure.draw_without_rendering()
+    return figure.axes
+
+
+def test_a_label_says_the_flags_and_how_many_seeds():
+    first, second = draw_lines(
+        [line(flags="gamma=0.9"), line(flags="gamma=0.8", num_seeds=3), line("doom_b")]
+    )
+    assert first.get_legend_handles_labels()[1] == ["gamma=0.9 (1 seed)", "gamma=0.8 (3 seeds)"]
+    assert second.get_legend_handles_labels()[1] == ["1 seed"]
+
+
+def test_only_a_line_of_several_seeds_has_a_band():
+    (axes,) = draw_lines([line(flags="gamma=0.9"), line(flags="gamma=0.8", num_seeds=3)])
+    (band,) = axes.collections
+    assert (band.get_datalim(axes.transData).y0, band.get_datalim(axes.transData).y1) == (-0.5, 1.5)
+
+
+def test_the_same_flags_have_the_same_colour_in_all_panels_and_others_do_not_within_one():
+    lines = [line("a", "x=1"), line("a", "x=2"), line("b", "x=3"), line("b", "x=2"), line("b", "x=1")]
+    first, second = ([drawn.get_color() for drawn in axes.lines] for axes in draw_lines(lines))
+    assert first == second[:0:-1]
+    assert len(set(second)) == 3
+
+
+def test_more_lines_than_colours_are_told_apart_by_dashes():
+    (axes,) = draw_lines([line(flags=f"x={i}") for i in range(14)])
+    assert len({(drawn.get_color(), drawn.get_linestyle()) for drawn in axes.lines}) == 14
+
+
+def test_axes_are_named_and_have_readable_numbers():
+    (axes,) = draw_lines([line()])
+    texts = (axes.get_title(), axes.get_xlabel(), axes.get_ylabel())
+    assert texts == ("doom_basic", "env frames", "episode reward")
+    assert [tick.get_text() for tick in axes.get_xticklabels()][:3] == ["0", "500k", "1M"]
+
+
+@pytest.mark.parametrize("seconds, unit", [(500, "seconds"), (3600, "minutes"), (86400, "hours")])
+def test_the_unit_of_time_suits_its_length(seconds, unit):
+    (axes,) = draw_lines([line()._replace(x=np.array([0.0, seconds]))], against="seconds")
+    assert axes.get_xlabel() == f"{unit} of training"
+    assert axes.get_xlim()[1] < 610
+
+
+def test_a_level_is_a_dashed_line_in_the_panel_of_its_env():
+    first, second = draw_lines([line("a"), line("b")], levels=[("b", 7.0)])
+    assert len(first.lines) == 1
+    assert second.lines[1].get_linestyle() == "--" and second.lines[1].get_ydata() == [7, 7]
+    assert second.get_ylim()[1] > 7
+
+
+@pytest.mark.parametrize(
+    "number, text",
+    [
+        (0, "0"),
+        (0.2, "0.2"),
+        (999, "999"),
+        (100_000, "100k"),
+        (1_500_000, "1.5M"),
+        (2e9, "2B"),
+        (-3e3, "-3k"),
+    ],
+)
+def test_numbers_are_short(number, text):
+    assert short_number(number) == text
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["{0}"], "no experiment at {0}: cfg.json is missing"),
+        (["{0}/nothing"], "no experiment at {0}/nothing: cfg.json is missing"),
+        (["{0}/broken"], "{0}/broken/cfg.json is not valid JSON"),
+        (["{0}/list"], "{0}/list/cfg.json should hold one JSON object"),
+        (["{0}/fresh"], "{0}/fresh has no summaries of policy 0 yet"),
+        (["{0}/early"], "{0}/early has no numbers under the tag 0_aux/avg_reward: too few episodes"),
+        (["{0}/a", "--policy_index=1"], "{0}/a has no summaries of policy 1 yet"),
+        (
+            ["{0}/a", "--tag=train/los"],
+            "no numbers under the tag train/los; the nearest are train/loss, 0_aux",
+        ),
+        (["{0}/a", "{0}/b"], "no frames in common so far: {0}/a, {0}/b"),
+        (["{0}/a", "--level=doom_basc=1"], "no experiment has that env; did you mean doom_basic?"),
+        (["{0}/a", "--level=0.5"], "'0.5' should be ENV=NUMBER"),
+        (["{0}/a", "--level=doom_basic=high"], "'doom_basic=high' should be ENV=NUMBER"),
+        (["{0}/a", "--levle=doom_basic=1"], "unknown flag --levle=doom_basic=1; did you mean --level?"),
+        (["{0}/a", "--against=steps"], "argument --against: invalid choice: 'steps'"),
+        (["{0}/a", "--out={0}/curves.jpeg"], "should end in one of .png"),
+        (["{0}/a", "--out={0}/nowhere/curves.png"], "cannot use {0}/nowhere/curves.png: No such file"),
+        ([], "no experiment was given"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(train, tmp_path, capsys, arguments, words):
+    train("a", {0: 0.0, 100: 1.0})
+    train("b", {200: 0.0, 300: 1.0})
+    train("fresh", {})
+    early = train("early", {})
+    writer = tensorboard_writer.TensorboardWriter(early / ".summary" / "0")
+    writer.write({"train/loss": 1.0}, 1)
+    writer.flush()
+    for name, text in (("broken", "{"), ("list", "[]")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cfg.json").write_text(text)
+    out = f"--out={tmp_path / 'curves.png'}"
+    assert main([out, *(argument.format(tmp_path) for argument in arguments)]) == 2
+    printed = capsys.readouterr()
+    error = printed.err.strip()
+    assert error.startswith("error: ") and words.format(tmp_path) in error and "\n" not in error
+    assert not printed.out and not (tmp_path / "curves.png").exists()
+
+
+def test_without_matplotlib_the_error_says_what_to_install(train, tmp_path, capsys, monkeypatch):
+    folder = train("a", {0: 0.0, 100: 1.0})
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main([str(folder), f"--out={tmp_path / 'curves.png'}"]) == 2
+    error = capsys.readouterr().err.strip()
+    assert error.startswith("error: ") and "pip install -e '.[plot]'" in error and "\n" not in error
+
+
+def test_it_runs_without_a_display_and_without_torch(train, tmp_path):
+    folder = train("a", {0: 0.0, 100: 1.0})
+    arguments = [str(folder), f"--out={tmp_path / 'curves.png'}"]
+    program = "\n".join(
+        (
+            "import sys",
+            "from sample_factory.plotting.plot_curves import main",
+            f"assert main({arguments!r}) == 0",
+            "print([name for name in ('torch', 'gymnasium', 'matplotlib.pyplot') if name in sys.modules])",
+        )
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+    assert (tmp_path / "curves.png").exists()

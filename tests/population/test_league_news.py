@@ -1,0 +1,73 @@
+import time
+
+import pytest
+
+from sample_factory.checkpoints.milestones import milestone_path
+from sample_factory.config.selfplay_flags import SelfplayFlags
+from sample_factory.exchange.messages import MilestoneSaved
+from sample_factory.population.league import League
+from sample_factory.population.league_news import LeagueNews
+from sample_factory.runtime.queues import Queue
+
+
+@pytest.fixture
+def inboxes():
+    queues = [Queue(), Queue()]
+    yield queues
+    for queue in queues:
+        queue.close()
+
+
+@pytest.fixture
+def league(tmp_path):
+    return League(SelfplayFlags(selfplay_past_share=0.5), tmp_path, num_policies=2)
+
+
+def save(league, folder, policy, frames):
+    path = str(milestone_path(folder, policy, frames, frames))
+    league.handle(MilestoneSaved(policy, path))
+    return path
+
+
+def told(inbox):
+    """(policy, past selves) of each message."""
+    return [(message.policy_id, message.past_selves) for message in inbox.get_many(0.0)]
+
+
+def fill(inbox):
+    while inbox.put("actions", keep_waiting=lambda: False):
+        pass
+
+
+def test_a_full_inbox_delays_nobody_and_its_worker_hears_the_newest_once_it_reads(inboxes, league, tmp_path):
+    news = LeagueNews(league, 2, inboxes, is_limited=False)
+    fill(inboxes[0])
+    first = save(league, tmp_path, 0, 1)
+    began = time.monotonic()
+    news.tell_changes()
+    second = save(league, tmp_path, 0, 2)
+    news.tell_changes()
+    assert time.monotonic() - began < 1.0
+    assert told(inboxes[1]) == [(0, (first,)), (0, (first, second))]
+    while inboxes[0].get_many(0.0):
+        pass
+    news.tell_changes()
+    assert told(inboxes[0]) == [(0, (first, second))] and told(inboxes[1]) == []
+
+
+def test_many_changes_in_a_row_are_one_message_if_that_is_limited(inboxes, league, tmp_path):
+    news = LeagueNews(league, 2, inboxes, is_limited=True)
+    for frames in range(100):
+        save(league, tmp_path, 0, frames)
+        news.tell_changes()
+    assert len(told(inboxes[0])) == 1
+
+
+def test_a_worker_that_starts_with_a_full_inbox_hears_of_all_policies_later(inboxes, league, tmp_path):
+    news = LeagueNews(league, 2, inboxes, is_limited=True)
+    fill(inboxes[1])
+    news.tell_all(1)
+    while inboxes[1].get_many(0.0):
+        pass
+    news.tell_changes()
+    assert told(inboxes[1]) == [(0, ()), (1, ())] and told(inboxes[0]) == []

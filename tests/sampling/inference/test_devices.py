@@ -1,0 +1,205 @@
+"""A GPU's way of inference, with everything on the CPU where there is no GPU; then graphs are imitated."""
+
+import copy
+import logging
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from sample_factory.config.sections import ModelFlags
+from sample_factory.models.policy_spec import BuiltPolicy, PolicySpec
+from sample_factory.runtime.gpu_work import GraphCapture
+from sample_factory.sampling.inference.devices import CpuInference, GpuInference, RowShapes, make_inference
+
+S = gym.spaces
+SPACE = S.Dict(obs=S.Box(0, 255, (3, 36, 48), np.uint8), speed=S.Box(-9, 9, (3,), np.float32))
+ACTIONS = S.Tuple([S.Discrete(3), S.Box(-1, 1, (2,)), S.Discrete(2)])
+NUM_ACTIONS = 4
+FLAGS = ModelFlags(hidden_size=16, encoder_mlp_layers=(12,))
+SHAPES = RowShapes({key: (box.shape, box.dtype) for key, box in SPACE.items()}, 16)
+NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+DEVICES = ["cpu", pytest.param("gpu", marks=NEEDS_GPU)]
+
+
+@pytest.fixture(autouse=True)
+def exact_products(monkeypatch):
+    """Convolutions and recurrent networks otherwise round to TF32 on a GPU."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
+class Imitation:
+    """What a graph does: the same work again, in the same memory."""
+
+    def __init__(self):
+        self.captures = self.replays = 0
+
+    def __call__(self, run):
+        self.captures += 1
+        result = run()
+
+        def replay():
+            self.replays += 1
+            for name, tensor in run().items():
+                result[name].copy_(tensor)
+            return result
+
+        return replay
+
+
+class Counted(Imitation):
+    """The same counts, of real graphs."""
+
+    def __init__(self, device):
+        super().__init__()
+        self.real = GraphCapture(device)
+
+    def __call__(self, run):
+        self.captures += 1
+        replay = self.real(run)
+
+        def counted():
+            self.replays += 1
+            return replay()
+
+        return counted
+
+
+def build(device):
+    torch.manual_seed(0)
+    policy = PolicySpec(FLAGS, SPACE, ACTIONS, True, device, "fp32").build()
+    policy.model.requires_grad_(False)
+    return policy
+
+
+def on_cpu(policy):
+    return BuiltPolicy(copy.deepcopy(policy.model).cpu(), torch.device("cpu"), False)
+
+
+def capture_on(policy):
+    return Imitation() if policy.device.type == "cpu" else Counted(policy.device)
+
+
+def fill(inputs, seed):
+    rng = np.random.default_rng(seed)
+    inputs.obs["obs"][...] = rng.integers(0, 256, inputs.obs["obs"].shape)
+    inputs.obs["speed"][...] = rng.normal(size=inputs.obs["speed"].shape)
+    inputs.state[...] = rng.normal(size=inputs.state.shape)
+
+
+@torch.inference_mode()
+def ask(inference, model, n, seed=0):
+    inputs = inference.inputs(n)
+    fill(inputs, seed)
+    return inference.answer(model, inputs)
+
+
+def assert_equal_but_for_the_draw(answers, expected):
+    """Actions are drawn, and log-probabilities are of what was drawn: values, logits and states are left."""
+    ours, theirs = answers.packed[:, NUM_ACTIONS + 1 :], expected.packed[:, NUM_ACTIONS + 1 :]
+    np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(answers.state, expected.state, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_padded_batches_give_the_answers_that_batches_of_the_right_size_give(device):
+    policy = build(device)
+    inference = GpuInference(policy, SHAPES, capture_on(policy))
+    plain = on_cpu(policy)
+    for n in (33, 1, 8, 9, 2, 17, 33, 5):
+        answers = ask(inference, policy.model, n, seed=n)
+        assert len(answers.packed) == len(answers.state) == n
+        assert_equal_but_for_the_draw(answers, ask(CpuInference(plain, SHAPES), plain.model, n, seed=n))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_there_is_one_graph_for_each_power_of_two(device):
+    policy = build(device)
+    capture = capture_on(policy)
+    inference = GpuInference(policy, SHAPES, capture)
+    for n in (1, 8, 3, 9, 16, 10, 7, 64, 33):
+        ask(inference, policy.model, n)
+    assert (capture.captures, capture.replays) == (3, 9)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_is_drawn_differs_from_time_to_time(device):
+    policy = build(device)
+    inference = GpuInference(policy, SHAPES, capture_on(policy))
+    drawn = [ask(inference, policy.model, 8).packed[:, :NUM_ACTIONS].copy() for _ in range(3)]
+    assert not np.array_equal(drawn[0], drawn[1]) and not np.array_equal(drawn[1], drawn[2])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_weights_and_statistics_that_are_loaded_later_count(device):
+    policy = build(device)
+    inference = GpuInference(policy, SHAPES, capture_on(policy))
+    before = ask(inference, policy.model, 8).packed.copy()
+    torch.manual_seed(1)
+    newer = PolicySpec(FLAGS, SPACE, ACTIONS, True, "cpu", "fp32").build()
+    newer.model.update_normalizers({"obs": torch.full((1, 3, 36, 48), 9), "speed": torch.ones(1, 3)})
+    with torch.inference_mode():
+        policy.model.load_state_dict(newer.model.state_dict())
+    answers = ask(inference, policy.model, 8)
+    assert not np.allclose(answers.packed[:, -1], before[:, -1])
+    assert_equal_but_for_the_draw(answers, ask(CpuInference(newer, SHAPES), newer.model, 8))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_past_selves_act_with_their_own_weights_and_without_a_graph(device):
+    policy = build(device)
+    past = copy.deepcopy(policy.model)
+    with torch.no_grad():
+        past.critic_head.bias += 7.0
+    capture = capture_on(policy)
+    inference = GpuInference(policy, SHAPES, capture)
+    value = NUM_ACTIONS + 1
+    live = ask(inference, policy.model, 8).packed[:, value].copy()
+    np.testing.assert_allclose(ask(inference, past, 8).packed[:, value], live + 7.0, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(ask(inference, policy.model, 8).packed[:, value], live, rtol=1e-3, atol=1e-3)
+    assert capture.replays == 2
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_no_graph_can_do_is_done_without_one_and_said_once(device, caplog):
+    policy = build(device)
+
+    def refuse(run):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    inference = GpuInference(policy, SHAPES, refuse)
+    plain = on_cpu(policy)
+    with caplog.at_level(logging.WARNING, "sample_factory"):
+        for n in (3, 12, 3):
+            answers = ask(inference, policy.model, n)
+            assert_equal_but_for_the_draw(answers, ask(CpuInference(plain, SHAPES), plain.model, n))
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "no CUDA graphs" in message and "not permitted" in message
+
+
+@NEEDS_GPU
+def test_a_network_that_waits_for_the_gpu_is_no_graph_but_still_acts(caplog):
+    policy = build("gpu")
+    act = policy.model.act
+
+    def waits(obs, state):
+        float(state.sum())
+        return act(obs, state)
+
+    policy.model.act = waits
+    inference = make_inference(policy, SHAPES, cuda_graphs=True)
+    plain = on_cpu(build("gpu"))
+    with caplog.at_level(logging.WARNING, "sample_factory"):
+        for n in (3, 12):
+            expected = ask(CpuInference(plain, SHAPES), plain.model, n)
+            assert_equal_but_for_the_draw(ask(inference, policy.model, n), expected)
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "synchroniz" in message
+    assert torch.cuda.current_stream() == torch.cuda.default_stream()
+
+
+def test_a_cpu_needs_no_padding():
+    policy = build("cpu")
+    inference = make_inference(policy, SHAPES, cuda_graphs=True)
+    assert isinstance(inference, CpuInference) and len(inference.inputs(5).state) == 5

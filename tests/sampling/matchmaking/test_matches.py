@@ -1,0 +1,105 @@
+"""Matches against past selves in envs whose agents do not begin and end together."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from sample_factory.exchange.messages import LIVE, MatchReport, Opponents
+from sample_factory.exchange.trajectory_buffers import INACTIVE
+from sample_factory.sampling.matchmaking.matchmaker import Matchmaker, PastSelves
+from sample_factory.sampling.rollout.env_vector import EnvVector
+from sample_factory.sampling.settings import RewardRule
+from tests.counting import make_config, make_shared
+from tests.sampling.rollout.test_env_vector import Named, no_actions
+
+LENGTH = 4  # steps of an episode of the env
+PAST_SELVES = tuple("abcdefgh")
+
+
+class Mortal:
+    """Agent 0 plays all steps; agent 1 dies in the second one, and misses every fourth episode altogether."""
+
+    is_multiagent, num_agents = True, 2
+    observation_space = gym.spaces.Box(-1, 1e9, (4,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self):
+        self.unwrapped = self
+
+    def reset(self, seed=None, options=None):
+        self.episode = self.step_of_episode = 0
+        return self._observations(), self._infos(is_alive=True)
+
+    def step(self, actions):
+        self.step_of_episode += 1
+        is_over, dies = self.step_of_episode == LENGTH, self.step_of_episode == 2 and self.takes_part
+        rewards = [0.0, 1.0 if self.takes_part else 0.0]
+        if is_over:
+            self.episode, self.step_of_episode = self.episode + 1, 0
+        infos = self._infos(self.step_of_episode < 2)
+        return self._observations(), rewards, [is_over, dies], [False, False], infos
+
+    @property
+    def takes_part(self):
+        return self.episode % 4 != 1
+
+    def _observations(self):
+        return [np.zeros(4, np.float32)] * 2
+
+    def _infos(self, is_alive):
+        return [{}, {"is_active": is_alive and self.takes_part}]
+
+    def close(self):
+        pass
+
+
+class Matches:
+    """Who is asked to act in each step, and what is reported."""
+
+    def __init__(self, num_matches):
+        env = Mortal()
+        config = make_config(worker_num_splits=1, num_envs_per_worker=1, rollout=LENGTH)
+        buffers, _ = make_shared(config, env)
+        past_selves = PastSelves(1.0)
+        past_selves.take(Opponents(0, PAST_SELVES, np.ones((1, len(PAST_SELVES)), np.float32)))
+        matchmaker = Matchmaker(1, [0, 0], True, np.random.default_rng(0), past_selves)
+        vector = EnvVector([Named(env, 0)], [matchmaker], buffers, (0, 0), RewardRule(1.0, 1e9))
+        vector.reset([None], [0], no_actions)
+        self.acting = []  # by match and step: the past selves and LIVE that act
+        for _ in range(num_matches):
+            steps = []
+            for _ in range(LENGTH):
+                requests = [request for _, request in vector.requests()]
+                for request in requests:
+                    buffers.outputs[request.buffers, request.step] = 0.0
+                steps.append([request.past_self for request in requests])
+                vector.step()
+            self.acting.append(steps)
+            for trajectory in vector.finish_rollout():
+                if (buffers.policy_ids[trajectory.buffer] != INACTIVE).any():
+                    buffers.release(np.array([trajectory.buffer]), 0)
+        self.results = [report for report in vector.log.reports if isinstance(report, MatchReport)]
+
+
+@pytest.fixture(scope="module")
+def matches():
+    return Matches(300)
+
+
+def test_one_live_policy_and_one_past_self_meet_in_every_match(matches):
+    full = [steps[0] for i, steps in enumerate(matches.acting) if i % 4 != 1]
+    assert all(len(acting) == 2 and acting.count(LIVE) == 1 for acting in full)
+    assert len({tuple(acting) for acting in full}) > 4
+
+
+def test_the_result_is_that_of_the_two_who_met(matches):
+    met = [steps[0] for i, steps in enumerate(matches.acting) if i % 4 != 1]
+    assert len(matches.results) == len(met)
+    for result, acting in zip(matches.results, met):
+        assert result.past_self in acting
+
+
+def test_who_outlives_the_other_acts_alone_until_the_match_is_over(matches):
+    for i, (first, second, third, last) in enumerate(matches.acting):
+        assert first == second and third == last and set(third) <= set(first)
+        assert len(third) == 1 and len(first) == (1 if i % 4 == 1 else 2)

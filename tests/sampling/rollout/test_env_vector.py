@@ -1,0 +1,331 @@
+import numpy as np
+import pytest
+
+from sample_factory.envs.adapters.adapters import adapt
+from sample_factory.exchange.messages import EpisodeReport, Incident
+from sample_factory.exchange.trajectory_buffers import INACTIVE
+from sample_factory.sampling.matchmaking.matchmaker import Matchmaker
+from sample_factory.sampling.rollout.env_vector import EnvVector
+from sample_factory.sampling.settings import RewardRule
+from tests.counting import (
+    EPISODE,
+    LAST_ACTION,
+    NUM_ACTIONS,
+    STEP,
+    CountingEnv,
+    assert_lines_up,
+    make_config,
+    make_shared,
+)
+
+
+class Named:
+    """A GuardedEnv in whose steps nothing is caught; `loses`: the steps, counted from 0, that it loses."""
+
+    def __init__(self, env, number, loses=()):
+        self.env, self.name, self.loses, self.steps = env, f"worker 0: env {number} (counting)", loses, 0
+        self.adapted = adapt(env)
+        self.steps_in_parts = self.adapted.steps_in_parts
+
+    def reset(self, seed, into):
+        self.reset_infos = self.adapted.reset(seed, into)
+
+    def begin_step(self, actions):
+        self.adapted.begin_step(actions)
+
+    def simulate(self):
+        self.adapted.simulate()
+
+    def step(self, actions, into):
+        self.steps += 1
+        if self.steps - 1 in self.loses:
+            self.reset_infos = self.adapted.reset(None, into)
+            return None
+        return self.adapted.step(actions, into)
+
+
+def no_actions(rows):
+    """For all agents of an env."""
+    return np.zeros((len(rows.buffers), 1), np.float32)
+
+
+def make_env(env_id, num_agents, sleeper):
+    return Named(CountingEnv(env_id, num_agents, sleeper), env_id)
+
+
+def make_vector(num_agents=1, num_policies=1, sleeper=1000, rule=RewardRule(1.0, 1e9), num_logits=1, **flags):
+    config = make_config(worker_num_splits=1, num_policies=num_policies, **flags)
+    envs = [make_env(env_id, num_agents, sleeper) for env_id in range(config.sampling.num_envs_per_worker)]
+    buffers, _ = make_shared(config, envs[0].env, num_logits)
+    rng = np.random.default_rng(0)
+    matchmakers = [Matchmaker(num_policies, [0] * num_agents, True, rng) for _ in envs]
+    vector = EnvVector(envs, matchmakers, buffers, (0, 0), rule)
+    vector.reset([None] * len(envs), [0] * len(envs), no_actions)
+    return vector, buffers
+
+
+def play(vector, buffers, steps):
+    """Acts as the counting model would; returns the trajectories that were finished."""
+    finished = []
+    for _ in range(steps):
+        if vector.rollout_is_full:
+            done = vector.finish_rollout()
+            assert done is not None
+            finished += done
+        for policy, request in vector.requests():
+            obs = buffers.obs["obs"][request.buffers, request.step]
+            buffers.outputs[request.buffers, request.step] = 0.0
+            buffers.outputs[request.buffers, request.step, 0] = (
+                obs[:, STEP] + 10 * obs[:, EPISODE]
+            ) % NUM_ACTIONS
+            buffers.versions[request.buffers, request.step] = policy
+        vector.step()
+    return finished
+
+
+@pytest.mark.parametrize("num_agents", [1, 3])
+def test_each_row_follows_from_the_row_before(num_agents):
+    vector, buffers = make_vector(num_agents)
+    finished = play(vector, buffers, 9)
+    assert len(finished) == 2 * num_agents
+    for trajectory in finished:
+        assert_lines_up(buffers, trajectory.buffer)
+
+
+def test_the_last_observation_of_a_rollout_is_the_first_of_the_next():
+    vector, buffers = make_vector()
+    finished = play(vector, buffers, 8 + 1)
+    first = [t.buffer for t in finished]
+    current = vector.requests()[0][1].buffers
+    assert np.array_equal(buffers.obs["obs"][first, 8], buffers.obs["obs"][current, 0])
+    assert not set(first) & set(current)
+
+
+def test_rewards_are_scaled_and_then_clipped_but_reported_raw():
+    vector, buffers = make_vector(rule=RewardRule(0.5, 1.0))
+    finished = play(vector, buffers, 9)
+    steps = buffers.obs["obs"][finished[0].buffer, :8, STEP] + 1
+    assert np.array_equal(buffers.rewards[finished[0].buffer], np.minimum(steps * 0.5, 1.0))
+    assert vector.log.reports[0].reward == 1 + 2 + 3
+
+
+@pytest.mark.parametrize("broken", [np.inf, -np.inf, np.nan])
+def test_a_reward_that_is_no_number_stays_none_for_the_learner_to_mask(broken):
+    vector, buffers = make_vector(rule=RewardRule(0.5, 1.0))
+    buffers_used, shape = vector._buffers, vector._buffers.shape
+    vector._store(2, np.full(shape, broken), np.zeros(shape, bool), np.zeros(shape, bool))
+    assert np.isnan(buffers.rewards[buffers_used, 2]).all()
+
+
+def test_an_episode_is_reported_once_with_its_length():
+    vector, buffers = make_vector()
+    play(vector, buffers, 9)
+    lengths = [(report.length, report.reward) for report in vector.log.reports]
+    # Env 0: episodes of 3 and 4 steps within 9; env 1: of 4 and 5.
+    assert sorted(lengths) == [(3, 6.0), (4, 10.0), (4, 10.0), (5, 15.0)]
+
+
+def test_truncation_is_not_termination():
+    vector, buffers = make_vector()
+    finished = play(vector, buffers, 9)
+    b = finished[0].buffer
+    assert not (buffers.terminated[b] & buffers.truncated[b]).any()
+    episodes = buffers.obs["obs"][b, :8, EPISODE]
+    assert (episodes[buffers.truncated[b]] % 2 == 1).all() and (
+        episodes[buffers.terminated[b]] % 2 == 0
+    ).all()
+    assert buffers.truncated[b].any() and buffers.terminated[b].any()
+
+
+def test_an_inactive_agent_is_asked_for_nothing_and_its_steps_are_marked():
+    vector, buffers = make_vector(num_agents=2, sleeper=1)
+    finished = play(vector, buffers, 9)
+    active, sleeper = finished[0].buffer, finished[1].buffer
+    assert (buffers.policy_ids[active] == 0).all()
+    # It sleeps in the step after each third one.
+    assert [i for i in range(8) if buffers.policy_ids[sleeper, i] == INACTIVE] == [3, 6]
+    assert buffers.obs["obs"][sleeper, 4, LAST_ACTION] == 0.0, "an inactive agent acts with zeros"
+    assert_lines_up(buffers, sleeper)
+
+
+def test_the_learner_is_told_who_does_not_act_after_a_rollout():
+    vector, buffers = make_vector(num_agents=2, sleeper=1, batch_size=256)
+    finished = play(vector, buffers, 3 * 8 + 1)
+    # The sleeper sleeps in the steps 3, 6, 9, ..., counted from 0: in step 24, but neither in 8 nor in 16.
+    assert [bool(buffers.goes_on[trajectory.buffer]) for trajectory in finished[0::4]] == [True] * 3
+    assert [bool(buffers.goes_on[trajectory.buffer]) for trajectory in finished[1::4]] == [True, True, False]
+
+
+def test_a_policy_changes_only_where_an_episode_ends():
+    vector, buffers = make_vector(num_agents=4, num_policies=3, num_envs_per_worker=3)
+    changes = 0
+    for _ in range(60):
+        for trajectory in play(vector, buffers, 8):
+            b = trajectory.buffer
+            ids = buffers.policy_ids[b]
+            ended = buffers.terminated[b] | buffers.truncated[b]
+            switched = np.flatnonzero(ids[1:] != ids[:-1])
+            assert ended[switched].all()
+            assert set(trajectory.policy_ids) == set(ids)
+            changes += len(switched)
+            for policy in trajectory.policy_ids:
+                buffers.release(np.array([b]), policy)
+    assert changes > 0
+
+
+def test_without_free_buffers_the_rollout_stays_whole_and_can_be_finished_later():
+    vector, buffers = make_vector()
+    held = []
+    while True:
+        play(vector, buffers, 0)
+        while not vector.rollout_is_full:
+            play(vector, buffers, 1)
+        done = vector.finish_rollout()
+        if done is None:
+            break
+        held += done
+    free, owned, pending = buffers.counts()
+    assert (free, owned, pending) == (buffers.topology.num_buffers - 2 - len(held), 2, len(held)) and free < 2
+    buffers.release(np.array([t.buffer for t in held]), 0)
+    assert len(vector.finish_rollout()) == 2
+
+
+class Dead(CountingEnv):
+    """Agent 1 ends once, and from then on says at each step that it is ended and inactive."""
+
+    def _step_agent(self, agent, action):
+        result = super()._step_agent(agent, action)
+        return result if agent == 0 else (result[0], 0.0, True, False, {"is_active": False})
+
+
+def test_an_agent_that_stays_dead_has_one_episode():
+    buffers, _ = make_shared(make_config(worker_num_splits=1, num_envs_per_worker=1), Dead(0, 2))
+    matchmakers = [Matchmaker(1, [0, 0], True, np.random.default_rng(0))]
+    vector = EnvVector([Named(Dead(0, 2), 0)], matchmakers, buffers, (0, 0), RewardRule(1.0, 1e9))
+    vector.reset([None], [0], no_actions)
+    play(vector, buffers, 9)
+    assert sorted(report.length for report in vector.log.reports) == [1, 3, 4]
+
+
+class Posthumous(Dead):
+    """What agent 1 is given after its end, and says."""
+
+    def _step_agent(self, agent, action):
+        result = super()._step_agent(agent, action)
+        if agent == 0 or self.total_steps <= 3:
+            return result
+        if self.total_steps == 6:  # born again
+            return result[0], 5.0, False, False, {}
+        return result[0], 100.0, False, self.total_steps == 8, {"is_active": self.total_steps == 7}
+
+
+def test_what_an_agent_is_given_between_its_episodes_belongs_to_none():
+    vector, _ = make_party(Posthumous(0, 2))
+    play(vector, vector._shared, 8)
+    returns = [report.reward for report in vector.log.reports]
+    # Agent 1: dead from the first step on; two steps of its own follow the sixth, in which it did not act.
+    assert returns == [0.0, 1.0 + 2 + 3, 1.0 + 2 + 3 + 4, 100.0 + 100.0]
+
+
+class Latecomer(CountingEnv):
+    """Agent 1 joins with the second step, which the env says from the first observation on."""
+
+    def reset(self, seed=None, options=None):
+        return super().reset()[0], [{}, {"is_active": False}]
+
+
+def make_party(env):
+    buffers, _ = make_shared(make_config(worker_num_splits=1, num_envs_per_worker=1), env)
+    matchmakers = [Matchmaker(1, [0, 0], True, np.random.default_rng(0))]
+    vector = EnvVector([Named(env, 0)], matchmakers, buffers, (0, 0), RewardRule(1.0, 1e9))
+    vector.reset([None], [0], no_actions)
+    return vector, buffers
+
+
+def test_who_has_not_joined_when_the_env_starts_is_asked_for_nothing():
+    vector, buffers = make_party(Latecomer(0, 2))
+    (_, request), *_ = vector.requests()
+    assert len(request.buffers) == 1
+    finished = play(vector, buffers, 9)
+    joined = buffers.policy_ids[finished[1].buffer]
+    assert list(joined) == [INACTIVE, *[0] * 7]
+
+
+def test_who_has_not_joined_when_a_lost_env_starts_again_is_asked_for_nothing():
+    vector, buffers = make_party(Latecomer(0, 2))
+    vector._envs[0].loses = (2,)
+    finished = play(vector, buffers, 9)
+    first, joined = (list(buffers.policy_ids[trajectory.buffer]) for trajectory in finished[:2])
+    assert first == [0, 0, INACTIVE, 0, 0, 0, 0, 0]
+    assert joined == [INACTIVE, 0, INACTIVE, INACTIVE, 0, 0, 0, 0]
+
+
+def test_with_alternation_the_learner_gets_a_trajectory_even_of_an_agent_that_never_acted():
+    config = make_config(worker_num_splits=1, num_envs_per_worker=1, async_rl=False)
+    buffers, _ = make_shared(config, Dead(0, 2))
+    matchmakers = [Matchmaker(1, [0, 0], True, np.random.default_rng(0))]
+    vector = EnvVector([Named(Dead(0, 2), 0)], matchmakers, buffers, (0, 0), RewardRule(1.0, 1e9))
+    vector.reset([None], [0], no_actions)
+    for _ in range(3):
+        for trajectory in play(vector, buffers, 8):
+            assert list(trajectory.policy_ids) == [0]
+            buffers.release(np.array([trajectory.buffer]), 0)
+
+
+@pytest.mark.parametrize("num_agents", [1, 2])
+def test_a_step_in_which_the_env_was_lost_is_nobodys_and_ends_no_episode(num_agents):
+    vector, buffers = make_vector(num_agents)
+    vector._envs[1].loses = (2,)
+    buffers.state[:] = 7.0
+    first = play(vector, buffers, 8 + 1)  # one step beyond the rollout, so that it is handed over
+    lost = [trajectory.buffer for trajectory in first][num_agents : 2 * num_agents]
+    others = [trajectory.buffer for trajectory in first][:num_agents]
+    for buffer in lost:
+        assert (buffers.policy_ids[buffer, :8] == [0, 0, INACTIVE, 0, 0, 0, 0, 0]).all()
+        assert buffers.obs["obs"][buffer, 3, STEP] == 0 and buffers.rewards[buffer, 2] == 0.0
+        assert not buffers.terminated[buffer, 2] and not buffers.truncated[buffer, 2]
+        assert buffers.rewards[buffer, 3] == 1.0, "a new episode"
+    for buffer in others:
+        assert (buffers.policy_ids[buffer, :8] == 0).all()
+    lengths = [report.length for report in vector.log.reports if report.length]
+    assert all(length >= 3 for length in lengths), "no episode was cut short by the loss"
+
+
+def test_an_env_that_is_lost_in_the_random_first_steps_begins_with_an_episode_all_the_same():
+    vector, buffers = make_vector()
+    vector._envs[0].loses = (2,)
+    vector.reset([None] * 2, [4, 4], no_actions)
+    assert buffers.obs["obs"][vector._buffers, 0, STEP].tolist() == [
+        1,
+        0,
+    ]  # lost in its third step; 3 steps, 1 more
+
+
+def test_a_lost_env_starts_with_a_recurrent_state_of_zero():
+    vector, buffers = make_vector()
+    vector._envs[0].loses = (0,)
+    buffers.state[:] = 7.0
+    play(vector, buffers, 1)
+    assert buffers.state[vector._buffers[0]] == 0.0 and buffers.state[vector._buffers[1]] == 7.0
+
+
+def test_a_reward_that_is_no_number_is_told_once_with_the_env_and_counted_each_time():
+    vector, buffers = make_vector()
+    step = vector._envs[1].step
+    vector._envs[1].step = lambda actions, into: step(actions, into)._replace(rewards=(float("nan"),))
+    play(vector, buffers, 2)
+    incidents = [report for report in vector.log.reports if isinstance(report, Incident)]
+    assert [incident.kind for incident in incidents] == ["broken_numbers"] * 2
+    assert incidents[0].text.startswith("worker 0: env 1 (counting) gave agent 0 the reward nan")
+    assert incidents[1].text == ""
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_a_broken_reward_does_not_make_the_episodes_return_one(broken):
+    vector, buffers = make_vector()
+    step = vector._envs[1].step
+    rewards = iter([broken, *[1.0] * 10])
+    vector._envs[1].step = lambda actions, into: step(actions, into)._replace(rewards=(next(rewards),))
+    play(vector, buffers, 4)
+    returns = [report.reward for report in vector.log.reports if isinstance(report, EpisodeReport)]
+    assert 3.0 in returns and np.isfinite(returns).all(), "env 1: an episode of 4 steps"

@@ -1,0 +1,205 @@
+import gymnasium
+import numpy as np
+import pytest
+
+from sample_factory.envs.abilities import BeginsSteps, WritesObservations
+from sample_factory.envs.adapters.adapters import adapt
+from sample_factory.envs.protocol import EnvContractError, ObservationRows
+from sample_factory.sampling.rollout import guarded_env
+from sample_factory.sampling.rollout.guarded_env import MAX_REBUILDS, EnvBroken, GuardedEnv
+from tests.counting import STEP, CountingEnv
+
+NAME = "worker 1: env 3 (counting)"
+
+
+class Faulty(CountingEnv):
+    """Raises in the reset or the steps (of its life) that it is told to."""
+
+    def __init__(self, reset_error=None, errors=None, close_error=None):
+        super().__init__()
+        self.reset_error, self.errors, self.close_error = reset_error, errors or {}, close_error
+        self.seeds = []
+
+    def reset(self, seed=None, options=None):
+        self.seeds.append(seed)
+        if self.reset_error is not None:
+            raise self.reset_error
+        return super().reset()
+
+    def step(self, actions):
+        result = super().step(actions)
+        if self.total_steps in self.errors:
+            raise self.errors[self.total_steps]
+        return result
+
+    def close(self):
+        if self.close_error is not None:
+            raise self.close_error
+
+
+class Guarded:
+    """A GuardedEnv of given envs, one after another, and what it told."""
+
+    def __init__(self, *envs):
+        self.envs, self.told, self.mark = list(envs), [], np.full(1, -1)
+        self.made = []
+        self.env = GuardedEnv(self._make, NAME, 3, self.mark, self.told.append)
+        self.rows = ObservationRows.allocate(self.env.kinds)
+
+    def _make(self):
+        self.made.append(self.envs.pop(0))
+        return adapt(self.made[-1])
+
+    def step(self):
+        return self.env.step(np.zeros((1, 1), np.float32), self.rows)
+
+    @property
+    def observation(self):
+        return self.rows.arrays["obs"][0, 0]
+
+
+def test_an_env_that_raises_is_rebuilt_and_begins_an_episode():
+    guarded = Guarded(Faulty(errors={2: KeyError("map07")}), CountingEnv())
+    guarded.env.reset(5, guarded.rows)
+    assert guarded.mark[0] == 3
+    assert guarded.step() is not None and guarded.observation[STEP] == 1
+    assert guarded.step() is None and guarded.observation[STEP] == 0, "the new env's first observation"
+    assert guarded.step() is not None and guarded.observation[STEP] == 1
+    assert len(guarded.told) == 1 and guarded.told[0].startswith(NAME)
+    assert "KeyError: 'map07'" in guarded.told[0] and "Traceback" in guarded.told[0]
+
+
+def test_the_rebuilt_env_gets_another_seed():
+    guarded = Guarded(Faulty(errors={1: KeyError()}), Faulty())
+    guarded.env.reset(5, guarded.rows)
+    guarded.step()
+    assert guarded.made[0].seeds == [5] and guarded.made[1].seeds == [6]
+
+
+def test_an_env_that_raises_in_its_first_reset_is_rebuilt():
+    guarded = Guarded(Faulty(reset_error=OSError("port in use")), CountingEnv())
+    guarded.env.reset(None, guarded.rows)
+    assert guarded.step() is not None
+    assert "port in use" in guarded.told[0]
+
+
+def test_a_broken_env_that_cannot_be_closed_is_rebuilt_all_the_same(caplog):
+    guarded = Guarded(Faulty(errors={1: KeyError()}, close_error=RuntimeError("no engine")), CountingEnv())
+    guarded.env.reset(None, guarded.rows)
+    assert guarded.step() is None
+    assert f"{NAME} could not be closed: RuntimeError: no engine" in caplog.text
+
+
+def test_an_env_that_goes_on_raising_is_given_up_with_the_last_error():
+    errors = [Faulty(reset_error=KeyError(f"map{i}")) for i in range(MAX_REBUILDS + 1)]
+    guarded = Guarded(*errors)
+    with pytest.raises(
+        EnvBroken, match=rf"{MAX_REBUILDS + 1} times within 60 s, the last time KeyError: 'map3'"
+    ) as info:
+        guarded.env.reset(None, guarded.rows)
+    assert NAME in str(info.value) and isinstance(info.value.__cause__, KeyError)
+
+
+def test_an_env_that_raises_now_and_then_is_rebuilt_for_ever(monkeypatch):
+    minutes = iter(range(1000))
+    monkeypatch.setattr(guarded_env.time, "monotonic", lambda: 61.0 * next(minutes))
+    guarded = Guarded(*[Faulty(errors={1: KeyError()}) for _ in range(10)])
+    guarded.env.reset(None, guarded.rows)
+    assert [guarded.step() for _ in range(9)] == [None] * 9
+
+
+def test_a_broken_contract_is_given_up_at_once():
+    guarded = Guarded(Faulty(errors={1: EnvContractError("observation 'obs' has shape (2,)")}), CountingEnv())
+    guarded.env.reset(None, guarded.rows)
+    with pytest.raises(EnvBroken, match=r"worker 1: env 3 \(counting\): observation 'obs' has shape \(2,\)"):
+        guarded.step()
+    assert guarded.told == []
+
+
+class Simulator(gymnasium.Env, WritesObservations, BeginsSteps):
+    """Tells what is asked of it; simulating returns 5."""
+
+    def __init__(self, error=None):
+        self._error = error
+        self.observation_space = gymnasium.spaces.Dict(obs=gymnasium.spaces.Box(0, 255, (4,), np.uint8))
+        self.action_space, self.asked = gymnasium.spaces.Discrete(3), []
+
+    def reset_into(self, into, *, seed=None):
+        return {}
+
+    def begin_step(self, action):
+        self.asked.append(("begin_step", action))
+        return self._simulate
+
+    def _simulate(self):
+        self.asked.append("simulate")
+        if self._error is not None:
+            raise self._error
+        return 5.0
+
+    def finish_step(self, simulated, into):
+        self.asked.append("finish_step")
+        return simulated, False, False, {}
+
+    def step_into(self, action, into):
+        self.asked.append(("step_into", action))
+        return 0.0, False, False, {}
+
+
+def test_a_step_in_parts_is_begun_simulated_and_finished_once():
+    guarded = Guarded(Simulator())
+    guarded.env.reset(None, guarded.rows)
+    guarded.env.begin_step(np.array([[2.0]], np.float32))
+    guarded.env.simulate()
+    assert guarded.step().rewards == (5.0,)
+    assert guarded.step().rewards == (0.0,), "this one was not begun"
+    assert guarded.made[0].asked == [("begin_step", 2), "simulate", "finish_step", ("step_into", 0)]
+
+
+def test_a_reset_forgets_the_step_that_was_going_on():
+    guarded = Guarded(Simulator())
+    guarded.env.reset(None, guarded.rows)
+    guarded.env.begin_step(np.array([[2.0]], np.float32))
+    guarded.env.simulate()
+    guarded.env.reset(None, guarded.rows)
+    assert guarded.step().rewards == (0.0,)
+    assert guarded.made[0].asked == [("begin_step", 2), "simulate", ("step_into", 0)]
+
+
+def test_a_step_that_could_not_be_simulated_is_one_that_raised():
+    guarded = Guarded(Simulator(OSError("the engine is gone")), Simulator())
+    guarded.env.reset(None, guarded.rows)
+    guarded.env.begin_step(np.array([[2.0]], np.float32))
+    guarded.env.simulate()
+    assert guarded.mark[0] == 3 and guarded.told == []
+    assert guarded.step() is None and "the engine is gone" in guarded.told[0]
+    assert guarded.step() is not None, "the new env knows nothing of it"
+    assert guarded.made[0].asked == [("begin_step", 2), "simulate"]
+    assert guarded.made[1].asked == [("step_into", 0)]
+
+
+def test_a_step_that_could_not_begin_is_one_that_raised_and_is_not_simulated():
+    class Bad(Simulator):
+        def begin_step(self, action):
+            raise ValueError("an action that it does not know")
+
+    guarded = Guarded(Bad(), Simulator())
+    guarded.env.reset(None, guarded.rows)
+    guarded.env.begin_step(np.array([[2.0]], np.float32))
+    guarded.env.simulate()
+    assert guarded.step() is None and "an action that it does not know" in guarded.told[0]
+
+
+def test_a_wrapper_that_may_change_the_action_is_not_passed_by():
+    class Wrapper(gymnasium.Wrapper, WritesObservations):
+        def reset_into(self, into, *, seed=None):
+            return self.env.reset_into(into, seed=seed)
+
+        def step_into(self, action, into):
+            return self.env.step_into(action + 1, into)
+
+    inner = Simulator()
+    assert Guarded(inner).env.steps_in_parts
+    guarded = Guarded(Wrapper(inner))
+    assert not guarded.env.steps_in_parts
+    assert guarded.step() is not None and inner.asked == [("step_into", 1)]

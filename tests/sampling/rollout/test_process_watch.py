@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+
+from sample_factory.envs.abilities import OwnsProcess
+from sample_factory.envs.adapters.adapters import adapt
+from sample_factory.runtime.child import Child
+from sample_factory.sampling.rollout import process_watch
+from sample_factory.sampling.rollout.guarded_env import GuardedEnv
+from sample_factory.sampling.rollout.process_watch import EXIT_CODE, ProcessWatch
+from tests.counting import CountingEnv
+
+NAME = "worker 1: env 3 (counting)"
+
+
+class WithSimulator(CountingEnv, OwnsProcess):
+    """Its process is gone, again and again for as many looks as `answers` say."""
+
+    def __init__(self, answers):
+        super().__init__()
+        self.answers = iter(answers)
+
+    def process_is_gone(self):
+        return next(self.answers)
+
+
+class Waits:
+    """In the child: waits for ever, as for a simulator; the watch looks every hundredth of a second."""
+
+    def __init__(self, answers, called, context):
+        process_watch.LOOK_SECONDS, process_watch.PATIENCE_SECONDS = 0.01, 0.03
+        env = GuardedEnv(lambda: adapt(WithSimulator(answers)), NAME, 3, np.zeros(1), print)
+        self.watch = ProcessWatch([env], np.full(1, called), context.stopping)
+
+    def run(self):
+        self.watch.start()
+        self.watch.join()
+        return "nothing happened"
+
+
+@pytest.fixture
+def make_child():
+    children = []
+
+    def make(answers, called=0):
+        children.append(Child("child", Waits, (answers, called)))
+        children[-1].start()
+        return children[-1]
+
+    yield make
+    for child in children:
+        child.kill()
+
+
+def test_a_simulator_that_stays_gone_ends_the_process_which_names_the_env(make_child, capfd):
+    child = make_child([False, True, True, True])
+    assert child.join(timeout=15)
+    assert child.exit_code == EXIT_CODE
+    assert f"{NAME} waits for its simulator, which is gone" in capfd.readouterr().err
+
+
+def test_a_simulator_that_was_replaced_in_time_ends_nothing(make_child):
+    child = make_child([True, True, False] * 5)  # then StopIteration ends the watch
+    assert child.join(timeout=15)
+    assert "StopIteration" in child.failure
+
+
+def test_a_simulator_that_nobody_waits_for_is_left_to_its_env(make_child):
+    child = make_child([True] * 20, called=-1)
+    assert not child.join(timeout=1.0), "it goes on"
+
+
+def test_an_env_without_a_simulator_has_none_that_could_be_gone():
+    assert not adapt(CountingEnv()).process.process_is_gone()

@@ -1,0 +1,43 @@
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from sample_factory.envs.protocol import ObservationRows
+from sample_factory.sampling.rollout.random_actions import RandomActions
+from sample_factory.spaces.action_layout import ACTION_MASK, action_layout
+from sample_factory.spaces.agent_kinds import AgentKinds
+from sample_factory.spaces.gym_spaces import action_decoder
+
+
+def with_mask(action_space, mask):
+    space = spaces.Dict({ACTION_MASK: spaces.Box(0, 1, (len(mask),), np.uint8)})
+    kinds = AgentKinds.one(space, action_space, 1)
+    rows = ObservationRows.allocate(kinds)
+    rows.arrays[ACTION_MASK][:] = mask
+    return kinds, rows
+
+
+@pytest.mark.parametrize(
+    ("space", "mask"),
+    [
+        (spaces.Discrete(4, start=3), [0, 1, 0, 1]),
+        (spaces.MultiDiscrete([2, 3]), [0, 1, 1, 0, 1]),
+        (spaces.MultiDiscrete([[2, 2], [2, 3]]), [0, 1, 1, 0, 0, 1, 1, 0, 1]),
+        (spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (2,)), spaces.Discrete(3))), [1, 0, 0, 1, 1]),
+    ],
+)
+def test_what_a_mask_forbids_is_never_drawn_and_all_else_is(space, mask):
+    kinds, rows = with_mask(space, mask)
+    draw, layout = RandomActions(kinds, 0), action_layout(space)
+    drawn = np.concatenate([draw(rows) for _ in range(100)])
+    assert all(space.contains(action_decoder(space)(row)) for row in drawn)
+    choices = drawn[:, list(layout.discrete_actions)].astype(int)
+    offsets = np.cumsum([0, *layout.discrete_sizes[:-1]])
+    assert set((choices + offsets).ravel()) == set(np.flatnonzero(mask))
+
+
+def test_one_seed_gives_one_series_of_actions_for_every_agent():
+    kinds = AgentKinds.one(spaces.Dict({"obs": spaces.Box(0, 1, (1,))}), spaces.Discrete(1000), 3)
+    first, second = (RandomActions(kinds, 7)(ObservationRows.allocate(kinds)) for _ in range(2))
+    assert first.shape == (3, 1) and first.dtype == np.float32
+    assert np.array_equal(first, second) and len(np.unique(first)) == 3
