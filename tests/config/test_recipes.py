@@ -40,10 +40,10 @@ def test_there_are_recipes_and_commands():
 
 @pytest.mark.parametrize("module, flags", readme_commands())
 def test_every_command_of_the_readme_is_understood(module, flags, tmp_path):
-    if module == "monitoring.plot_curves":
+    if module == "plotting.plot_curves":
         assert plot_curves.parse_arguments(shlex.split(flags)).folders
         return
-    if module == "monitoring.plot_population":
+    if module == "plotting.plot_population":
         assert plot_population.parse_arguments(shlex.split(flags)).folder
         return
     if module == "benchmark":
