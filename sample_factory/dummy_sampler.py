@@ -125,11 +125,6 @@ class RandomSampler:
         started, sweep = time.perf_counter(), 0
         while not stopping.is_set() and self._env_frames[0] < settings.max_env_frames:
             actions = [self._actions(i, sweep) for i in range(len(self._envs))]
-            if self._envs[0].steps_in_parts:
-                for env, action in zip(self._envs, actions):
-                    env.begin_step(action)
-                for env in self._envs:
-                    env.simulate()
             for env, action, rows in zip(self._envs, actions, self._rows):
                 env.step(action, rows)
             sweep += 1

@@ -1,6 +1,6 @@
 """Abilities beyond the Gymnasium API. An env says that it has one by inheriting; nobody probes attributes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,28 +22,6 @@ class WritesObservations:
         self, action: Any, into: Mapping[str, np.ndarray]
     ) -> tuple[float, bool, bool, Mapping[str, Any]]:
         """Returns reward, terminated, truncated, info. At an episode's end nothing need be written."""
-        raise NotImplementedError
-
-
-class BeginsSteps:
-    """A WritesObservations env whose step has three parts: deciding, simulating, reading the result.
-
-    Where many envs take turns, all simulate before the first is read: what reads them then stays in the cache
-    of the CPU, which a simulator empties. `step_into` does all at once, elsewhere: who overrides it must
-    override these, too.
-    """
-
-    def begin_step(self, action: Any) -> Callable[[], Any]:
-        """What simulates when it is called, with as little Python as can be: that runs from a cold cache.
-
-        It is called once; then follows `finish_step`, or `reset_into`.
-        """
-        raise NotImplementedError
-
-    def finish_step(
-        self, simulated: Any, into: Mapping[str, np.ndarray]
-    ) -> tuple[float, bool, bool, Mapping[str, Any]]:
-        """The rest of what `step_into` does. simulated: what simulating has returned."""
         raise NotImplementedError
 
 

@@ -119,27 +119,18 @@ class MultiAgentEnv(Protocol):
     """The env inside the framework. Auto-resets: when an agent's episode ends, the observation that the same
     call to `step` writes is the first one of its next episode.
 
-    steps_in_parts: where many such envs take turns, all begin, then all simulate, then all step: see
-        BeginsSteps. The others only step.
     kinds: the spaces of the agents.
     reward_shaping: what population-based training may change.
     process: tells whether a simulator has died.
     """
 
     num_agents: int
-    steps_in_parts: bool
     kinds: AgentKinds
     reward_shaping: RewardShaping
     process: OwnsProcess
 
     def reset(self, seed: int | None, into: ObservationRows) -> Infos:
         """Starts the first episode of every agent. Infos as in StepResult: who does not act yet."""
-
-    def begin_step(self, actions: np.ndarray) -> None:
-        """If it `steps_in_parts`: may be called before a step with the same actions, and then `simulate`."""
-
-    def simulate(self) -> None:
-        """The part of the step that needs no rows, in as little Python as can be. `step` does the rest."""
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         """actions: [num_agents, num_action_values] float32; integers of discrete components are exact.

@@ -1,14 +1,14 @@
 """Any env to the one that the framework sees: multi-agent, auto-resetting, writing observations in place."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from sample_factory.envs.abilities import BeginsSteps, OwnsProcess, RewardShaping, WritesObservations
+from sample_factory.envs.abilities import OwnsProcess, RewardShaping, WritesObservations
 from sample_factory.envs.adapters.agent_codecs import AgentCodecs
 from sample_factory.envs.protocol import (
     EMPTY_INFO,
@@ -84,7 +84,6 @@ class SingleAgentAdapter:
     """A Gymnasium env as a multi-agent env of one agent."""
 
     num_agents = 1
-    steps_in_parts = False
 
     def __init__(self, env: gym.Env):
         self.env = env
@@ -133,31 +132,16 @@ class InPlaceAdapter:
     def __init__(self, env: Any):
         self.env = env
         self.reward_shaping, self.process = ability(env, RewardShaping), ability(env, OwnsProcess)
-        # Not of an env inside a wrapper, which may change the action.
-        self.steps_in_parts = isinstance(env, BeginsSteps)
-        self._simulate: Callable[[], Any] | None = None
-        self._simulated: tuple[Any] | None = None  # of a step that is to be finished
         self.kinds = AgentKinds.one(env.observation_space, env.action_space, self.num_agents)
         self._decode = action_decoder(env.action_space)
 
     def reset(self, seed: int | None, into: ObservationRows) -> Infos:
-        self._simulated = None
         self.env.reset_into(into.view(0), seed=seed)
         return ()
 
-    def begin_step(self, actions: np.ndarray) -> None:
-        self._simulate = self.env.begin_step(self._decode(actions[0]))
-
-    def simulate(self) -> None:
-        self._simulated = (self._simulate(),)
-
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         row = into.view(0)
-        if self._simulated is not None:
-            (simulated,), self._simulated = self._simulated, None
-            reward, terminated, truncated, info = self.env.finish_step(simulated, row)
-        else:
-            reward, terminated, truncated, info = self.env.step_into(self._decode(actions[0]), row)
+        reward, terminated, truncated, info = self.env.step_into(self._decode(actions[0]), row)
         if terminated or truncated:
             self.env.reset_into(row)
         return StepResult((reward,), (terminated,), (truncated and not terminated,), (info,))
@@ -174,8 +158,6 @@ class ListAdapter:
 
     Where agents differ, the env has lists `observation_spaces` or `action_spaces` with an entry per agent.
     """
-
-    steps_in_parts = False
 
     def __init__(self, env: Any):
         self.env = env
@@ -246,8 +228,6 @@ class VectorEnvAdapter:
     NEXT_STEP autoreset spends a step without meaning after each episode: the agent is inactive in it.
     SAME_STEP and DISABLED have none.
     """
-
-    steps_in_parts = False
 
     def __init__(self, env: VectorEnv):
         self.env = env

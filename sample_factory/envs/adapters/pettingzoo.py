@@ -22,8 +22,6 @@ class ParallelEnvAdapter:
        Who took part and had no end of its own is truncated there.
     """
 
-    steps_in_parts = False
-
     def __init__(self, env: Any):
         self.env = env
         self.reward_shaping = ability(env.unwrapped, RewardShaping)

@@ -1,20 +1,19 @@
 """A Doom scenario with one learning player as a Gymnasium env."""
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from sample_factory.envs.abilities import BeginsSteps, OwnsProcess, RewardShaping, WritesObservations
+from sample_factory.envs.abilities import OwnsProcess, RewardShaping, WritesObservations
 from sample_factory.envs.doom.doom_specs import DoomSpec
 from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.player import EVERY_TIC, DoomPlayer, render_metadata
 from sample_factory.envs.protocol import EMPTY_INFO
 
 
-class DoomEnv(gymnasium.Env, WritesObservations, BeginsSteps, RewardShaping, OwnsProcess):
+class DoomEnv(gymnasium.Env, WritesObservations, RewardShaping, OwnsProcess):
     """Observations are those of DoomPlayer.
 
     The engine's process starts with the first reset. Its exceptions pass through; close the env then and make
@@ -47,27 +46,17 @@ class DoomEnv(gymnasium.Env, WritesObservations, BeginsSteps, RewardShaping, Own
         self._player.start(into)
         return {}
 
-    def begin_step(self, action: Any) -> Callable[[], float]:
-        """Plays `frameskip` tics when it is called, and returns the engine's reward."""
-        buttons = self._player.buttons(action)
-        if self.render_mode == EVERY_TIC:
-            return functools.partial(self._film, buttons)
-        return functools.partial(self._engine.game.make_action, buttons, self._frameskip)
-
     def step_into(
         self, action: Any, into: Mapping[str, np.ndarray]
     ) -> tuple[float, bool, bool, Mapping[str, Any]]:
         """At an episode's end nothing is written."""
-        return self.finish_step(self.begin_step(action)(), into)
-
-    def finish_step(
-        self, simulated: float, into: Mapping[str, np.ndarray]
-    ) -> tuple[float, bool, bool, Mapping[str, Any]]:
-        """As `step_into`. simulated: the engine's reward."""
+        buttons = self._player.buttons(action)
+        is_filmed = self.render_mode == EVERY_TIC
+        reward = self._film(buttons) if is_filmed else self._engine.game.make_action(buttons, self._frameskip)
         self._num_frames += self._frameskip
         if self._num_frames >= self._frame_limit or self._engine.game.is_episode_finished():
-            return self._end_episode(simulated)
-        return self._player.step(simulated, into), False, False, EMPTY_INFO
+            return self._end_episode(reward)
+        return self._player.step(reward, into), False, False, EMPTY_INFO
 
     def _film(self, buttons: list[float]) -> float:
         """Plays `frameskip` tics and keeps a picture of each. Returns the engine's reward.

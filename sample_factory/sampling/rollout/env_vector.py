@@ -44,7 +44,6 @@ class EnvVector:
         self.worker_index, self.split = address
         self._agents_per_env = count = topology.agents_per_env
         self._agents_of = [slice(first, first + count) for first in range(0, len(envs) * count, count)]
-        self._in_parts = [pair for pair in zip(envs, self._agents_of) if pair[0].steps_in_parts]
         self._num_agents, self._rollout = topology.agents_per_split, topology.rollout
         first = topology.agent_id(self.worker_index, self.split, 0)
         self._agent_ids = np.arange(first, first + self._num_agents)
@@ -118,10 +117,6 @@ class EnvVector:
         rewards = np.zeros(self._num_agents)
         terminated, truncated = np.zeros(self._num_agents, bool), np.zeros(self._num_agents, bool)
         infos, lost = {}, []
-        for env, mine in self._in_parts:
-            env.begin_step(actions[mine])
-        for env, _ in self._in_parts:
-            env.simulate()
         for i, (env, mine) in enumerate(zip(self._envs, self._agents_of)):
             result = env.step(actions[mine], self._rows(i, t + 1))
             if result is None:

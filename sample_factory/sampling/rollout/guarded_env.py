@@ -39,11 +39,10 @@ class GuardedEnv:
         self._make, self.name, self._number, self._mark, self._tell = make, name, number, mark, tell
         self._env = make()
         self.num_agents = self._env.num_agents
-        self.kinds, self.steps_in_parts = self._env.kinds, self._env.steps_in_parts
+        self.kinds = self._env.kinds
         self._shaping: dict[int, Mapping[str, Any]] = {}  # by agent, where it is not the env's own
         self.reset_infos: Infos = ()  # of the last reset that was not within a step of the env
         self._seed: int | None = None
-        self._failure: Exception | None = None  # of a step that had begun
         self._rebuilds: list[float] = []
 
     def reset(self, seed: int | None, into: ObservationRows) -> None:
@@ -54,30 +53,10 @@ class GuardedEnv:
         except Exception as error:  # whatever a user's env raises: told, and raised again if it goes on
             self._rebuild(error, into)
 
-    def begin_step(self, actions: np.ndarray) -> None:
-        """As MultiAgentEnv.begin_step; what it raises counts as raised by the step that must follow."""
-        self._mark[0] = self._number
-        try:
-            self._env.begin_step(actions)
-        except Exception as error:  # as in reset
-            self._failure = error
-
-    def simulate(self) -> None:
-        """As MultiAgentEnv.simulate; nothing where the step could not begin."""
-        self._mark[0] = self._number
-        if self._failure is None:
-            try:
-                self._env.simulate()
-            except Exception as error:  # as in reset
-                self._failure = error
-
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult | None:
         """None if the env raised and has been rebuilt."""
         self._mark[0] = self._number
-        failure, self._failure = self._failure, None
         try:
-            if failure is not None:
-                raise failure
             return self._env.step(actions, into)
         except Exception as error:  # as in reset
             self._rebuild(error, into)

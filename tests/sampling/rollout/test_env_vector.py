@@ -25,16 +25,9 @@ class Named:
     def __init__(self, env, number, loses=()):
         self.env, self.name, self.loses, self.steps = env, f"worker 0: env {number} (counting)", loses, 0
         self.adapted = adapt(env)
-        self.steps_in_parts = self.adapted.steps_in_parts
 
     def reset(self, seed, into):
         self.reset_infos = self.adapted.reset(seed, into)
-
-    def begin_step(self, actions):
-        self.adapted.begin_step(actions)
-
-    def simulate(self):
-        self.adapted.simulate()
 
     def step(self, actions, into):
         self.steps += 1

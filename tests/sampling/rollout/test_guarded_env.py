@@ -1,8 +1,6 @@
-import gymnasium
 import numpy as np
 import pytest
 
-from sample_factory.envs.abilities import BeginsSteps, WritesObservations
 from sample_factory.envs.adapters.adapters import adapt
 from sample_factory.envs.protocol import EnvContractError, ObservationRows
 from sample_factory.sampling.rollout import guarded_env
@@ -114,92 +112,3 @@ def test_a_broken_contract_is_given_up_at_once():
     with pytest.raises(EnvBroken, match=r"worker 1: env 3 \(counting\): observation 'obs' has shape \(2,\)"):
         guarded.step()
     assert guarded.told == []
-
-
-class Simulator(gymnasium.Env, WritesObservations, BeginsSteps):
-    """Tells what is asked of it; simulating returns 5."""
-
-    def __init__(self, error=None):
-        self._error = error
-        self.observation_space = gymnasium.spaces.Dict(obs=gymnasium.spaces.Box(0, 255, (4,), np.uint8))
-        self.action_space, self.asked = gymnasium.spaces.Discrete(3), []
-
-    def reset_into(self, into, *, seed=None):
-        return {}
-
-    def begin_step(self, action):
-        self.asked.append(("begin_step", action))
-        return self._simulate
-
-    def _simulate(self):
-        self.asked.append("simulate")
-        if self._error is not None:
-            raise self._error
-        return 5.0
-
-    def finish_step(self, simulated, into):
-        self.asked.append("finish_step")
-        return simulated, False, False, {}
-
-    def step_into(self, action, into):
-        self.asked.append(("step_into", action))
-        return 0.0, False, False, {}
-
-
-def test_a_step_in_parts_is_begun_simulated_and_finished_once():
-    guarded = Guarded(Simulator())
-    guarded.env.reset(None, guarded.rows)
-    guarded.env.begin_step(np.array([[2.0]], np.float32))
-    guarded.env.simulate()
-    assert guarded.step().rewards == (5.0,)
-    assert guarded.step().rewards == (0.0,), "this one was not begun"
-    assert guarded.made[0].asked == [("begin_step", 2), "simulate", "finish_step", ("step_into", 0)]
-
-
-def test_a_reset_forgets_the_step_that_was_going_on():
-    guarded = Guarded(Simulator())
-    guarded.env.reset(None, guarded.rows)
-    guarded.env.begin_step(np.array([[2.0]], np.float32))
-    guarded.env.simulate()
-    guarded.env.reset(None, guarded.rows)
-    assert guarded.step().rewards == (0.0,)
-    assert guarded.made[0].asked == [("begin_step", 2), "simulate", ("step_into", 0)]
-
-
-def test_a_step_that_could_not_be_simulated_is_one_that_raised():
-    guarded = Guarded(Simulator(OSError("the engine is gone")), Simulator())
-    guarded.env.reset(None, guarded.rows)
-    guarded.env.begin_step(np.array([[2.0]], np.float32))
-    guarded.env.simulate()
-    assert guarded.mark[0] == 3 and guarded.told == []
-    assert guarded.step() is None and "the engine is gone" in guarded.told[0]
-    assert guarded.step() is not None, "the new env knows nothing of it"
-    assert guarded.made[0].asked == [("begin_step", 2), "simulate"]
-    assert guarded.made[1].asked == [("step_into", 0)]
-
-
-def test_a_step_that_could_not_begin_is_one_that_raised_and_is_not_simulated():
-    class Bad(Simulator):
-        def begin_step(self, action):
-            raise ValueError("an action that it does not know")
-
-    guarded = Guarded(Bad(), Simulator())
-    guarded.env.reset(None, guarded.rows)
-    guarded.env.begin_step(np.array([[2.0]], np.float32))
-    guarded.env.simulate()
-    assert guarded.step() is None and "an action that it does not know" in guarded.told[0]
-
-
-def test_a_wrapper_that_may_change_the_action_is_not_passed_by():
-    class Wrapper(gymnasium.Wrapper, WritesObservations):
-        def reset_into(self, into, *, seed=None):
-            return self.env.reset_into(into, seed=seed)
-
-        def step_into(self, action, into):
-            return self.env.step_into(action + 1, into)
-
-    inner = Simulator()
-    assert Guarded(inner).env.steps_in_parts
-    guarded = Guarded(Wrapper(inner))
-    assert not guarded.env.steps_in_parts
-    assert guarded.step() is not None and inner.asked == [("step_into", 1)]
