@@ -38,6 +38,9 @@ log = logging.getLogger("sample_factory")
 
 STOP_GRACE_SECONDS = 8.0
 POLL_SECONDS = 0.1
+# Exceptions of child processes, by name because this process does not load torch.
+CHECKPOINT_ERROR = "sample_factory.checkpoints.store.CheckpointError"
+OUT_OF_GPU_MEMORY = "torch.OutOfMemoryError"
 
 
 def run_experiment(config: Config, family: EnvFamily) -> int:
@@ -70,12 +73,10 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
 
 def log_failure(failure: ChildFailed) -> None:
     """The line that a user looks for, and what can be done where we know it."""
-    reason = failure.reason
-    if reason.partition(":")[0].endswith("CheckpointError"):
-        # Its message is for the user, who has no use for where it was raised.
-        reason = reason.partition("\nTraceback")[0].partition(": ")[2]
+    # The message of a CheckpointError is for the user, who has no use for the place where it was raised.
+    reason = failure.message if failure.is_a(CHECKPOINT_ERROR) else failure.reason
     log.error("%s failed: %s", failure.name, reason)
-    if "OutOfMemoryError" in failure.reason:
+    if failure.caused_by(OUT_OF_GPU_MEMORY):
         log.error(
             "The GPU's memory is used up. Learners take most of it: lower --batch_size. Every policy worker "
             "has a model of its own: lower --policy_workers_per_policy. nvidia-smi shows who else uses it"
@@ -104,9 +105,8 @@ def _probe(config: Config, family: EnvFamily) -> EnvInfo:
     try:
         return probe_env_info(family, config.namespace())
     except ChildFailed as failure:
-        kind, _, text = failure.reason.partition("\nTraceback")[0].partition(": ")
-        if kind.endswith("ConfigError"):
-            raise ConfigError(text) from None
+        if failure.is_a(ConfigError):
+            raise ConfigError(failure.message) from None
         raise
 
 

@@ -21,6 +21,7 @@ from sample_factory.runtime.child_side import (
     Ready,
     Stop,
     StopFlag,
+    qualified_name,
 )
 from sample_factory.runtime.launch import ChildOptions, launch
 
@@ -46,23 +47,43 @@ _started: "weakref.WeakSet[Child]" = weakref.WeakSet()
 
 
 class ChildFailed(Exception):
-    """A child could not be built, raised, or ended although nobody had asked it to.
+    """A child could not be built, raised, or ended without being asked to.
 
-    name: the child's. reason: one line, or a line and the traceback from inside the child.
+    name: the name of the child.
+    reason: one line, or a line and the traceback from inside the child.
+    message: `str()` of the exception that ended the child, if one did; otherwise the reason.
     """
 
-    def __init__(self, name: str, reason: str):
+    def __init__(self, name: str, reason: str, failed: Failed | None = None):
+        """failed: the exception that ended the child; None if it ended otherwise."""
         super().__init__(f"{name}: {reason}")
         self.name = name
         self.reason = reason
+        self.message = reason if failed is None else failed.message
+        self._exception_types = frozenset(failed.exception_types if failed is not None else ())
+        self._cause_types = frozenset(failed.cause_types if failed is not None else ())
+
+    def is_a(self, exception: type[BaseException] | str) -> bool:
+        """Returns whether the exception that ended the child is of this class or of one derived from it.
+
+        exception: a class, or its name as "module.QualName" where its module must not be imported here.
+        """
+        name = exception if isinstance(exception, str) else qualified_name(exception)
+        return name in self._exception_types
+
+    def caused_by(self, exception: type[BaseException] | str) -> bool:
+        """Like is_a, for the exception and those that it was raised from or while they were handled."""
+        name = exception if isinstance(exception, str) else qualified_name(exception)
+        return name in self._exception_types | self._cause_types
 
 
 class Child:
     """In the parent: a process where `factory(*args, context)` is built and its `run()` called. Promises:
 
     1. The object is built in the child. `wait_ready` returns when it is built, or raises with the traceback.
-    2. `factory` and `args` travel by value where they must: classes and functions of the main script or of a
-       notebook work, and the main script is not run again. SharedArrays and Queues among the args are shared.
+    2. `factory` is a callable, or "module:attribute", which the child imports. It and `args` travel by value
+       where they must: classes and functions of the main script or of a notebook work, and the main script is
+       not run again. SharedArrays and Queues among the args are shared.
     3. Ctrl+C in the terminal reaches only the main process. `stop`, SIGTERM, and the death of the main
        process (even by kill -9) set `context.stopping`; a child without a parent is gone `grace_seconds`
        later at the latest.
@@ -74,7 +95,7 @@ class Child:
     """
 
     def __init__(
-        self, name: str, factory: Callable, args: tuple = (), options: ChildOptions = ChildOptions()
+        self, name: str, factory: Callable | str, args: tuple = (), options: ChildOptions = ChildOptions()
     ):
         self.name = name
         self.options = options
@@ -135,6 +156,12 @@ class Child:
         return pickle.loads(self._finished.result) if self.finished else None
 
     @property
+    def error(self) -> ChildFailed | None:
+        """What `wait_ready` raises if the child has failed; None if it has not."""
+        reason = self.failure
+        return None if reason is None else ChildFailed(self.name, reason, self._failed)
+
+    @property
     def failure(self) -> str | None:
         """Why it failed: a line, or a line and the traceback; None if it did not."""
         ended = self._has_ended()
@@ -178,9 +205,8 @@ class Child:
         """Returns when the object is built. Raises ChildFailed if it cannot be built in time."""
         deadline = time.monotonic() + timeout
         while not self.ready:
-            failure = self.failure
-            if failure is not None:
-                raise ChildFailed(self.name, failure)
+            if self.error is not None:
+                raise self.error
             if time.monotonic() >= deadline:
                 raise ChildFailed(self.name, f"not ready after {timeout:g} s")
             self._wait(deadline - time.monotonic())
@@ -219,7 +245,7 @@ class Child:
         """Kills a child that is stuck, after it has printed where; `reason` becomes its failure."""
         self.dump_stacks()
         self.join(DUMP_SECONDS)
-        self._failed = self._failed or Failed(reason, "")
+        self._failed = self._failed or Failed(reason)
         self.kill()
 
     def dump_stacks(self) -> None:
@@ -296,8 +322,8 @@ def call_in_child(name: str, function: Callable, args: tuple = (), timeout: floa
     child.start()
     try:
         in_time = child.join(timeout)
-        if child.failure is not None:
-            raise ChildFailed(name, child.failure)
+        if child.error is not None:
+            raise child.error
         if not in_time:
             raise ChildFailed(name, f"has not returned after {timeout:g} s")
         return child.result

@@ -6,6 +6,7 @@ cores.
 
 import faulthandler
 import gc
+import importlib
 import os
 import pickle
 import select
@@ -35,11 +36,21 @@ class Finished(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Child to parent: an exception ended the child."""
+    """Child to parent: an exception ended the child. Only text, so that the parent needs none of its modules.
 
-    error: str  # "ValueError: what it said"
-    traceback: str
-    permanent: bool = False  # it was a PermanentFailure
+    error: the last line of the traceback, e.g. "ValueError: the message".
+    message: `str()` of the exception.
+    exception_types: qualified names ("module.QualName") of the exception's class and of its base classes.
+    cause_types: the same for the exceptions that it was raised from, or while they were handled.
+    permanent: whether it was a PermanentFailure.
+    """
+
+    error: str
+    traceback: str = ""
+    message: str = ""
+    exception_types: tuple[str, ...] = ()
+    cause_types: tuple[str, ...] = ()
+    permanent: bool = False
 
 
 class Beat(NamedTuple):
@@ -48,6 +59,10 @@ class Beat(NamedTuple):
 
 class PermanentFailure(Exception):
     """Raised in a child that would fail again if it were started anew."""
+
+
+class FactoryNotFound(PermanentFailure):
+    """A factory given by its name cannot be resolved."""
 
 
 class Stop(NamedTuple):
@@ -142,7 +157,7 @@ def child_main(payload_fd: int, connection_fd: int) -> None:
             _build_and_run(payload, context, link)
             exit_code = 0
         except BaseException as error:  # SystemExit too: nobody but the parent ends a child
-            link.tell(_failed(error))
+            link.tell(describe_exception(error))
             exit_code = 1
     _leave(exit_code, context)
 
@@ -156,10 +171,33 @@ def _build_and_run(payload: BinaryIO, context: ChildContext, link: "_Link") -> N
     factory, args = pickle.load(payload)
     gc.enable()
     payload.close()
+    if isinstance(factory, str):
+        factory = resolve_factory(factory)
     body = factory(*args, context)
     link.tell(Ready())
     result = body.run()
     link.tell(Finished(cloudpickle.dumps(result)))
+
+
+def resolve_factory(path: str) -> Callable:
+    """Imports `attr` of `module` for a path "module:attr". Raises FactoryNotFound."""
+    module_name, _, attribute = path.partition(":")
+    if not module_name or not attribute.isidentifier():
+        raise FactoryNotFound(
+            f"factory {path!r} should be of the form 'package.module:attribute', with one colon"
+        )
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise FactoryNotFound(f"factory {path!r}: cannot import {module_name}: {error}") from error
+    if attribute not in vars(module):
+        raise FactoryNotFound(f"factory {path!r}: {module_name} has no attribute {attribute}")
+    factory = vars(module)[attribute]
+    if not callable(factory):
+        raise FactoryNotFound(
+            f"factory {path!r} is a {type(factory).__name__}; it should be a function or a class"
+        )
+    return factory
 
 
 def _prepare_process(setup: Setup, context: ChildContext, link: "_Link") -> None:
@@ -174,7 +212,7 @@ def _prepare_process(setup: Setup, context: ChildContext, link: "_Link") -> None
     _name_process(setup.name)
 
     def thread_failed(args: threading.ExceptHookArgs) -> None:
-        link.tell(_failed(args.exc_value))
+        link.tell(describe_exception(args.exc_value))
         context.stopping.set()
 
     threading.excepthook = thread_failed
@@ -225,10 +263,39 @@ def _name_process(name: str) -> None:
             comm.write(name[:15])
 
 
-def _failed(error: BaseException) -> Failed:
-    text = "".join(traceback.format_exception_only(error)).strip()
-    trace = "".join(traceback.format_exception(error))
-    return Failed(text, trace, isinstance(error, PermanentFailure))
+def describe_exception(error: BaseException) -> Failed:
+    """Returns the exception as text and names."""
+    causes = _causes(error)
+    return Failed(
+        error="".join(traceback.format_exception_only(error)).strip(),
+        traceback="".join(traceback.format_exception(error)),
+        message=_message(error),
+        exception_types=tuple(qualified_name(cls) for cls in type(error).__mro__),
+        cause_types=tuple(qualified_name(cls) for cause in causes for cls in type(cause).__mro__),
+        permanent=isinstance(error, PermanentFailure),
+    )
+
+
+def qualified_name(cls: type) -> str:
+    """Returns the name of a class with its module: "module.QualName"."""
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """Returns the exceptions that a traceback of `error` shows before it, the nearest first."""
+    causes: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in causes[1:]:  # a chain can be a cycle
+        causes.append(cause)
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return causes[1:]
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # a broken __str__ of user code must not hide that the child failed
+        return ""
 
 
 class _Link:

@@ -21,7 +21,7 @@ from sample_factory.runtime.child_side import Setup
 from sample_factory.runtime.log import current_settings
 from sample_factory.runtime.shared_arrays import anonymous_file
 
-Recipe = tuple[Callable, tuple]  # (factory, its first arguments)
+Recipe = tuple[Callable | str, tuple]  # (factory, its first arguments)
 
 
 class ChildOptions(NamedTuple):

@@ -106,8 +106,8 @@ class Supervisor:
 
     def _raise_first_failure(self) -> None:
         for child in self.children:
-            if child.failure is not None:
-                raise ChildFailed(child.name, child.failure)
+            if child.error is not None:
+                raise child.error
 
     def wait(self, timeout: float, others: Sequence[Any] = ()) -> None:
         """Returns when a child says something or dies, or after `timeout` seconds; after one at the latest.
@@ -125,14 +125,14 @@ class Supervisor:
         dead = []
         for child in self.children:
             self._give_up_if_stuck(child)
-            failure = child.failure
-            if failure is None and child not in self._counted:
+            error = child.error
+            if error is None and child not in self._counted:
                 continue
-            if child.name not in self._restartable or child.is_permanent_failure:
-                raise ChildFailed(child.name, failure)
+            if error is not None and (child.name not in self._restartable or child.is_permanent_failure):
+                raise error
             # One that has raised may still be busy with its simulators, which a successor could collide with.
             child.kill()
-            self._count_death(child, failure)
+            self._count_death(child, error)
             dead.append(child)
         return dead
 
@@ -147,8 +147,8 @@ class Supervisor:
         log.error("%s %s; the stacks of its threads follow on stderr, and it is killed", child.name, reason)
         child.give_up(reason)
 
-    def _count_death(self, child: Child, failure: str) -> None:
-        if child in self._counted:
+    def _count_death(self, child: Child, error: ChildFailed | None) -> None:
+        if child in self._counted or error is None:
             return
         self._counted.add(child)
         limits = self._limits
@@ -156,7 +156,7 @@ class Supervisor:
         self._deaths[child.name] = in_a_row + 1
         if in_a_row >= limits.deaths:
             reason = f"died {in_a_row + 1} times in a row, each within {limits.useful_seconds:g} s of use"
-            raise ChildFailed(child.name, f"{reason}; the last time: {failure}")
+            raise ChildFailed(child.name, f"{reason}; the last time: {error.reason}")
 
     def restart(self, child: Child) -> Child:
         """Starts a dead child anew and returns the new one, not ready yet; first reclaim what it held."""
@@ -180,9 +180,7 @@ class Supervisor:
             failed_before = {child for child in children if child.failure is not None}
             _stop(children, grace_seconds, report.killed)
             report.failed.extend(
-                ChildFailed(child.name, child.failure)
-                for child in children
-                if child.failure is not None and child not in failed_before
+                child.error for child in children if child.error is not None and child not in failed_before
             )
         return report
 

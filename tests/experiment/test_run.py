@@ -1,15 +1,23 @@
 import logging
+import pkgutil
 
 import pytest
 
 from sample_factory.experiment import run as experiment
 from sample_factory.runtime.child import ChildFailed, call_in_child
+from sample_factory.runtime.child_side import qualified_name
 
 
 def runs_out_of_memory():
     import torch
 
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+@pytest.mark.parametrize("name", [experiment.CHECKPOINT_ERROR, experiment.OUT_OF_GPU_MEMORY])
+def test_exceptions_that_are_recognised_by_name_exist(name):
+    error = pkgutil.resolve_name(name)
+    assert issubclass(error, Exception) and qualified_name(error) == name
 
 
 def test_a_gpu_that_is_out_of_memory_is_told_with_what_to_lower(caplog):

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sample_factory.config.flags import ConfigError
 from sample_factory.runtime import child_side, cpu
 from sample_factory.runtime.child import Child, ChildFailed, ChildOptions, call_in_child
 from sample_factory.runtime.queues import Queue
@@ -69,6 +70,67 @@ def test_an_exception_in_the_factory_comes_back_with_the_traceback(start):
     assert caught.value.name == "FailsInFactory"
     assert "bodies.py" in caught.value.reason
     assert child.join(15) and child.exit_code == 1
+
+
+def raise_wrapped():
+    try:
+        raise ConfigError("no such map")
+    except ConfigError as error:
+        raise RuntimeError from error
+
+
+def test_an_exception_of_a_child_is_described_by_the_names_of_its_classes_and_of_its_causes():
+    with pytest.raises(ChildFailed) as caught:
+        call_in_child("child", FailsInFactory, (None,))
+    error = caught.value
+    assert error.message == "no such map"
+    assert error.is_a(LookupError) and error.is_a("builtins.LookupError") and error.is_a(Exception)
+    assert not error.is_a(KeyError) and not error.is_a("LookupError")
+    with pytest.raises(ChildFailed) as caught:
+        call_in_child("child", raise_wrapped)
+    error = caught.value
+    assert error.is_a(RuntimeError) and error.message == ""
+    assert error.caused_by(ConfigError) and error.caused_by(RuntimeError) and not error.is_a(ConfigError)
+
+
+def test_a_child_that_ended_without_an_exception_is_of_no_exception_class(start):
+    child = start(ExitsWith, 3)
+    assert child.join(15)
+    assert child.error.message == child.error.reason == child.failure
+    assert not child.error.caused_by(BaseException)
+
+
+def test_a_cycle_of_causes_ends():
+    first, second = ValueError("a"), KeyError("b")
+    first.__cause__ = second
+    second.__cause__ = first
+    assert child_side.describe_exception(first).cause_types.count("builtins.KeyError") == 1
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        ("tests.runtime.bodies", "should be of the form 'package.module:attribute'"),
+        ("tests.runtime.bodies:", "should be of the form"),
+        (":Idle", "should be of the form"),
+        ("tests.runtime.no_such_module:Idle", "cannot import .*: No module named 'tests.runtime.no_such_mod"),
+        ("tests.runtime.bodies:Idel", "tests.runtime.bodies has no attribute Idel"),
+        ("tests.runtime.bodies:BEAT_SECONDS", "is a float; it should be a function or a class"),
+    ],
+)
+def test_a_factory_whose_name_is_wrong_is_a_permanent_failure_that_says_why(factory, message):
+    child = Child("child", factory)
+    child.start()
+    with pytest.raises(ChildFailed, match=message) as caught:
+        child.wait_ready(15)
+    assert child.is_permanent_failure and caught.value.is_a(child_side.FactoryNotFound)
+    child.kill()
+
+
+def test_a_factory_given_by_its_name_is_imported_in_the_child():
+    child = Child("child", "tests.runtime.bodies:Returns", (), ChildOptions(one_shot=True))
+    child.start()
+    assert child.join(15) and child.failure is None and child.result == 7
 
 
 def test_an_exception_in_a_thread_of_the_child_is_its_failure_too(start):
