@@ -22,7 +22,13 @@ from sample_factory.population.pbt import Member, Population, tuned_hyperparamet
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildOptions
 from sample_factory.runtime.folder_lock import FolderLock
-from sample_factory.sampling.settings import InferenceSettings, RewardRule, RolloutSettings
+from sample_factory.sampling.settings import (
+    InferenceSettings,
+    PolicyWorkerArgs,
+    RewardRule,
+    RolloutSettings,
+    RolloutWorkerArgs,
+)
 
 MAX_MIN_REQUESTS = 8
 CORES_PER_LEARNER_THREAD = 4
@@ -101,7 +107,7 @@ def rollout_worker_recipe(parts: Parts, index: int) -> Recipe:
     environment = {"CUDA_VISIBLE_DEVICES": str(gpus[index % len(gpus)]) if gpus else ""}
     niceness = sampling.default_niceness + ROLLOUT_WORKER_NICENESS
     options = ChildOptions(cores, niceness, environment | _maths_threads(parts), own_session=True)
-    args = (*_rollout_worker_args(parts, index), (parts.buffers, parts.channels))
+    args = (_rollout_worker_args(parts, index), parts.buffers, parts.channels)
     return Recipe(f"rollout_worker_{index}", build_rollout_worker, args, options)
 
 
@@ -111,7 +117,7 @@ def _maths_threads(parts: Parts) -> dict[str, str]:
     return {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
-def _rollout_worker_args(parts: Parts, index: int) -> tuple:
+def _rollout_worker_args(parts: Parts, index: int) -> RolloutWorkerArgs:
     sampling, learning = parts.config.sampling, parts.config.learning
     settings = RolloutSettings(
         RewardRule(learning.reward_scale, learning.reward_clip),
@@ -121,18 +127,18 @@ def _rollout_worker_args(parts: Parts, index: int) -> tuple:
         mix_policies=sampling.pbt_mix_policies_in_one_env,
         past_share=parts.config.selfplay.selfplay_past_share,
     )
-    return index, parts.family, parts.config.namespace(), settings
+    return RolloutWorkerArgs(index, parts.family, parts.config.namespace(), settings)
 
 
 def policy_worker_recipe(parts: Parts, policy: int, index: int) -> Recipe:
     """index: which of the policy's workers."""
-    args = (*_policy_worker_args(parts, policy, index), parts.buffers, parts.channels)
+    args = (_policy_worker_args(parts, policy, index), parts.buffers, parts.channels)
     niceness = parts.config.sampling.default_niceness + POLICY_WORKER_NICENESS
     options = ChildOptions(niceness=niceness, environment=cpu.HUGE_PAGES)
     return Recipe(f"policy_worker_{policy}_{index}", build_policy_worker, args, options)
 
 
-def _policy_worker_args(parts: Parts, policy: int, index: int) -> tuple:
+def _policy_worker_args(parts: Parts, policy: int, index: int) -> PolicyWorkerArgs:
     topology = parts.buffers.topology
     # Half of what the splits of all workers can ask for at once: the other half is being stepped meanwhile.
     min_requests = topology.num_workers * topology.num_splits // (2 * topology.policy_workers_per_policy)
@@ -144,7 +150,7 @@ def _policy_worker_args(parts: Parts, policy: int, index: int) -> tuple:
         max_past_selves=parts.config.selfplay.selfplay_max_opponents,
         cuda_graphs=parts.config.run.cuda_graphs,
     )
-    return policy, settings
+    return PolicyWorkerArgs(policy, settings)
 
 
 def inline_sampler_recipe(parts: Parts, index: int) -> Recipe:
@@ -155,7 +161,7 @@ def inline_sampler_recipe(parts: Parts, index: int) -> Recipe:
     policy = [_policy_worker_args(parts, policy, index) for policy in range(topology.num_policies)]
     niceness = sampling.default_niceness + POLICY_WORKER_NICENESS
     options = ChildOptions(None, niceness, _maths_threads(parts), own_session=True)
-    args = (rollout, policy, (parts.buffers, parts.channels))
+    args = (rollout, policy, parts.buffers, parts.channels)
     return Recipe(f"sampler_{index}", build_inline_sampler, args, options)
 
 

@@ -7,6 +7,7 @@ from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.sampling.inference.policy_worker import PolicyWorker
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
+from sample_factory.sampling.settings import PolicyWorkerArgs, RolloutWorkerArgs
 
 IDLE_SECONDS = 0.001  # while all splits wait for the learner to free their buffers
 
@@ -19,19 +20,16 @@ class InlineSampler:
 
     def __init__(
         self,
-        rollout: Sequence[tuple],
-        policy: Sequence[tuple],
-        shared: tuple[TrajectoryBuffers, Channels],
+        rollout_workers: Sequence[RolloutWorkerArgs],
+        policy_workers: Sequence[PolicyWorkerArgs],
+        buffers: TrajectoryBuffers,
+        channels: Channels,
         context: ChildContext,
     ):
-        """rollout: (worker_index, family, cfg, settings) of each rollout worker, as its constructor wants it.
-        policy: (policy_id, settings) of a policy worker for each policy.
-        """
-        buffers, channels = shared
         channels = with_local_queues(channels, buffers.topology)
         self._stopping, self._weights = context.stopping, channels.weights
-        self._policy_workers = [PolicyWorker(*args, buffers, channels, context) for args in policy]
-        self._rollout_workers = [RolloutWorker(*args, (buffers, channels), context) for args in rollout]
+        self._policy_workers = [PolicyWorker(args, buffers, channels, context) for args in policy_workers]
+        self._rollout_workers = [RolloutWorker(args, buffers, channels, context) for args in rollout_workers]
 
     def run(self) -> None:
         """Until asked to stop."""

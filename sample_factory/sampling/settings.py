@@ -1,34 +1,52 @@
-"""What rollout and policy workers need of the configuration."""
+"""Everything that rollout and policy workers are constructed from, besides the shared memory and queues."""
 
+from types import SimpleNamespace
 from typing import NamedTuple
 
+from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.models.policy_spec import PolicySpec
 
 
 class RewardRule(NamedTuple):
-    """What becomes of a raw reward before it is stored: multiplied, then clipped to plus or minus `clip`."""
+    """Raw rewards are multiplied by `scale`, then clipped to [-clip, clip], before they are stored."""
 
     scale: float
     clip: float
 
 
 class RolloutSettings(NamedTuple):
-    """For a rollout worker."""
+    """Flags of a rollout worker; equal for all of them."""
 
     reward_rule: RewardRule
     seed: int
     decorrelate_envs: bool
     decorrelate_seconds: float
     mix_policies: bool
-    past_share: float = 0.0  # of matches, that are against past selves
+    past_share: float = 0.0  # share of matches that are played against past selves
+
+
+class RolloutWorkerArgs(NamedTuple):
+    """Which rollout worker to construct. `cfg` holds all flags and is passed on to the env family."""
+
+    worker_index: int
+    family: EnvFamily
+    cfg: SimpleNamespace
+    settings: RolloutSettings
 
 
 class InferenceSettings(NamedTuple):
-    """For a policy worker."""
+    """The network and the flags of a policy worker."""
 
     policy: PolicySpec
-    min_requests: int  # requests that one forward pass waits for, for a short while
+    min_requests: int  # one forward pass waits for this many requests, for a limited time
     num_threads: int
     seed: int
-    max_past_selves: int = 1  # in memory
-    cuda_graphs: bool = True  # where there is a GPU
+    max_past_selves: int = 1  # limit on past selves held in memory
+    cuda_graphs: bool = True  # ignored without a GPU
+
+
+class PolicyWorkerArgs(NamedTuple):
+    """Which policy worker to construct."""
+
+    policy_id: int
+    settings: InferenceSettings

@@ -16,7 +16,13 @@ from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.sampling.inference.policy_worker import PolicyWorker
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
-from sample_factory.sampling.settings import InferenceSettings, RewardRule, RolloutSettings
+from sample_factory.sampling.settings import (
+    InferenceSettings,
+    PolicyWorkerArgs,
+    RewardRule,
+    RolloutSettings,
+    RolloutWorkerArgs,
+)
 from tests.counting import (
     LAST_ACTION,
     STEP,
@@ -66,13 +72,14 @@ class Sampler:
         rollout = RolloutSettings(RewardRule(1.0, 1e9), 1, False, 0.0, mix_policies=True)
         spec = PolicySpec(self.config.model, *adapt(env).kinds.spaces[0], True, "cpu", "fp32")
         inference = InferenceSettings(spec, min_requests=2, num_threads=1, seed=1)
-        shared = (self.buffers, self.channels)
+        shared = self.buffers, self.channels
         cfg = types.SimpleNamespace(env="counting", env_frameskip=None)
         self.workers = [
-            RolloutWorker(i, family(num_agents, env_class), cfg, rollout, shared, context) for i in range(2)
+            RolloutWorker(RolloutWorkerArgs(i, family(num_agents, env_class), cfg, rollout), *shared, context)
+            for i in range(2)
         ]
         policies = range(self.config.sampling.num_policies)
-        self.workers += [PolicyWorker(i, inference, self.buffers, self.channels, context) for i in policies]
+        self.workers += [PolicyWorker(PolicyWorkerArgs(i, inference), *shared, context) for i in policies]
         for weights in self.channels.weights:
             weights.publish({"weight": np.zeros(1, np.float32)}, version=0)
 

@@ -24,7 +24,7 @@ from sample_factory.runtime.clock import Clock, Every
 from sample_factory.runtime.gpu_work import host_array
 from sample_factory.sampling.inference.devices import RowShapes, make_inference
 from sample_factory.sampling.inference.frozen_models import ActingModel, FrozenModels, UnreadableOpponent
-from sample_factory.sampling.settings import InferenceSettings
+from sample_factory.sampling.settings import PolicyWorkerArgs
 
 # How long it waits for more requests once there is one: up to GATHER_ANSWERS times as long as the last answer
 # took, within limits. Slow networks gain more by larger batches, and simulators have to wait for them anyway.
@@ -43,12 +43,12 @@ class PolicyWorker:
 
     def __init__(
         self,
-        policy_id: int,
-        settings: InferenceSettings,
+        args: PolicyWorkerArgs,
         buffers: TrajectoryBuffers,
         channels: Channels,
         context: ChildContext,
     ):
+        policy_id, settings = args
         cpu.keep_freed_memory()
         torch.set_num_threads(settings.num_threads)
         self._policy_id, self._settings, self._stopping = policy_id, settings, context.stopping

@@ -31,7 +31,7 @@ from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 from sample_factory.sampling.rollout.leak_watch import LeakWatch
 from sample_factory.sampling.rollout.process_watch import ProcessWatch
 from sample_factory.sampling.rollout.random_actions import RandomActions
-from sample_factory.sampling.settings import RolloutSettings
+from sample_factory.sampling.settings import RolloutWorkerArgs
 
 MAX_RANDOM_ROLLOUTS = 8  # decorrelation: each env begins with up to this many rollouts of random actions
 POLL_SECONDS = 0.002  # while a split waits for something that sends no message
@@ -43,16 +43,15 @@ class RolloutWorker:
 
     def __init__(
         self,
-        worker_index: int,
-        family: EnvFamily,
-        cfg: Any,
-        settings: RolloutSettings,
-        shared: tuple[TrajectoryBuffers, Channels],
+        args: RolloutWorkerArgs,
+        buffers: TrajectoryBuffers,
+        channels: Channels,
         context: ChildContext,
     ):
+        worker_index, family, cfg, settings = args
         self._index, self._settings, self._stopping = worker_index, settings, context.stopping
         self._keep_going, self._beat = context.keep_going, context.beat
-        self._buffers, self._channels = shared
+        self._buffers, self._channels = buffers, channels
         self._stepping = self._channels.progress["stepping"][worker_index : worker_index + 1]
         self._topology = self._buffers.topology
         self._inbox = self._channels.inboxes[worker_index]
