@@ -1,4 +1,4 @@
-"""Every recipe and every command of the README is understood."""
+"""Every recipe parses, and so does every command of every README; relative links lead to files."""
 
 import re
 import shlex
@@ -12,18 +12,24 @@ from sample_factory.dummy_sampler import DummySamplerFlags
 from sample_factory.envs import gym_family
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.match import MatchFlags
+from sample_factory.play_doom import PlayFlags
 from sample_factory.plotting import plot_curves, plot_population
 
 ROOT = Path(__file__).parent.parent.parent
 RECIPES = sorted((ROOT / "configs").glob("*.json"))
+PAGES = [path for top in (".", "configs") for path in sorted((ROOT / top).glob("*.md"))]
+PAGES += sorted((ROOT / "sample_factory").rglob("README.md"))
+LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 COMMAND = re.compile(r"python -m sample_factory\.([\w.]+) ([^`\n#]+)")
 
 
 def readme_commands():
-    """(module, flags) of the commands that can be run as they stand."""
-    found = COMMAND.findall((ROOT / "README.md").read_text().replace("\\\n", ""))
+    """Returns (module, flags) of the commands that can be run as they are, each once."""
+    found = [pair for page in PAGES for pair in COMMAND.findall(page.read_text().replace("\\\n", ""))]
     return [
-        (module, flags.strip()) for module, flags in found if "..." not in flags and "--help" not in flags
+        (module, flags.strip())
+        for module, flags in dict.fromkeys(found)
+        if "..." not in flags and "--help" not in flags and not module.startswith("algorithms.")
     ]
 
 
@@ -38,6 +44,12 @@ def test_there_are_recipes_and_commands():
     assert RECIPES and {"train", "enjoy"} <= {module for module, _ in readme_commands()}
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_relative_links_lead_to_files(page):
+    missing = [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
+    assert missing == []
+
+
 @pytest.mark.parametrize("module, flags", readme_commands())
 def test_every_command_of_the_readme_is_understood(module, flags, tmp_path):
     if module == "plotting.plot_curves":
@@ -49,6 +61,10 @@ def test_every_command_of_the_readme_is_understood(module, flags, tmp_path):
     if module == "benchmark":
         assert benchmark.parse_arguments(shlex.split(flags)).config.unknown == {}
         return
-    extra = {"dummy_sampler": {"sampler": DummySamplerFlags}, "match": {"match": MatchFlags}}.get(module)
+    extra = {
+        "dummy_sampler": {"sampler": DummySamplerFlags},
+        "match": {"match": MatchFlags},
+        "play_doom": {"play_doom": PlayFlags},
+    }.get(module)
     argv = [*shlex.split(flags), f"--train_dir={tmp_path}"]
     assert parse_config(argv, resolve_family, extra_sections=extra).unknown == {}
