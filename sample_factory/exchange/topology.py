@@ -24,7 +24,7 @@ class Topology:
     num_policies: int
     policy_workers_per_policy: int
     rollout: int
-    chunk: int  # steps of one piece in training; recurrent states are stored at its multiples
+    chunk_length: int  # steps between stored recurrent states; backpropagation through time spans as many
     frameskip: int
     trajectories_per_batch: int  # at most, where the batch size evolves
     max_ready_batches: int
@@ -59,7 +59,7 @@ class Topology:
 
     @property
     def chunks_per_trajectory(self) -> int:
-        return self.rollout // self.chunk
+        return self.rollout // self.chunk_length
 
     def buffers_of(self, worker_index: int) -> range:
         """The buffers that a worker fills."""
@@ -95,7 +95,7 @@ def make_topology(config: Config, info: EnvInfo) -> Topology:
         num_policies=sampling.num_policies,
         policy_workers_per_policy=1 if sampling.serial_mode else sampling.policy_workers_per_policy,
         rollout=learning.rollout,
-        chunk=chunk_length(config),
+        chunk_length=chunk_length(config),
         frameskip=info.frameskip,
         trajectories_per_batch=trajectories,
         max_ready_batches=max(1, sampling.num_batches_to_accumulate - 1) if sampling.async_rl else 1,

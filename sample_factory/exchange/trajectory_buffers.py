@@ -28,21 +28,21 @@ class TrajectoryBuffers:
         rewards       [N, T] f32        scaled and clipped
         terminated, truncated [N, T] bool
         policy_ids    [N, T] i16        INACTIVE where the agent did not act
-        goes_on       [N] bool          the agent acts in the step after the last as well
-        states        [N, T/chunk, H] f32  recurrent state before step i * chunk
-        state         [N, H] f32        recurrent state before the coming step
+        active_at_end [N] bool          the agent also acts in step T, the one after the last
+        chunk_rnn_states [N, T/chunk_length, H] f32  recurrent state before step i * chunk_length
+        rnn_state     [N, H] f32        recurrent state before the coming step
     For each kind of agents, over the same memory: kinds[i].obs and .outputs, see KindStorage. Step T of an
     observation is the one that V(x_T) bootstraps from. A buffer holds one agent's data, and so one kind's.
     """
 
-    def __init__(self, topology: Topology, layouts: Sequence[KindLayout], state_size: int):
+    def __init__(self, topology: Topology, layouts: Sequence[KindLayout], rnn_state_size: int):
         """layouts: of each kind of agents."""
-        self.topology, self.state_size = topology, state_size
+        self.topology, self.rnn_state_size = topology, rnn_state_size
         self._layouts = tuple(layouts)
         slots = observation_slots(self._layouts, topology.num_buffers, topology.rollout + 1)
         self._num_slots = len(slots)
         row_size = max(layout.rows.size for layout in self._layouts)
-        self._memory = SharedArrays(_specs(topology, slots, row_size, state_size))
+        self._memory = SharedArrays(_specs(topology, slots, row_size, rnn_state_size))
         self._bind()
         self._owner[:] = NOBODY
 
@@ -51,14 +51,14 @@ class TrajectoryBuffers:
         self.outputs, self.versions = memory["outputs"], memory["versions"]
         self.rewards, self.policy_ids = memory["rewards"], memory["policy_ids"]
         self.terminated, self.truncated = memory["terminated"], memory["truncated"]
-        self.goes_on = memory["goes_on"]
-        self.states, self.state = memory["states"], memory["state"]
+        self.active_at_end = memory["active_at_end"]
+        self.rnn_state, self.chunk_rnn_states = memory["rnn_state"], memory["chunk_rnn_states"]
         self._owner, self._pending = memory["owner"], memory["pending"]
         slots = [memory[f"obs/{i}"] for i in range(self._num_slots)]
         self.kinds = tuple(KindStorage(layout, slots, self.outputs) for layout in self._layouts)
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("topology", "state_size", "_layouts", "_num_slots", "_memory")
+        kept = ("topology", "rnn_state_size", "_layouts", "_num_slots", "_memory")
         return {key: self.__dict__[key] for key in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -147,7 +147,7 @@ class TrajectoryBuffers:
 
 
 def _specs(
-    topology: Topology, slots: Sequence[ArraySpec], row_size: int, state_size: int
+    topology: Topology, slots: Sequence[ArraySpec], row_size: int, rnn_state_size: int
 ) -> dict[str, ArraySpec]:
     n, t = topology.num_buffers, topology.rollout
     specs = {f"obs/{i}": slot for i, slot in enumerate(slots)}
@@ -157,9 +157,9 @@ def _specs(
     specs["terminated"] = ArraySpec((n, t), np.bool_)
     specs["truncated"] = ArraySpec((n, t), np.bool_)
     specs["policy_ids"] = ArraySpec((n, t), np.int16)
-    specs["goes_on"] = ArraySpec((n,), np.bool_)
-    specs["states"] = ArraySpec((n, topology.chunks_per_trajectory, state_size), np.float32)
-    specs["state"] = ArraySpec((n, state_size), np.float32)
+    specs["active_at_end"] = ArraySpec((n,), np.bool_)
+    specs["chunk_rnn_states"] = ArraySpec((n, topology.chunks_per_trajectory, rnn_state_size), np.float32)
+    specs["rnn_state"] = ArraySpec((n, rnn_state_size), np.float32)
     specs["owner"] = ArraySpec((n,), np.int32)
     specs["pending"] = ArraySpec((n, topology.num_policies), np.bool_)
     return specs

@@ -90,19 +90,17 @@ class Batcher:
         steps = np.arange(topology.rollout + 1)[:, None]
         at = (index, steps[:-1])  # one copy straight into [T, B, ...]
         obs = self._observations(index, steps)
-        outputs, states = (
-            self._of_kind.outputs[at],
-            shared.states[index, steps[: topology.chunks_per_trajectory]],
-        )
+        outputs = self._of_kind.outputs[at]
+        states = shared.chunk_rnn_states[index, steps[: topology.chunks_per_trajectory]]
         rewards = shared.rewards[at]
         acted = (shared.policy_ids[at] == self._policy_id) & _clean(obs) & np.isfinite(outputs).all(axis=2)
         own = acted & np.isfinite(rewards)
         if not own.all():
             outputs[~own] = 0.0
-            states[~acted[:: topology.chunk]] = 0.0
+            states[~acted[:: topology.chunk_length]] = 0.0
         terminated, truncated = shared.terminated[at], shared.truncated[at]
         # What is seen where the agent does not act has no value to bootstrap from.
-        truncated[-1] |= ~shared.goes_on[index] & ~terminated[-1]
+        truncated[-1] |= ~shared.active_at_end[index] & ~terminated[-1]
         # Not only at episode ends: an agent that was inactive, another policy's, or saw NaN, comes back with
         # a zero state. One with a broken reward remembers.
         cut_after = terminated | truncated | ~acted

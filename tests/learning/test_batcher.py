@@ -8,7 +8,13 @@ from tests.counting import CountingEnv, make_config, make_shared
 def full_buffer(**flags):
     buffers, _ = make_shared(make_config(num_policies=2, **flags), CountingEnv())
     buffer = int(buffers.acquire(0, np.array([0]))[0])
-    for array in (buffers.obs["obs"], buffers.outputs, buffers.rewards, buffers.states, buffers.versions):
+    for array in (
+        buffers.obs["obs"],
+        buffers.outputs,
+        buffers.rewards,
+        buffers.chunk_rnn_states,
+        buffers.versions,
+    ):
         array[buffer] = 1
     buffers.terminated[buffer] = buffers.truncated[buffer] = False
     buffers.policy_ids[buffer] = 0
@@ -55,9 +61,9 @@ def test_the_state_is_cut_after_every_episode_end():
 
 
 def test_who_does_not_act_after_the_last_step_has_nothing_to_bootstrap_from():
-    for goes_on, terminated, cut in ((True, False, []), (False, False, [[7]]), (False, True, [])):
+    for active, terminated, cut in ((True, False, []), (False, False, [[7]]), (False, True, [])):
         buffers, buffer = full_buffer()
-        buffers.goes_on[buffer], buffers.terminated[buffer, 7] = goes_on, terminated
+        buffers.active_at_end[buffer], buffers.terminated[buffer, 7] = active, terminated
         batch = Batcher(buffers, 0, torch.device("cpu")).next_batch([buffer])
         assert batch.truncated[:, 0].nonzero().tolist() == cut and batch.own.all()
 

@@ -37,7 +37,7 @@ def make_info(env=None):
 
 def make_buffers(num_policies=2):
     config, info = make_config(worker_num_splits=1, num_policies=num_policies, batch_size=256), make_info()
-    buffers = TrajectoryBuffers(make_topology(config, info), kind_layouts(info.kinds), state_size=1)
+    buffers = TrajectoryBuffers(make_topology(config, info), kind_layouts(info.kinds), rnn_state_size=1)
     buffers.poison()
     return buffers
 

@@ -114,7 +114,7 @@ def test_observations_actions_and_states_line_up_over_many_rollouts(monkeypatch,
                 # The counting model's value is its state: the number of steps since the episode began.
                 steps = sampler.buffers.obs["obs"][buffer, :-1, STEP]
                 assert np.array_equal(sampler.buffers.outputs[buffer, :, 2], steps)
-                assert sampler.buffers.states[buffer, 0, 0] == steps[0]
+                assert sampler.buffers.chunk_rnn_states[buffer, 0, 0] == steps[0]
                 assert (sampler.buffers.versions[buffer] == 0).all()
                 sampler.buffers.release(np.array([buffer]), 0)
 
@@ -123,7 +123,7 @@ def test_a_state_is_kept_for_every_chunk(monkeypatch):
     with Sampler(monkeypatch, recurrence=2) as sampler:
         for buffer in sampler.trajectories(16):
             steps = sampler.buffers.obs["obs"][buffer, :-1, STEP]
-            assert np.array_equal(sampler.buffers.states[buffer, :, 0], steps[::2])
+            assert np.array_equal(sampler.buffers.chunk_rnn_states[buffer, :, 0], steps[::2])
             sampler.buffers.release(np.array([buffer]), 0)
 
 

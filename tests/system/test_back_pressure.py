@@ -53,7 +53,7 @@ class Sampling:
         info = env_info(adapt(CountingCrowd(0)), config.namespace())
         self.topology = make_topology(config, info)
         layout = KindLayout(info.kinds.spaces[0].observation, RowLayout(1, 1))
-        self.buffers = TrajectoryBuffers(self.topology, [layout], state_size=1)
+        self.buffers = TrajectoryBuffers(self.topology, [layout], rnn_state_size=1)
         # Small queues are often full.
         self.inbox, self.reports = Queue(max_bytes=20_000), Queue(max_bytes=20_000)
         weights, workers = PolicyWeights(), range(self.topology.num_workers)

@@ -70,7 +70,7 @@ class PolicyWorker:
         self._version = -1
         self._staging = host_array((self._slot_bytes,), np.dtype(np.uint8), self._device)
         self._of_kind = buffers.kind_of_policy(policy_id)
-        shapes = RowShapes(self._of_kind.row_shapes(), buffers.state_size)
+        shapes = RowShapes(self._of_kind.row_shapes(), buffers.rnn_state_size)
         self._inference = make_inference(policy, shapes, settings.cuda_graphs)
         self._clock, self._time_to_report = Clock(), Every(REPORT_SECONDS)
         self._num_batches = self._num_rows = 0
@@ -147,7 +147,7 @@ class PolicyWorker:
         inputs = self._inference.inputs(len(buffers))
         self._of_kind.read_observations(buffers, steps, into=inputs.obs)
         finite = zero_non_finite(inputs.obs, num_axes=1)
-        shared.state.take(buffers, axis=0, out=inputs.state, mode="clip")
+        shared.rnn_state.take(buffers, axis=0, out=inputs.state, mode="clip")
         self._keep_chunk_states(buffers, steps, inputs.state)
         self._clock.lap("gather")
         packed, new_state = self._inference.answer(acting.model, inputs)
@@ -159,7 +159,7 @@ class PolicyWorker:
         self._clock.lap("forward")
         self._of_kind.outputs[buffers, steps] = packed
         shared.versions[buffers, steps] = acting.version
-        shared.state[buffers] = new_state
+        shared.rnn_state[buffers] = new_state
         for request in requests:
             inbox = self._channels.inboxes[request.worker_index]
             inbox.put(ActionsReady(request.split, self._policy_id, request.incarnation), self._keep_going)
@@ -190,10 +190,10 @@ class PolicyWorker:
 
     def _keep_chunk_states(self, buffers: np.ndarray, steps: np.ndarray, state: np.ndarray) -> None:
         """The learner starts each chunk from the state before its first step."""
-        chunk = self._buffers.topology.chunk
-        first = steps % chunk == 0
+        chunk_length = self._buffers.topology.chunk_length
+        first = steps % chunk_length == 0
         if first.any():
-            self._buffers.states[buffers[first], steps[first] // chunk] = state[first]
+            self._buffers.chunk_rnn_states[buffers[first], steps[first] // chunk_length] = state[first]
 
     def _fetch_weights(self) -> None:
         """One copy of bytes out of shared memory, one to the device, and one into the model's tensors."""

@@ -11,7 +11,7 @@ class AgentMemory:
 
     def __init__(self, buffers: TrajectoryBuffers, num_envs: int):
         kinds, kind_of_agent = buffers.kinds, buffers.topology.kind_of_agent
-        self._outputs, self._state, self._obs = buffers.outputs, buffers.state, kinds[0].obs
+        self._outputs, self._rnn_state, self._obs = buffers.outputs, buffers.rnn_state, kinds[0].obs
         self._rollout = buffers.topology.rollout
         self._action_columns = slice(0, max(kind.rows.num_action_values for kind in kinds))
         self._obs_of_agent, self._agents_by_kind = None, [(self._obs, slice(None))]
@@ -31,7 +31,7 @@ class AgentMemory:
     def carry_over(self, full: np.ndarray, fresh: np.ndarray) -> None:
         """Of all agents of a split: the last observation of a rollout is the first of the next one, and the
         recurrent state goes on."""
-        self._state[fresh] = self._state[full]
+        self._rnn_state[fresh] = self._rnn_state[full]
         for obs, agents in self._agents_by_kind:
             for array in obs.values():
                 array[fresh[agents], 0] = array[full[agents], self._rollout]

@@ -56,7 +56,7 @@ class EnvVector:
         acquired = buffers.acquire(self.worker_index, self._agent_ids)
         assert acquired is not None, "Topology allots at least one buffer for each agent"
         self._buffers = acquired
-        self._shared.state[self._buffers] = 0.0
+        self._shared.rnn_state[self._buffers] = 0.0
         self._memory = AgentMemory(buffers, len(envs))
 
     def reset(
@@ -143,7 +143,7 @@ class EnvVector:
         if fresh is None:
             return None
         self._memory.carry_over(full, fresh)
-        shared.goes_on[full] = self._active
+        shared.active_at_end[full] = self._active
         finished = []
         alternates = shared.topology.rollouts_per_iteration is not None
         acted, policies = shared.policy_ids[full].tolist(), self._players.policies
@@ -187,7 +187,7 @@ class EnvVector:
 
     def _begin_episodes(self, ended: Sequence[int], over: Sequence[int]) -> None:
         """ended: agents whose episodes have; over: envs whose matches have."""
-        self._shared.state[self._buffers[ended]] = 0.0
+        self._shared.rnn_state[self._buffers[ended]] = 0.0
         for agent in self._players.next_episodes(ended, over, self.log.begun):
             self._shape(agent)
 
@@ -210,7 +210,7 @@ class EnvVector:
             return
         active = np.ones(self._num_agents, bool)
         active[inactive] = False
-        self._shared.state[self._buffers[self._active & ~active]] = 0.0
+        self._shared.rnn_state[self._buffers[self._active & ~active]] = 0.0
         self._active, self._all_active = active, not inactive
 
     def close(self) -> None:

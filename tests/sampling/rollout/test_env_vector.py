@@ -145,8 +145,12 @@ def test_the_learner_is_told_who_does_not_act_after_a_rollout():
     vector, buffers = make_vector(num_agents=2, sleeper=1, batch_size=256)
     finished = play(vector, buffers, 3 * 8 + 1)
     # The sleeper sleeps in the steps 3, 6, 9, ..., counted from 0: in step 24, but neither in 8 nor in 16.
-    assert [bool(buffers.goes_on[trajectory.buffer]) for trajectory in finished[0::4]] == [True] * 3
-    assert [bool(buffers.goes_on[trajectory.buffer]) for trajectory in finished[1::4]] == [True, True, False]
+    assert [bool(buffers.active_at_end[trajectory.buffer]) for trajectory in finished[0::4]] == [True] * 3
+    assert [bool(buffers.active_at_end[trajectory.buffer]) for trajectory in finished[1::4]] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_a_policy_changes_only_where_an_episode_ends():
@@ -269,7 +273,7 @@ def test_with_alternation_the_learner_gets_a_trajectory_even_of_an_agent_that_ne
 def test_a_step_in_which_the_env_was_lost_is_nobodys_and_ends_no_episode(num_agents):
     vector, buffers = make_vector(num_agents)
     vector._envs[1].loses = (2,)
-    buffers.state[:] = 7.0
+    buffers.rnn_state[:] = 7.0
     first = play(vector, buffers, 8 + 1)  # one step beyond the rollout, so that it is handed over
     lost = [trajectory.buffer for trajectory in first][num_agents : 2 * num_agents]
     others = [trajectory.buffer for trajectory in first][:num_agents]
@@ -297,9 +301,9 @@ def test_an_env_that_is_lost_in_the_random_first_steps_begins_with_an_episode_al
 def test_a_lost_env_starts_with_a_recurrent_state_of_zero():
     vector, buffers = make_vector()
     vector._envs[0].loses = (0,)
-    buffers.state[:] = 7.0
+    buffers.rnn_state[:] = 7.0
     play(vector, buffers, 1)
-    assert buffers.state[vector._buffers[0]] == 0.0 and buffers.state[vector._buffers[1]] == 7.0
+    assert buffers.rnn_state[vector._buffers[0]] == 0.0 and buffers.rnn_state[vector._buffers[1]] == 7.0
 
 
 def test_a_reward_that_is_no_number_is_told_once_with_the_env_and_counted_each_time():
