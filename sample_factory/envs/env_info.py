@@ -7,8 +7,8 @@ from sample_factory.envs.adapters.adapters import adapt
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
 from sample_factory.runtime.child import call_in_child
+from sample_factory.spaces.actions import action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds
-from sample_factory.spaces.gym_spaces import num_action_values
 
 PROBE_TIMEOUT_SECONDS = 120.0
 
@@ -28,7 +28,7 @@ class EnvInfo(NamedTuple):
 def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
     """Describes an env at hand. Raises ValueError for an action space that cannot be learned on."""
     for spaces in env.kinds.spaces:
-        num_action_values(spaces.action)
+        action_layout(spaces.action)  # raises
     frameskip, shaping = cfg.env_frameskip or 1, env.reward_shaping.get_default_reward_shaping()
     return EnvInfo(env.kinds, frameskip, shaping)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from sample_factory.envs.protocol import EMPTY_INFO, MultiAgentEnv, ObservationRows
 from sample_factory.evaluation.policy import TrainedPolicy
-from sample_factory.spaces.gym_spaces import num_action_values
+from sample_factory.spaces.actions import action_layout
 
 
 class EpisodeResult(NamedTuple):
@@ -34,7 +34,7 @@ class Player:
         """policies: one for each agent."""
         self._env, self._frameskip = env, frameskip
         self._rows = ObservationRows.allocate(env.kinds)
-        row_size = max(num_action_values(spaces.action) for spaces in env.kinds.spaces)
+        row_size = max(action_layout(spaces.action).num_action_values for spaces in env.kinds.spaces)
         self._actions = np.zeros((env.num_agents, row_size), np.float32)
         self.env_frames = 0
         self.assign(policies)

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory.runtime.shared_arrays import ArraySpec
-from sample_factory.spaces.action_layout import action_layout
+from sample_factory.spaces.actions import action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds
 
 
@@ -47,7 +47,7 @@ class KindLayout(NamedTuple):
 
 
 def kind_layouts(kinds: AgentKinds) -> list[KindLayout]:
-    """Of each kind. Raises TypeError for an action space that cannot be acted in."""
+    """Returns the layout of each kind. Raises ValueError for an unsupported action space."""
     layouts = [(space.observation, action_layout(space.action)) for space in kinds.spaces]
     return [KindLayout(space, RowLayout(own.num_action_values, own.num_logits)) for space, own in layouts]
 

@@ -32,7 +32,7 @@ from sample_factory.runtime.gpu import why_no_gpu
 from sample_factory.runtime.log import setup_logging
 from sample_factory.runtime.queues import LocalQueue, Queue
 from sample_factory.runtime.supervisor import Limits, StopSignals, Supervisor
-from sample_factory.spaces.action_layout import action_layout
+from sample_factory.spaces.actions import action_layout
 
 log = logging.getLogger("sample_factory")
 

@@ -1,5 +1,5 @@
 """Probability distributions over the actions of a gymnasium space. Its components are independent given the
-observation; action_layout.py says how actions and logits are laid out.
+observation; spaces/actions.py says how actions and logits are laid out.
 """
 
 import functools
@@ -9,7 +9,7 @@ import gymnasium as gym
 import torch
 from torch import Tensor
 
-from sample_factory.spaces.action_layout import ActionLayout, action_layout
+from sample_factory.spaces.actions import ActionLayout, action_layout
 
 MIN_LOG_STD, MAX_LOG_STD = math.log(1e-4), math.log(1e4)
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)

@@ -14,7 +14,7 @@ from sample_factory.models.action_distributions import columns, distribution_of,
 from sample_factory.models.cores import make_core
 from sample_factory.models.encoders import make_encoder, mlp
 from sample_factory.models.normalizers import ObservationNormalizers, RunningNormalizer
-from sample_factory.spaces.action_layout import ACTION_MASK, ActionLayout, action_layout
+from sample_factory.spaces.actions import ACTION_MASK, ActionLayout, action_layout
 
 
 class PolicyOutput(NamedTuple):

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.models.action_distributions import columns
-from sample_factory.spaces.action_layout import ActionLayout
+from sample_factory.spaces.actions import ActionLayout
 
 EMBEDDING_SIZE = 32
 

@@ -11,7 +11,7 @@ from sample_factory.config.sections import ModelFlags
 from sample_factory.models.elu import ELU
 from sample_factory.models.encoder_registry import resolve_encoder
 from sample_factory.models.packed import Conv2d, Linear, conv2d
-from sample_factory.spaces.action_layout import ACTION_MASK
+from sample_factory.spaces.actions import ACTION_MASK
 
 ACTIVATIONS = {"elu": ELU, "relu": nn.ReLU, "tanh": nn.Tanh}
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.spaces.action_layout import ACTION_MASK
+from sample_factory.spaces.actions import ACTION_MASK
 
 # Rows handled at once, so that the intermediate results of a large batch stay in the cache: 2,112 images of
 # 3x72x128 take 38 ms to bfloat16 on one core, where whole-batch operations take 377 ms.

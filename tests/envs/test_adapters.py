@@ -6,12 +6,7 @@ from gymnasium.vector import AutoresetMode
 
 from sample_factory.envs.adapters.adapters import adapt
 from sample_factory.envs.protocol import EnvContractError, ObservationRows
-from sample_factory.spaces.gym_spaces import (
-    action_decoder,
-    action_encoder,
-    num_action_values,
-    observation_layout,
-)
+from sample_factory.spaces.actions import action_layout
 
 
 class Countdown(gym.Env):
@@ -46,7 +41,7 @@ def drive(env, num_steps, actions=None):
     rows = ObservationRows.allocate(env.kinds)
     env.reset(3, rows)
     seen, results = [rows.arrays["obs"][:, 0].copy()], []
-    size = num_action_values(env.kinds.spaces[0].action)
+    size = action_layout(env.kinds.spaces[0].action).num_action_values
     for _ in range(num_steps):
         results.append(env.step(np.zeros((env.num_agents, size), np.float32), rows))
         seen.append(rows.arrays["obs"][:, 0].copy())
@@ -100,62 +95,6 @@ def test_a_vector_env_is_one_env_of_many_agents_in_every_autoreset_mode(mode):
             assert asleep == (ended and mode == AutoresetMode.NEXT_STEP)
             if ended and not asleep:
                 episode, time = episode + 1, 0
-
-
-@pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Discrete(4),
-        spaces.Discrete(4, start=-2),
-        spaces.MultiDiscrete([2, 3, 4]),
-        spaces.MultiDiscrete([[2, 3], [4, 5]]),
-        spaces.Box(-1, 1, (3,), np.float32),
-        spaces.Box(-1, 1, (2, 2), np.float64),
-        spaces.Tuple((spaces.Discrete(3), spaces.Box(-2, 2, (2,)), spaces.MultiDiscrete([5, 6]))),
-    ],
-)
-def test_an_action_and_its_row_of_numbers_are_the_same(space):
-    space.seed(0)
-    encode, decode = action_encoder(space), action_decoder(space)
-    for _ in range(20):
-        action = space.sample()
-        row = encode(action)
-        assert row.shape == (num_action_values(space),) and row.dtype == np.float32
-        decoded = decode(row)
-        assert space.contains(decoded)
-        assert np.allclose(encode(decoded), row)
-
-
-def test_actions_outside_a_box_are_clipped_to_it():
-    assert action_decoder(spaces.Box(-1, 1, (2,)))(np.array([3.0, -0.5], np.float32)).tolist() == [1.0, -0.5]
-
-
-def test_observation_spaces_become_dicts_of_boxes():
-    space = spaces.Dict(
-        {
-            "image": spaces.Box(0, 255, (2, 2, 3), np.uint8),
-            "inner": spaces.Dict({"kind": spaces.Discrete(3, start=1), "bits": spaces.MultiBinary(2)}),
-            "pair": spaces.Tuple((spaces.Box(0, 1, (2,), np.float64), spaces.MultiDiscrete([2, 3]))),
-        }
-    )
-    layout = observation_layout(space)
-    assert {key: (box.shape, box.dtype) for key, box in layout.space.spaces.items()} == {
-        "image": ((2, 2, 3), np.uint8),
-        "inner/bits": ((2,), np.float32),
-        "inner/kind": ((3,), np.float32),
-        "pair_0": ((2,), np.float32),
-        "pair_1": ((5,), np.float32),
-    }
-    observation = space.sample()
-    observation["inner"]["kind"], observation["pair"] = 2, (np.array([0.1, 0.2]), np.array([1, 2]))
-    flat = layout.flatten(observation)
-    assert flat["inner/kind"].tolist() == [0, 1, 0] and flat["pair_1"].tolist() == [0, 1, 0, 0, 1]
-    assert np.allclose(flat["pair_0"], [0.1, 0.2])
-
-
-def test_an_unsupported_observation_names_the_supported_ones():
-    with pytest.raises(ValueError, match="observation 'obs' is a Text space; supported are Box"):
-        observation_layout(spaces.Text(5))
 
 
 class EndsTwice(Countdown):

@@ -7,7 +7,7 @@ import torch
 from torch.distributions import Categorical, Normal, kl_divergence
 
 from sample_factory.models.action_distributions import action_distribution
-from sample_factory.spaces.action_layout import action_layout
+from sample_factory.spaces.actions import action_layout
 
 S = gym.spaces
 DISCRETE = S.Discrete(4, start=7)
@@ -82,7 +82,7 @@ def test_sizes_of_logits_and_actions(name):
 
 @pytest.mark.parametrize("space", [S.MultiBinary(3), S.Dict(a=S.Discrete(2))])
 def test_other_spaces_are_refused(space):
-    with pytest.raises(TypeError, match="Discrete, MultiDiscrete"):
+    with pytest.raises(ValueError, match="Discrete, MultiDiscrete"):
         action_layout(space)
 
 

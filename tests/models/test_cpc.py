@@ -2,7 +2,7 @@ import gymnasium as gym
 import torch
 
 from sample_factory.models.cpc import ActionConditionalCPC
-from sample_factory.spaces.action_layout import action_layout
+from sample_factory.spaces.actions import action_layout
 
 MIXED = gym.spaces.Tuple((gym.spaces.Discrete(3), gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)))
 BELIEF, ENCODING, STEPS, ROWS = 6, 5, 4, 3

@@ -18,8 +18,9 @@ from sample_factory.envs.protocol import (
     ObservationRows,
     StepResult,
 )
+from sample_factory.spaces.actions import action_decoder
 from sample_factory.spaces.agent_kinds import AgentKinds
-from sample_factory.spaces.gym_spaces import action_decoder, observation_layout
+from sample_factory.spaces.observations import observation_layout
 
 WRONG_STEP = (
     "step returned {} values; Gymnasium's API has 5: observation, reward, terminated, truncated, info"

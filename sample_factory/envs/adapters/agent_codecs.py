@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from sample_factory.spaces.actions import action_decoder, action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds, KindSpaces
-from sample_factory.spaces.gym_spaces import action_decoder, num_action_values, observation_layout
+from sample_factory.spaces.observations import observation_layout
 
 
 class AgentCodecs:
@@ -40,5 +41,6 @@ class AgentCodecs:
 
 
 def _decoder(space: spaces.Space) -> Callable[[np.ndarray], Any]:
-    decode, size = action_decoder(space), num_action_values(space)
+    decode = action_decoder(space)
+    size = action_layout(space).num_action_values
     return lambda row: decode(row[:size])

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from sample_factory.spaces.gym_spaces import Discretized
+from sample_factory.spaces.actions import Discretized
 
 
 class Press(NamedTuple):

@@ -7,9 +7,8 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory.envs.protocol import ObservationRows
-from sample_factory.spaces.action_layout import ACTION_MASK
+from sample_factory.spaces.actions import ACTION_MASK, action_encoder, action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds
-from sample_factory.spaces.gym_spaces import action_encoder, num_action_values
 
 
 class RandomActions:
@@ -19,7 +18,7 @@ class RandomActions:
         self._kind_of_agent = kinds.of_agent
         self._spaces = [spaces.action for spaces in kinds.spaces]
         self._encoders = [action_encoder(space) for space in self._spaces]
-        self._row_size = max(map(num_action_values, self._spaces))
+        self._row_size = max(action_layout(space).num_action_values for space in self._spaces)
         self.has_masks = any(ACTION_MASK in spaces.observation.spaces for spaces in kinds.spaces)
         for space in self._spaces:
             space.seed(seed)

@@ -4,9 +4,8 @@ from gymnasium import spaces
 
 from sample_factory.envs.protocol import ObservationRows
 from sample_factory.sampling.rollout.random_actions import RandomActions
-from sample_factory.spaces.action_layout import ACTION_MASK, action_layout
+from sample_factory.spaces.actions import ACTION_MASK, action_decoder, action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds
-from sample_factory.spaces.gym_spaces import action_decoder
 
 
 def with_mask(action_space, mask):

@@ -1,0 +1,177 @@
+"""Actions and logits as rows of numbers: their layout, and conversion from and to Gymnasium spaces. No torch.
+
+An action is stored as one row of float32: one value per Discrete component (an index from 0, whatever the
+space's `start`) and one per element of a Box, in the order of the space. Logits follow the same order: n per
+Discrete component of n choices; means, then logarithms of standard deviations, per Box.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+# Key of the observation that has one number per discrete logit; 0 forbids the choice. Only the action
+# distribution uses it: it is neither normalised nor encoded.
+ACTION_MASK = "action_mask"
+
+
+class Discretized(spaces.Discrete):
+    """A choice among n equally spaced numbers from low to high, both included, for a continuous control.
+
+    An action is an index, as in any Discrete space; the env converts it with `to_continuous`.
+    """
+
+    def __init__(self, n: int, low: float, high: float):
+        super().__init__(n)
+        self.values = np.linspace(low, high, n)
+
+    def to_continuous(self, action: int) -> float:
+        """Returns the number at this index."""
+        return float(self.values[action])
+
+    def __repr__(self) -> str:
+        return f"Discretized({self.n}, {self.values[0]:g}, {self.values[-1]:g})"
+
+
+@dataclass(frozen=True)
+class ActionLayout:
+    """Column indices in a row of logits and in a row of actions.
+
+    discrete_sizes: number of choices of each discrete component.
+    discrete_logits: columns of all their logits, [sum(discrete_sizes)].
+    means, log_stds: columns of the Gaussians' logits, one each per element of a Box.
+    discrete_actions, box_actions: columns of the actions.
+    """
+
+    discrete_sizes: tuple[int, ...]
+    discrete_logits: tuple[int, ...]
+    means: tuple[int, ...]
+    log_stds: tuple[int, ...]
+    discrete_actions: tuple[int, ...]
+    box_actions: tuple[int, ...]
+
+    @property
+    def num_logits(self) -> int:
+        return len(self.discrete_logits) + len(self.means) + len(self.log_stds)
+
+    @property
+    def num_action_values(self) -> int:
+        """Number of floats in the stored row of one action."""
+        return len(self.discrete_actions) + len(self.box_actions)
+
+
+def action_layout(space: spaces.Space[Any]) -> ActionLayout:
+    """Returns the layout of a Discrete, MultiDiscrete, Box, or (nested) Tuple of those.
+
+    Raises ValueError for any other space.
+    """
+    sizes: list[int] = []
+    discrete_logits: list[int] = []
+    means: list[int] = []
+    log_stds: list[int] = []
+    discrete_actions: list[int] = []
+    box_actions: list[int] = []
+    logit = 0
+    action = 0
+    for is_box, size in _components(space):
+        if is_box:
+            means += range(logit, logit + size)
+            log_stds += range(logit + size, logit + 2 * size)
+            box_actions += range(action, action + size)
+        else:
+            sizes.append(size)
+            discrete_logits += range(logit, logit + size)
+            discrete_actions.append(action)
+        logit += 2 * size if is_box else size
+        action += size if is_box else 1
+    columns = (sizes, discrete_logits, means, log_stds, discrete_actions, box_actions)
+    return ActionLayout(*map(tuple, columns))
+
+
+class _Component(NamedTuple):
+    """A single choice (size: number of choices) or a Box (size: number of elements)."""
+
+    is_box: bool
+    size: int
+
+
+def _components(space: spaces.Space[Any]) -> list[_Component]:
+    """Returns the parts of the space in order."""
+    if isinstance(space, spaces.Discrete):
+        return [_Component(False, int(space.n))]
+    if isinstance(space, spaces.MultiDiscrete):
+        return [_Component(False, int(n)) for n in space.nvec.reshape(-1)]
+    if isinstance(space, spaces.Box):
+        return [_Component(True, math.prod(space.shape))]
+    if isinstance(space, spaces.Tuple):
+        return [component for part in space.spaces for component in _components(part)]
+    raise ValueError(
+        f"action space {space} is not supported; use Discrete, MultiDiscrete, Box, or a Tuple of these"
+    )
+
+
+def action_decoder(space: spaces.Space[Any]) -> Callable[[np.ndarray], Any]:
+    """Returns a function from one stored row, [num_action_values] float32, to an action of the space.
+
+    Box actions are clipped to the bounds: a Gaussian policy has none. Raises ValueError as `action_layout`.
+    """
+    if isinstance(space, spaces.Discrete):
+        start = int(space.start)
+        return lambda row: int(row[0]) + start
+    if isinstance(space, spaces.MultiDiscrete):
+        return _multi_discrete_decoder(space)
+    if isinstance(space, spaces.Box):
+        return _box_decoder(space)
+    if isinstance(space, spaces.Tuple):
+        return _tuple_decoder(space)
+    _components(space)  # raises
+    raise AssertionError(f"{space} has a layout, but no decoder")
+
+
+def _multi_discrete_decoder(space: spaces.MultiDiscrete) -> Callable[[np.ndarray], Any]:
+    offset = np.asarray(space.start).ravel()
+    shape = space.nvec.shape
+    dtype = space.dtype
+    return lambda row: (row.astype(dtype) + offset).reshape(shape)
+
+
+def _box_decoder(space: spaces.Box) -> Callable[[np.ndarray], Any]:
+    low = space.low
+    high = space.high
+    shape = space.shape
+    dtype = space.dtype
+    return lambda row: np.clip(row.reshape(shape), low, high).astype(dtype)
+
+
+def _tuple_decoder(space: "spaces.Tuple[Any]") -> Callable[[np.ndarray], Any]:
+    starts = [int(part.start) for part in space.spaces if isinstance(part, spaces.Discrete)]
+    if len(starts) == len(space.spaces):
+        # Only Discrete parts: one conversion of the row to Python numbers serves all of them.
+        return lambda row: tuple([int(value) + start for value, start in zip(row.tolist(), starts)])
+    parts = []
+    begin = 0
+    for part in space.spaces:
+        size = action_layout(part).num_action_values
+        parts.append((slice(begin, begin + size), action_decoder(part)))
+        begin += size
+    return lambda row: tuple(decode(row[columns]) for columns, decode in parts)
+
+
+def action_encoder(space: spaces.Space[Any]) -> Callable[[Any], np.ndarray]:
+    """Returns the inverse of `action_decoder`: from an action of the space to its row, float32.
+
+    Raises ValueError as `action_layout`.
+    """
+    if isinstance(space, spaces.Tuple):
+        encoders = [action_encoder(part) for part in space.spaces]
+        return lambda action: np.concatenate([encode(part) for encode, part in zip(encoders, action)])
+    if isinstance(space, spaces.Box):
+        return lambda action: np.asarray(action, np.float32).ravel()
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+        start = np.asarray(space.start).ravel()
+        return lambda action: (np.asarray(action).ravel() - start).astype(np.float32)
+    _components(space)  # raises
+    raise AssertionError(f"{space} has a layout, but no encoder")
