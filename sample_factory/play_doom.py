@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class PlayFlags:
     """What to join."""
 
-    join: str | None = flag(None, "address, host:port, of a match that waits for people; None: play alone")
+    join: str | None = flag(None, "host:port of a match that waits for people; None: play alone")
 
 
 def play_doom(config: "Config") -> None:
@@ -33,17 +33,18 @@ def play_doom(config: "Config") -> None:
     Raises ConfigError for bad input, NotPlayed, KeyboardInterrupt.
     """
     from sample_factory.config.config import ConfigError
+    from sample_factory.envs.doom.human_player import Endpoint, play
     from sample_factory.envs.doom.make_doom_env import doom_spec, engine_settings
-    from sample_factory.envs.doom.person import Address, play
 
     join, cfg = config.extra["play_doom"].join, config.namespace()
     try:
-        address = Address.parse(join) if join is not None else None
+        endpoint = Endpoint.parse(join) if join is not None else None
         spec = doom_spec(config.run.env)
         # The person is the one player of this process, alone or with another, who waits.
-        cfg.num_agents, cfg.num_humans = 1, 0 if address is None else 1
+        cfg.num_agents = 1
+        cfg.num_humans = 0 if endpoint is None else 1
         settings = engine_settings(spec.name, spec, cfg)
-        for episode, results in enumerate(play(spec, settings, address, config.run.seed), 1):
+        for episode, results in enumerate(play(spec, settings, endpoint, config.run.seed), 1):
             told = ", ".join(f"{name} {value:g}" for name, value in results.items())
             print(f"episode {episode}: {told}", flush=True)
         print("The game is over.")

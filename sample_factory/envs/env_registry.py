@@ -187,9 +187,9 @@ def _unknown_env_message(env_name: str, names: Collection[str]) -> str:
 register_env(
     "doom_",
     "sample_factory.envs.doom.make_doom_env:make_doom_env",
-    "sample_factory.envs.doom.doom_flags:DoomFlags",
-    "sample_factory.envs.doom.doom_flags:doom_defaults",
-    names="sample_factory.envs.doom.doom_specs:DOOM_SPECS",
+    "sample_factory.envs.doom.doom_family:DoomFlags",
+    "sample_factory.envs.doom.doom_family:doom_defaults",
+    names="sample_factory.envs.doom.doom_family:DOOM_SPECS",
 )
 register_env(
     "gym_",

@@ -46,7 +46,7 @@ class TrainedPolicy:
         boxes = list(self._model.layout.box_actions)
         if boxes and not self._sample_continuous:
             actions[:, boxes] = self._model.distribution(output.logits).mode()[:, boxes]
-        return actions.cpu().numpy(), output.state
+        return actions.cpu().numpy(), output.rnn_state
 
 
 def load_policy(config: Config, choice: PolicyChoice, observation_space, action_space) -> TrainedPolicy:

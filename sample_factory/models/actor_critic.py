@@ -18,15 +18,20 @@ from sample_factory.spaces.actions import ACTION_MASK, ActionLayout, action_layo
 
 
 class PolicyOutput(NamedTuple):
-    """One step for B agents, all float32: actions [B, K], log_probs [B], values [B] (on the scale of
-    normalised returns, if returns are normalised), logits [B, L] (masked), state [B, H] for the next step.
+    """One step for B agents. All fields are float32 tensors.
+
+    actions: [B, K], one value per discrete choice and per element of a Box.
+    log_probs: [B], log-probability of `actions`.
+    values: [B], on the scale of normalised returns if returns are normalised.
+    logits: [B, L], masked.
+    rnn_state: [B, H], the recurrent state before the next step.
     """
 
     actions: Tensor
     log_probs: Tensor
     values: Tensor
     logits: Tensor
-    state: Tensor
+    rnn_state: Tensor
 
 
 class Unroll(NamedTuple):
@@ -48,7 +53,7 @@ class TowerOutput(NamedTuple):
     encodings: Tensor
     beliefs: Tensor
     features: Tensor
-    state: Tensor
+    rnn_state: Tensor
 
 
 class Tower(nn.Module):
@@ -62,12 +67,12 @@ class Tower(nn.Module):
         self.out_size = flags.decoder_mlp_layers[-1] if flags.decoder_mlp_layers else self.core.out_size
 
     def forward(
-        self, observations: Mapping[str, Tensor], state: Tensor, resets: np.ndarray | None
+        self, observations: Mapping[str, Tensor], rnn_state: Tensor, resets: np.ndarray | None
     ) -> TowerOutput:
-        """Observations [T * B, ...], and state [B, state_size] before the first step."""
-        encodings = self.encoder(observations).unflatten(0, (-1, state.shape[0]))
-        beliefs, state = self.core(encodings, state, resets)
-        return TowerOutput(encodings, beliefs, self.decoder(beliefs), state)
+        """Observations [T * B, ...], and rnn_state [B, state_size] before the first step."""
+        encodings = self.encoder(observations).unflatten(0, (-1, rnn_state.shape[0]))
+        beliefs, rnn_state = self.core(encodings, rnn_state, resets)
+        return TowerOutput(encodings, beliefs, self.decoder(beliefs), rnn_state)
 
 
 class ActionHead(nn.Module):
@@ -138,34 +143,40 @@ class ActorCritic(nn.Module):
 
     @torch.no_grad()
     def act(
-        self, observations: Mapping[str, Tensor], state: Tensor, deterministic: bool = False
+        self, observations: Mapping[str, Tensor], rnn_state: Tensor, deterministic: bool = False
     ) -> PolicyOutput:
-        """Chooses one action for each row: observations [B, ...], state [B, state_size]. No gradient."""
-        logits, values, towers = self._forward(observations, state, None)
+        """Chooses one action for each row: observations [B, ...], rnn_state [B, state_size]. No gradient."""
+        logits, values, towers = self._forward(observations, rnn_state, None)
         distribution = self.distribution(logits[0])
         actions = distribution.mode() if deterministic else distribution.sample()
-        state = torch.cat([tower.state.float() for tower in towers], dim=-1)
-        return PolicyOutput(actions, distribution.log_prob(actions), values[0], logits[0], state)
+        rnn_state = torch.cat([tower.rnn_state.float() for tower in towers], dim=-1)
+        return PolicyOutput(
+            actions=actions,
+            log_probs=distribution.log_prob(actions),
+            values=values[0],
+            logits=logits[0],
+            rnn_state=rnn_state,
+        )
 
     def unroll(
-        self, observations: Mapping[str, Tensor], state: Tensor, resets: np.ndarray | None = None
+        self, observations: Mapping[str, Tensor], rnn_state: Tensor, resets: np.ndarray | None = None
     ) -> Unroll:
         """Runs T steps of B rows from their states.
 
-        observations: [T, B, ...] or [T * B, ...], time-major. state: [B, state_size].
+        observations: [T, B, ...] or [T * B, ...], time-major. rnn_state: [B, state_size].
         resets: bool [T, B] in host memory, or None: where True, the state is zeroed before that step.
         """
-        logits, values, towers = self._forward(observations, state, resets)
+        logits, values, towers = self._forward(observations, rnn_state, resets)
         return Unroll(logits, values, towers[0].encodings, towers[0].beliefs)
 
     def _forward(
-        self, observations: Mapping[str, Tensor], state: Tensor, resets: np.ndarray | None
+        self, observations: Mapping[str, Tensor], rnn_state: Tensor, resets: np.ndarray | None
     ) -> tuple[Tensor, Tensor, list[TowerOutput]]:
         rows = {key: observations[key].reshape(-1, *shape) for key, shape in self.observation_shapes.items()}
         normalized = self.observation_normalizers(rows)
-        states = state.float().chunk(len(self.towers), dim=-1)
-        towers = [tower(normalized, s, resets) for tower, s in zip(self.towers, states)]
-        with torch.autocast(state.device.type, enabled=False):
+        rnn_states = rnn_state.float().chunk(len(self.towers), dim=-1)
+        towers = [tower(normalized, own, resets) for tower, own in zip(self.towers, rnn_states)]
+        with torch.autocast(rnn_state.device.type, enabled=False):
             logits = self.action_head(towers[0].features.float())
             values = self.critic_head(towers[-1].features.float()).squeeze(-1)
         if ACTION_MASK in rows:

@@ -11,7 +11,7 @@ from sample_factory import benchmark, dummy_sampler, enjoy, match, train
 from sample_factory.config.config import ConfigError, build_config, parse_config
 from sample_factory.config.flags import fields_of, flag, scalar_type
 from sample_factory.config.sections import TRAINING_SECTIONS
-from sample_factory.envs.doom.doom_flags import DoomFlags
+from sample_factory.envs.doom.doom_family import DoomFlags
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.gym_family import GymFlags
 

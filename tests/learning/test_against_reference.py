@@ -97,7 +97,7 @@ class Trajectory:
             logits, values, towers = model._forward(
                 {"obs": self.batch.obs["obs"][t, self.column][None]}, state, None
             )
-            state = towers[0].state
+            state = towers[0].rnn_state
             outputs.append((logits[0, 0], values[0, 0]))
         return outputs
 

@@ -74,7 +74,7 @@ def test_acting_and_then_unrolling_give_the_same_log_probs(variant, action_space
     for t in range(STEPS):
         state = torch.where(torch.from_numpy(resets[t]).unsqueeze(-1), 0.0, state)
         steps.append(model.act({key: x[t] for key, x in observations.items()}, state))
-        state = steps[-1].state
+        state = steps[-1].rnn_state
     unrolled = model.unroll(observations, first_state, resets)
     log_probs = model.distribution(unrolled.logits).log_prob(torch.stack([step.actions for step in steps]))
     for ours, name in ((log_probs, "log_probs"), (unrolled.values, "values"), (unrolled.logits, "logits")):
@@ -91,7 +91,7 @@ def test_shapes_and_types(variant):
         "log_probs": (ROWS,),
         "values": (ROWS,),
         "logits": (ROWS, 11),
-        "state": (ROWS, model.state_size),
+        "rnn_state": (ROWS, model.state_size),
     }
     for name, tensor in out._asdict().items():
         assert tensor.shape == shapes[name] and tensor.dtype == torch.float32 and not tensor.requires_grad
@@ -280,7 +280,7 @@ def test_in_bfloat16_the_learner_sees_the_log_probs_that_were_acted_with(variant
         for t in range(STEPS):
             state = torch.where(torch.from_numpy(resets[t]).unsqueeze(-1), 0.0, state)
             steps.append(actor.act({key: x[t] for key, x in observations.items()}, state))
-            state = steps[-1].state
+            state = steps[-1].rnn_state
     actions, acted = (
         torch.stack([getattr(step, name) for step in steps]) for name in ("actions", "log_probs")
     )

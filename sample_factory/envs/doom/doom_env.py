@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 
 from sample_factory.envs.abilities import OwnsProcess, RewardShaping, WritesObservations
-from sample_factory.envs.doom.doom_specs import DoomSpec
+from sample_factory.envs.doom.doom_family import DoomSpec
 from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.player import EVERY_TIC, DoomPlayer, render_metadata
 from sample_factory.envs.protocol import EMPTY_INFO

@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 
 from sample_factory.envs.abilities import RewardShaping
-from sample_factory.envs.doom.doom_specs import DoomSpec
+from sample_factory.envs.doom.doom_family import DoomSpec
 from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.lockstep import Lockstep
 from sample_factory.envs.doom.player import EVERY_TIC, DoomPlayer, render_metadata

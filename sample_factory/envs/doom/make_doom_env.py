@@ -3,8 +3,8 @@
 from typing import Any
 
 from sample_factory.envs.doom.doom_env import DoomEnv
+from sample_factory.envs.doom.doom_family import DOOM_SPECS, DoomSpec, Match
 from sample_factory.envs.doom.doom_match import DoomMatch
-from sample_factory.envs.doom.doom_specs import DOOM_SPECS, DoomSpec, Match
 from sample_factory.envs.doom.engine import DoomEngine, EngineSettings, MatchSettings
 from sample_factory.envs.doom.multiplayer_stats import MAX_PLAYERS
 from sample_factory.envs.protocol import EnvConfig

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 
 from sample_factory.envs.doom.action_spaces import ActionDecoder, action_space, num_buttons
-from sample_factory.envs.doom.doom_specs import DoomSpec
+from sample_factory.envs.doom.doom_family import DoomSpec
 from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.measurements import NUM_MEASUREMENTS, MeasurementReader
 from sample_factory.envs.doom.player_score import PlayerScore

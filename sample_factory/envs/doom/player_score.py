@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sample_factory.envs.doom.doom_specs import DoomSpec
+from sample_factory.envs.doom.doom_family import DoomSpec
 from sample_factory.envs.doom.multiplayer_stats import NEEDED_VARIABLES, is_match_won, match_stats
 from sample_factory.envs.doom.reward_shaping import VariableShaping
 

@@ -51,7 +51,7 @@ def _act(model: Any, obs: Mapping[str, Tensor], state: Tensor, autocast: bool) -
     with torch.autocast(state.device.type, torch.bfloat16, enabled=autocast):
         output = model.act(obs, state)
     columns = output.actions, output.log_probs[:, None], output.values[:, None], output.logits
-    return {"packed": torch.cat(columns, dim=1), "state": output.state}
+    return {"packed": torch.cat(columns, dim=1), "state": output.rnn_state}
 
 
 class CpuInference:

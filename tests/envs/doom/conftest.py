@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sample_factory.envs.doom.doom_flags import DoomFlags
+from sample_factory.envs.doom.doom_family import DoomFlags
 from sample_factory.envs.doom.make_doom_env import make_doom_env
 
 

@@ -16,7 +16,7 @@ from gymnasium.spaces import Box, Discrete, Tuple
 
 from sample_factory.envs.doom import engine as engine_module
 from sample_factory.envs.doom.action_spaces import flat
-from sample_factory.envs.doom.doom_specs import DOOM_SPECS, SCENARIOS_FOLDER, DoomSpec
+from sample_factory.envs.doom.doom_family import DOOM_SPECS, SCENARIOS_FOLDER, DoomSpec
 from sample_factory.envs.protocol import EMPTY_INFO
 
 BATTLE_SPACE = Tuple([Discrete(3), Discrete(3), Discrete(2), Discrete(2), Discrete(11)])
@@ -312,7 +312,7 @@ def test_a_map_that_the_wad_lacks_is_an_error(make_env, tmp_path):
 
 SCRIPT = """
 import dataclasses, os, signal, sys, types
-from sample_factory.envs.doom.doom_flags import DoomFlags
+from sample_factory.envs.doom.doom_family import DoomFlags
 from sample_factory.envs.doom.doom_match import DoomMatch
 from sample_factory.envs.doom.make_doom_env import make_doom_env
 cfg = types.SimpleNamespace(**dataclasses.asdict(DoomFlags()), env_frameskip=4)

@@ -147,7 +147,7 @@ FAILING_START = """
 import dataclasses, logging, time, types
 import vizdoom
 from sample_factory.envs.doom import lockstep
-from sample_factory.envs.doom.doom_flags import DoomFlags
+from sample_factory.envs.doom.doom_family import DoomFlags
 from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.make_doom_env import make_doom_env
 logging.basicConfig()

@@ -57,7 +57,7 @@ def test_the_original_is_preferred_to_its_stand_in(tmp_path):
 
 def test_flags_are_read_without_loading_the_engine():
     check = (
-        "import sys; from sample_factory.envs.doom import doom_flags, wads; wads.find_wad('battle.wad');"
+        "import sys; from sample_factory.envs.doom import doom_family, wads; wads.find_wad('battle.wad');"
         "assert not {'vizdoom', 'cv2', 'torch', 'envpool_assets'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", check], check=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sample_factory.config.sections import flat_values
-from sample_factory.envs.doom.doom_flags import DoomFlags, doom_defaults
+from sample_factory.envs.doom.doom_family import DoomFlags, doom_defaults
 from sample_factory.envs.doom.make_doom_env import make_doom_env
 
 pytestmark = pytest.mark.timeout(60)

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from sample_factory.envs.doom.doom_specs import DOOM_SPECS
+from sample_factory.envs.doom.doom_family import DOOM_SPECS
+from sample_factory.envs.doom.human_player import Endpoint, play
 from sample_factory.envs.doom.make_doom_env import engine_settings, make_doom_env
-from sample_factory.envs.doom.person import Address, play
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.play_doom import main
 from tests.runtime.waiting import eventually
@@ -18,14 +18,14 @@ from tests.runtime.waiting import eventually
 PERSON = """
 import itertools
 from types import SimpleNamespace
-from sample_factory.envs.doom import person
-from sample_factory.envs.doom.doom_specs import DOOM_SPECS
+from sample_factory.envs.doom import human_player
+from sample_factory.envs.doom.doom_family import DOOM_SPECS
 from sample_factory.envs.doom.make_doom_env import engine_settings
 
-person.ANSWER_SECONDS = {patience}
+human_player.ANSWER_SECONDS = {patience}
 spec = DOOM_SPECS["doom_duel"]
 settings = engine_settings(spec.name, spec, SimpleNamespace(**{flags}))
-matches = person.play(spec, settings, person.Address.parse({address!r}), has_window=False)
+matches = human_player.play(spec, settings, human_player.Endpoint.parse({address!r}), has_window=False)
 for results in itertools.islice(matches, {num_matches}):
     print(results["num_players"], flush=True)
 matches.close()
@@ -157,13 +157,13 @@ def test_nobody_can_join_a_game_for_one_player(make_env, capsys):
 )
 def test_an_address_has_a_host_and_a_port(text, capsys):
     with pytest.raises(ValueError, match="it should be host:port, such as 127.0.0.1:5029"):
-        Address.parse(text)
+        Endpoint.parse(text)
     assert main(["--env=doom_duel", f"--join={text}"]) == 2
     assert "it should be host:port" in capsys.readouterr().err
 
 
 def test_an_address_is_what_a_match_tells():
-    assert Address.parse("127.0.0.1:5029") == ("127.0.0.1", 5029)
+    assert Endpoint.parse("127.0.0.1:5029") == ("127.0.0.1", 5029)
 
 
 def test_without_a_display_nobody_can_play(monkeypatch, capsys):

@@ -27,7 +27,7 @@ def save(folder, seed, flags=FLAGS):
 def outputs(model):
     state = torch.ones(5, 8)
     output = model.act(OBSERVATIONS, state)
-    return torch.cat([output.logits, output.values[:, None], output.state], dim=1)
+    return torch.cat([output.logits, output.values[:, None], output.rnn_state], dim=1)
 
 
 def test_a_past_self_answers_as_the_weights_in_its_file_do(tmp_path):

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import vizdoom
 
-from sample_factory.envs.doom.doom_specs import DoomSpec
+from sample_factory.envs.doom.doom_family import DoomSpec
 from sample_factory.envs.doom.engine import PLAYER_COUNT, START_ERRORS, DoomEngine, EngineSettings
 from sample_factory.envs.doom.lockstep import ANSWER_SECONDS, CLOSE_SECONDS, LOOK_SECONDS, PlayerThread
 from sample_factory.envs.doom.player_score import PlayerScore
@@ -22,14 +22,14 @@ WINDOW = vizdoom.ScreenResolution.RES_800X600
 Answer = TypeVar("Answer")
 
 
-class Address(NamedTuple):
+class Endpoint(NamedTuple):
     """Where a match waits."""
 
     host: str
     port: int
 
     @classmethod
-    def parse(cls, text: str) -> "Address":
+    def parse(cls, text: str) -> "Endpoint":
         """From host:port. Raises ValueError."""
         host, _, port = text.rpartition(":")
         if host.split() != [host] or not port.isdecimal() or not 0 < int(port) < 2**16:
@@ -91,7 +91,7 @@ class PersonsEngine(DoomEngine):
 def play(
     spec: DoomSpec,
     settings: EngineSettings,
-    address: Address | None,
+    address: Endpoint | None,
     seed: int | None = None,
     has_window: bool = True,
 ) -> Iterator[dict[str, float]]:
@@ -121,7 +121,7 @@ def play(
         engine.leave()
 
 
-def _begin(engine: PersonsEngine, address: Address | None, seeds: Iterator[int]) -> None:
+def _begin(engine: PersonsEngine, address: Endpoint | None, seeds: Iterator[int]) -> None:
     try:
         if address is not None:
             engine.prepare(next(seeds), address.port, address.host)
