@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping
 from multiprocessing import reduction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,21 +17,28 @@ ALIGNMENT = 64
 NOTHING_PUBLISHED = -1
 
 
+class Stamp(NamedTuple):
+    """Identifies published weights. Samples of another generation than the newest are not trained on."""
+
+    version: int  # number of SGD steps
+    generation: int = 0  # how often another policy's weights have replaced these, in this run
+
+
 class PolicyWeights:
-    """Two slots of bytes and a version. Promises:
+    """Two slots of bytes and their stamps. Promises:
 
     1. `fetch` returns a whole state, never a mixture of two versions.
     2. Neither side ever waits for the other: the learner writes the slot that is not the newest.
     3. The process that creates it need not know the model: the first `publish` sizes the memory.
 
-    Header, int64: [0] publications begun, [1] publications completed, [2] bytes of a slot, [3:5] version in
-    each slot.
+    Header, int64: [0] publications begun, [1] publications completed, [2] bytes of a slot, [3:5] version and
+    [5:7] generation in each slot.
     """
 
     def __init__(self) -> None:
         self._fd = anonymous_file(HEADER_BYTES)
         self._map_header()
-        self._header[:5] = (0, 0, 0, NOTHING_PUBLISHED, NOTHING_PUBLISHED)
+        self._header[:7] = (0, 0, 0, NOTHING_PUBLISHED, NOTHING_PUBLISHED, 0, 0)
         self._slots: np.ndarray | None = None
         self._slots_map: mmap.mmap | None = None
 
@@ -48,19 +55,22 @@ class PolicyWeights:
         self._slots = self._slots_map = None
 
     @property
-    def version(self) -> int:
-        """Version of the newest published parameters, or NOTHING_PUBLISHED."""
-        return int(self._header[3 + self._header[1] % 2])
+    def newest(self) -> Stamp:
+        """Stamp of the newest parameters; before the first ones its version is NOTHING_PUBLISHED."""
+        return self._stamp(int(self._header[1]) % 2)
+
+    def _stamp(self, slot: int) -> Stamp:
+        return Stamp(int(self._header[3 + slot]), int(self._header[5 + slot]))
 
     def wait_published(self, keep_waiting: Any) -> bool:
         """Blocks until the first publication; False if `keep_waiting()` turned false before."""
-        while self.version == NOTHING_PUBLISHED:
+        while self.newest.version == NOTHING_PUBLISHED:
             if not keep_waiting():
                 return False
             time.sleep(0.005)
         return True
 
-    def publish(self, state: Mapping[str, np.ndarray], version: int) -> None:
+    def publish(self, state: Mapping[str, np.ndarray], stamp: Stamp) -> None:
         """In the learner: state maps names to contiguous arrays, the same names and shapes each time."""
         layout, size = byte_layout(state)
         if self._slots is None:
@@ -73,20 +83,20 @@ class PolicyWeights:
         for name, array in state.items():
             begin = layout[name]
             slot[begin : begin + array.nbytes] = array.reshape(-1).view(np.uint8)
-        self._header[3 + publication % 2] = version
+        self._header[3 + publication % 2] = stamp.version
+        self._header[5 + publication % 2] = stamp.generation
         self._header[1] = publication
 
-    def fetch(self, into: np.ndarray) -> int:
-        """In a policy worker: copies the newest state into `into`, [slot
-        bytes] uint8; returns its version."""
+    def fetch(self, into: np.ndarray) -> Stamp:
+        """In a policy worker: copies the newest state into `into`, [slot bytes] uint8; returns its stamp."""
         slots = self._map_slots()
         while True:
             publication = int(self._header[1])
-            version = int(self._header[3 + publication % 2])
+            stamp = self._stamp(publication % 2)
             np.copyto(into, slots[publication % 2])
             # The slot just read is written again only by the publication after the next one.
             if int(self._header[0]) <= publication + 1:
-                return version
+                return stamp
 
     @property
     def slot_bytes(self) -> int:

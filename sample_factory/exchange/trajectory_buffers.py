@@ -25,6 +25,7 @@ class TrajectoryBuffers:
     Arrays (N buffers, T steps, H state size, K row size of the kind of agents with the widest):
         outputs       [N, T, K] f32     packed policy outputs, see RowLayout
         versions      [N, T] i32        version of the policy that acted
+        generations   [N, T] i32        generation of its weights, see Stamp
         rewards       [N, T] f32        scaled and clipped
         terminated, truncated [N, T] bool
         policy_ids    [N, T] i16        INACTIVE where the agent did not act
@@ -48,7 +49,9 @@ class TrajectoryBuffers:
 
     def _bind(self) -> None:
         memory = self._memory
-        self.outputs, self.versions = memory["outputs"], memory["versions"]
+        self.outputs = memory["outputs"]
+        self.versions = memory["versions"]
+        self.generations = memory["generations"]
         self.rewards, self.policy_ids = memory["rewards"], memory["policy_ids"]
         self.terminated, self.truncated = memory["terminated"], memory["truncated"]
         self.active_at_end = memory["active_at_end"]
@@ -153,6 +156,7 @@ def _specs(
     specs = {f"obs/{i}": slot for i, slot in enumerate(slots)}
     specs["outputs"] = ArraySpec((n, t, row_size), np.float32)
     specs["versions"] = ArraySpec((n, t), np.int32)
+    specs["generations"] = ArraySpec((n, t), np.int32)
     specs["rewards"] = ArraySpec((n, t), np.float32)
     specs["terminated"] = ArraySpec((n, t), np.bool_)
     specs["truncated"] = ArraySpec((n, t), np.bool_)

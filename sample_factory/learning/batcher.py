@@ -31,6 +31,7 @@ class Batch(NamedTuple):
     values: Tensor  # [T, B] float32, on the critic's normalised scale
     logits: Tensor  # [T, B, L] float32
     versions: Tensor  # [T, B] int32
+    generations: Tensor  # [T, B] int32, see exchange.policy_weights.Stamp
     rewards: Tensor  # [T, B] float32
     terminated: Tensor  # [T, B] bool
     truncated: Tensor  # [T, B] bool
@@ -60,8 +61,10 @@ class Batch(NamedTuple):
             return self
         columns = torch.from_numpy(index).to(self.rewards.device)
         obs = {key: tensor[:, columns] for key, tensor in self.obs.items()}
-        rest = [tensor[:, columns] for tensor in self[1:11]]
-        return Batch(obs, *rest, resets=self.resets[:, index])
+        tensors = {
+            name: value[:, columns] for name, value in self._asdict().items() if isinstance(value, Tensor)
+        }
+        return self._replace(obs=obs, resets=self.resets[:, index], **tensors)
 
 
 def join_pieces(tensor: Tensor, num_pieces: int) -> Tensor:
@@ -105,7 +108,8 @@ class Batcher:
         # a zero state. One with a broken reward remembers.
         cut_after = terminated | truncated | ~acted
         host = {"outputs": outputs, "states": states, "rewards": rewards, "own": own}
-        host |= {"versions": shared.versions[at], "terminated": terminated, "truncated": truncated}
+        host |= {"versions": shared.versions[at], "generations": shared.generations[at]}
+        host |= {"terminated": terminated, "truncated": truncated}
         uploaded, on_device = self._upload(obs), self._upload(host)
         shared.release(index, self._policy_id)
         packed = on_device.pop("outputs")

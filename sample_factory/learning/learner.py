@@ -11,6 +11,7 @@ from torch import Tensor
 from sample_factory.algo.exploration_loss import EXPLORATION_LOSSES
 from sample_factory.algo.ppo_loss import kl_loss, masked_mean, normalize_advantages, policy_loss, value_loss
 from sample_factory.config.sections import LearningFlags
+from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.learning.auxiliary import cpc_loss, make_cpc
 from sample_factory.learning.batcher import Batch, join_pieces
 from sample_factory.learning.compilation import compile_encoders
@@ -85,13 +86,18 @@ class Learner:
         self._lr = LearningRate(self._flags, settings.train_for_env_frames)
         self._rng = np.random.default_rng(settings.seed)
         self.version = self.env_frames = self.samples = 0
+        self._generation = (
+            0  # how often `take_over` has replaced the weights; samples of former ones are stale
+        )
         self.best_value: float | None = None
 
     def train(self, batch: Batch, want_summaries: bool = False) -> TrainStats:
         """One iteration: every epoch over every minibatch. Batch as the Batcher makes it."""
         self._lr.at_frame(self.env_frames)
         lag = self.version - batch.versions
-        own, batch = batch.own, batch._replace(own=batch.own & (lag < self._settings.max_policy_lag))
+        own = batch.own
+        is_usable = (lag < self._settings.max_policy_lag) & (batch.generations == self._generation)
+        batch = batch._replace(own=own & is_usable)
         last = self._train_epochs(batch, self._fixed_targets(batch))
         summaries = self._summaries(last, lag[own], batch.own[own]) if want_summaries else {}
         self.model.update_normalizers({key: tensor[:-1] for key, tensor in batch.obs.items()}, batch.own)
@@ -251,12 +257,17 @@ class Learner:
 
     def take_over(self, state: Mapping[str, Any]) -> None:
         """Another policy's weights, normalisers and optimizer moments; the counters stay. Raises as
-        `load_state_dict`. What the former weights sampled is too old from now on, wherever it is.
+        `load_state_dict`. What the former weights sampled is of another generation, and no longer trained on.
         """
         self._descent.load_state_dict({**state, "skipped_steps": self._descent.skipped_steps})
         steps = self._flags.ppo_epochs * self._flags.num_batches_per_iteration
         self._descent.expect_empty_steps(STALE_ITERATIONS * steps)
-        self.version += self._settings.max_policy_lag
+        self._generation += 1
+
+    @property
+    def stamp(self) -> Stamp:
+        """Identifies the present weights."""
+        return Stamp(self.version, self._generation)
 
     def published_state(self) -> dict[str, np.ndarray]:
         """The model's state as contiguous host arrays, in the order of its state_dict; valid until the next

@@ -79,7 +79,7 @@ class LearnerWorker:
         self._time_to_save = Every(settings.save_every_sec)
         self._resume(settings.load_checkpoint_kind)
         self._milestones = _milestone_schedule(settings, self._learner.env_frames, self._checkpoints)
-        self._weights.publish(self._learner.published_state(), self._learner.version)
+        self._weights.publish(self._learner.published_state(), self._learner.stamp)
         self._channels.reports.put(ComponentReady("learner", self._learner.describe()), self._keep_going)
         self._report_progress({})
 
@@ -166,7 +166,7 @@ class LearnerWorker:
         self._clock.lap("wait")
         stats = self._learner.train(batch, want_summaries=self._time_to_summarise())
         self._clock.lap("train")
-        self._weights.publish(self._learner.published_state(), self._learner.version)
+        self._weights.publish(self._learner.published_state(), self._learner.stamp)
         self._channels.progress["iterations"][self._policy_id] += 1
         self._clock.lap("publish")
         self._report_progress(stats.summaries)
@@ -178,7 +178,7 @@ class LearnerWorker:
         while not self._for_trainer.empty():
             answer = self._takeover.answer(self._for_trainer.get())
             if isinstance(answer, SettingsTaken):
-                self._weights.publish(self._learner.published_state(), self._learner.version)
+                self._weights.publish(self._learner.published_state(), self._learner.stamp)
             self._channels.reports.put(answer, self._keep_going)
 
     def save(self) -> bool:

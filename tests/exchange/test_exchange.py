@@ -6,7 +6,7 @@ import pytest
 
 from sample_factory.config.config import ConfigError
 from sample_factory.envs.env_info import EnvInfo
-from sample_factory.exchange.policy_weights import PolicyWeights
+from sample_factory.exchange.policy_weights import PolicyWeights, Stamp
 from sample_factory.exchange.topology import make_topology
 from sample_factory.spaces.agent_kinds import AgentKinds
 from tests.counting import CountingEnv, make_config, make_shared
@@ -104,13 +104,13 @@ class TestBuffers:
 
 def test_a_fetch_is_never_a_mixture_of_two_versions():
     weights, stop = PolicyWeights(), threading.Event()
-    weights.publish({"w": np.zeros(100_000, np.float32)}, 0)
+    weights.publish({"w": np.zeros(100_000, np.float32)}, Stamp(0))
 
     def publish():
         version = 0
         while not stop.is_set():
             version += 1
-            weights.publish({"w": np.full(100_000, version, np.float32)}, version)
+            weights.publish({"w": np.full(100_000, version, np.float32)}, Stamp(version, 2 * version))
 
     publisher = threading.Thread(target=publish)
     publisher.start()
@@ -118,9 +118,10 @@ def test_a_fetch_is_never_a_mixture_of_two_versions():
         into = np.empty(weights.slot_bytes, np.uint8)
         seen = set()
         for _ in range(500):
-            version = weights.fetch(into)
-            assert set(np.unique(into.view(np.float32)[:100_000])) == {version}
-            seen.add(version)
+            stamp = weights.fetch(into)
+            assert set(np.unique(into.view(np.float32)[:100_000])) == {stamp.version}
+            assert stamp.generation == 2 * stamp.version
+            seen.add(stamp)
     finally:
         stop.set()
         publisher.join()
@@ -130,8 +131,8 @@ def test_a_fetch_is_never_a_mixture_of_two_versions():
 def test_nothing_is_published_before_the_first_publication():
     weights = PolicyWeights()
     assert not weights.wait_published(lambda: False)
-    weights.publish({"w": np.ones(3, np.float32), "count": np.array(5.0)}, 17)
-    assert weights.wait_published(lambda: False) and weights.version == 17
+    weights.publish({"w": np.ones(3, np.float32), "count": np.array(5.0)}, Stamp(17, 3))
+    assert weights.wait_published(lambda: False) and weights.newest == Stamp(17, 3)
 
 
 def test_what_a_dead_worker_handed_over_without_a_ticket_is_freed():

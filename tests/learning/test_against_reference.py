@@ -68,6 +68,7 @@ def random_batch(learner, num_pieces):
         values=normal(T, B) * 0.1,
         logits=logits,
         versions=torch.zeros(T, B, dtype=torch.int32),
+        generations=torch.zeros(T, B, dtype=torch.int32),
         rewards=normal(T, B),
         terminated=torch.from_numpy(ended & ~truncated),
         truncated=torch.from_numpy(truncated),

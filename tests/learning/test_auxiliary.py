@@ -37,6 +37,7 @@ def walk(seed=0, lie=False, state_size=H):
         values=zeros,
         logits=torch.zeros(T, B, 3),
         versions=torch.zeros(T, B, dtype=torch.int32),
+        generations=torch.zeros(T, B, dtype=torch.int32),
         rewards=zeros,
         terminated=never,
         truncated=never,

@@ -16,6 +16,7 @@ def full_buffer(**flags):
         buffers.versions,
     ):
         array[buffer] = 1
+    buffers.generations[buffer] = 5
     buffers.terminated[buffer] = buffers.truncated[buffer] = False
     buffers.policy_ids[buffer] = 0
     buffers.hand_over(buffer, 0, np.array([0]))
@@ -27,7 +28,12 @@ def test_a_batch_is_a_copy_and_the_buffer_is_free_at_once():
     batch = Batcher(buffers, 0, torch.device("cpu")).next_batch([buffer])
     assert buffers.counts()[2] == 0
     buffers.obs["obs"][buffer] = 7
-    assert (batch.obs["obs"] == 1).all() and batch.obs["obs"].shape == (9, 1, 4) and batch.own.all()
+    assert (
+        (batch.obs["obs"] == 1).all()
+        and (batch.generations == 5).all()
+        and batch.obs["obs"].shape == (9, 1, 4)
+        and batch.own.all()
+    )
 
 
 def test_steps_with_nan_are_masked_and_the_state_is_cut_after_them_unless_it_was_the_reward():

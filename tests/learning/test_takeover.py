@@ -34,7 +34,9 @@ def test_the_receiver_has_the_donors_weights_and_moments_and_its_own_counters(do
     with open(donation.path, "rb") as file:
         assert hashlib.sha256(file.read()).hexdigest() == donation.sha256
     samples, frames = receiver.samples, receiver.env_frames
+    version = receiver.version
     answer = taking.answer(NewSettings(8, LR, donation))
+    assert receiver.version == version, "it counts SGD steps only"
     assert (donation.ticket, answer.ticket, answer.error) == (7, 8, "")
     assert torch.equal(weights(receiver), weights(donor)) and torch.equal(moments(receiver), moments(donor))
     assert (receiver.samples, receiver.env_frames) == (samples, frames) != (donor.samples, donor.env_frames)
@@ -65,7 +67,8 @@ def test_what_the_former_weights_sampled_is_trained_on_no_more(donor_and_receive
     before, samples = weights(receiver).clone(), receiver.samples
     receiver.train(in_flight)
     assert receiver.samples == samples and torch.equal(weights(receiver), before)
-    fresh = in_flight._replace(versions=torch.full((T, B), receiver.version, dtype=torch.int32))
+    assert receiver.stamp.generation == 1
+    fresh = in_flight._replace(generations=torch.ones(T, B, dtype=torch.int32))
     receiver.train(fresh)
     assert receiver.samples == samples + T * B
 

@@ -72,6 +72,7 @@ def act(buffers, policy, request):
     rows[:, kind.rows.value], rows[:, kind.rows.log_prob] = chosen, -policy
     kind.outputs[request.buffers, request.step] = rows
     buffers.versions[request.buffers, request.step] = 0
+    buffers.generations[request.buffers, request.step] = 0
 
 
 def play(vector, buffers, steps):

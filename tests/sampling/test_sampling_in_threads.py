@@ -11,6 +11,7 @@ import pytest
 from sample_factory.envs.adapters.adapters import adapt
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.messages import EpisodeReport, Incident, Trajectories
+from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.models import actor_critic
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.runtime.child_side import ChildContext
@@ -81,7 +82,7 @@ class Sampler:
         policies = range(self.config.sampling.num_policies)
         self.workers += [PolicyWorker(PolicyWorkerArgs(i, inference), *shared, context) for i in policies]
         for weights in self.channels.weights:
-            weights.publish({"weight": np.zeros(1, np.float32)}, version=0)
+            weights.publish({"weight": np.zeros(1, np.float32)}, Stamp(0))
 
     def __enter__(self):
         self.threads = [threading.Thread(target=worker.run) for worker in self.workers]
@@ -117,6 +118,21 @@ def test_observations_actions_and_states_line_up_over_many_rollouts(monkeypatch,
                 assert sampler.buffers.chunk_rnn_states[buffer, 0, 0] == steps[0]
                 assert (sampler.buffers.versions[buffer] == 0).all()
                 sampler.buffers.release(np.array([buffer]), 0)
+
+
+def test_weights_of_another_generation_are_fetched_though_their_version_is_the_same(monkeypatch):
+    with Sampler(monkeypatch) as sampler:
+        before = np.array(sampler.trajectories(1))
+        assert (sampler.buffers.generations[before] == 0).all()
+        sampler.buffers.release(before, 0)
+        sampler.channels.weights[0].publish({"weight": np.zeros(1, np.float32)}, Stamp(0, 1))
+        deadline = time.monotonic() + 30
+        is_new = False
+        while not is_new:
+            assert time.monotonic() < deadline
+            buffers = np.array(sampler.trajectories(1))
+            is_new = (sampler.buffers.generations[buffers] == 1).all()
+            sampler.buffers.release(buffers, 0)
 
 
 def test_a_state_is_kept_for_every_chunk(monkeypatch):

@@ -14,7 +14,7 @@ from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.channels import Channels, make_progress
 from sample_factory.exchange.kind_storage import KindLayout, RowLayout
 from sample_factory.exchange.messages import EpisodeReport, Trajectories
-from sample_factory.exchange.policy_weights import PolicyWeights
+from sample_factory.exchange.policy_weights import PolicyWeights, Stamp
 from sample_factory.exchange.topology import make_topology
 from sample_factory.exchange.trajectory_buffers import NOBODY, TrajectoryBuffers
 from sample_factory.experiment.wiring import Parts, policy_worker_recipe, rollout_worker_recipe
@@ -57,7 +57,7 @@ class Sampling:
         # Small queues are often full.
         self.inbox, self.reports = Queue(max_bytes=20_000), Queue(max_bytes=20_000)
         weights, workers = PolicyWeights(), range(self.topology.num_workers)
-        weights.publish({"weight": np.zeros(1, np.float32)}, version=0)
+        weights.publish({"weight": np.zeros(1, np.float32)}, Stamp(0))
         progress = make_progress(self.topology)
         channels = Channels(
             [Queue() for _ in workers], [Queue()], [self.inbox], self.reports, [weights], progress

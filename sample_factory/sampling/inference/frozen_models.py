@@ -8,6 +8,7 @@ from typing import NamedTuple
 from torch import nn
 
 from sample_factory.checkpoints.file_format import read_state
+from sample_factory.exchange.policy_weights import Stamp
 
 
 class UnreadableOpponent(RuntimeError):
@@ -15,10 +16,10 @@ class UnreadableOpponent(RuntimeError):
 
 
 class ActingModel(NamedTuple):
-    """A network and the number of SGD steps that its weights have had."""
+    """A network and the stamp of its weights."""
 
     model: nn.Module
-    version: int
+    stamp: Stamp
 
 
 class FrozenModels:
@@ -51,7 +52,7 @@ class FrozenModels:
         model = self._spare()
         try:
             model.load_state_dict(state["model"])
-            return ActingModel(model, state["train_step"])
+            return ActingModel(model, Stamp(state["train_step"]))
         except (KeyError, RuntimeError, TypeError) as error:  # the state of another model, or of none
             raise _unreadable(path, error) from error
 

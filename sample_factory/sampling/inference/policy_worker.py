@@ -16,7 +16,7 @@ from sample_factory.exchange.messages import (
     PolicyRequest,
     StatsReport,
 )
-from sample_factory.exchange.policy_weights import byte_layout
+from sample_factory.exchange.policy_weights import NOTHING_PUBLISHED, Stamp, byte_layout
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, zero_non_finite
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child_side import ChildContext
@@ -67,7 +67,7 @@ class PolicyWorker:
             self._model.prepare_to_act(torch.bfloat16)
         self._frozen = FrozenModels(self._model, settings.max_past_selves)
         self._lost: set[str] = set()  # past selves that could not be loaded
-        self._version = -1
+        self._stamp = Stamp(NOTHING_PUBLISHED)
         self._staging = host_array((self._slot_bytes,), np.dtype(np.uint8), self._device)
         self._of_kind = buffers.kind_of_policy(policy_id)
         shapes = RowShapes(self._of_kind.row_shapes(), buffers.rnn_state_size)
@@ -111,7 +111,7 @@ class PolicyWorker:
             if not more:
                 break
             requests += more
-        if requests and self._weights.version != self._version:
+        if requests and self._weights.newest != self._stamp:
             self._fetch_weights()
         return requests
 
@@ -124,7 +124,7 @@ class PolicyWorker:
     def _acting_model(self, past_self: str) -> ActingModel:
         """The live policy stands in for a past self that is lost until nobody asks for it any more: what is
         done in its place is not trained on either."""
-        live = ActingModel(self._model, self._version)
+        live = ActingModel(self._model, self._stamp)
         if past_self == LIVE or past_self in self._lost:
             return live
         try:
@@ -158,7 +158,8 @@ class PolicyWorker:
             self._report_broken(buffers, finite, good)
         self._clock.lap("forward")
         self._of_kind.outputs[buffers, steps] = packed
-        shared.versions[buffers, steps] = acting.version
+        shared.versions[buffers, steps] = acting.stamp.version
+        shared.generations[buffers, steps] = acting.stamp.generation
         shared.rnn_state[buffers] = new_state
         for request in requests:
             inbox = self._channels.inboxes[request.worker_index]
@@ -200,7 +201,7 @@ class PolicyWorker:
         if self._weights.slot_bytes != self._slot_bytes:
             sizes = f"{self._weights.slot_bytes} and {self._slot_bytes} bytes"
             raise ValueError(f"the models of learner and policy worker differ: {sizes}")
-        self._version = self._weights.fetch(self._staging)
+        self._stamp = self._weights.fetch(self._staging)
         self._model.load_state_dict(
             self._views(torch.from_numpy(self._staging).to(self._device, non_blocking=True))
         )

@@ -35,7 +35,7 @@ def test_a_past_self_answers_as_the_weights_in_its_file_do(tmp_path):
     for seed in (1, 2, 3, 1):
         path, original = save(tmp_path, seed)
         acting = frozen.get(path)
-        assert torch.equal(outputs(acting.model), outputs(original)) and acting.version == seed
+        assert torch.equal(outputs(acting.model), outputs(original)) and acting.stamp.version == seed
 
 
 def test_the_live_model_stays_as_it_is(tmp_path):

@@ -72,6 +72,7 @@ def play(vector, buffers, steps):
                 obs[:, STEP] + 10 * obs[:, EPISODE]
             ) % NUM_ACTIONS
             buffers.versions[request.buffers, request.step] = policy
+            buffers.generations[request.buffers, request.step] = 0
         vector.step()
     return finished
 
