@@ -98,6 +98,8 @@ class Checkpoints:
                 state = read_state(path)
                 check(state)
             except Exception as error:  # whatever a damaged file makes the reader raise
+                if not os.path.lexists(path):  # a run that is still training has saved a newer one since
+                    return self.load(kind, check)
                 reason = _reason(error)
                 failures.setdefault(reason, []).append(path.name)
                 log.error("CANNOT USE CHECKPOINT %s: %s", path, reason)

@@ -12,6 +12,7 @@ from sample_factory import benchmark
 from sample_factory.benchmark import parse_arguments, with_values
 from sample_factory.benchmarking.run_stage import StageFailed, counts, run_stage
 from sample_factory.benchmarking.stage_measurement import Stage
+from tests.processes import alive
 
 CARTPOLE = ["--env=gym_CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4"]
 
@@ -141,7 +142,7 @@ def test_ctrl_c_ends_everything_and_leaves_nothing(tmp_path):
     assert process.returncode == 130
     assert error == "interrupted\n" and output.startswith("simulation, random actions")
     assert len(started) >= 7
-    assert not [child for child in started if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+    assert not alive(started)
     assert not list(tmp_path.iterdir())
 
 

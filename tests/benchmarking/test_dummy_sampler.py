@@ -11,6 +11,7 @@ from sample_factory import dummy_sampler, run_algorithm
 from sample_factory.config.config import parse_config
 from sample_factory.dummy_sampler import DummySamplerFlags, sample
 from sample_factory.envs.env_registry import resolve_family
+from tests.processes import alive
 
 
 def run(env, *typed):
@@ -100,4 +101,4 @@ def test_ctrl_c_ends_it_with_the_results_so_far():
     assert process.returncode == 0
     assert output.splitlines()[-1].startswith("total: ")
     assert len(started) >= 4
-    assert not [child for child in started if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+    assert not alive(started)

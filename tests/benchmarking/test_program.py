@@ -4,10 +4,9 @@ import subprocess
 import sys
 import time
 
-import psutil
-
 from sample_factory.benchmarking import program as program_module
 from sample_factory.benchmarking.program import run_program, usage_of
+from tests.runtime.waiting import is_running
 
 NEVER_SEEN = re.compile("never seen")
 
@@ -58,6 +57,6 @@ def test_a_usage_names_the_children(tmp_path):
 
 def assert_ended(pid):
     deadline = time.monotonic() + 10
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+    while is_running(pid):
         assert time.monotonic() < deadline, f"{pid} is still there"
         time.sleep(0.05)

@@ -4,6 +4,7 @@ import subprocess
 import pytest
 import torch
 
+from sample_factory.checkpoints import file_format, store
 from sample_factory.checkpoints.store import CheckpointError, Checkpoints
 from tests.mounts import mount_tmpfs
 
@@ -45,6 +46,23 @@ def test_milestones_and_the_best_outlive_the_others(checkpoints):
     assert (checkpoints.folder / "milestones" / "checkpoint_000000001_4.pth.milestone").exists()
     assert [path.name for path in checkpoints.folder.glob("best_*")] == ["best_000000003_12_reward_0.750.pth"]
     assert checkpoints.load("best")["train_step"] == 3
+
+
+@pytest.mark.parametrize("kind", ["latest", "best"])
+def test_a_checkpoint_that_is_replaced_while_it_is_read_is_looked_for_again(checkpoints, kind, monkeypatch):
+    def save(version):
+        checkpoints.save(state(version), version, version * 4)
+        checkpoints.save_best(state(version), version, version * 4, "reward", float(version))
+
+    def read_late(path):
+        if "000000001_" in path.name:
+            for version in (2, 3, 4):
+                save(version)
+        return file_format.read_state(path)
+
+    save(1)
+    monkeypatch.setattr(store, "read_state", read_late)
+    assert checkpoints.load(kind)["train_step"] == 4
 
 
 @pytest.mark.parametrize(

@@ -98,14 +98,25 @@ def wait_for_frames(process: subprocess.Popen, beyond: int) -> int:
 def child(family: list[psutil.Process], name: str) -> psutil.Process:
     """The process of a worker; its name stands on its command line. Raises LookupError if there is none."""
     for process in family:
-        if process.cmdline()[-1] == name:
-            return process
+        try:
+            if process.cmdline()[-1:] == [name]:
+                return process
+        except psutil.NoSuchProcess:
+            continue  # ended since it was listed
     raise LookupError(f"no {name} among {family}")
 
 
 def engines(process: psutil.Process) -> list[psutil.Process]:
     """The Doom engines of a worker."""
-    return [child for child in process.children(recursive=True) if child.name() == "vizdoom"]
+    return [child for child in process.children(recursive=True) if name_of(child) == "vizdoom"]
+
+
+def name_of(process: psutil.Process) -> str:
+    """Returns the name of a process, or "" if it has ended."""
+    try:
+        return process.name()
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def kill(process: psutil.Process, number: int = signal.SIGKILL) -> None:
