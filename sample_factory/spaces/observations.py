@@ -64,9 +64,7 @@ def _leaves(space: spaces.Space[Any], prefix: str, path: tuple[Any, ...]) -> Ite
         yield _Leaf(key, path, *_box_and_conversion(space, key))
 
 
-def _box_and_conversion(
-    space: spaces.Space[Any], key: str
-) -> tuple[spaces.Box, Callable[[Any], np.ndarray]]:
+def _box_and_conversion(space: spaces.Space[Any], key: str) -> tuple[spaces.Box, Callable[[Any], np.ndarray]]:
     if isinstance(space, spaces.Box):
         return _stored_box(space), np.asarray
     if isinstance(space, spaces.Discrete):
