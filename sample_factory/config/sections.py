@@ -79,6 +79,12 @@ class SamplingFlags:
     serial_mode: bool = flag(
         False, "run everything in one process, deterministically; for debugging and tests"
     )
+    queue: str = flag(
+        "sockets",
+        "how messages travel between processes: sockets, or faster_fifo (its own package), which can hang "
+        "when a process is killed while it uses a queue; no effect with --serial_mode=True",
+        choices=("sockets", "faster_fifo"),
+    )
     num_workers: int = flag(os.cpu_count() or 1, "rollout processes", at_least=1, at_most=10_000)
     num_envs_per_worker: int = flag(2, "environments in each rollout process", at_least=1, at_most=100_000)
     worker_num_splits: int = flag(

@@ -10,17 +10,16 @@ from sample_factory.exchange.topology import Topology
 from sample_factory.runtime.queues import LocalQueue, Queue
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 
-AnyQueue = Queue | LocalQueue
 NO_ENV = -1
 
 
 class Channels(NamedTuple):
     """Who may write to what stands in messages.py."""
 
-    inboxes: Sequence[AnyQueue]  # one per rollout worker: ActionsReady, NewShaping, Opponents
-    requests: Sequence[AnyQueue]  # one per policy, read by all its policy workers: PolicyRequest
-    learners: Sequence[AnyQueue]  # one per policy: LearnerMessage
-    reports: AnyQueue  # to the main process: reports
+    inboxes: Sequence[Queue]  # one per rollout worker: ActionsReady, NewShaping, Opponents
+    requests: Sequence[Queue]  # one per policy, read by all its policy workers: PolicyRequest
+    learners: Sequence[Queue]  # one per policy: LearnerMessage
+    reports: Queue  # to the main process: reports
     weights: Sequence[PolicyWeights]  # one per policy
     progress: SharedArrays  # see make_progress
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from sample_factory.config.pbt_flags import REPLACED_BY_TAG
-from sample_factory.exchange.channels import AnyQueue
 from sample_factory.exchange.messages import Incident, LearnerMessage, RolloutMessage, WorkerDied
 from sample_factory.experiment.wiring import Parts
 from sample_factory.monitoring.episode_stats import EpisodeStats
@@ -17,6 +16,7 @@ from sample_factory.population.league import League
 from sample_factory.population.league_news import LeagueNews
 from sample_factory.population.pbt import Decision
 from sample_factory.runtime.clock import Every
+from sample_factory.runtime.queues import Queue
 
 log = logging.getLogger("sample_factory")
 
@@ -151,7 +151,7 @@ def _warn_unless_reported(metric: str, policies: Sequence[EpisodeStats]) -> None
         )
 
 
-def _send(queue: AnyQueue, message: Any) -> bool:
+def _send(queue: Queue, message: Any) -> bool:
     """Whether it was taken."""
     deadline = time.monotonic() + SEND_SECONDS
     is_sent = queue.put(message, keep_waiting=lambda: time.monotonic() < deadline)

@@ -30,7 +30,7 @@ from sample_factory.runtime.folder_lock import NAME as LOCK_NAME
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
 from sample_factory.runtime.gpu import why_no_gpu
 from sample_factory.runtime.log import setup_logging
-from sample_factory.runtime.queues import LocalQueue, Queue
+from sample_factory.runtime.queues import LocalQueue, Queue, check_transport, make_queue
 from sample_factory.runtime.supervisor import Limits, StopSignals, Supervisor
 from sample_factory.spaces.actions import action_layout
 
@@ -56,6 +56,7 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
         try:
             _check_encoder(config)
             _check_device(config)
+            check_transport(config.sampling.queue)
             info = _probe(config, family)
             _check_observations(config, info)
             _check_actions(config, info)
@@ -195,8 +196,10 @@ def allocate(
     """Shared memory and queues, sized by Topology."""
     buffers = TrajectoryBuffers(topology, kind_layouts(info.kinds), state_size(config.model))
 
-    def queues(count: int) -> list[Any]:
-        return [LocalQueue(waits=False) if config.sampling.serial_mode else Queue() for _ in range(count)]
+    def queues(count: int) -> list[Queue]:
+        if config.sampling.serial_mode:
+            return [LocalQueue(waits=False) for _ in range(count)]
+        return [make_queue(config.sampling.queue) for _ in range(count)]
 
     num_inline = _num_inline(config)  # they have queues of their own for these
     channels = Channels(

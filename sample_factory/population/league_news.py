@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from sample_factory.exchange.channels import AnyQueue
 from sample_factory.population.league import League
 from sample_factory.runtime.clock import Every
+from sample_factory.runtime.queues import Queue
 
 TELL_SECONDS = 2.0
 
@@ -16,7 +16,7 @@ class LeagueNews:
     2. It never waits for one that does not, and so does not fill its inbox, where actions come in too.
     """
 
-    def __init__(self, league: League, num_policies: int, inboxes: Sequence[AnyQueue], is_limited: bool):
+    def __init__(self, league: League, num_policies: int, inboxes: Sequence[Queue], is_limited: bool):
         """is_limited: to once in TELL_SECONDS; a run that is to be repeatable must not depend on time."""
         self._league, self._inboxes = league, inboxes
         self._policies = range(num_policies)

@@ -55,5 +55,4 @@ def _attach(passed_fd: Any) -> FolderLock:
     """In the child: holds the parent's lock."""
     lock = FolderLock.__new__(FolderLock)
     lock._fd = passed_fd.detach()
-    os.set_inheritable(lock._fd, False)
     return lock

@@ -106,6 +106,8 @@ class _PassedFd(NamedTuple):
     fd: int
 
     def detach(self) -> int:
+        """In the child. Otherwise a simulator that it starts would hold what is behind the descriptor."""
+        os.set_inheritable(self.fd, False)
         return self.fd
 
 

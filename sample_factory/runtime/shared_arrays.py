@@ -102,11 +102,8 @@ class SharedArrays:
 
 def _attach(specs: dict[str, ArraySpec], passed_fd: Any) -> SharedArrays:
     """In the child: maps the memory that the parent allocated."""
-    fd = passed_fd.detach()
-    # Otherwise a simulator started by the child would hold the memory for as long as it lives.
-    os.set_inheritable(fd, False)
     arrays = SharedArrays.__new__(SharedArrays)
-    arrays._open(specs, fd)
+    arrays._open(specs, passed_fd.detach())
     return arrays
 
 

@@ -7,12 +7,12 @@ from sample_factory.config.selfplay_flags import SelfplayFlags
 from sample_factory.exchange.messages import MilestoneSaved
 from sample_factory.population.league import League
 from sample_factory.population.league_news import LeagueNews
-from sample_factory.runtime.queues import Queue
+from sample_factory.runtime.socket_queue import SocketQueue
 
 
 @pytest.fixture
 def inboxes():
-    queues = [Queue(), Queue()]
+    queues = [SocketQueue(), SocketQueue()]
     yield queues
     for queue in queues:
         queue.close()

@@ -1,5 +1,6 @@
 """Objects that the tests run in children."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -116,6 +117,18 @@ class WithSimulator(Idle):
         super().run()
         while self.stubborn:
             time.sleep(60)
+
+
+class WithoutInheritedFiles(HoldsOn):
+    """Returns the descriptors of the queue that a program started by the child would inherit."""
+
+    def run(self) -> set[int]:
+        inheritable = set()
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):  # of the listing itself
+                if int(name) > 2 and os.get_inheritable(int(name)):
+                    inheritable.add(int(name))
+        return inheritable
 
 
 class Doubles(Idle):

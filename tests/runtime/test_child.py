@@ -13,8 +13,8 @@ import pytest
 from sample_factory.config.flags import ConfigError
 from sample_factory.runtime import child_side, cpu
 from sample_factory.runtime.child import Child, ChildFailed, ChildOptions, call_in_child
-from sample_factory.runtime.queues import Queue
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
+from sample_factory.runtime.socket_queue import SocketQueue
 from tests.runtime.bodies import (
     Doubles,
     ExitsWith,
@@ -238,17 +238,19 @@ def test_niceness_is_passed_to_the_session_though_linux_allows_it_only_now_and_t
 
 
 def test_arrays_and_queues_are_shared_with_a_child_and_with_its_successor(start):
-    arrays, orders, done = SharedArrays({"numbers": ArraySpec((3,), np.float32)}), Queue(), Queue()
+    arrays = SharedArrays({"numbers": ArraySpec((3,), np.float32)})
+    orders = SocketQueue()
+    done = SocketQueue()
     arrays["numbers"][:] = 1, 2, 3
     child = start(Doubles, arrays, orders, done)
     orders.put("first")
-    assert done.get(15) == "first"
+    assert done.get_many(15) == ["first"]
     kill_9(child.pid)
     assert child.join(15)
     successor = child.again()
     successor.start()
     orders.put("second")
-    assert done.get(15) == "second"
+    assert done.get_many(15) == ["second"]
     successor.kill()
     assert arrays["numbers"].tolist() == [4, 8, 12]
 

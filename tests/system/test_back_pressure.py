@@ -18,7 +18,7 @@ from sample_factory.exchange.topology import make_topology
 from sample_factory.exchange.trajectory_buffers import NOBODY, TrajectoryBuffers
 from sample_factory.experiment.wiring import Parts, policy_worker_recipe, rollout_worker_recipe
 from sample_factory.runtime.child import Child
-from sample_factory.runtime.queues import Queue
+from sample_factory.runtime.socket_queue import SocketQueue
 from sample_factory.runtime.supervisor import Limits, Supervisor
 from tests.counting import make_config
 from tests.crowd import AGENT, EPISODE, NUM_ACTIONS, STEP, CountingCrowd, make_crowd
@@ -57,12 +57,12 @@ class Sampling:
         layout = KindLayout(info.kinds.spaces[0].observation, RowLayout(1, 1))
         self.buffers = TrajectoryBuffers(self.topology, [layout], rnn_state_size=1)
         # Small queues are often full.
-        self.inbox, self.reports = Queue(max_bytes=20_000), Queue(max_bytes=20_000)
+        self.inbox, self.reports = SocketQueue(max_bytes=20_000), SocketQueue(max_bytes=20_000)
         weights, workers = PolicyWeights(), range(self.topology.num_workers)
         weights.publish({"weight": np.zeros(1, np.float32)}, Stamp(0))
         progress = make_progress(self.topology)
         channels = Channels(
-            [Queue() for _ in workers], [Queue()], [self.inbox], self.reports, [weights], progress
+            [SocketQueue() for _ in workers], [SocketQueue()], [self.inbox], self.reports, [weights], progress
         )
         family = EnvFamily("counting", make_crowd, None, {})
         parts = Parts(config, family, info, self.buffers, channels, seed=1)
@@ -125,7 +125,7 @@ def lines_up(shared: TrajectoryBuffers, buffers: np.ndarray) -> None:
     assert (outputs[..., 2] == present[..., STEP]).all(), "the model's state is the steps of the episode"
 
 
-def wait_until_full(queue: Queue) -> None:
+def wait_until_full(queue: SocketQueue) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while queue.put("probe", keep_waiting=lambda: False):
         assert time.monotonic() < deadline, "nobody fills the queue"

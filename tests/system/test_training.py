@@ -24,10 +24,10 @@ def checkpoint(experiment):
     return torch.load(newest, weights_only=True)
 
 
-def test_a_run_ends_by_itself_and_leaves_what_a_user_expects(tmp_path):
-    done = run(
-        "train", tmp_path, "--env=gym_CartPole-v1", "--experiment=a", "--train_for_env_steps=3000", *SMALL
-    )
+@pytest.mark.parametrize("queue", ["sockets", "faster_fifo"])
+def test_a_run_ends_by_itself_and_leaves_what_a_user_expects(tmp_path, queue):
+    flags = ["--env=gym_CartPole-v1", "--experiment=a", "--train_for_env_steps=3000", f"--queue={queue}"]
+    done = run("train", tmp_path, *flags, *SMALL)
     assert done.returncode == 0, done.stdout
     experiment = tmp_path / "a"
     assert checkpoint(experiment)["env_steps"] >= 3000
