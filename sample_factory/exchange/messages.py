@@ -1,36 +1,133 @@
-"""Everything that travels through queues. Addresses and small numbers, never data."""
+"""Everything that travels through queues, by its direction: addresses and small numbers, never data."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-LIVE = ""  # in place of a past self: the policy as it is now, which learns
+from sample_factory.checkpoints.milestones import Milestone
+
+# Rollout workers <-> policy workers
 
 
 class PolicyRequest(NamedTuple):
-    """Rollout worker -> policy workers of one policy: act for the rows (buffers[i], step)."""
+    """Rollout worker -> policy workers of one policy: act for the rows (buffer_indices[i], step)."""
 
     worker_index: int
     split: int
     step: int
-    buffers: np.ndarray  # [n] int64
-    incarnation: int  # of the rollout worker: one that replaces a dead one must not take its answers
-    past_self: str = LIVE  # the milestone file with the weights to act with; LIVE: the newest weights
+    buffer_indices: np.ndarray  # [n] int64
+    incarnation: int  # process id of the sender: its replacement must not take its answers
+    past_self: Milestone | None = None  # whose weights to act with; None: the newest weights
 
 
 class ActionsReady(NamedTuple):
-    """Policy worker -> rollout worker: the outputs of that policy stand in the rows that were asked for."""
+    """Policy worker -> rollout worker: the outputs for the requested rows have been written."""
 
     split: int
     policy_id: int
-    incarnation: int  # that of the request
+    incarnation: int  # copied from the request
+
+
+# Rollout workers -> learners
 
 
 class Trajectories(NamedTuple):
     """Rollout worker -> learner: tickets for full buffers. The learner releases them after copying."""
 
-    buffers: list[int]
+    buffer_indices: list[int]
+
+
+# Main process -> rollout workers
+
+
+class NewShaping(NamedTuple):
+    """Main process -> rollout workers: the reward shaping of a policy's agents from their next episode on."""
+
+    policy_id: int
+    shaping: Mapping[str, Any]
+
+
+class Opponents(NamedTuple):
+    """Main process -> rollout workers: all past selves of a policy that are in use now."""
+
+    policy_id: int
+    past_selves: tuple[Milestone, ...]
+    weights: np.ndarray  # [num_policies, n] float32: relative frequency with which live policy i draws each
+
+
+# Main process -> learners
+
+
+class SaveRequest(NamedTuple):
+    """Main process -> learner: save a checkpoint of the best policy so far."""
+
+    metric: str
+    value: float
+
+
+class WorkerDied(NamedTuple):
+    """Main process -> learners: all tickets of this rollout worker have been sent; no more will follow."""
+
+    worker_index: int
+
+
+class DonateRequest(NamedTuple):
+    """Main process -> learner: write a file of the policy's current state, for another policy."""
+
+    ticket: int
+
+
+class Donated(NamedTuple):
+    """Learner -> main process: the answer to DonateRequest. path: None if it could not be written."""
+
+    ticket: int
+    path: str | None
+    sha256: str
+
+
+class NewSettings(NamedTuple):
+    """Main process -> learner: continue with these flags, and with a donor's weights if there is one."""
+
+    ticket: int
+    hyperparameters: Mapping[str, Any]
+    donation: Donated | None
+
+
+class SettingsTaken(NamedTuple):
+    """Learner -> main process: NewSettings are in effect. error: why they are not; empty if they are."""
+
+    ticket: int
+    error: str
+
+
+# Any component -> main process
+
+
+class ComponentReady(NamedTuple):
+    """Any component -> main process: it has started, with a line for the log."""
+
+    component: str
+    text: str
+
+
+class StatsReport(NamedTuple):
+    """Any component -> main process: means since the last report, by name."""
+
+    component: str  # "rollout_worker", "policy_worker" or "learner"
+    policy_id: int
+    stats: Mapping[str, float]
+
+
+INCIDENTS = ("worker_restarts", "env_rebuilds", "broken_numbers", "memory_growth", "lost_opponents")
+
+
+class Incident(NamedTuple):
+    """Any component -> main process: a failure that was handled, or that does no harm."""
+
+    kind: str  # one of INCIDENTS; counted in TensorBoard
+    text: str  # for the log; empty: it is only counted
+    count: int = 1
 
 
 class EpisodeReport(NamedTuple):
@@ -47,16 +144,14 @@ class MatchReport(NamedTuple):
     """Rollout worker -> main process: a live policy and a past self have each ended an episode in one env."""
 
     policy_id: int
-    past_self: str
+    past_self: Milestone
     score: float  # of the live policy: 1 won, 0.5 drawn, 0 lost
 
 
-class StatsReport(NamedTuple):
-    """Any component -> main process: means since the last report, by name."""
+class OpponentLost(NamedTuple):
+    """Policy worker -> main process: this past self cannot be loaded; the live policy replaces it."""
 
-    component: str  # "rollout_worker", "policy_worker" or "learner"
-    policy_id: int
-    stats: Mapping[str, float]
+    past_self: Milestone
 
 
 class TrainReport(NamedTuple):
@@ -66,96 +161,14 @@ class TrainReport(NamedTuple):
     version: int  # number of SGD steps
     env_frames: int
     samples: int  # valid samples trained on since the start of the experiment
-    stats: Mapping[str, float] | None  # train/ summaries, now and then
+    stats: Mapping[str, float] | None  # train/ summaries; None in most reports
     best_value: float | None = None  # of save_best_metric when the best checkpoint was saved, if there is one
 
 
-INCIDENTS = ("worker_restarts", "env_rebuilds", "broken_numbers", "memory_growth", "lost_opponents")
-
-
-class Incident(NamedTuple):
-    """Any component -> main process: something broke and was healed, or does no harm."""
-
-    kind: str  # of INCIDENTS; counted in TensorBoard
-    text: str  # for the log; empty: it is only counted
-    count: int = 1
-
-
-class SaveRequest(NamedTuple):
-    """Main process -> learner: save a checkpoint of the best policy so far."""
-
-    metric: str
-    value: float
-
-
-class WorkerDied(NamedTuple):
-    """Main process -> learners: all tickets of this rollout worker have been sent; more will not come."""
-
-    worker_index: int
-
-
-class ComponentReady(NamedTuple):
-    """A component -> main process: it has started, with a line for the log."""
-
-    component: str
-    text: str
-
-
-class DonateRequest(NamedTuple):
-    """Main process -> learner: write a file of your policy as it is now, for another policy."""
-
-    ticket: int
-
-
-class Donated(NamedTuple):
-    """Learner -> main process: the answer. path: None if it could not be written."""
-
-    ticket: int
-    path: str | None
-    sha256: str
-
-
-class NewSettings(NamedTuple):
-    """Main process -> learner: go on with these flags, and with a donor's weights if there is one."""
-
-    ticket: int
-    hyperparameters: Mapping[str, Any]
-    donation: Donated | None
-
-
-class SettingsTaken(NamedTuple):
-    """Learner -> main process: NewSettings are in effect. error: why not, otherwise empty."""
-
-    ticket: int
-    error: str
-
-
-class NewShaping(NamedTuple):
-    """Main process -> rollout workers: the reward shaping of a policy's agents from their next episode on."""
-
-    policy_id: int
-    shaping: Mapping[str, Any]
-
-
 class MilestoneSaved(NamedTuple):
-    """Learner -> main process: a checkpoint that stays, and so can be played against."""
+    """Learner -> main process: a checkpoint that is kept, and so can be played against."""
 
-    policy_id: int
-    path: str
-
-
-class OpponentLost(NamedTuple):
-    """Policy worker -> main process: this past self cannot be loaded; the live policy stands in for it."""
-
-    past_self: str
-
-
-class Opponents(NamedTuple):
-    """Main process -> rollout workers: the past selves of a policy that are in use, all of them."""
-
-    policy_id: int
-    past_selves: tuple[str, ...]
-    weights: np.ndarray  # [num_policies, n] float32: how often the live policy i draws each, relatively
+    milestone: Milestone
 
 
 RolloutMessage = ActionsReady | NewShaping | Opponents

@@ -147,6 +147,7 @@ def _policy_worker_args(parts: Parts, policy: int, index: int) -> PolicyWorkerAr
         min_requests=max(1, min(MAX_MIN_REQUESTS, min_requests)),
         num_threads=1,
         seed=parts.seed + 1000 * (policy + 1) + index,
+        experiment_dir=parts.config.experiment_dir,
         max_past_selves=parts.config.selfplay.selfplay_max_opponents,
         cuda_graphs=parts.config.run.cuda_graphs,
     )

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from sample_factory.checkpoints.milestone_schedule import MilestoneSchedule
+from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.checkpoints.store import CheckpointError, Checkpoints
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.messages import (
@@ -112,9 +113,9 @@ class LearnerWorker:
         messages = self._inbox.get_many(timeout=timeout)
         for message in messages:
             match message:
-                case Trajectories(buffers):
-                    self._tickets.extend(buffers)
-                    self._first_tickets = self._first_tickets or (time.monotonic(), len(buffers))
+                case Trajectories(buffer_indices):
+                    self._tickets.extend(buffer_indices)
+                    self._first_tickets = self._first_tickets or (time.monotonic(), len(buffer_indices))
                 case WorkerDied(worker_index):
                     self._buffers.release_lost(worker_index, self._policy_id, self._tickets)
                 case SaveRequest():
@@ -236,7 +237,8 @@ class LearnerWorker:
             self.save()
         path = self._milestones.save_if_due(learner.env_frames, lambda: saved.save_milestone(*self._state()))
         if path is not None:
-            self._channels.reports.put(MilestoneSaved(self._policy_id, str(path)), self._keep_going)
+            milestone = Milestone(self._policy_id, learner.version, learner.env_frames)
+            self._channels.reports.put(MilestoneSaved(milestone), self._keep_going)
         wanted, self._wanted_best = self._wanted_best, None
         if wanted is not None and (learner.best_value is None or wanted.value > learner.best_value):
             learner.best_value = wanted.value

@@ -1,5 +1,6 @@
 """Everything that rollout and policy workers are constructed from, besides the shared memory and queues."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -41,6 +42,7 @@ class InferenceSettings(NamedTuple):
     min_requests: int  # one forward pass waits for this many requests, for a limited time
     num_threads: int
     seed: int
+    experiment_dir: Path  # where the files of past selves are
     max_past_selves: int = 1  # limit on past selves held in memory
     cuda_graphs: bool = True  # ignored without a GPU
 

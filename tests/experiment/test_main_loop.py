@@ -3,7 +3,7 @@
 import gymnasium as gym
 import pytest
 
-from sample_factory.checkpoints.milestones import milestone_path
+from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.messages import Incident, MatchReport, MilestoneSaved, Opponents
@@ -12,6 +12,8 @@ from sample_factory.experiment.wiring import Parts, make_league, make_population
 from sample_factory.population.pbt import Decision
 from sample_factory.spaces.agent_kinds import AgentKinds
 from tests.counting import CountingEnv, make_config, make_shared
+
+MILESTONE = Milestone(0, version=1, env_frames=100)
 
 
 @pytest.fixture
@@ -39,27 +41,26 @@ def told(channels, worker):
 
 
 def test_all_rollout_workers_hear_of_a_new_milestone_and_a_replaced_one_hears_of_all(make_reporting):
-    reporting, channels, folder = make_reporting()
-    path = str(milestone_path(folder, 0, 1, 100))
+    reporting, channels, _folder = make_reporting()
     assert told(channels, 0) == told(channels, 1) == [()]
-    channels.reports.put(MilestoneSaved(0, path))
+    channels.reports.put(MilestoneSaved(MILESTONE))
     reporting.turn(0.1)
-    assert told(channels, 0) == told(channels, 1) == [(path,)]
+    assert told(channels, 0) == told(channels, 1) == [(MILESTONE,)]
     reporting.turn(0.0)
     reporting.worker_replaced(1, "rollout_worker_1 died")
-    assert told(channels, 0) == [] and told(channels, 1) == [(path,)]
+    assert told(channels, 0) == [] and told(channels, 1) == [(MILESTONE,)]
     reporting.close()
 
 
 def test_in_a_resumed_run_all_rollout_workers_are_told_the_past_selves_of_the_earlier_one(make_reporting):
     reporting, channels, folder = make_reporting()
-    path = milestone_path(folder, 0, 1, 100)
+    path = MILESTONE.path(folder)
     path.parent.mkdir(parents=True)
     path.touch()
     reporting.close()
     assert (folder / "league.json").exists()
     reporting, channels, _ = make_reporting()
-    assert told(channels, 0) == told(channels, 1) == [(str(path),)]
+    assert told(channels, 0) == told(channels, 1) == [(MILESTONE,)]
     reporting.close()
 
 
@@ -72,9 +73,8 @@ def test_lost_opponents_are_counted(make_reporting):
 
 
 def test_a_policy_that_takes_over_another_takes_over_its_rating(make_reporting):
-    reporting, channels, folder = make_reporting(num_policies=2, with_pbt=True)
-    path = str(milestone_path(folder, 0, 1, 100))
-    for report in (MilestoneSaved(0, path), *[MatchReport(0, path, 1.0)] * 9):
+    reporting, channels, _folder = make_reporting(num_policies=2, with_pbt=True)
+    for report in (MilestoneSaved(MILESTONE), *[MatchReport(0, MILESTONE, 1.0)] * 9):
         channels.reports.put(report)
     reporting.take_in(0.1)
     population = reporting._evolution.population

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from sample_factory.checkpoints.milestones import env_frames_of, milestone_path
+from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.selfplay_flags import SelfplayFlags
 from sample_factory.exchange.messages import MatchReport, MilestoneSaved, OpponentLost
@@ -22,12 +22,13 @@ def make_league(tmp_path):
 @pytest.fixture
 def save(tmp_path):
     def save(league, frames, policy=0):
-        """A milestone comes into being; returns its path."""
-        path = milestone_path(tmp_path, policy, frames // 10, frames)
+        """Creates a milestone with an empty file."""
+        milestone = Milestone(policy, frames // 10, frames)
+        path = milestone.path(tmp_path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-        league.handle(MilestoneSaved(policy, str(path)))
-        return str(path)
+        league.handle(MilestoneSaved(milestone))
+        return milestone
 
     return save
 
@@ -39,10 +40,10 @@ def play(league, past_self, scores, policy=0):
 
 def test_a_new_milestone_is_a_change_once_and_an_opponent_from_then_on(make_league, save):
     league = make_league()
-    path = save(league, 100)
+    past_self = save(league, 100)
     assert league.take_changed() == {0} and league.take_changed() == set()
     opponents = league.opponents(0)
-    assert (opponents.policy_id, opponents.past_selves) == (0, (path,))
+    assert (opponents.policy_id, opponents.past_selves) == (0, (past_self,))
     assert opponents.weights.tolist() == [[1.0]]
 
 
@@ -55,9 +56,9 @@ def test_each_policy_has_past_selves_of_its_own_and_weights_for_every_live_polic
 
 def test_win_rates_are_kept_for_each_pair_and_ratings_for_each_player(make_league, save):
     league = make_league(num_policies=2)
-    path = save(league, 100)
-    play(league, path, [1.0, 1.0, 1.0], policy=0)
-    play(league, path, [0.0], policy=1)
+    past_self = save(league, 100)
+    play(league, past_self, [1.0, 1.0, 1.0], policy=0)
+    play(league, past_self, [0.0], policy=1)
     first, second = league.summaries(0), league.summaries(1)
     assert first["zz_selfplay/win_rate"] == 3.5 / 4 and second["zz_selfplay/win_rate"] == 0.25
     assert first["zz_selfplay/elo"] > 1000 > second["zz_selfplay/elo"]
@@ -81,8 +82,8 @@ def test_win_rates_are_over_those_that_a_policy_has_met(make_league, save):
 def test_a_policy_that_takes_over_another_has_its_rating_and_results(make_league, save):
     league = make_league(num_policies=2, selfplay_sampling="prioritized")
     both, donors, own = save(league, 100), save(league, 200), save(league, 300)
-    for policy, path, score in ((0, both, 1.0), (0, donors, 1.0), (1, both, 0.0), (1, own, 0.0)):
-        play(league, path, [score] * 5, policy)
+    for policy, past_self, score in ((0, both, 1.0), (0, donors, 1.0), (1, both, 0.0), (1, own, 0.0)):
+        play(league, past_self, [score] * 5, policy)
     before = league.summaries(0)
     assert league.summaries(1) != before
     league.take_changed()
@@ -113,19 +114,19 @@ def test_prioritized_weights_are_a_power_of_the_chance_to_lose_and_never_zero(ma
 def test_new_weights_are_a_change_after_some_matches_if_they_matter(make_league, save):
     for sampling, changed in (("prioritized", {0}), ("uniform", set())):
         league = make_league(selfplay_sampling=sampling)
-        path = save(league, 100)
+        past_self = save(league, 100)
         league.take_changed()
-        play(league, path, [1.0] * (MATCHES_PER_UPDATE - 1))
+        play(league, past_self, [1.0] * (MATCHES_PER_UPDATE - 1))
         assert league.take_changed() == set()
-        play(league, path, [1.0])
+        play(league, past_self, [1.0])
         assert league.take_changed() == changed
 
 
 def test_results_and_ratings_survive_and_milestones_of_earlier_runs_are_found(make_league, save):
     league = make_league(num_policies=2, selfplay_sampling="prioritized")
-    path = save(league, 100)
+    past_self = save(league, 100)
     save(league, 50, policy=1)
-    play(league, path, [1.0, 0.0, 0.0])
+    play(league, past_self, [1.0, 0.0, 0.0])
     league.save()
     again = make_league(num_policies=2, selfplay_sampling="prioritized")
     assert [again.summaries(i) for i in range(2)] == [league.summaries(i) for i in range(2)]
@@ -167,19 +168,19 @@ def test_a_full_disk_costs_a_log_line_and_not_the_run(make_league, monkeypatch, 
     assert "could not save the results of self-play" in caplog.text and "No space left" in caplog.text
 
 
-def frames(paths):
-    return [env_frames_of(path) for path in paths]
+def frames(milestones):
+    return [milestone.env_frames for milestone in milestones]
 
 
-def test_in_use_are_so_many_spread_over_the_whole_training(tmp_path):
-    milestones = [milestone_path(tmp_path, 0, i, 10 * i) for i in range(1000)]
+def test_in_use_are_so_many_spread_over_the_whole_training():
+    milestones = [Milestone(0, i, 10 * i) for i in range(1000)]
     used = frames(thinned(milestones, 8))
     assert len(used) == 8 and used[0] == 0 and used[-1] == 9990
     assert max(after - before for before, after in itertools.pairwise(used)) <= 3 * 10000 / 7
 
 
-def test_a_new_milestone_is_always_in_use_and_displaces_one_at_most(tmp_path):
-    milestones = [milestone_path(tmp_path, 0, i, 10 * i) for i in range(40)]
+def test_a_new_milestone_is_always_in_use_and_displaces_one_at_most():
+    milestones = [Milestone(0, i, 10 * i) for i in range(40)]
     for limit in (1, 2, 5):
         for count in range(1, 40):
             before, now = thinned(milestones[:count], limit), thinned(milestones[: count + 1], limit)

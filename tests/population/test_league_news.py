@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from sample_factory.checkpoints.milestones import milestone_path
+from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.config.selfplay_flags import SelfplayFlags
 from sample_factory.exchange.messages import MilestoneSaved
 from sample_factory.population.league import League
@@ -23,10 +23,10 @@ def league(tmp_path):
     return League(SelfplayFlags(selfplay_past_share=0.5), tmp_path, num_policies=2)
 
 
-def save(league, folder, policy, frames):
-    path = str(milestone_path(folder, policy, frames, frames))
-    league.handle(MilestoneSaved(policy, path))
-    return path
+def save(league, policy, frames):
+    milestone = Milestone(policy, frames, frames)
+    league.handle(MilestoneSaved(milestone))
+    return milestone
 
 
 def told(inbox):
@@ -39,13 +39,13 @@ def fill(inbox):
         pass
 
 
-def test_a_full_inbox_delays_nobody_and_its_worker_hears_the_newest_once_it_reads(inboxes, league, tmp_path):
+def test_a_full_inbox_delays_nobody_and_its_worker_hears_the_newest_once_it_reads(inboxes, league):
     news = LeagueNews(league, 2, inboxes, is_limited=False)
     fill(inboxes[0])
-    first = save(league, tmp_path, 0, 1)
+    first = save(league, 0, 1)
     began = time.monotonic()
     news.tell_changes()
-    second = save(league, tmp_path, 0, 2)
+    second = save(league, 0, 2)
     news.tell_changes()
     assert time.monotonic() - began < 1.0
     assert told(inboxes[1]) == [(0, (first,)), (0, (first, second))]
@@ -55,15 +55,15 @@ def test_a_full_inbox_delays_nobody_and_its_worker_hears_the_newest_once_it_read
     assert told(inboxes[0]) == [(0, (first, second))] and told(inboxes[1]) == []
 
 
-def test_many_changes_in_a_row_are_one_message_if_that_is_limited(inboxes, league, tmp_path):
+def test_many_changes_in_a_row_are_one_message_if_that_is_limited(inboxes, league):
     news = LeagueNews(league, 2, inboxes, is_limited=True)
     for frames in range(100):
-        save(league, tmp_path, 0, frames)
+        save(league, 0, frames)
         news.tell_changes()
     assert len(told(inboxes[0])) == 1
 
 
-def test_a_worker_that_starts_with_a_full_inbox_hears_of_all_policies_later(inboxes, league, tmp_path):
+def test_a_worker_that_starts_with_a_full_inbox_hears_of_all_policies_later(inboxes, league):
     news = LeagueNews(league, 2, inboxes, is_limited=True)
     fill(inboxes[1])
     news.tell_all(1)

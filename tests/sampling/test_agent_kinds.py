@@ -62,7 +62,7 @@ def read(kind, buffers, steps):
 def act(buffers, policy, request):
     """Watchers choose their step plus ten times their episode; walkers the same, halved, and 1 less."""
     kind = buffers.kind_of_policy(policy)
-    observations = read(kind, request.buffers, np.full(len(request.buffers), request.step))
+    observations = read(kind, request.buffer_indices, np.full(len(request.buffer_indices), request.step))
     where = observations["where"] if "where" in observations else observations["obs"]
     chosen = where[:, STEP] + 10 * where[:, EPISODE]
     rows = np.zeros((len(chosen), kind.rows.size), np.float32)
@@ -70,9 +70,9 @@ def act(buffers, policy, request):
         np.stack([chosen / 2, chosen / 2 - 1], 1) if "obs" in observations else chosen[:, None]
     )
     rows[:, kind.rows.value], rows[:, kind.rows.log_prob] = chosen, -policy
-    kind.outputs[request.buffers, request.step] = rows
-    buffers.versions[request.buffers, request.step] = 0
-    buffers.generations[request.buffers, request.step] = 0
+    kind.outputs[request.buffer_indices, request.step] = rows
+    buffers.versions[request.buffer_indices, request.step] = 0
+    buffers.generations[request.buffer_indices, request.step] = 0
 
 
 def play(vector, buffers, steps):

@@ -72,7 +72,9 @@ class Sampler:
         self.stopping = context.stopping
         rollout = RolloutSettings(RewardRule(1.0, 1e9), 1, False, 0.0, mix_policies=True)
         spec = PolicySpec(self.config.model, *adapt(env).kinds.spaces[0], True, "cpu", "fp32")
-        inference = InferenceSettings(spec, min_requests=2, num_threads=1, seed=1)
+        inference = InferenceSettings(
+            spec, min_requests=2, num_threads=1, seed=1, experiment_dir=self.config.experiment_dir
+        )
         shared = self.buffers, self.channels
         cfg = types.SimpleNamespace(env="counting", env_frameskip=None)
         self.workers = [
@@ -102,7 +104,7 @@ class Sampler:
             assert time.monotonic() < deadline, f"only {len(found)} of {count} trajectories in 30 s"
             for message in self.channels.learners[policy].get_many(timeout=0.1):
                 assert isinstance(message, Trajectories)
-                found += message.buffers
+                found += message.buffer_indices
         return found
 
 
@@ -160,7 +162,7 @@ def test_sampling_pauses_while_no_buffer_is_free_and_goes_on_after_a_release(mon
             held += sampler.trajectories(1)
             assert time.monotonic() < deadline
         for message in sampler.channels.learners[0].get_many(timeout=0.2):
-            held += message.buffers
+            held += message.buffer_indices
         assert len(set(held)) == len(held)
         assert len(held) >= sampler.buffers.topology.trajectories_per_batch, (
             "a learner could never fill a batch"

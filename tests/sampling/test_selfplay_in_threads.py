@@ -2,11 +2,13 @@
 only weight: 0 for the live policy, others for past selves."""
 
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.exchange.messages import (
     EpisodeReport,
     Incident,
@@ -21,6 +23,7 @@ from tests.counting import EPISODE, LAST_ACTION, STEP, CountingModel
 from tests.sampling.test_sampling_in_threads import Sampler
 
 LIVE_WEIGHT, PAST_WEIGHTS = 0, (2, 3)
+GONE = Milestone(0, version=9, env_frames=90)  # without a file
 
 
 class ActsWithItsWeight(CountingModel):
@@ -31,21 +34,24 @@ class ActsWithItsWeight(CountingModel):
 
 @pytest.fixture
 def past_selves(tmp_path):
-    """Their files."""
-    paths = [str(tmp_path / f"{weight}.milestone") for weight in PAST_WEIGHTS]
-    for path, weight in zip(paths, PAST_WEIGHTS):
+    """Their milestones, with files."""
+    milestones = [Milestone(0, weight, env_frames=10 * weight) for weight in PAST_WEIGHTS]
+    for milestone in milestones:
+        path, weight = milestone.path(tmp_path / "test"), milestone.version
+        path.parent.mkdir(parents=True, exist_ok=True)
         torch.save({"model": {"weight": torch.full((1,), float(weight))}, "train_step": weight}, path)
-    return paths
+    return milestones
 
 
 @pytest.fixture
-def make_sampler(monkeypatch):
-    def make(paths, share=1.0, num_policies=1):
+def make_sampler(monkeypatch, tmp_path):
+    def make(milestones, share=1.0, num_policies=1):
         monkeypatch.setattr(rollout_worker, "PastSelves", lambda _: PastSelves(share))
-        sampler = Sampler(monkeypatch, 2, model=ActsWithItsWeight, num_policies=num_policies)
-        weights = np.ones((num_policies, len(paths)), np.float32)
+        folder = {"train_dir": str(tmp_path), "experiment": "test"}
+        sampler = Sampler(monkeypatch, 2, model=ActsWithItsWeight, num_policies=num_policies, **folder)
+        weights = np.ones((num_policies, len(milestones)), np.float32)
         for inbox in sampler.channels.inboxes:
-            inbox.put(Opponents(0, tuple(paths), weights))
+            inbox.put(Opponents(0, tuple(milestones), weights))
         return sampler
 
     return make
@@ -72,7 +78,7 @@ class Steps:
                 buffers.release(np.array([buffer]), 0)
             for policy, learner in list(enumerate(sampler.channels.learners))[1:]:
                 for message in learner.get_many(timeout=0.0):
-                    buffers.release(np.array(message.buffers), policy)
+                    buffers.release(np.array(message.buffer_indices), policy)
             assert time.monotonic() < deadline
         parts = zip(*self.columns)
         self.policy_ids, self.actions, self.ended, self.versions, self.obs, self.states = map(np.stack, parts)
@@ -120,14 +126,12 @@ def test_only_live_policies_have_episodes_and_each_match_against_a_past_self_has
 
 
 def test_a_lost_past_self_is_told_once_and_its_matches_are_played_to_their_end(make_sampler, past_selves):
-    with make_sampler([past_selves[0], "/nowhere/gone.milestone"]) as sampler:
+    with make_sampler([past_selves[0], GONE]) as sampler:
         steps = Steps(sampler, 60)
         reports = sampler.channels.reports.get_many(0.0, 100_000)
     (incident,) = [report for report in reports if isinstance(report, Incident)]
-    assert incident.kind == "lost_opponents" and "/nowhere/gone.milestone" in incident.text
-    assert [report for report in reports if isinstance(report, OpponentLost)] == [
-        OpponentLost("/nowhere/gone.milestone")
-    ]
+    assert incident.kind == "lost_opponents" and GONE.path(Path()).name in incident.text
+    assert [report for report in reports if isinstance(report, OpponentLost)] == [OpponentLost(GONE)]
     stood_in = (steps.actions == LIVE_WEIGHT) & (steps.policy_ids == INACTIVE)
     assert stood_in.any(), "the live policy stands in, and learns nothing from it"
     assert (steps.policy_ids[np.isin(steps.actions, PAST_WEIGHTS)] == INACTIVE).all()

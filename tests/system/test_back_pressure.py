@@ -104,7 +104,7 @@ class Ledger:
     def take_tickets(self, timeout: float) -> list[np.ndarray]:
         tickets = self._sampling.inbox.get_many(timeout)
         assert all(isinstance(ticket, Trajectories) for ticket in tickets)
-        found = [np.array(ticket.buffers) for ticket in tickets]
+        found = [np.array(ticket.buffer_indices) for ticket in tickets]
         for buffers in found:
             self.book(buffers)
         return found

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.messages import (
-    LIVE,
     ActionsReady,
     ComponentReady,
     Incident,
@@ -65,8 +65,8 @@ class PolicyWorker:
         }
         if policy.autocast:
             self._model.prepare_to_act(torch.bfloat16)
-        self._frozen = FrozenModels(self._model, settings.max_past_selves)
-        self._lost: set[str] = set()  # past selves that could not be loaded
+        self._frozen = FrozenModels(self._model, settings.experiment_dir, settings.max_past_selves)
+        self._lost: set[Milestone] = set()  # past selves that could not be loaded
         self._stamp = Stamp(NOTHING_PUBLISHED)
         self._staging = host_array((self._slot_bytes,), np.dtype(np.uint8), self._device)
         self._of_kind = buffers.kind_of_policy(policy_id)
@@ -121,11 +121,11 @@ class PolicyWorker:
             acting = self._acting_model(past_self)
             self._answer([request for request in requests if request.past_self == past_self], acting)
 
-    def _acting_model(self, past_self: str) -> ActingModel:
+    def _acting_model(self, past_self: Milestone | None) -> ActingModel:
         """The live policy stands in for a past self that is lost until nobody asks for it any more: what is
         done in its place is not trained on either."""
         live = ActingModel(self._model, self._stamp)
-        if past_self == LIVE or past_self in self._lost:
+        if past_self is None or past_self in self._lost:
             return live
         try:
             return self._frozen.get(past_self)
@@ -140,9 +140,9 @@ class PolicyWorker:
     def _answer(self, requests: Sequence[PolicyRequest], acting: ActingModel) -> None:
         """Outputs go where the inputs stood, states too."""
         shared = self._buffers
-        buffers = np.concatenate([request.buffers for request in requests])
+        buffers = np.concatenate([request.buffer_indices for request in requests])
         steps = np.repeat(
-            [request.step for request in requests], [len(request.buffers) for request in requests]
+            [request.step for request in requests], [len(request.buffer_indices) for request in requests]
         )
         inputs = self._inference.inputs(len(buffers))
         self._of_kind.read_observations(buffers, steps, into=inputs.obs)

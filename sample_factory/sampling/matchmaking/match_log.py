@@ -1,49 +1,54 @@
-"""Who has won against whom in one env."""
+"""Results of the matches in one env between live policies and past selves."""
 
 import math
-from collections.abc import Sequence
 
-from sample_factory.exchange.messages import LIVE, MatchReport
+import numpy as np
+
+from sample_factory.exchange.messages import MatchReport
 from sample_factory.sampling.matchmaking.matchmaker import Player
 
 
 class MatchLog:
-    """Compares the episodes of the agents of one env. A match is over when everybody who is in an episode has
-    ended one since it began, so that it does not wait for an agent that takes no part.
+    """Compares the episodes of the agents of one env. A match is over when every agent that is within an
+    episode has ended one since the match began: it does not wait for an agent that takes no part.
 
     Agents that end together are compared in that step. Where each ends on its own, the last episode of each
     counts.
     """
 
-    def __init__(self):
+    def __init__(self, num_agents: int):
         self._ended: dict[int, tuple[Player, float]] = {}  # by agent, in this match
+        self._has_ended = np.zeros(num_agents, bool)
 
     def end(self, agent: int, player: Player, objective: float) -> None:
-        """An agent's episode is over."""
+        """Notes the end of an agent's episode."""
         self._ended[agent] = player, objective
+        self._has_ended[agent] = True
 
-    def is_over(self, begun: Sequence[int]) -> bool:
-        """begun: the agents that are in an episode now."""
-        return self._ended.keys() >= set(begun)
+    def is_over(self, begun: np.ndarray) -> bool:
+        """begun: [num_agents] bool, True for an agent within an episode."""
+        return not (begun & ~self._has_ended).any()
 
     def take_results(self) -> list[MatchReport]:
-        """Of each live policy against each past self; a new match begins.
+        """Returns the result of each live policy against each past self, and begins a new match.
 
-        An objective that is no number says nothing, and gives no result.
+        An objective of NaN gives no result.
         """
-        ended, self._ended = list(self._ended.values()), {}
-        past = [entry for entry in ended if entry[0].past_self != LIVE]
+        ended = list(self._ended.values())
+        self.abandon()
+        past_selves = [(player.past_self, objective) for player, objective in ended if player.past_self]
+        live = [(player.policy_id, objective) for player, objective in ended if player.is_live]
         return [
-            MatchReport(live.policy_id, other.past_self, _score(own, others))
-            for live, own in (ended if past else ())
-            if live.past_self == LIVE
-            for other, others in past
-            if not math.isnan(own + others)
+            MatchReport(policy, past_self, _score(own, other))
+            for policy, own in (live if past_selves else ())
+            for past_self, other in past_selves
+            if not math.isnan(own + other)
         ]
 
     def abandon(self) -> None:
-        """What has ended so far has no result."""
+        """Begins a new match without results of the current one."""
         self._ended = {}
+        self._has_ended[:] = False
 
 
 def _score(own: float, other: float) -> float:

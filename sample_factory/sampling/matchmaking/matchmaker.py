@@ -1,44 +1,50 @@
-"""Which policy plays which agent, and as what it is now or as what it was."""
+"""Which policy plays which agent: its current weights, or those of one of its past selves."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from sample_factory.exchange.messages import LIVE, Opponents
+from sample_factory.checkpoints.milestones import Milestone
+from sample_factory.exchange.messages import Opponents
 
 MATCHES_PER_DRAW = 10
 
 
 class Player(NamedTuple):
-    """Who plays an agent. past_self: the file of a frozen past self of the policy, or LIVE."""
+    """What plays an agent: a policy with its current weights ("live"), or with those of a past self."""
 
     policy_id: int
-    past_self: str = LIVE
+    past_self: Milestone | None = None  # None: live
+
+    @property
+    def is_live(self) -> bool:
+        return self.past_self is None
 
 
 class PastSelves:
-    """The past selves that there are to play against; one object for all envs of a rollout worker."""
+    """The past selves that can be played against; one object for all envs of a rollout worker."""
 
     def __init__(self, share: float = 0.0):
-        """share: of the draws, that are matches against past selves."""
+        """share: probability that a draw is a match against past selves."""
         self._share = share
         self._opponents: dict[int, Opponents] = {}  # by policy
 
-    def take(self, opponents: Opponents) -> None:
-        """What the main process says, in place of what it said before."""
+    def update(self, opponents: Opponents) -> None:
+        """Replaces what an earlier message said about the same policy."""
         self._opponents[opponents.policy_id] = opponents
 
     @property
     def exist(self) -> bool:
-        """Whether any policy has any."""
+        """Whether any policy has a past self."""
         return any(opponents.past_selves for opponents in self._opponents.values())
 
     def wants_match(self, rng: np.random.Generator) -> bool:
+        """Draws whether the next matches are against past selves; False while there are none."""
         return self.exist and rng.random() < self._share
 
     def draw(self, policy: int, live_policy: int, rng: np.random.Generator) -> Player:
-        """A past self of `policy` for the live policy to play against; `policy` itself if it has none."""
+        """Draws a past self of `policy` as an opponent of the live policy; `policy` itself if it has none."""
         opponents = self._opponents.get(policy)
         if opponents is None or not opponents.past_selves:
             return Player(policy)
@@ -47,20 +53,18 @@ class PastSelves:
         return Player(policy, opponents.past_selves[index])
 
     def has(self, player: Player) -> bool:
-        """Whether it is still in use; live policies always are."""
-        if player.past_self == LIVE:
-            return True
-        return player.past_self in self._opponents[player.policy_id].past_selves
+        """Whether the player is still in use; live policies always are."""
+        return player.is_live or player.past_self in self._opponents[player.policy_id].past_selves
 
 
 class Matchmaker:
-    """Draws a random policy for each agent of one env, anew every MATCHES_PER_DRAW matches. A match is over
-    when all who take part in it have ended an episode.
+    """Draws a random policy for each agent of one env, again after every MATCHES_PER_DRAW matches. A match is
+    over when every agent that takes part in it has ended an episode.
 
-    In a match against past selves, one agent, drawn at random, is played by its policy as it is now, and each
-    of the others by a past self of the policy that was drawn for it.
+    In a match against past selves, one agent, drawn at random, is played by a live policy, and each of the
+    others by a past self of the policy that was drawn for it.
 
-    Policy p plays agents of kind p % number of kinds only: those are the ones with its spaces.
+    Policy p only plays agents of kind p % num_kinds: those have its observation and action spaces.
     """
 
     def __init__(
@@ -71,20 +75,25 @@ class Matchmaker:
         rng: np.random.Generator,
         past_selves: PastSelves | None = None,
     ):
-        self._kinds, self._num_kinds = np.array(kind_of_agent), max(kind_of_agent) + 1
-        self._policies_per_kind, self._num_agents = num_policies // self._num_kinds, len(kind_of_agent)
-        self._mix, self._rng, self._past_selves = mix_policies, rng, past_selves or PastSelves()
-        self._matches = 0
+        """mix_policies: whether the agents of one env may be played by different policies."""
+        self._kinds = np.array(kind_of_agent)
+        self._num_kinds = max(kind_of_agent) + 1
+        self._num_agents = len(kind_of_agent)
+        self._policies_per_kind = num_policies // self._num_kinds
+        self._mix_policies = mix_policies
+        self._rng = rng
+        self._past_selves = past_selves or PastSelves()
+        self._num_matches = 0
         self._drawn = self._draw()
 
     def player_of(self, agent: int) -> Player:
-        """Who plays an agent in its coming episode."""
+        """Returns the player of an agent's next episode."""
         return self._drawn[agent]
 
     def match_ended(self) -> None:
-        """To be told before the players of the next one are asked for."""
-        self._matches += 1
-        is_due = self._matches % MATCHES_PER_DRAW == 0
+        """Draws again if that is due; to be called before the players of the next match are read."""
+        self._num_matches += 1
+        is_due = self._num_matches % MATCHES_PER_DRAW == 0
         has_first_opponents = self._past_selves.exist and not self._knew_opponents
         if is_due or has_first_opponents or not all(map(self._past_selves.has, self._drawn)):
             self._drawn = self._draw()
@@ -101,6 +110,73 @@ class Matchmaker:
         ]
 
     def _draw_policies(self) -> list[int]:
-        size = self._num_agents if self._mix else 1
+        size = self._num_agents if self._mix_policies else 1
         drawn = self._rng.integers(self._policies_per_kind, size=size) * self._num_kinds + self._kinds
         return drawn.tolist()
+
+
+class Group(NamedTuple):
+    """A player and the agents, [agents] bool, that it acts for."""
+
+    player: Player
+    agents: np.ndarray
+
+
+class PlayerAssignment:
+    """The player of each agent of E envs in its current episode, as drawn by the envs' matchmakers.
+
+    policies: [agents] int16. is_live: [agents] bool; only the steps of live policies are trained on.
+    """
+
+    def __init__(self, matchmakers: Sequence[Matchmaker], agents_per_env: int):
+        self._matchmakers, self._agents_per_env = matchmakers, agents_per_env
+        num_agents = len(matchmakers) * agents_per_env
+        self._env_of_agent = np.arange(num_agents) // agents_per_env
+        self._players: list[Player] = []  # every player seen so far
+        self._ids: dict[Player, int] = {}  # positions in _players
+        self._player_ids = np.zeros(num_agents, np.int64)  # of each agent
+        self.policies = np.zeros(num_agents, np.int16)
+        self.is_live = np.ones(num_agents, bool)
+        self._assign(range(num_agents))
+
+    def player_of(self, agent: int) -> Player:
+        """Returns the player of an agent's current episode."""
+        return self._players[self._player_ids[agent]]
+
+    def next_episodes(self, ended: Sequence[int], over: Sequence[int], begun: np.ndarray) -> list[int]:
+        """Assigns players to the agents that begin an episode; no player changes within an episode.
+
+        ended: agents whose episodes ended in this step. over: envs whose matches ended with them. begun:
+        [agents] bool, True within an episode. Returns the agents assigned: those of `ended`, and in envs
+        whose match is over also those whose episode had ended earlier.
+        """
+        for env in over:
+            self._matchmakers[env].match_ended()
+        waiting = np.flatnonzero(~begun & np.isin(self._env_of_agent, over)) if over else []
+        starting = sorted({*ended, *map(int, waiting)})
+        self._assign(starting)
+        return starting
+
+    def groups(self, active: np.ndarray) -> Iterator[Group]:
+        """Yields every player of active agents, [agents] bool: by policy, the live one before past selves."""
+        present = np.unique(self._player_ids[active]).tolist()
+        for player_id in sorted(present, key=lambda player_id: _order(self._players[player_id])):
+            yield Group(self._players[player_id], (self._player_ids == player_id) & active)
+
+    def _assign(self, agents: Sequence[int]) -> None:
+        for agent in agents:
+            env, agent_of_env = divmod(agent, self._agents_per_env)
+            player = self._matchmakers[env].player_of(agent_of_env)
+            self._player_ids[agent] = self._id_of(player)
+            self.policies[agent] = player.policy_id
+            self.is_live[agent] = player.is_live
+
+    def _id_of(self, player: Player) -> int:
+        if player not in self._ids:
+            self._ids[player] = len(self._players)
+            self._players.append(player)
+        return self._ids[player]
+
+
+def _order(player: Player) -> tuple[int, ...]:
+    return player.policy_id, *(player.past_self or ())

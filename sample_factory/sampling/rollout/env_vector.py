@@ -8,8 +8,7 @@ import numpy as np
 from sample_factory.envs.protocol import EMPTY_INFO, ObservationRows
 from sample_factory.exchange.messages import PolicyRequest
 from sample_factory.exchange.trajectory_buffers import INACTIVE, TrajectoryBuffers
-from sample_factory.sampling.matchmaking.matchmaker import Matchmaker
-from sample_factory.sampling.matchmaking.players import Players
+from sample_factory.sampling.matchmaking.matchmaker import Matchmaker, PlayerAssignment
 from sample_factory.sampling.rollout.agent_memory import AgentMemory
 from sample_factory.sampling.rollout.episode_log import EpisodeLog
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
@@ -52,7 +51,7 @@ class EnvVector:
         self._shaping: dict[int, Mapping[str, Any]] = {}  # by policy, where it is not the env's own
         self._active = np.ones(self._num_agents, bool)
         self._all_active = True
-        self._players = Players(matchmakers, self._agents_per_env)
+        self._players = PlayerAssignment(matchmakers, self._agents_per_env)
         acquired = buffers.acquire(self.worker_index, self._agent_ids)
         assert acquired is not None, "Topology allots at least one buffer for each agent"
         self._buffers = acquired
@@ -181,7 +180,7 @@ class EnvVector:
         for agent in agents:
             env, agent_of_env = divmod(agent, self._agents_per_env)
             info = infos[env][agent_of_env] if len(infos[env]) else EMPTY_INFO
-            self.log.end(agent, self._players.of(agent), info)
+            self.log.end(agent, self._players.player_of(agent), info)
         if agents:
             self._begin_episodes(agents, self.log.end_matches(agents))
 

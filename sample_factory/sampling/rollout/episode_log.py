@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sample_factory.exchange.messages import LIVE, EpisodeReport, Incident, MatchReport
+from sample_factory.exchange.messages import EpisodeReport, Incident, MatchReport
 from sample_factory.sampling.matchmaking.match_log import MatchLog
 from sample_factory.sampling.matchmaking.matchmaker import Player
 
@@ -21,7 +21,7 @@ class EpisodeLog:
         self._returns = np.zeros(num_agents)
         self._lengths = np.zeros(num_agents, np.int64)
         self._has_told_broken_rewards = False
-        self._matches = [MatchLog() for _ in env_names]
+        self._matches = [MatchLog(agents_per_env) for _ in env_names]
         self.reports: list[EpisodeReport | MatchReport | Incident] = []
 
     def add(self, rewards: np.ndarray, active: np.ndarray) -> None:
@@ -43,7 +43,7 @@ class EpisodeLog:
         """
         reward = float(self._returns[agent])
         objective = float(info.get("true_objective", info.get("true_reward", reward)))
-        if player.past_self == LIVE:
+        if player.is_live:
             frames = int(self._lengths[agent]) * self._frameskip
             extra = dict(info.get("episode_extra_stats", {}))
             self.reports.append(EpisodeReport(player.policy_id, reward, frames, objective, extra))
@@ -55,8 +55,8 @@ class EpisodeLog:
         """agents: all whose episodes have ended in this step. Returns the envs in which the match is over."""
         over = []
         for env in sorted({agent // self._agents_per_env for agent in agents}):
-            begun = np.flatnonzero(self.begun[env * self._agents_per_env :][: self._agents_per_env])
-            if self._matches[env].is_over(begun.tolist()):
+            first = env * self._agents_per_env
+            if self._matches[env].is_over(self.begun[first : first + self._agents_per_env]):
                 self.reports += self._matches[env].take_results()
                 over.append(env)
         return over

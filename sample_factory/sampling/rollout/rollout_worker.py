@@ -103,7 +103,7 @@ class RolloutWorker:
                     for vector in self._vectors:
                         vector.set_shaping(policy_id, shaping)
                 case Opponents():
-                    self._past_selves.take(message)
+                    self._past_selves.update(message)
         parked = tuple(self._parked)
         for split in parked:
             self._go_on(split)

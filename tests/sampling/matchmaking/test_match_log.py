@@ -1,17 +1,22 @@
 import numpy as np
 import pytest
 
+from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.exchange.messages import EpisodeReport, MatchReport
 from sample_factory.sampling.matchmaking.match_log import MatchLog
 from sample_factory.sampling.matchmaking.matchmaker import Player
 from sample_factory.sampling.rollout.episode_log import EpisodeLog
 
-LIVE, PAST = Player(1), Player(0, "a")
+A = Milestone(0, version=1, env_frames=10)
+B = Milestone(0, version=2, env_frames=20)
+LIVE, PAST = Player(1), Player(0, A)
+
+BEGUN_0, BEGUN_1 = np.array([True, False]), np.array([False, True])
 
 
 def results(*ended):
     """Of a match in which these (agent, player, objective) end, in this order."""
-    log = MatchLog()
+    log = MatchLog(num_agents=3)
     for episode in ended:
         log.end(*episode)
     return log.take_results()
@@ -19,21 +24,21 @@ def results(*ended):
 
 @pytest.mark.parametrize(("own", "other", "score"), [(2.0, 1.0, 1.0), (1.0, 2.0, 0.0), (1.0, 1.0, 0.5)])
 def test_the_higher_objective_wins_and_a_tie_is_a_draw(own, other, score):
-    assert results((0, PAST, other), (1, LIVE, own)) == [MatchReport(1, "a", score)]
+    assert results((0, PAST, other), (1, LIVE, own)) == [MatchReport(1, A, score)]
 
 
 def test_live_policies_among_themselves_have_no_result_and_neither_have_past_selves():
     assert results((0, LIVE, 1.0), (1, Player(0), 2.0)) == []
-    assert results((0, PAST, 1.0), (1, Player(1, "b"), 2.0)) == []
+    assert results((0, PAST, 1.0), (1, Player(1, B._replace(policy_id=1)), 2.0)) == []
 
 
 def test_a_live_policy_has_a_result_against_each_of_several_past_selves():
-    ended = (2, PAST, 5.0), (0, Player(0, "b"), 1.0), (1, LIVE, 3.0)
-    assert results(*ended) == [MatchReport(1, "a", 0.0), MatchReport(1, "b", 1.0)]
+    ended = (2, PAST, 5.0), (0, Player(0, B), 1.0), (1, LIVE, 3.0)
+    assert results(*ended) == [MatchReport(1, A, 0.0), MatchReport(1, B, 1.0)]
 
 
 def test_where_agents_end_one_by_one_the_last_episode_of_each_counts():
-    assert results((0, LIVE, 0.0), (0, LIVE, 9.0), (1, PAST, 5.0)) == [MatchReport(1, "a", 1.0)]
+    assert results((0, LIVE, 0.0), (0, LIVE, 9.0), (1, PAST, 5.0)) == [MatchReport(1, A, 1.0)]
 
 
 def test_an_objective_that_is_no_number_gives_no_result():
@@ -41,17 +46,17 @@ def test_an_objective_that_is_no_number_gives_no_result():
 
 
 def test_a_match_is_over_when_everybody_in_an_episode_has_ended_one_in_it():
-    log = MatchLog()
+    log = MatchLog(num_agents=2)
     log.end(0, LIVE, 0.0)
-    assert not log.is_over(begun=[1]) and not log.is_over(begun=[0, 1])
+    assert not log.is_over(BEGUN_1) and not log.is_over(BEGUN_0 | BEGUN_1)
     log.end(1, PAST, 0.0)
-    assert log.is_over(begun=[0]), "agent 0 is in its second episode"
+    assert log.is_over(BEGUN_0), "agent 0 is in its second episode"
     log.take_results()
-    assert not log.is_over(begun=[0]), "a new match"
+    assert not log.is_over(BEGUN_0), "a new match"
 
 
 def test_a_match_whose_env_was_lost_has_no_result():
-    log = MatchLog()
+    log = MatchLog(num_agents=2)
     log.end(0, PAST, 0.0)
     log.abandon()
     log.end(1, LIVE, 1.0)
@@ -84,4 +89,4 @@ def test_a_past_selfs_episodes_are_no_episodes_of_its_policy_and_true_objective_
     assert log.end_matches([2, 3]) == [1]
     episode, match = log.reports
     assert isinstance(episode, EpisodeReport) and episode.policy_id == 1
-    assert match == MatchReport(1, "a", 0.0)
+    assert match == MatchReport(1, A, 0.0)

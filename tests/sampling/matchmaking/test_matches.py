@@ -4,7 +4,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from sample_factory.exchange.messages import LIVE, MatchReport, Opponents
+from sample_factory.checkpoints.milestones import Milestone
+from sample_factory.exchange.messages import MatchReport, Opponents
 from sample_factory.exchange.trajectory_buffers import INACTIVE
 from sample_factory.sampling.matchmaking.matchmaker import Matchmaker, PastSelves
 from sample_factory.sampling.rollout.env_vector import EnvVector
@@ -13,7 +14,7 @@ from tests.counting import make_config, make_shared
 from tests.sampling.rollout.test_env_vector import Named, no_actions
 
 LENGTH = 4  # steps of an episode of the env
-PAST_SELVES = tuple("abcdefgh")
+PAST_SELVES = tuple(Milestone(0, version, 10 * version) for version in range(8))
 
 
 class Mortal:
@@ -61,17 +62,17 @@ class Matches:
         config = make_config(worker_num_splits=1, num_envs_per_worker=1, rollout=LENGTH)
         buffers, _ = make_shared(config, env)
         past_selves = PastSelves(1.0)
-        past_selves.take(Opponents(0, PAST_SELVES, np.ones((1, len(PAST_SELVES)), np.float32)))
+        past_selves.update(Opponents(0, PAST_SELVES, np.ones((1, len(PAST_SELVES)), np.float32)))
         matchmaker = Matchmaker(1, [0, 0], True, np.random.default_rng(0), past_selves)
         vector = EnvVector([Named(env, 0)], [matchmaker], buffers, (0, 0), RewardRule(1.0, 1e9))
         vector.reset([None], [0], no_actions)
-        self.acting = []  # by match and step: the past selves and LIVE that act
+        self.acting = []  # by match and step: the past selves that act, None for a live policy
         for _ in range(num_matches):
             steps = []
             for _ in range(LENGTH):
                 requests = [request for _, request in vector.requests()]
                 for request in requests:
-                    buffers.outputs[request.buffers, request.step] = 0.0
+                    buffers.outputs[request.buffer_indices, request.step] = 0.0
                 steps.append([request.past_self for request in requests])
                 vector.step()
             self.acting.append(steps)
@@ -88,7 +89,7 @@ def matches():
 
 def test_one_live_policy_and_one_past_self_meet_in_every_match(matches):
     full = [steps[0] for i, steps in enumerate(matches.acting) if i % 4 != 1]
-    assert all(len(acting) == 2 and acting.count(LIVE) == 1 for acting in full)
+    assert all(len(acting) == 2 and acting.count(None) == 1 for acting in full)
     assert len({tuple(acting) for acting in full}) > 4
 
 

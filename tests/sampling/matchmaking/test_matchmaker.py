@@ -1,14 +1,23 @@
 import numpy as np
 import pytest
 
-from sample_factory.exchange.messages import LIVE, Opponents
-from sample_factory.sampling.matchmaking.matchmaker import MATCHES_PER_DRAW, Matchmaker, PastSelves, Player
-from sample_factory.sampling.matchmaking.players import Players
+from sample_factory.checkpoints.milestones import Milestone
+from sample_factory.exchange.messages import Opponents
+from sample_factory.sampling.matchmaking.matchmaker import (
+    MATCHES_PER_DRAW,
+    Matchmaker,
+    PastSelves,
+    Player,
+    PlayerAssignment,
+)
 
 DRAWS = 400
+A, B, *MORE = (Milestone(0, version, 10 * version) for version in range(8))
+EIGHT = (A, B, *MORE)
+C = Milestone(1, version=1, env_frames=10)
 
 
-def opponents(policy=0, past_selves=("a", "b"), weights=None, num_policies=2):
+def opponents(policy=0, past_selves=(A, B), weights=None, num_policies=2):
     weights = np.ones((num_policies, len(past_selves))) if weights is None else np.array(weights)
     return Opponents(policy, tuple(past_selves), weights.astype(np.float32))
 
@@ -16,7 +25,7 @@ def opponents(policy=0, past_selves=("a", "b"), weights=None, num_policies=2):
 def make_matchmaker(share, *messages, num_policies=1, num_agents=2, mix=True):
     past_selves = PastSelves(share)
     for message in messages:
-        past_selves.take(message)
+        past_selves.update(message)
     rng = np.random.default_rng(0)
     return Matchmaker(num_policies, [0] * num_agents, mix, rng, past_selves), past_selves
 
@@ -32,7 +41,7 @@ def matches(matchmaker, num_agents=2, count=DRAWS):
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_the_share_of_matches_against_past_selves_is_what_was_asked_for(share):
     matchmaker, _ = make_matchmaker(share, opponents())
-    past = [any(player.past_self != LIVE for player in players) for players in matches(matchmaker)]
+    past = [any(not player.is_live for player in players) for players in matches(matchmaker)]
     assert np.mean(past) == pytest.approx(share, abs=0.08)
 
 
@@ -41,44 +50,44 @@ def test_one_agent_is_live_in_such_a_match_and_it_is_not_always_the_same_one(num
     matchmaker, _ = make_matchmaker(1.0, opponents(), num_agents=num_agents)
     live = []
     for players in matches(matchmaker, num_agents):
-        (agent,) = [i for i, player in enumerate(players) if player.past_self == LIVE]
+        (agent,) = [i for i, player in enumerate(players) if player.is_live]
         live.append(agent)
     assert np.allclose(np.bincount(live) / DRAWS, 1 / num_agents, atol=0.1)
 
 
 def test_each_of_the_others_is_a_past_self_of_the_policy_that_was_drawn_for_it():
-    messages = opponents(0, ("a", "b")), opponents(1, ("c",))
+    messages = opponents(0, (A, B)), opponents(1, (C,))
     matchmaker, _ = make_matchmaker(1.0, *messages, num_policies=2)
     seen = {player for players in matches(matchmaker) for player in players}
-    assert seen == {Player(0), Player(1), Player(0, "a"), Player(0, "b"), Player(1, "c")}
+    assert seen == {Player(0), Player(1), Player(0, A), Player(0, B), Player(1, C)}
 
 
 def test_agents_of_different_kinds_meet_past_selves_of_policies_of_their_own_kind():
     past_selves = PastSelves(1.0)
-    for message in (opponents(0, ("a",)), opponents(1, ("b",))):
-        past_selves.take(message)
+    for message in (opponents(0, (A,)), opponents(1, (C,))):
+        past_selves.update(message)
     matchmaker = Matchmaker(2, [0, 1], True, np.random.default_rng(0), past_selves)
     seen = {tuple(players) for players in matches(matchmaker)}
-    assert seen == {(Player(0), Player(1, "b")), (Player(0, "a"), Player(1))}
+    assert seen == {(Player(0), Player(1, C)), (Player(0, A), Player(1))}
 
 
 def test_agents_of_one_env_are_of_one_policy_if_they_are_not_to_be_mixed():
-    messages = opponents(0), opponents(1, ("c",))
+    messages = opponents(0), opponents(1, (C,))
     matchmaker, _ = make_matchmaker(1.0, *messages, num_policies=2, mix=False)
     assert all(len({player.policy_id for player in players}) == 1 for players in matches(matchmaker))
 
 
 def test_opponents_are_drawn_by_the_weights_that_the_live_policy_has_for_them():
-    messages = opponents(0, ("a", "b"), [[1, 3], [1, 0]]), opponents(1, ())
+    messages = opponents(0, (A, B), [[1, 3], [1, 0]]), opponents(1, ())
     matchmaker, _ = make_matchmaker(1.0, *messages, num_policies=2)
     drawn = {0: [], 1: []}
     for players in matches(matchmaker, count=2000):
-        past = [player.past_self for player in players if player.past_self != LIVE]
-        live = [player.policy_id for player in players if player.past_self == LIVE]
+        past = [player.past_self for player in players if not player.is_live]
+        live = [player.policy_id for player in players if player.is_live]
         if past:
             drawn[live[0]] += past
-    assert drawn[0].count("b") / len(drawn[0]) == pytest.approx(0.75, abs=0.06)
-    assert set(drawn[1]) == {"a"}
+    assert drawn[0].count(B) / len(drawn[0]) == pytest.approx(0.75, abs=0.06)
+    assert set(drawn[1]) == {A}
 
 
 def test_a_policy_without_past_selves_plays_as_it_is_now():
@@ -87,19 +96,19 @@ def test_a_policy_without_past_selves_plays_as_it_is_now():
 
 
 def test_a_past_self_that_is_no_longer_in_use_is_replaced_in_the_next_match():
-    matchmaker, past_selves = make_matchmaker(1.0, opponents(0, ("a",)))
-    past_selves.take(opponents(0, ("b",)))
-    assert "a" in {matchmaker.player_of(agent).past_self for agent in (0, 1)}
+    matchmaker, past_selves = make_matchmaker(1.0, opponents(0, (A,)))
+    past_selves.update(opponents(0, (B,)))
+    assert A in {matchmaker.player_of(agent).past_self for agent in (0, 1)}
     matchmaker.match_ended()
-    assert {matchmaker.player_of(agent).past_self for agent in (0, 1)} == {LIVE, "b"}
+    assert {matchmaker.player_of(agent).past_self for agent in (0, 1)} == {None, B}
 
 
 def test_the_first_past_selves_are_met_in_the_next_match():
     matchmaker, past_selves = make_matchmaker(1.0, opponents(0, ()))
-    past_selves.take(opponents(0, ("a",)))
+    past_selves.update(opponents(0, (A,)))
     assert {matchmaker.player_of(agent) for agent in (0, 1)} == {Player(0)}
     matchmaker.match_ended()
-    assert {matchmaker.player_of(agent) for agent in (0, 1)} == {Player(0), Player(0, "a")}
+    assert {matchmaker.player_of(agent) for agent in (0, 1)} == {Player(0), Player(0, A)}
 
 
 def test_without_past_selves_the_draws_are_those_of_a_matchmaker_that_knows_none():
@@ -114,45 +123,45 @@ NOBODY = np.zeros(2, bool)  # is in an episode
 
 def test_agents_that_end_together_begin_a_match_together():
     matchmaker, _ = make_matchmaker(1.0, opponents())
-    players = Players([matchmaker], 2)
+    players = PlayerAssignment([matchmaker], 2)
     for _ in range(MATCHES_PER_DRAW * 20):
         players.next_episodes([0, 1], [0], NOBODY)
         assert players.is_live.tolist().count(True) == 1
 
 
 def test_who_ended_early_begins_the_next_match_with_the_others():
-    matchmaker, _ = make_matchmaker(1.0, opponents(0, tuple("abcdefgh")))
-    players = Players([matchmaker], 2)
+    matchmaker, _ = make_matchmaker(1.0, opponents(0, EIGHT))
+    players = PlayerAssignment([matchmaker], 2)
     matches = set()
     for _ in range(MATCHES_PER_DRAW * 20):
-        before = players.of(0), players.of(1)
+        before = players.player_of(0), players.player_of(1)
         assert players.next_episodes([0], [], np.array([False, True])) == [0]
-        assert (players.of(0), players.of(1)) == before
+        assert (players.player_of(0), players.player_of(1)) == before
         assert players.next_episodes([1], [0], NOBODY) == [0, 1]
         assert players.is_live.tolist().count(True) == 1
-        matches.add((players.of(0), players.of(1)))
+        matches.add((players.player_of(0), players.player_of(1)))
     assert len(matches) > 5
 
 
 def test_an_agent_changes_its_player_only_where_its_own_episode_ends():
-    matchmaker, _ = make_matchmaker(1.0, opponents(0, tuple("abcdefgh")))
-    players = Players([matchmaker], 2)
+    matchmaker, _ = make_matchmaker(1.0, opponents(0, EIGHT))
+    players = PlayerAssignment([matchmaker], 2)
     changes = 0
     for _ in range(MATCHES_PER_DRAW * 100):
-        before = players.of(0), players.of(1)
+        before = players.player_of(0), players.player_of(1)
         players.next_episodes([1], [0], np.array([True, False]))
-        assert players.of(0) == before[0]
-        changes += players.of(1) != before[1]
+        assert players.player_of(0) == before[0]
+        changes += players.player_of(1) != before[1]
     assert changes > 10
 
 
 def test_groups_are_the_active_agents_of_each_player():
     past_selves = PastSelves(1.0)
-    past_selves.take(opponents(0, ("a",)))
+    past_selves.update(opponents(0, (A,)))
     matchmakers = [Matchmaker(1, [0, 0], True, np.random.default_rng(i), past_selves) for i in range(3)]
-    players = Players(matchmakers, 2)
+    players = PlayerAssignment(matchmakers, 2)
     active = np.array([True, True, True, True, False, False])
     groups = list(players.groups(active))
-    assert [group.player for group in groups] == [Player(0), Player(0, "a")]
+    assert [group.player for group in groups] == [Player(0), Player(0, A)]
     assert np.array_equal(groups[0].agents, players.is_live & active)
     assert np.array_equal(groups[1].agents, ~players.is_live & active)

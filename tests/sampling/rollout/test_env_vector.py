@@ -66,13 +66,13 @@ def play(vector, buffers, steps):
             assert done is not None
             finished += done
         for policy, request in vector.requests():
-            obs = buffers.obs["obs"][request.buffers, request.step]
-            buffers.outputs[request.buffers, request.step] = 0.0
-            buffers.outputs[request.buffers, request.step, 0] = (
+            obs = buffers.obs["obs"][request.buffer_indices, request.step]
+            buffers.outputs[request.buffer_indices, request.step] = 0.0
+            buffers.outputs[request.buffer_indices, request.step, 0] = (
                 obs[:, STEP] + 10 * obs[:, EPISODE]
             ) % NUM_ACTIONS
-            buffers.versions[request.buffers, request.step] = policy
-            buffers.generations[request.buffers, request.step] = 0
+            buffers.versions[request.buffer_indices, request.step] = policy
+            buffers.generations[request.buffer_indices, request.step] = 0
         vector.step()
     return finished
 
@@ -90,7 +90,7 @@ def test_the_last_observation_of_a_rollout_is_the_first_of_the_next():
     vector, buffers = make_vector()
     finished = play(vector, buffers, 8 + 1)
     first = [t.buffer for t in finished]
-    current = vector.requests()[0][1].buffers
+    current = vector.requests()[0][1].buffer_indices
     assert np.array_equal(buffers.obs["obs"][first, 8], buffers.obs["obs"][current, 0])
     assert not set(first) & set(current)
 
@@ -243,7 +243,7 @@ def make_party(env):
 def test_who_has_not_joined_when_the_env_starts_is_asked_for_nothing():
     vector, buffers = make_party(Latecomer(0, 2))
     (_, request), *_ = vector.requests()
-    assert len(request.buffers) == 1
+    assert len(request.buffer_indices) == 1
     finished = play(vector, buffers, 9)
     joined = buffers.policy_ids[finished[1].buffer]
     assert list(joined) == [INACTIVE, *[0] * 7]
