@@ -1,13 +1,18 @@
 #!/usr/bin/env bash
-# Runs every test. Makes a virtual environment in .venv if none is active, and installs what the tests need.
+# Checks formatting, lint and types, then runs every test. Arguments go to pytest: ./all_tests.sh tests/config -x
+# Makes a virtual environment in .venv if none is active, and installs what the tests need.
 set -euo pipefail
 cd "$(dirname "$0")"
 if [[ -z "${VIRTUAL_ENV:-}" ]]; then
-  [[ -d .venv ]] || python3 -m venv .venv
+  python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "python3 is older than 3.11")'
+  [[ -f .venv/bin/activate ]] || python3 -m venv .venv
   # shellcheck disable=SC1091
   source .venv/bin/activate
 fi
 # torch first and by its exact version: without one, pip may choose a build with gigabytes of CUDA packages.
-pip install --quiet torch==2.13.0
+pip install --quiet "$(grep -o 'torch==[0-9.]*' pyproject.toml)"
 pip install --quiet -e ".[test]"
+ruff format --check .
+ruff check .
+mypy
 exec python -m pytest "$@"
