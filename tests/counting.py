@@ -9,7 +9,7 @@ import torch
 
 from sample_factory.config.config import Config, build_config
 from sample_factory.config.sections import TRAINING_SECTIONS
-from sample_factory.envs.adapters.adapters import adapt
+from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_info import env_info
 from sample_factory.exchange.channels import Channels, make_progress
 from sample_factory.exchange.kind_storage import KindLayout, RowLayout

@@ -1,17 +1,18 @@
-"""Abilities beyond the Gymnasium API. An env says that it has one by inheriting; nobody probes attributes."""
+"""Abilities beyond the Gymnasium API. An env declares one by inheriting; attributes are never probed."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+
+Ability = TypeVar("Ability")
 
 
 class WritesObservations:
     """A single-agent Gymnasium env that writes its observation into given arrays, which saves a copy.
 
     Every wrapper around it that changes observations must pass `into` on. `into` maps each observation key to
-    a writable view with the shape and dtype of the space; the observation in the returned tuple is ignored by
-    the framework when `into` was given, and may be None.
+    a writable view with the shape and dtype of the space.
     """
 
     def reset_into(self, into: Mapping[str, np.ndarray], *, seed: int | None = None) -> dict[str, Any]:
@@ -21,30 +22,42 @@ class WritesObservations:
     def step_into(
         self, action: Any, into: Mapping[str, np.ndarray]
     ) -> tuple[float, bool, bool, Mapping[str, Any]]:
-        """Returns reward, terminated, truncated, info. At an episode's end nothing need be written."""
+        """Returns reward, terminated, truncated, info. At an episode's end it need not write anything."""
         raise NotImplementedError
 
 
 class RewardShaping:
     """An env whose reward is shaped by numbers that population-based training may change.
 
-    This class itself stands for an env without any.
+    An instance of this class itself represents an env without any.
     """
 
     def get_default_reward_shaping(self) -> dict[str, Any]:
-        """The shaping at the start, a (nested) dict of floats."""
+        """Returns the initial shaping, a (nested) dict of floats."""
         return {}
 
     def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
-        """Takes effect at the agent's next episode, or in the present one if that has had no step yet."""
+        """Takes effect in the agent's next episode, or in the present one if that has had no step yet."""
 
 
 class OwnsProcess:
     """An env with a simulator process of its own.
 
-    This class itself stands for an env without one.
+    An instance of this class itself represents an env without one.
     """
 
     def process_is_gone(self) -> bool:
-        """Whether it has died although the env still wants it. Another thread may ask at any time."""
+        """Returns whether the process has died although the env still needs it. Called from any thread."""
         return False
+
+
+def find_ability(env: Any, ability: type[Ability]) -> Ability:
+    """Returns the outermost of an env and what its wrappers contain that has the ability.
+
+    If none has it, returns an instance of the ability itself, which represents an env without.
+    """
+    import gymnasium as gym  # here, since the commands import this module and have to start quickly
+
+    while isinstance(env, (gym.Wrapper, gym.vector.VectorWrapper)) and not isinstance(env, ability):
+        env = env.env
+    return env if isinstance(env, ability) else ability()

@@ -1,6 +1,6 @@
-"""What the framework sees of an env: it is multi-agent, and writes its observations in place."""
+"""The interface of an env inside the framework: multi-agent, with observations written in place."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -8,19 +8,36 @@ import numpy as np
 from sample_factory.envs.abilities import OwnsProcess, RewardShaping
 from sample_factory.spaces.agent_kinds import AgentKinds
 
-EMPTY_INFO: Mapping[str, Any] = {}
-Infos = Sequence[Mapping[str, Any]]  # one for each agent of an env, or none at all
+Info = Mapping[str, Any]
+EndInfos = Mapping[int, Info]  # by agent
+EMPTY_INFO: Info = {}
+NO_END_INFOS: EndInfos = {}
+Picture = np.ndarray  # [height, width, 3] uint8
 
 
 class EnvContractError(ValueError):
-    """An env returned something else than its spaces or the API of envs say."""
+    """An env returned something that contradicts its spaces or the API of envs."""
+
+
+def check_step(returned: Sequence[Any], each: str = "") -> None:
+    """Raises EnvContractError unless a user's `step` returned five values.
+
+    each: describes each of them in the message, e.g. "each a list with an entry per agent".
+    """
+    if len(returned) != 5:
+        raise EnvContractError(
+            f"step returned {len(returned)} values; Gymnasium's API has 5: observation, reward, terminated, "
+            f"truncated, info{f', {each}' if each else ''}"
+        )
 
 
 class ObservationRows:
-    """Where the agents of one env must write their observations: row (buffers[i], step) for agent i.
+    """Destination of the observations of one env: agent i writes to row (buffers[i], step).
 
-    `arrays[key]` has shape [num_buffers, num_steps, *observation_shape]; `buffers` has shape [num_agents],
-    int. Where agents differ in their spaces, `arrays_of_agent` has each one's own instead.
+    arrays: by observation key, [num_buffers, num_steps, *observation_shape].
+    buffers: [num_agents] int.
+    arrays_of_agent: where agents differ in their spaces, the arrays of each agent, in place of `arrays`.
+
     The env writes, and never keeps a view: the rows belong to the trajectory.
     """
 
@@ -40,7 +57,7 @@ class ObservationRows:
 
     @classmethod
     def allocate(cls, kinds: AgentKinds) -> "ObservationRows":
-        """Rows of their own memory, for whoever drives an env outside the training system."""
+        """Returns rows in memory of their own, to drive an env outside the training system."""
         num_agents = len(kinds.of_agent)
         of_kind = [
             {
@@ -53,11 +70,11 @@ class ObservationRows:
         return cls(of_kind[0], np.arange(num_agents), 0, of_agent)
 
     def arrays_of(self, agent: int) -> Mapping[str, np.ndarray]:
-        """Those that this agent's observation belongs in."""
+        """Returns the arrays, by key, that the agent's observation is written to."""
         return self.arrays if self.arrays_of_agent is None else self.arrays_of_agent[agent]
 
     def view(self, agent: int) -> dict[str, np.ndarray]:
-        """The row of one agent as writable views, one per observation key."""
+        """Returns the row of one agent as writable views, one per observation key."""
         buffer = self.buffers[agent]
         # The trailing Ellipsis makes a view even of a scalar observation.
         return {key: array[buffer, self.step, ...] for key, array in self.arrays_of(agent).items()}
@@ -71,13 +88,13 @@ class ObservationRows:
             array[buffer, self.step] = value
 
     def clear(self, agent: int) -> None:
-        """Makes one agent's row zero."""
+        """Fills one agent's row with zeros."""
         buffer = self.buffers[agent]
         for array in self.arrays_of(agent).values():
             array[buffer, self.step] = 0
 
     def write_all(self, observations: Mapping[str, np.ndarray]) -> None:
-        """Scatters a batch, [num_agents, *shape] per key, with one copy per key; all agents are of one kind.
+        """Copies a batch, [num_agents, *shape] per key, at once; all agents are of one kind.
 
         Raises EnvContractError if it does not fit.
         """
@@ -88,7 +105,7 @@ class ObservationRows:
 
 
 def _check(key: str, value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> None:
-    """NumPy itself would stretch a smaller array, and cut fractions off."""
+    """Raises EnvContractError where NumPy would silently broadcast a smaller array or truncate fractions."""
     if value.shape != shape:
         raise EnvContractError(
             f"observation {key!r} has shape {value.shape}, but its observation space says {shape}"
@@ -100,52 +117,90 @@ def _check(key: str, value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype)
 
 
 class StepResult(NamedTuple):
-    """What a step returned, one entry per agent. Observations are already written to the rows.
+    """Result of one env step. Observations are already written to the rows. Arrays have shape [num_agents].
 
+    rewards: raw rewards, float.
     terminated: the episode ended in a terminal state (its value is 0).
     truncated: the episode was cut (time limit); never True together with terminated.
-    infos: for each agent a mapping, EMPTY_INFO where there is nothing to say. Keys with a meaning:
-        is_active (bool, default True: it acts in the coming step), true_objective or true_reward (float, at
-        an episode's end), episode_extra_stats (dict of floats, at an episode's end).
+    end_infos: by agent, the infos of agents whose episode ended in this step; an agent that has none may be
+        absent. Keys with a meaning: see `true_objective` and `extra_stats`.
+    active: which agents act in the coming step, bool; None: all of them.
     """
 
-    rewards: Sequence[float]
-    terminated: Sequence[bool]
-    truncated: Sequence[bool]
-    infos: Infos
+    rewards: Sequence[float] | np.ndarray
+    terminated: Sequence[bool] | np.ndarray
+    truncated: Sequence[bool] | np.ndarray
+    end_infos: EndInfos
+    active: np.ndarray | None
+
+
+def active_agents(infos: Iterable[Info]) -> np.ndarray | None:
+    """Returns which agents act in the coming step, by `is_active` (default: True) in the info of each.
+
+    Returns [num_agents] bool, or None when all of them act.
+    """
+    active = [info.get("is_active", True) for info in infos]
+    return None if all(active) else np.array(active, bool)
+
+
+def true_objective(end_info: Info, episode_return: float) -> float:
+    """Returns the score of an ended episode that population-based training and evaluation judge by.
+
+    It is the first of these that there is: `true_objective` or (v1) `true_reward` in the info of the
+    episode's end; `episode["r"]` from Gymnasium's RecordEpisodeStatistics, the sum of the rewards before they
+    pass the wrappers on top of it (such as TransformReward); `episode_return`, the sum of raw rewards.
+    """
+    for key in ("true_objective", "true_reward"):
+        if key in end_info:
+            return float(end_info[key])
+    statistics = end_info.get("episode", EMPTY_INFO)
+    if isinstance(statistics, Mapping) and "r" in statistics:
+        return float(statistics["r"])
+    return episode_return
+
+
+def extra_stats(end_info: Info) -> dict[str, float]:
+    """Returns `episode_extra_stats` in the info of an episode's end: further statistics by name."""
+    return dict(end_info.get("episode_extra_stats", EMPTY_INFO))
 
 
 class MultiAgentEnv(Protocol):
     """The env inside the framework. Auto-resets: when an agent's episode ends, the observation that the same
     call to `step` writes is the first one of its next episode.
 
+    env: the env that is adapted, as its author wrote it.
     kinds: the spaces of the agents.
-    reward_shaping: what population-based training may change.
-    process: tells whether a simulator has died.
+    reward_shaping: numbers that population-based training may change.
+    process: reports whether a simulator has died.
     """
 
+    env: Any
     num_agents: int
     kinds: AgentKinds
     reward_shaping: RewardShaping
     process: OwnsProcess
 
-    def reset(self, seed: int | None, into: ObservationRows) -> Infos:
-        """Starts the first episode of every agent. Infos as in StepResult: who does not act yet."""
+    def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
+        """Starts the first episode of every agent. Returns `active` as in StepResult."""
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
-        """actions: [num_agents, num_action_values] float32; integers of discrete components are exact.
+        """Acts once with every agent; the actions of inactive agents have no effect.
 
-        Where agents differ in their action spaces, rows are as wide as the widest.
+        actions: [num_agents, num_action_values] float32; integers of discrete components are exact. Where
+        agents differ in their action spaces, rows are as wide as the widest.
         """
 
-    def render(self) -> np.ndarray | None:
-        """A frame [height, width, 3] uint8 for people to look at, or None when the env shows itself."""
+    def render(self) -> Picture | list[Picture] | None:
+        """Returns a picture, or all pictures since the last call (render mode "rgb_array_list").
+
+        Returns None when the env draws nothing or shows itself.
+        """
 
     def close(self) -> None: ...
 
 
 class EnvConfig(NamedTuple):
-    """Which of the experiment's envs this is. env_id is unique in the run and seeds it."""
+    """Identifies one of the experiment's envs. env_id is unique in the run and seeds the env."""
 
     worker_index: int
     vector_index: int

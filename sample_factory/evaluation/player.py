@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sample_factory.envs.protocol import EMPTY_INFO, MultiAgentEnv, ObservationRows
+from sample_factory.envs.protocol import EMPTY_INFO, MultiAgentEnv, ObservationRows, true_objective
 from sample_factory.evaluation.policy import TrainedPolicy
 from sample_factory.spaces.actions import action_layout
 
@@ -48,8 +48,7 @@ class Player:
     def start(self, seed: int | None) -> None:
         """Begins the first episodes."""
         num_agents = self._env.num_agents
-        infos = self._env.reset(seed, self._rows) or (EMPTY_INFO,) * num_agents
-        self.active = np.array([info.get("is_active", True) for info in infos], bool)
+        self.active = self._mask(self._env.reset(seed, self._rows))
         self._returns = np.zeros(num_agents)
         self._lengths = np.zeros(num_agents, np.int64)
         for group in self._groups:
@@ -62,24 +61,29 @@ class Player:
             group.act(self._rows, self._actions)
         self._actions[~self.active] = 0.0
         result = self._env.step(self._actions, self._rows)
-        infos = result.infos if len(result.infos) else (EMPTY_INFO,) * self._env.num_agents
         # An episode begins with the agent's first own step: who is dead, or has not joined, is in none.
         begun = self.active | (self._lengths > 0)
         self._returns += np.where(begun, result.rewards, 0.0)
         self._lengths += self._frameskip * self.active
         self.env_frames += self._frameskip
         ended = (np.asarray(result.terminated) | np.asarray(result.truncated)) & begun
-        finished = [self._finish(int(agent), infos[agent]) for agent in np.flatnonzero(ended)]
-        active = np.array([info.get("is_active", True) for info in infos], bool)
+        finished = [
+            self._finish(agent, result.end_infos.get(agent, EMPTY_INFO))
+            for agent in np.flatnonzero(ended).tolist()
+        ]
+        active = self._mask(result.active)
         for group in self._groups:
             group.forget(ended | (self.active & ~active))
         self.active = active
         return finished
 
+    def _mask(self, active: np.ndarray | None) -> np.ndarray:
+        """Returns `StepResult.active` as an array also where all agents are active."""
+        return np.ones(self._env.num_agents, bool) if active is None else active
+
     def _finish(self, agent: int, info: Mapping[str, Any]) -> EpisodeResult:
         reward = float(self._returns[agent])
-        objective = info.get("true_objective", info.get("true_reward", reward))
-        result = EpisodeResult(agent, reward, int(self._lengths[agent]), float(objective))
+        result = EpisodeResult(agent, reward, int(self._lengths[agent]), true_objective(info, reward))
         self._returns[agent], self._lengths[agent] = 0.0, 0
         return result
 

@@ -4,7 +4,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from sample_factory.envs.adapters.adapters import adapt
+from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.protocol import EnvContractError, ObservationRows
 from sample_factory.spaces.actions import action_layout
 
@@ -55,7 +55,7 @@ def test_the_observation_after_an_episode_is_the_next_ones_first():
     ]  # fmt: skip
     assert [r.terminated[0] for r in results] == [False, False, True, False, False, False, False]
     assert [r.truncated[0] for r in results] == [False, False, False, False, False, True, False]
-    assert results[2].infos[0] == {"time": 3}, "the info is that of the step that ended the episode"
+    assert [result.end_infos for result in results[:4]] == [{}, {}, {0: {"time": 3}}, {}]
 
 
 def test_an_old_gym_env_is_told_what_step_should_return():
@@ -90,7 +90,7 @@ def test_a_vector_env_is_one_env_of_many_agents_in_every_autoreset_mode(mode):
             time += 1
             ended = bool(result.terminated[agent] or result.truncated[agent])
             assert ended == (time == length)
-            active = not len(result.infos) or result.infos[agent].get("is_active", True)
+            active = result.active is None or result.active[agent]
             asleep = not active
             assert asleep == (ended and mode == AutoresetMode.NEXT_STEP)
             if ended and not asleep:

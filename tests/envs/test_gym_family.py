@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from sample_factory.envs.adapters.adapters import adapt
+from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.gym_family import GymFlags, make_gym_env
 from sample_factory.envs.protocol import EnvConfig, ObservationRows

@@ -10,7 +10,7 @@ import pytest
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.abilities import RewardShaping
-from sample_factory.envs.adapters.adapters import adapt
+from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
 from sample_factory.envs.protocol import EnvConfig, EnvContractError, ObservationRows
 from tests.envs.parallel_envs import Cards, Scripted, Turn
@@ -23,11 +23,11 @@ class Driven:
         self.env, self.adapted = env, adapt(env)
         self.rows = ObservationRows.allocate(self.adapted.kinds)
         self.rows.arrays["obs"][:] = -1
-        self.infos = self.adapted.reset(seed, self.rows)
+        self._active = self.adapted.reset(seed, self.rows)
 
     def step(self, actions=(0, 1, 2)):
         result = self.adapted.step(np.array(actions, np.float32)[:, None], self.rows)
-        self.infos = result.infos
+        self._active = result.active
         return result
 
     @property
@@ -36,7 +36,7 @@ class Driven:
 
     @property
     def active(self):
-        return [info.get("is_active", True) for info in self.infos]
+        return [True] * self.adapted.num_agents if self._active is None else self._active.tolist()
 
 
 ABSENT = (0, 0, 0)
@@ -116,13 +116,11 @@ def test_terminated_and_truncated_at_once_is_terminated():
     assert result.terminated == [True, True, False] and result.truncated == [False, False, True]
 
 
-def test_infos_of_the_step_come_through_also_where_the_env_is_reset():
-    driven = Driven(Scripted([Turn("ab", terminated="c"), Turn("", terminated="ab")]))
-    assert driven.infos == [{"first": True}] * 3
-    driven.step()
-    assert driven.infos == [{"time": 1}, {"time": 1}, {"time": 1, "is_active": False}]
-    driven.step()
-    assert driven.infos == [{"time": 2}, {"time": 2}, {}]
+def test_the_infos_of_an_end_are_those_of_the_step_also_where_the_env_is_reset():
+    driven = Driven(Scripted([Turn("abc"), Turn("ab", terminated="c"), Turn("", terminated="ab")]))
+    assert driven.step().end_infos == {}
+    assert driven.step().end_infos == {2: {"time": 2}}
+    assert driven.step().end_infos == {0: {"time": 3}, 1: {"time": 3}}
 
 
 def test_an_env_may_say_itself_that_a_living_agent_does_not_act():
@@ -179,7 +177,9 @@ def test_agents_that_cannot_be_are_refused(turns, begin, message):
 def test_a_living_agent_without_an_observation_is_refused():
     env = Scripted([Turn("abc")])
     env._observe = lambda agents: {}
-    with pytest.raises(EnvContractError, match="agent 'a' is in env.agents, but has got no observation"):
+    with pytest.raises(
+        EnvContractError, match="'a' is in env.agents, but the env returned no observation"
+    ):
         Driven(env)
 
 
@@ -240,7 +240,7 @@ def test_a_rollout_worker_of_another_env_does_not_load_pettingzoo():
     program = (
         "import sys, gymnasium\n"
         "import sample_factory.sampling.rollout.rollout_worker\n"
-        "from sample_factory.envs.adapters.adapters import adapt\n"
+        "from sample_factory.envs.adapters.adapt import adapt\n"
         "from sample_factory.envs.env_registry import resolve_family\n"
         "resolve_family('gym_CartPole-v1'), adapt(gymnasium.make('CartPole-v1'))\n"
         "print([name for name in sys.modules if name.startswith('pettingzoo')])"

@@ -4,7 +4,7 @@ import pytest
 
 from sample_factory.config.config import ConfigError, parse_config
 from sample_factory.enjoy import main as enjoy
-from sample_factory.envs.adapters.adapters import adapt
+from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.policy_choice import choices_of_agents
 from sample_factory.experiment.run import run_experiment

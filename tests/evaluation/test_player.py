@@ -2,7 +2,7 @@
 
 import torch
 
-from sample_factory.envs.adapters.adapters import adapt
+from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.evaluation.player import EpisodeResult, Player
 from tests.evaluation.playable_envs import UnevenAgents
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sample_factory.config.config import ConfigError
-from sample_factory.envs.adapters.adapters import adapt
+from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_info import env_info
 from sample_factory.exchange.kind_storage import (
     KindLayout,

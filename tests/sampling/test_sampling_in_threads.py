@@ -8,7 +8,7 @@ import types
 import numpy as np
 import pytest
 
-from sample_factory.envs.adapters.adapters import adapt
+from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.messages import EpisodeReport, Incident, Trajectories
 from sample_factory.exchange.policy_weights import Stamp

@@ -7,7 +7,7 @@ import numpy as np
 import psutil
 import pytest
 
-from sample_factory.envs.adapters.adapters import adapt
+from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_info import env_info
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.channels import Channels, make_progress

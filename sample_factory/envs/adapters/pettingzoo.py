@@ -1,31 +1,38 @@
-"""A PettingZoo ParallelEnv as the env that the framework sees. Needs no import of PettingZoo itself."""
+"""PettingZoo's parallel envs. PettingZoo itself is not imported."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from sample_factory.envs.abilities import OwnsProcess, RewardShaping
-from sample_factory.envs.adapters.adapters import WRONG_STEP, ability
+from sample_factory.envs.abilities import OwnsProcess, RewardShaping, find_ability
 from sample_factory.envs.adapters.agent_codecs import AgentCodecs
-from sample_factory.envs.protocol import EMPTY_INFO, EnvContractError, Infos, ObservationRows, StepResult
+from sample_factory.envs.protocol import (
+    EMPTY_INFO,
+    EnvContractError,
+    Info,
+    ObservationRows,
+    Picture,
+    StepResult,
+    check_step,
+)
 
-InfoByAgent = Mapping[Any, Mapping[str, Any]]
+InfosByName = Mapping[Any, Info]
 
 
 class ParallelEnvAdapter:
-    """`possible_agents` says how many agents there are and in which order. Promises:
+    """A ParallelEnv as a MultiAgentEnv; agent i is `possible_agents[i]`. Guarantees:
 
     1. An agent that is not in `env.agents` is inactive and observes zeros; it may join later.
     2. An agent that has terminated or was truncated stays inactive until the episode of the env is over.
     3. The env is reset when no agent is left; the observations are then the first ones of the new episode.
-       Who took part and had no end of its own is truncated there.
+       An agent that took part in the old one without an end of its own is truncated there.
     """
 
     def __init__(self, env: Any):
         self.env = env
-        self.reward_shaping = ability(env.unwrapped, RewardShaping)
-        self.process = ability(env.unwrapped, OwnsProcess)
+        self.reward_shaping = find_ability(env.unwrapped, RewardShaping)
+        self.process = find_ability(env.unwrapped, OwnsProcess)
         self._agents = list(env.possible_agents)
         self.num_agents = len(self._agents)
         self._codecs = AgentCodecs(
@@ -33,42 +40,46 @@ class ParallelEnvAdapter:
             [env.action_space(agent) for agent in self._agents],
         )
         self.kinds = self._codecs.kinds
-        self._live: set[Any] = set()  # they act in the coming step
-        self._took_part: set[Any] = set()  # in this episode of the env, without an end yet
-        self._ended: set[Any] = set()  # in this episode of the env
+        # Names of agents, all of the env's present episode.
+        self._live: set[Any] = set()  # in the env and without an end: they act in the coming step
+        self._took_part: set[Any] = set()  # live now or before, and without an end
+        self._ended: set[Any] = set()
 
-    def reset(self, seed: int | None, into: ObservationRows) -> Infos:
-        infos = self._begin_episode(seed, into)
-        return [self._info(agent, infos, infos) for agent in self._agents]
+    def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
+        return self._active(self._begin_episode(seed, into))
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         decode = self._codecs.decode
         returned = self.env.step(
             {agent: decode(i, actions[i]) for i, agent in enumerate(self._agents) if agent in self._live}
         )
-        if len(returned) != 5:
-            raise EnvContractError(WRONG_STEP.format(len(returned)) + ", each a dict by agent")
+        check_step(returned, "each a dict by agent")
         observations, rewards, terminations, truncations, infos = returned
         terminated = {agent for agent in self._took_part if terminations.get(agent, False)}
         truncated = {agent for agent in self._took_part if truncations.get(agent, False)} - terminated
         self._ended |= terminated | truncated
         self._took_part -= self._ended
         self._find_live()
-        coming = infos
+        coming_infos = infos
         if self._live:
             self._write(observations, into)
         else:
             truncated |= self._took_part
-            coming = self._begin_episode(None, into)
+            coming_infos = self._begin_episode(None, into)
+        all_ended = terminated | truncated
         return StepResult(
             [rewards.get(agent, 0.0) for agent in self._agents],
             [agent in terminated for agent in self._agents],
             [agent in truncated for agent in self._agents],
-            [self._info(agent, infos, coming) for agent in self._agents],
+            {i: infos.get(agent, EMPTY_INFO) for i, agent in enumerate(self._agents) if agent in all_ended},
+            self._active(coming_infos),
         )
 
-    def _begin_episode(self, seed: int | None, into: ObservationRows) -> InfoByAgent:
-        self._took_part, self._ended = set(), set()
+    def _begin_episode(self, seed: int | None, into: ObservationRows) -> InfosByName:
+        self._took_part = set()
+        self._ended = set()
+        observations: Mapping[Any, Any]
+        infos: InfosByName
         observations, infos = self.env.reset(seed=seed)
         self._find_live()
         if not self._live:
@@ -92,19 +103,24 @@ class ParallelEnvAdapter:
             elif agent in observations:
                 into.write(i, self._codecs.flatten(i, observations[agent]))
             else:
-                raise EnvContractError(f"agent {agent!r} is in env.agents, but has got no observation")
+                raise EnvContractError(
+                    f"agent {agent!r} is in env.agents, but the env returned no observation for it"
+                )
 
-    def _info(self, agent: Any, infos: InfoByAgent, coming: InfoByAgent) -> Mapping[str, Any]:
-        """infos: those of the step; coming: those that belong to the observation, which say who may act.
+    def _active(self, infos: InfosByName) -> np.ndarray | None:
+        """Returns which agents act in the coming step; `is_active` in the infos may exclude a live one.
 
-        They differ where the env was reset after the step.
+        infos: those that came with the observations, from a step or from the reset that followed it.
         """
-        info = infos.get(agent, EMPTY_INFO)
-        is_active = agent in self._live and coming.get(agent, EMPTY_INFO).get("is_active", True)
-        return info if info.get("is_active", True) == is_active else {**info, "is_active": is_active}
+        active = [
+            agent in self._live and infos.get(agent, EMPTY_INFO).get("is_active", True)
+            for agent in self._agents
+        ]
+        return None if all(active) else np.array(active, bool)
 
-    def render(self) -> np.ndarray | None:
-        return self.env.render()
+    def render(self) -> Picture | list[Picture] | None:
+        picture: Picture | list[Picture] | None = self.env.render()
+        return picture
 
     def close(self) -> None:
         self.env.close()

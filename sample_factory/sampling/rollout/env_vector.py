@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sample_factory.envs.protocol import EMPTY_INFO, ObservationRows
+from sample_factory.envs.protocol import EMPTY_INFO, EndInfos, ObservationRows
 from sample_factory.exchange.messages import PolicyRequest
 from sample_factory.exchange.trajectory_buffers import INACTIVE, TrajectoryBuffers
 from sample_factory.sampling.matchmaking.matchmaker import Matchmaker, PlayerAssignment
@@ -69,15 +69,15 @@ class EnvVector:
 
         random_actions: of the agents of an env, by their observations: [agents_per_env, K] float32.
         """
-        infos = {}
+        active = {}
         for i, env in enumerate(self._envs):
             rows = self._rows(i, 0)
             env.reset(seeds[i], rows)
-            infos[i] = env.reset_infos
+            active[i] = env.active_after_reset
             for _ in range(random_steps[i]):
                 result = env.step(random_actions(rows), rows)
-                infos[i] = env.reset_infos if result is None else result.infos
-        self._note_activity(infos)
+                active[i] = env.active_after_reset if result is None else result.active
+        self._note_activity(active)
 
     @property
     def envs(self) -> Sequence[GuardedEnv]:
@@ -115,19 +115,19 @@ class EnvVector:
             actions[~self._active] = 0.0
         rewards = np.zeros(self._num_agents)
         terminated, truncated = np.zeros(self._num_agents, bool), np.zeros(self._num_agents, bool)
-        infos, lost = {}, []
+        infos, active, lost = {}, {}, []
         for i, (env, mine) in enumerate(zip(self._envs, self._agents_of)):
             result = env.step(actions[mine], self._rows(i, t + 1))
             if result is None:
                 lost.append(i)
-                infos[i] = env.reset_infos
+                active[i] = env.active_after_reset
                 continue
-            rewards[mine], terminated[mine], truncated[mine], infos[i] = result
+            rewards[mine], terminated[mine], truncated[mine], infos[i], active[i] = result
         self._store(t, rewards, terminated, truncated)
         self.log.add(rewards, self._active)
         # An agent that stays inactive after its end may go on saying so: that is no further episode.
         self._end_episodes((terminated | truncated) & self.log.begun, infos)
-        self._note_activity(infos)
+        self._note_activity(active)
         for env in lost:
             self._drop_episodes(env)
         self._step += 1
@@ -174,13 +174,12 @@ class EnvVector:
         learns = self._active & self._players.is_live
         shared.policy_ids[buffers, t] = np.where(learns, self._players.policies, INACTIVE)
 
-    def _end_episodes(self, ended: np.ndarray, infos: Mapping[int, Sequence]) -> None:
-        """infos: by env, an entry per agent or none at all."""
+    def _end_episodes(self, ended: np.ndarray, infos: Mapping[int, EndInfos]) -> None:
+        """infos: by env, without those that were lost."""
         agents = np.flatnonzero(ended).tolist()
         for agent in agents:
             env, agent_of_env = divmod(agent, self._agents_per_env)
-            info = infos[env][agent_of_env] if len(infos[env]) else EMPTY_INFO
-            self.log.end(agent, self._players.player_of(agent), info)
+            self.log.end(agent, self._players.player_of(agent), infos[env].get(agent_of_env, EMPTY_INFO))
         if agents:
             self._begin_episodes(agents, self.log.end_matches(agents))
 
@@ -197,20 +196,20 @@ class EnvVector:
         self.log.drop(env)
         self._begin_episodes(range(mine.start, mine.stop), [env])
 
-    def _note_activity(self, infos: Mapping[int, Sequence]) -> None:
-        """An agent that becomes inactive loses its recurrent state; the learner cuts there too."""
-        inactive = [
-            env * self._agents_per_env + agent
-            for env, of_agents in infos.items()
-            for agent, info in enumerate(of_agents)
-            if not info.get("is_active", True)
-        ]
-        if self._all_active and not inactive:
+    def _note_activity(self, active_by_env: Mapping[int, np.ndarray | None]) -> None:
+        """Resets the recurrent state of agents that become inactive; the learner cuts there too.
+
+        active_by_env: by env, [agents_per_env] bool, or None where all agents are active.
+        """
+        if self._all_active and all(of_env is None for of_env in active_by_env.values()):
             return
         active = np.ones(self._num_agents, bool)
-        active[inactive] = False
+        for env, of_env in active_by_env.items():
+            if of_env is not None:
+                active[self._agents_of[env]] = of_env
         self._shared.rnn_state[self._buffers[self._active & ~active]] = 0.0
-        self._active, self._all_active = active, not inactive
+        self._active = active
+        self._all_active = bool(active.all())
 
     def close(self) -> None:
         for env in self._envs:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from sample_factory.envs.protocol import extra_stats, true_objective
 from sample_factory.exchange.messages import EpisodeReport, Incident, MatchReport
 from sample_factory.sampling.matchmaking.match_log import MatchLog
 from sample_factory.sampling.matchmaking.matchmaker import Player
@@ -42,11 +43,11 @@ class EpisodeLog:
         results of the live policies against it only, by `end_matches`.
         """
         reward = float(self._returns[agent])
-        objective = float(info.get("true_objective", info.get("true_reward", reward)))
+        objective = true_objective(info, reward)
         if player.is_live:
             frames = int(self._lengths[agent]) * self._frameskip
-            extra = dict(info.get("episode_extra_stats", {}))
-            self.reports.append(EpisodeReport(player.policy_id, reward, frames, objective, extra))
+            report = EpisodeReport(player.policy_id, reward, frames, objective, extra_stats(info))
+            self.reports.append(report)
         env, agent_of_env = divmod(agent, self._agents_per_env)
         self._matches[env].end(agent_of_env, player, objective)
         self._returns[agent], self._lengths[agent] = 0.0, 0

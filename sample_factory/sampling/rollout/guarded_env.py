@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sample_factory.envs.protocol import EnvContractError, Infos, MultiAgentEnv, ObservationRows, StepResult
+from sample_factory.envs.protocol import EnvContractError, MultiAgentEnv, ObservationRows, StepResult
 from sample_factory.runtime.child_side import PermanentFailure
 
 log = logging.getLogger("sample_factory")
@@ -25,7 +25,7 @@ class GuardedEnv:
     """A MultiAgentEnv that is replaced by a new one when it raises. Promises:
 
     1. When `step` returns None, what was going on in the env is lost; the observation in the rows is the
-       first one of new episodes of all its agents, and `reset_infos` belongs to it.
+       first one of new episodes of all its agents, and `active_after_reset` belongs to it.
     2. More than MAX_REBUILDS within REBUILD_SECONDS, or a broken contract, are an EnvBroken that says which
        env of which worker it is.
     """
@@ -41,15 +41,16 @@ class GuardedEnv:
         self.num_agents = self._env.num_agents
         self.kinds = self._env.kinds
         self._shaping: dict[int, Mapping[str, Any]] = {}  # by agent, where it is not the env's own
-        self.reset_infos: Infos = ()  # of the last reset that was not within a step of the env
+        # StepResult.active of the last reset that was not within a step of the env
+        self.active_after_reset: np.ndarray | None = None
         self._seed: int | None = None
         self._rebuilds: list[float] = []
 
     def reset(self, seed: int | None, into: ObservationRows) -> None:
-        """Starts the first episode of every agent; what it returns is in `reset_infos`."""
+        """Starts the first episode of every agent; what it returns is in `active_after_reset`."""
         self._seed, self._mark[0] = seed, self._number
         try:
-            self.reset_infos = self._env.reset(seed, into)
+            self.active_after_reset = self._env.reset(seed, into)
         except Exception as error:  # whatever a user's env raises: told, and raised again if it goes on
             self._rebuild(error, into)
 
@@ -94,7 +95,7 @@ class GuardedEnv:
                     self._env.reward_shaping.set_reward_shaping(shaping, agent)
                 # Another seed, since the same one may lead to the same end.
                 seed = None if self._seed is None else (self._seed + len(self._rebuilds)) % SEED_LIMIT
-                self.reset_infos = self._env.reset(seed, into)
+                self.active_after_reset = self._env.reset(seed, into)
                 return
             except Exception as next_error:  # counted in the next turn
                 error = next_error

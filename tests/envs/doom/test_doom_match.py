@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sample_factory.envs.adapters.adapters import adapt
+from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.doom import lockstep, ports
 from sample_factory.envs.doom.lockstep import MatchBroken
 from sample_factory.envs.doom.ports import PortClaim

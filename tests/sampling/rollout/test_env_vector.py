@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sample_factory.envs.adapters.adapters import adapt
+from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.exchange.messages import EpisodeReport, Incident
 from sample_factory.exchange.trajectory_buffers import INACTIVE
 from sample_factory.sampling.matchmaking.matchmaker import Matchmaker
@@ -27,12 +27,12 @@ class Named:
         self.adapted = adapt(env)
 
     def reset(self, seed, into):
-        self.reset_infos = self.adapted.reset(seed, into)
+        self.active_after_reset = self.adapted.reset(seed, into)
 
     def step(self, actions, into):
         self.steps += 1
         if self.steps - 1 in self.loses:
-            self.reset_infos = self.adapted.reset(None, into)
+            self.active_after_reset = self.adapted.reset(None, into)
             return None
         return self.adapted.step(actions, into)
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sample_factory.envs.adapters.adapters import adapt
+from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.protocol import EnvContractError, ObservationRows
 from sample_factory.sampling.rollout import guarded_env
 from sample_factory.sampling.rollout.guarded_env import MAX_REBUILDS, EnvBroken, GuardedEnv

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from sample_factory.envs.abilities import OwnsProcess
-from sample_factory.envs.adapters.adapters import adapt
+from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.runtime.child import Child
 from sample_factory.sampling.rollout import process_watch
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv

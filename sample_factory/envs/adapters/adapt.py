@@ -1,0 +1,57 @@
+"""Chooses the adapter that turns a user's env into a MultiAgentEnv."""
+
+import sys
+from typing import Any
+
+import gymnasium as gym
+
+from sample_factory.envs.abilities import WritesObservations
+from sample_factory.envs.adapters.list_style import ListAdapter
+from sample_factory.envs.adapters.pettingzoo import ParallelEnvAdapter
+from sample_factory.envs.adapters.single_agent import InPlaceAdapter, SingleAgentAdapter
+from sample_factory.envs.adapters.vector_env import VectorEnvAdapter
+from sample_factory.envs.protocol import MultiAgentEnv
+
+
+def adapt(env: Any) -> MultiAgentEnv:
+    """Returns the env as a MultiAgentEnv. Raises TypeError for an object that is no env.
+
+    An env is multi-agent when it says `is_multiagent = True` or has `num_agents > 1`, as in v1.
+    """
+    if isinstance(env, gym.vector.VectorEnv):
+        return VectorEnvAdapter(env)
+    if isinstance(env, WritesObservations):
+        return InPlaceAdapter(env)
+    if _is_pettingzoo(env, "ParallelEnv"):
+        return ParallelEnvAdapter(env)
+    if _is_pettingzoo(env, "AECEnv"):
+        raise TypeError(
+            f"make_env returned {type(env).__name__}, a turn-based AECEnv of PettingZoo; it should return a "
+            "ParallelEnv, such as pettingzoo.utils.aec_to_parallel(env)"
+        )
+    if _is_multiagent(env):
+        return ListAdapter(env)
+    if isinstance(env, gym.Env):
+        return SingleAgentAdapter(env)
+    raise TypeError(
+        f"make_env returned {type(env).__name__}; it should return a gymnasium.Env, a "
+        "gymnasium.vector.VectorEnv, a pettingzoo.ParallelEnv, or a multi-agent env with num_agents, "
+        "observation_space(s), action_space(s), reset and step"
+    )
+
+
+def _is_pettingzoo(env: Any, class_name: str) -> bool:
+    """Returns whether the env is an instance of that class of PettingZoo, without importing PettingZoo.
+
+    An env can be one only if its author has imported PettingZoo.
+    """
+    pettingzoo = sys.modules.get("pettingzoo")
+    return pettingzoo is not None and isinstance(env, vars(pettingzoo)[class_name])
+
+
+def _is_multiagent(env: Any) -> bool:
+    """Applies v1's rule. These two attributes are its documented contract, hence the look-up by name."""
+    for candidate in (env, env.unwrapped) if isinstance(env, gym.Env) else (env,):
+        if getattr(candidate, "is_multiagent", False) or getattr(candidate, "num_agents", 1) > 1:
+            return True
+    return False

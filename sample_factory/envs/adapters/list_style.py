@@ -1,0 +1,91 @@
+"""Multi-agent envs in the style of v1: reset and step return lists with an entry per agent."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from sample_factory.envs.abilities import OwnsProcess, RewardShaping, find_ability
+from sample_factory.envs.adapters.agent_codecs import AgentCodecs
+from sample_factory.envs.protocol import (
+    EnvContractError,
+    ObservationRows,
+    Picture,
+    StepResult,
+    active_agents,
+    check_step,
+)
+
+
+class ListAdapter:
+    """A multi-agent env whose reset and step return an entry per agent, and which resets agents by itself.
+
+    Where agents differ, the env has lists `observation_spaces` or `action_spaces` with an entry per agent.
+    """
+
+    def __init__(self, env: Any):
+        self.env = env
+        self.reward_shaping = find_ability(env, RewardShaping)
+        self.process = find_ability(env, OwnsProcess)
+        self.num_agents = int(env.num_agents)
+        self._codecs = AgentCodecs(
+            _spaces_by_agent(env, "observation_space", self.num_agents),
+            _spaces_by_agent(env, "action_space", self.num_agents),
+        )
+        self.kinds = self._codecs.kinds
+
+    def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
+        observations, infos = self.env.reset(seed=seed)
+        self._write(observations, into)
+        if not infos:
+            return None
+        if isinstance(infos, Mapping) or len(infos) != self.num_agents:
+            raise EnvContractError(
+                f"reset returned the infos {infos}; they should be a list with an entry for each of the "
+                f"{self.num_agents} agents"
+            )
+        return active_agents(infos)
+
+    def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
+        returned = self.env.step([self._codecs.decode(i, row) for i, row in enumerate(actions)])
+        check_step(returned, "each a list with an entry per agent")
+        observations, rewards, terminated, truncated, infos = returned
+        if not len(rewards) == len(terminated) == len(truncated) == len(infos) == self.num_agents:
+            raise EnvContractError(
+                f"step returned {len(rewards)} rewards, {len(terminated)} terminated, {len(truncated)} "
+                f"truncated and {len(infos)} infos for {self.num_agents} agents"
+            )
+        self._write(observations, into)
+        end_infos = {i: infos[i] for i, (ended, cut) in enumerate(zip(terminated, truncated)) if ended or cut}
+        truncated = [cut and not ended for cut, ended in zip(truncated, terminated)]
+        return StepResult(rewards, terminated, truncated, end_infos, active_agents(infos))
+
+    def _write(self, observations: Sequence[Any], into: ObservationRows) -> None:
+        if len(observations) != self.num_agents:
+            raise EnvContractError(
+                f"the env returned {len(observations)} observations for {self.num_agents} agents"
+            )
+        for agent, observation in enumerate(observations):
+            into.write(agent, self._codecs.flatten(agent, observation))
+
+    def render(self) -> Picture | list[Picture] | None:
+        picture: Picture | list[Picture] | None = self.env.render()
+        return picture
+
+    def close(self) -> None:
+        self.env.close()
+
+
+def _spaces_by_agent(env: Any, name: str, num_agents: int) -> Sequence[gym.Space[Any]]:
+    """Returns the space of each agent: the env's list `<name>s` if it has one, else `<name>` for all agents.
+
+    Looked up by name, as `num_agents` is: these envs need no base class. Raises ValueError when the list does
+    not have an entry per agent.
+    """
+    spaces = getattr(env, f"{name}s", None)
+    if not isinstance(spaces, (list, tuple)):
+        return [getattr(env, name)] * num_agents
+    if len(spaces) != num_agents:
+        raise ValueError(f"{type(env).__name__} has {len(spaces)} {name}s for {num_agents} agents")
+    return spaces

@@ -1,0 +1,158 @@
+"""Gymnasium VectorEnvs: many copies that are stepped in one call, without Python code per agent."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+from sample_factory.envs.abilities import OwnsProcess, RewardShaping, find_ability
+from sample_factory.envs.protocol import NO_END_INFOS, EndInfos, ObservationRows, Picture, StepResult
+from sample_factory.spaces.agent_kinds import AgentKinds
+from sample_factory.spaces.observations import observation_layout
+
+# Entries of a vector env's infos that are not entries of a sub-env's info.
+FINAL_INFO = "final_info"  # SAME_STEP: infos of the step that ended the episode; the others are of the reset
+FINAL_OBSERVATION = "final_obs"
+
+
+class VectorEnvAdapter:
+    """A Gymnasium VectorEnv as one env with an agent per sub-env.
+
+    A step runs Python code only for the agents whose episode ended in it, to take their infos out of the
+    arrays of the vector env. NEXT_STEP autoreset spends a step without meaning after each episode: the agent
+    is inactive in it. SAME_STEP and DISABLED have no such step.
+    """
+
+    def __init__(self, env: "gym.vector.VectorEnv[Any, Any, Any]"):
+        self.env: Any = env
+        self.reward_shaping = find_ability(env, RewardShaping)
+        self.process = find_ability(env, OwnsProcess)
+        self.num_agents = env.num_envs
+        observation_space, self._flatten = _batch_layout(env.single_observation_space)
+        self._decode = _batch_decoder(env.single_action_space)
+        self.kinds = AgentKinds.one(observation_space, env.single_action_space, self.num_agents)
+        self._mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+
+    def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
+        observations, infos = self.env.reset(seed=seed)
+        into.write_all(self._flatten(observations))
+        return _active_agents(infos, self.num_agents)
+
+    def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
+        observations, rewards, terminated, truncated, infos = self.env.step(self._decode(actions))
+        active = _active_agents(infos, self.num_agents)
+        end_infos = NO_END_INFOS
+        ended = terminated | truncated
+        if ended.any():
+            # The infos first: a reset may write into the same arrays.
+            end_infos = _end_infos(infos, ended)
+            if self._mode == AutoresetMode.NEXT_STEP:
+                # The observation is the last one of the episode; the coming step only resets.
+                active = ~ended if active is None else active & ~ended
+            elif self._mode == AutoresetMode.DISABLED:
+                observations, _ = self.env.reset(options={"reset_mask": ended})
+                if active is not None:
+                    active[ended] = True
+        into.write_all(self._flatten(observations))
+        return StepResult(rewards, terminated, truncated & ~terminated, end_infos, active)
+
+    def render(self) -> Picture | None:
+        """Returns the picture of the first sub-env."""
+        pictures = self.env.render()
+        return None if pictures is None else np.asarray(pictures[0])
+
+    def close(self) -> None:
+        self.env.close()
+
+
+def _active_agents(infos: Mapping[str, Any], num_agents: int) -> np.ndarray | None:
+    """Returns a copy of `is_active` in the infos, [num_agents] bool, True where it is masked; or None."""
+    if "is_active" not in infos:
+        return None
+    active = np.array(infos["is_active"], bool)
+    mask = infos.get("_is_active")
+    if mask is not None:
+        active[~mask] = True
+    return active
+
+
+def _end_infos(infos: Mapping[str, Any], ended: np.ndarray) -> EndInfos:
+    """Returns the info of each agent whose episode ended; ended: [num_agents] bool."""
+    if not infos:
+        return NO_END_INFOS
+    outer = {key: value for key, value in infos.items() if key not in (FINAL_OBSERVATION, FINAL_INFO)}
+    has_final = FINAL_INFO in infos
+    end_infos = {}
+    for agent in np.flatnonzero(ended).tolist():
+        info = _info_of(outer, agent, len(ended))
+        if has_final:
+            # Wrappers of the vector env add their entries (RecordEpisodeStatistics: "episode") outside.
+            info.update(_entry_of(infos[FINAL_INFO], agent, len(ended)) or {})
+        end_infos[agent] = info
+    return end_infos
+
+
+def _info_of(infos: Mapping[str, Any], agent: int, num_agents: int) -> dict[str, Any]:
+    """Returns one agent's entries of a (nested) dict of arrays.
+
+    `_key`, where there is one, is the mask of `key`: [num_agents] bool, whether an agent has that entry.
+    """
+    info = {}
+    for key, value in infos.items():
+        is_mask = key.startswith("_") and key[1:] in infos
+        if is_mask:
+            continue
+        mask = infos.get(f"_{key}")
+        if mask is None or mask[agent]:
+            info[key] = _entry_of(value, agent, num_agents)
+    return info
+
+
+def _entry_of(value: Any, agent: int, num_agents: int) -> Any:
+    """Returns an agent's part of an entry: its row of an array, or a dict with its rows of the arrays in it.
+
+    A value of any other kind, or with another length, belongs to all agents.
+    """
+    if isinstance(value, Mapping):
+        return _info_of(value, agent, num_agents)
+    if isinstance(value, np.ndarray) and value.ndim and len(value) == num_agents:
+        return value[agent]
+    return value
+
+
+def _batch_layout(
+    space: spaces.Space[Any],
+) -> tuple[spaces.Dict, Callable[[Any], Mapping[str, np.ndarray]]]:
+    """Returns the stored space of one sub-env's observation, and the conversion of a batch of them."""
+    layout = observation_layout(space)
+    if isinstance(space, spaces.Box):
+        return layout.space, lambda batch: {"obs": batch}
+    if isinstance(space, spaces.Dict) and all(isinstance(part, spaces.Box) for part in space.values()):
+        return layout.space, lambda batch: batch
+    if isinstance(space, spaces.Discrete):
+        eye = np.eye(int(space.n), dtype=np.float32)
+        start = space.start
+        return layout.space, lambda batch: {"obs": eye[batch - start]}
+    raise ValueError(
+        f"a VectorEnv with observations {space} is not supported; use Box, Dict of Box, or Discrete"
+    )
+
+
+def _batch_decoder(space: spaces.Space[Any]) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns the conversion of rows, [num_agents, num_action_values] float32, to a batch of actions."""
+    if isinstance(space, spaces.Discrete):
+        start = space.start
+        return lambda rows: rows[:, 0].astype(np.int64) + start
+    if isinstance(space, spaces.MultiDiscrete):
+        starts = space.start
+        shape = space.nvec.shape
+        dtype = space.dtype
+        return lambda rows: rows.astype(dtype).reshape(-1, *shape) + starts
+    if isinstance(space, spaces.Box):
+        low = space.low
+        high = space.high
+        return lambda rows: np.clip(rows.reshape(-1, *low.shape), low, high).astype(low.dtype)
+    raise ValueError(f"a VectorEnv with actions {space} is not supported; use single envs")
