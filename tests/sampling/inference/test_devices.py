@@ -30,7 +30,7 @@ def exact_products(monkeypatch):
 
 
 class Imitation:
-    """What a graph does: the same work again, in the same memory."""
+    """Imitates a graph: does the same work again, in the same memory."""
 
     def __init__(self):
         self.captures = self.replays = 0
@@ -41,8 +41,8 @@ class Imitation:
 
         def replay():
             self.replays += 1
-            for name, tensor in run().items():
-                result[name].copy_(tensor)
+            for old, new in zip(result, run()):
+                old.copy_(new)
             return result
 
         return replay
@@ -85,7 +85,7 @@ def fill(inputs, seed):
     rng = np.random.default_rng(seed)
     inputs.obs["obs"][...] = rng.integers(0, 256, inputs.obs["obs"].shape)
     inputs.obs["speed"][...] = rng.normal(size=inputs.obs["speed"].shape)
-    inputs.state[...] = rng.normal(size=inputs.state.shape)
+    inputs.rnn_state[...] = rng.normal(size=inputs.rnn_state.shape)
 
 
 @torch.inference_mode()
@@ -99,7 +99,7 @@ def assert_equal_but_for_the_draw(answers, expected):
     """Actions are drawn, and log-probabilities are of what was drawn: values, logits and states are left."""
     ours, theirs = answers.packed[:, NUM_ACTIONS + 1 :], expected.packed[:, NUM_ACTIONS + 1 :]
     np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(answers.state, expected.state, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(answers.rnn_state, expected.rnn_state, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -109,7 +109,7 @@ def test_padded_batches_give_the_answers_that_batches_of_the_right_size_give(dev
     plain = on_cpu(policy)
     for n in (33, 1, 8, 9, 2, 17, 33, 5):
         answers = ask(inference, policy.model, n, seed=n)
-        assert len(answers.packed) == len(answers.state) == n
+        assert len(answers.packed) == len(answers.rnn_state) == n
         assert_equal_but_for_the_draw(answers, ask(CpuInference(plain, SHAPES), plain.model, n, seed=n))
 
 
@@ -178,6 +178,121 @@ def test_what_no_graph_can_do_is_done_without_one_and_said_once(device, caplog):
     assert "no CUDA graphs" in message and "not permitted" in message
 
 
+def all_but_the_first_row(outputs):
+    outputs.packed[1:, NUM_ACTIONS + 1] += 0.1
+
+
+def a_logit(outputs):
+    outputs.packed[-1, -1] += 0.1
+
+
+def the_state(outputs):
+    outputs.rnn_state[2, 3] = np.nan
+
+
+def the_log_probability(outputs):
+    outputs.packed[0, NUM_ACTIONS] -= 0.2
+
+
+def the_action(outputs):
+    outputs.packed[:, 0] = 1e9
+
+
+class Wrong(Imitation):
+    """Graphs whose replays are wrong by what `spoil` does to the outputs."""
+
+    def __init__(self, spoil, rows=8):
+        super().__init__()
+        self.spoil = spoil
+        self.rows = rows
+
+    def __call__(self, run):
+        replay = super().__call__(run)
+
+        def spoiled():
+            result = replay()
+            if len(result.packed) == self.rows:
+                self.spoil(result)
+            return result
+
+        return spoiled
+
+
+@pytest.mark.parametrize(
+    ("spoil", "what"),
+    [
+        (all_but_the_first_row, "values differ by up to 0.1"),
+        (a_logit, "logits differ by up to 0.1"),
+        (the_state, "rnn_state differ by up to nan"),
+        (the_log_probability, "log-probabilities are not those of its actions"),
+        (the_action, "actions are outside the action space"),
+    ],
+)
+def test_a_graph_whose_first_replay_is_wrong_switches_all_graphs_off_with_a_warning(spoil, what, caplog):
+    policy = build("cpu")
+    capture = Wrong(spoil)
+    inference = GpuInference(policy, SHAPES, capture)
+    with caplog.at_level(logging.WARNING, "sample_factory"):
+        for n in (16, 5, 5, 16, 32):
+            answers = ask(inference, policy.model, n, seed=n)
+            expected = ask(CpuInference(policy, SHAPES), policy.model, n, seed=n)
+            assert_equal_but_for_the_draw(answers, expected)
+            assert (answers.packed[:, 0] < 3).all()
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "CUDA graphs are switched off" in message and "for 8 rows" in message and what in message
+    assert (capture.captures, capture.replays) == (2, 2)
+    assert "graphs" not in inference.describe()
+
+
+def test_a_graph_that_repeats_its_capture_instead_of_reading_new_inputs_is_wrong(caplog):
+    def repeat(run):
+        result = run()
+        return lambda: result
+
+    policy = build("cpu")
+    inference = GpuInference(policy, SHAPES, repeat)
+    with caplog.at_level(logging.WARNING, "sample_factory"):
+        answers = ask(inference, policy.model, 8)
+    assert_equal_but_for_the_draw(answers, ask(CpuInference(policy, SHAPES), policy.model, 8))
+    assert "CUDA graphs are switched off" in caplog.text
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_only_the_first_replay_of_a_graph_is_compared(device):
+    policy = build(device)
+    calls = []
+    act = policy.model.act
+
+    def counted(*args):
+        calls.append(1)
+        return act(*args)
+
+    policy.model.act = counted
+    capture = capture_on(policy)
+    inference = GpuInference(policy, SHAPES, capture)
+    ask(inference, policy.model, 8)
+    after_the_first = len(calls)
+    for _ in range(3):
+        ask(inference, policy.model, 8)
+    imitated_work = 3 if policy.device.type == "cpu" else 0
+    assert len(calls) == after_the_first + imitated_work
+    assert capture.replays == 4
+
+
+def test_rounding_and_a_network_that_answers_nan_do_not_make_a_graph_wrong(caplog):
+    def round_off(outputs):
+        outputs.packed[:, NUM_ACTIONS:].mul_(1 + 1e-3)
+        outputs.rnn_state.mul_(1 + 1e-3)
+
+    policy = build("cpu")
+    inference = GpuInference(policy, SHAPES, Wrong(round_off))
+    ask(inference, policy.model, 8)
+    with torch.no_grad():
+        policy.model.critic_head.bias.fill_(np.nan)
+    ask(GpuInference(policy, SHAPES, Imitation()), policy.model, 8)
+    assert not caplog.records
+
+
 @NEEDS_GPU
 def test_a_network_that_waits_for_the_gpu_is_no_graph_but_still_acts(caplog):
     policy = build("gpu")
@@ -202,4 +317,4 @@ def test_a_network_that_waits_for_the_gpu_is_no_graph_but_still_acts(caplog):
 def test_a_cpu_needs_no_padding():
     policy = build("cpu")
     inference = make_inference(policy, SHAPES, cuda_graphs=True)
-    assert isinstance(inference, CpuInference) and len(inference.inputs(5).state) == 5
+    assert isinstance(inference, CpuInference) and len(inference.inputs(5).rnn_state) == 5
