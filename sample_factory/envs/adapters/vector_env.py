@@ -15,7 +15,7 @@ from sample_factory.spaces.observations import observation_layout
 
 # Entries of a vector env's infos that are not entries of a sub-env's info.
 FINAL_INFO = "final_info"  # SAME_STEP: infos of the step that ended the episode; the others are of the reset
-FINAL_OBSERVATION = "final_obs"
+FINAL_KEYS = {FINAL_INFO, f"_{FINAL_INFO}", "final_obs", "_final_obs"}
 
 
 class VectorEnvAdapter:
@@ -83,7 +83,7 @@ def _end_infos(infos: Mapping[str, Any], ended: np.ndarray) -> EndInfos:
     """Returns the info of each agent whose episode ended; ended: [num_agents] bool."""
     if not infos:
         return NO_END_INFOS
-    outer = {key: value for key, value in infos.items() if key not in (FINAL_OBSERVATION, FINAL_INFO)}
+    outer = {key: value for key, value in infos.items() if key not in FINAL_KEYS}
     has_final = FINAL_INFO in infos
     end_infos = {}
     for agent in np.flatnonzero(ended).tolist():

@@ -1,0 +1,34 @@
+"""The choice of an adapter."""
+
+import subprocess
+import sys
+
+import pettingzoo
+import pytest
+
+from sample_factory.envs.adapters.adapt import adapt
+from tests.envs.parallel_envs import Cards
+
+
+def test_an_object_that_is_no_env_is_refused():
+    with pytest.raises(TypeError, match="make_env returned int"):
+        adapt(7)
+
+
+def test_a_turn_based_env_is_refused_with_the_way_to_make_it_parallel():
+    turn_based = pettingzoo.utils.parallel_to_aec(Cards())
+    with pytest.raises(TypeError, match="turn-based AECEnv.*aec_to_parallel"):
+        adapt(turn_based)
+
+
+def test_a_rollout_worker_of_another_env_does_not_load_pettingzoo():
+    program = (
+        "import sys, gymnasium\n"
+        "import sample_factory.sampling.rollout.rollout_worker\n"
+        "from sample_factory.envs.adapters.adapt import adapt\n"
+        "from sample_factory.envs.env_registry import resolve_family\n"
+        "resolve_family('gym_CartPole-v1'), adapt(gymnasium.make('CartPole-v1'))\n"
+        "print([name for name in sys.modules if name.startswith('pettingzoo')])"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

@@ -1,0 +1,300 @@
+"""Gymnasium vector envs: autoreset modes, infos of ended episodes, cost per agent."""
+
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import RecordEpisodeStatistics, TransformReward
+from gymnasium.wrappers.vector import RecordEpisodeStatistics as RecordVectorEpisodeStatistics
+from gymnasium.wrappers.vector import TransformReward as TransformVectorReward
+
+from sample_factory.envs.abilities import RewardShaping
+from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.protocol import EMPTY_INFO, ObservationRows, extra_stats, true_objective
+from tests.crowd import CountingCrowd
+from tests.envs.adapters.countdown import Countdown, EndsTwice, drive
+
+MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
+KINDS = pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+LENGTHS = (2, 3, 5)
+NUM_STEPS = 16
+
+
+class Scored(Countdown):
+    """Reports a score and statistics at the end of each episode; both depend on its number and length."""
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        if terminated or truncated:
+            info["true_objective"] = 100.0 * self.length + self.episode
+            info["episode_extra_stats"] = {"episode": self.episode, f"only_with_{self.length}": 1.5}
+        return observation, reward, terminated, truncated, info
+
+
+def make_env(length, *wrappers):
+    def make():
+        env = Scored(length=length)
+        for wrapper in wrappers:
+            env = wrapper(env)
+        return env
+
+    return make
+
+
+def double(reward):
+    return 2 * reward
+
+
+def double_rewards(env):
+    return TransformReward(env, double)
+
+
+def episodes_of(env, num_steps, agents):
+    """Steps an adapted env; returns the info of each ended episode and its sum of rewards, by agent."""
+    _, results = drive(env, num_steps)
+    episodes = {agent: [] for agent in agents}
+    returns = np.zeros(len(agents))
+    for result in results:
+        ended = np.asarray(result.terminated) | np.asarray(result.truncated)
+        assert set(result.end_infos) <= set(np.flatnonzero(ended)), "only ended episodes have infos"
+        returns += result.rewards
+        for agent in np.flatnonzero(ended).tolist():
+            episodes[agent].append((result.end_infos.get(agent, EMPTY_INFO), returns[agent]))
+            returns[agent] = 0.0
+    return episodes
+
+
+@KINDS
+@MODES
+def test_each_sub_env_is_an_agent_with_episodes_of_its_own(kind, mode):
+    env = adapt(kind([make_env(length) for length in LENGTHS], autoreset_mode=mode))
+    assert env.num_agents == len(LENGTHS)
+    observations, results = drive(env, NUM_STEPS)
+    env.close()
+    for agent, length in enumerate(LENGTHS):
+        episode = 1
+        time = 0
+        is_active = True
+        for observation, result in zip(observations, results):
+            assert tuple(observation[agent]) == (episode, time)
+            if not is_active:  # this step only resets
+                is_active = True
+                episode += 1
+                time = 0
+                continue
+            time += 1
+            ended = bool(result.terminated[agent] or result.truncated[agent])
+            assert ended == (time == length)
+            is_active = result.active is None or bool(result.active[agent])
+            assert is_active != (ended and mode == AutoresetMode.NEXT_STEP)
+            if ended and is_active:
+                episode += 1
+                time = 0
+
+
+@KINDS
+@MODES
+def test_an_agents_episodes_end_with_the_infos_of_a_single_env(kind, mode):
+    env = adapt(kind([make_env(length) for length in LENGTHS], autoreset_mode=mode))
+    episodes = episodes_of(env, NUM_STEPS, range(len(LENGTHS)))
+    env.close()
+    for agent, length in enumerate(LENGTHS):
+        expected = episodes_of(adapt(make_env(length)()), NUM_STEPS, [0])[0]
+        assert len(episodes[agent]) >= 2
+        for (info, episode_return), (single_info, single_return) in zip(episodes[agent], expected):
+            assert info == single_info
+            assert episode_return == single_return == length
+            assert true_objective(info, 0.0) == single_info["true_objective"]
+            assert extra_stats(info) == single_info["episode_extra_stats"]
+
+
+def recorded(length):
+    """Returns a factory of an env whose raw returns are recorded below a transformation of its rewards."""
+    return lambda: double_rewards(RecordEpisodeStatistics(Countdown(length=length)))
+
+
+@KINDS
+@MODES
+def test_recorded_returns_below_a_transformation_are_the_true_objective(kind, mode):
+    env = adapt(kind([recorded(length) for length in LENGTHS], autoreset_mode=mode))
+    episodes = episodes_of(env, NUM_STEPS, range(len(LENGTHS)))
+    env.close()
+    for agent, length in enumerate(LENGTHS):
+        single = episodes_of(adapt(recorded(length)()), NUM_STEPS, [0])[0]
+        for ended in (episodes[agent], single):
+            assert len(ended) >= 2
+            for info, episode_return in ended:
+                assert episode_return == 2 * length
+                assert true_objective(info, episode_return) == length
+                assert info["episode"]["l"] == length
+
+
+# With DISABLED, Gymnasium 1.4 clears the statistics of all sub-envs whenever one of them is reset: the inner
+# env removes the mask from the options before the wrapper looks for it.
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_returns_recorded_around_the_whole_vector_env_are_the_true_objective(mode):
+    vector = SyncVectorEnv([lambda i=i: Countdown(length=i) for i in LENGTHS], autoreset_mode=mode)
+    env = adapt(TransformVectorReward(RecordVectorEpisodeStatistics(vector), double))
+    for length, ended in zip(LENGTHS, episodes_of(env, NUM_STEPS, range(len(LENGTHS))).values()):
+        assert len(ended) >= 2
+        for info, episode_return in ended:
+            assert episode_return == 2 * length
+            assert true_objective(info, episode_return) == length
+
+
+def test_cartpoles_own_vector_env_with_recorded_statistics():
+    vector = RecordVectorEpisodeStatistics(gym.make_vec("CartPole-v1", num_envs=3))
+    episodes = episodes_of(adapt(vector), 60, range(3))
+    for ended in episodes.values():
+        assert len(ended) >= 2
+        for info, episode_return in ended:
+            assert true_objective(info, -1.0) == info["episode"]["l"] == episode_return
+
+
+def test_a_vector_env_without_infos_reports_the_sum_of_rewards():
+    episodes = episodes_of(adapt(gym.make_vec("CartPole-v1", num_envs=3)), 40, range(3))
+    info, episode_return = episodes[0][0]
+    assert info == {} and true_objective(info, episode_return) == episode_return > 0
+
+
+class Native(gym.vector.VectorEnv):
+    """Three agents whose infos are given; in each step, the agents in `ends` end their episodes."""
+
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    num_envs = 3
+    single_observation_space = spaces.Box(0, 1, (1,), np.float32)
+    single_action_space = spaces.Discrete(2)
+
+    def __init__(self, infos, ends=(0, 2), reset_infos=None):
+        self.infos = infos
+        self.ends = list(ends)
+        self.reset_infos = reset_infos or {}
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros((3, 1), np.float32), self.reset_infos
+
+    def step(self, actions):
+        terminated = np.zeros(3, bool)
+        terminated[self.ends] = True
+        return np.zeros((3, 1), np.float32), np.ones(3), terminated, np.zeros(3, bool), self.infos
+
+
+def end_infos(infos):
+    _, (result,) = drive(adapt(Native(infos)), 1)
+    return result.end_infos
+
+
+def test_arrays_without_masks_have_an_entry_for_each_agent():
+    infos = end_infos({"true_objective": np.array([1.0, 2.0, 3.0]), "lives": np.array([[1], [2], [3]])})
+    assert infos == {0: {"true_objective": 1.0, "lives": [1]}, 2: {"true_objective": 3.0, "lives": [3]}}
+
+
+def test_an_agent_without_an_entry_by_the_mask_has_none():
+    mask = np.array([True, True, False])
+    infos = end_infos({"true_objective": np.array([1.0, 2.0, 0.0]), "_true_objective": mask})
+    assert infos == {0: {"true_objective": 1.0}, 2: {}}
+
+
+def test_values_that_are_no_arrays_of_all_agents_belong_to_each():
+    infos = end_infos({"map": "e1m1", "version": np.array(7), "pair": np.array([1, 2])})
+    assert infos[0]["map"] == infos[2]["map"] == "e1m1" and infos[2]["version"] == 7
+    assert infos[2]["pair"].tolist() == [1, 2]
+
+
+def test_final_info_may_be_an_array_of_dicts():
+    final = np.array([{"true_objective": 5.0}, None, {}], dtype=object)
+    assert end_infos({"final_info": final, "_final_info": np.array([True, False, True])}) == {
+        0: {"true_objective": 5.0},
+        2: {},
+    }
+
+
+def test_the_infos_of_the_reset_do_not_replace_those_of_the_end():
+    infos = {
+        "time": np.zeros(3, int),
+        "final_info": {"time": np.array([9, 0, 7])},
+        "final_obs": np.full(3, None, object),
+    }
+    assert end_infos(infos) == {0: {"time": 9}, 2: {"time": 7}}
+
+
+def test_agents_may_be_inactive_as_the_infos_say():
+    reset_infos = {"is_active": np.array([True, False, True])}
+    infos = {"is_active": np.array([False, False, True]), "_is_active": np.array([True, False, True])}
+    env = adapt(Native(infos, ends=(), reset_infos=reset_infos))
+    rows = ObservationRows.allocate(env.kinds)
+    assert env.reset(None, rows).tolist() == [True, False, True]
+    assert env.step(np.zeros((3, 1), np.float32), rows).active.tolist() == [False, True, True]
+
+
+def test_a_step_that_is_terminated_and_truncated_is_terminated():
+    pair = SyncVectorEnv([EndsTwice, EndsTwice], autoreset_mode=AutoresetMode.SAME_STEP)
+    _, results = drive(adapt(pair), 3)
+    assert np.all(results[2].terminated) and not np.any(results[2].truncated)
+
+
+def test_reward_shaping_is_found_inside_wrappers_of_vector_envs():
+    class Shaped(CountingCrowd, RewardShaping):
+        def get_default_reward_shaping(self):
+            return {"x": 1.0}
+
+    env = adapt(RecordVectorEpisodeStatistics(Shaped(0)))
+    assert env.reward_shaping.get_default_reward_shaping() == {"x": 1.0}
+
+
+def count_instructions(call):
+    """Returns the number of Python bytecode instructions that a call executes, in all functions."""
+    count = 0
+
+    def trace(frame, event, arg):
+        nonlocal count
+        frame.f_trace_opcodes = True
+        frame.f_trace_lines = False
+        count += event == "opcode"
+        return trace
+
+    former = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(former)
+    return count
+
+
+class Quiet(gym.vector.VectorEnv):
+    """Agents that say something in their infos in every step; the first `num_ended` end in each."""
+
+    single_observation_space = spaces.Box(0, 1, (1,), np.float32)
+    single_action_space = spaces.Discrete(2)
+
+    def __init__(self, num_agents, num_ended, mode):
+        self.num_envs = num_agents
+        self.metadata = {"autoreset_mode": mode}
+        self.ended = np.arange(num_agents) < num_ended
+        self.infos = {"score": np.ones(num_agents), "_score": np.ones(num_agents, bool)}
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros((self.num_envs, 1), np.float32), self.infos
+
+    def step(self, actions):
+        return self.reset()[0], np.ones(self.num_envs), self.ended, ~self.ended & False, self.infos
+
+
+def instructions_per_step(num_agents, num_ended, mode):
+    env = adapt(Quiet(num_agents, num_ended, mode))
+    rows = ObservationRows.allocate(env.kinds)
+    actions = np.zeros((num_agents, 1), np.float32)
+    env.reset(None, rows)
+    return count_instructions(lambda: env.step(actions, rows))
+
+
+@MODES
+def test_a_step_runs_python_only_for_agents_whose_episode_ended(mode):
+    for num_ended in (0, 1, 3):
+        few = instructions_per_step(10, num_ended, mode)
+        assert few == instructions_per_step(1000, num_ended, mode) > 0
+    assert instructions_per_step(10, 3, mode) > instructions_per_step(10, 1, mode)

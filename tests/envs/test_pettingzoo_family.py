@@ -1,0 +1,58 @@
+"""`pettingzoo_<module>`: names, and errors for envs that cannot be made."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from sample_factory.config.flags import ConfigError
+from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
+from sample_factory.envs.protocol import EnvConfig
+from tests.envs.parallel_envs import Cards
+
+
+def make(name, frameskip=None):
+    return resolve_family(name).make(SimpleNamespace(env_frameskip=frameskip), EnvConfig(0, 0, 0))
+
+
+def test_a_name_is_a_module_or_a_function_of_one(tmp_path, monkeypatch):
+    (tmp_path / "my_games").mkdir()
+    (tmp_path / "my_games" / "cards_v0.py").write_text(
+        "from tests.envs.parallel_envs import make_cards as parallel_env\nother = parallel_env\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("my_games.cards_v0", "my_games/cards_v0", "my_games.cards_v0:other"):
+        assert isinstance(make(f"pettingzoo_{name}"), Cards)
+
+
+def test_the_error_for_a_mistyped_game_names_the_nearest():
+    with pytest.raises(UnknownEnvError, match="did you mean pettingzoo_butterfly.pistonball_v6?"):
+        resolve_family("pettingzoo_butterfly.pistonbal_v6")
+
+
+@pytest.mark.parametrize("name", ["", "..x", "no_such_game.x", "butterfly.", "a b"])
+def test_the_error_for_a_name_that_is_no_module_says_what_a_name_is(name):
+    with pytest.raises(UnknownEnvError, match="After pettingzoo_ comes a module"):
+        resolve_family(f"pettingzoo_{name}")
+
+
+def test_a_game_whose_package_is_missing_names_pettingzoos_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pygame", None)  # as if it were not installed
+    for name in [name for name in sys.modules if name.startswith("pettingzoo.butterfly")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(ConfigError, match=r"pip install 'pettingzoo\[butterfly\]'"):
+        make("pettingzoo_butterfly.cooperative_pong_v6")
+
+
+@pytest.mark.parametrize(
+    ("name", "frameskip", "message"),
+    [
+        ("tests.envs.parallel_envs:none", None, "tests.envs.parallel_envs has no none"),
+        ("tests.envs.parallel_envs", None, "has no parallel_env"),
+        ("tests.envs.parallel_envs:make_cards", 4, "--env_frameskip=4: PettingZoo envs skip no frames"),
+    ],
+)
+def test_the_error_for_an_env_that_cannot_be_made_is_one_line(name, frameskip, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        make(f"pettingzoo_{name}", frameskip)
+    assert "\n" not in str(error.value)
