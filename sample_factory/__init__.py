@@ -6,6 +6,7 @@ Importing this package imports neither torch nor gymnasium; `register_env` resol
 __version__ = "3.0.0"
 
 from sample_factory.envs.env_registry import register_env
+from sample_factory.learning.algorithm_registry import register_algorithm
 from sample_factory.models.encoder_registry import register_encoder
 
-__all__ = ["__version__", "register_encoder", "register_env"]
+__all__ = ["__version__", "register_algorithm", "register_encoder", "register_env"]

@@ -11,7 +11,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         config = parse_config(sys.argv[1:] if argv is None else argv, resolve_family)
-        if config.run.algo != "APPO":
+        if config.run.algo == "DUMMY_SAMPLER":
             raise ConfigError(f"--algo={config.run.algo}: use python -m sample_factory.run_algorithm for it")
         from sample_factory.experiment.run import run_experiment
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from sample_factory.algo.ppo_loss import masked_mean
+from sample_factory.algo.losses import masked_mean
 
 
 class Comparisons(NamedTuple):

@@ -78,7 +78,7 @@ class Checkpoints:
         return self._write(state, self.folder / "donation.pth")
 
     def load(
-        self, kind: str = "latest", check: Callable[[dict], None] = lambda state: None
+        self, kind: str = "latest", check: Callable[[dict[str, Any]], None] = lambda state: None
     ) -> dict[str, Any] | None:
         """The newest readable checkpoint of a kind ("latest" or "best"), or None if there never was one.
 

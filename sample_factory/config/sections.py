@@ -26,7 +26,10 @@ class RunFlags:
     env: str | None = flag(
         None, "full name of the environment; its prefix selects the family, e.g. doom_battle"
     )
-    algo: str = flag("APPO", "the algorithm: asynchronous PPO", choices=("APPO", "DUMMY_SAMPLER"))
+    algo: str = flag(
+        "APPO",
+        "the algorithm: APPO, which is asynchronous PPO, or one that was registered with register_algorithm",
+    )
     experiment: str = flag(
         "default_experiment", "name of the run and of its folder; an existing one is resumed"
     )

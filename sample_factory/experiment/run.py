@@ -21,6 +21,7 @@ from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.experiment import wiring as blueprint
 from sample_factory.experiment.main_loop import Reporting
 from sample_factory.experiment.wiring import Parts, Recipe
+from sample_factory.learning.algorithm_registry import registered_algorithm
 from sample_factory.models.encoder_registry import check_encoder_name, why_no_encoder
 from sample_factory.models.policy_spec import state_size
 from sample_factory.runtime import cpu
@@ -54,6 +55,7 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
         log.warning("--%s changes nothing: %s", name, RETIRED_FLAGS[name])
     with StopSignals() as signals:
         try:
+            _check_algorithm(config)
             _check_encoder(config)
             _check_device(config)
             check_transport(config.sampling.queue)
@@ -82,6 +84,13 @@ def log_failure(failure: ChildFailed) -> None:
             "The GPU's memory is used up. Learners take most of it: lower --batch_size. Every policy worker "
             "has a model of its own: lower --policy_workers_per_policy. nvidia-smi shows who else uses it"
         )
+
+
+def _check_algorithm(config: Config) -> None:
+    try:
+        registered_algorithm(config.run.algo)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _check_device(config: Config) -> None:

@@ -13,6 +13,7 @@ from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.learning.algorithm_registry import registered_algorithm
 from sample_factory.learning.settings import LearnerSettings, LearnerWorkerSettings
 from sample_factory.models.encoder_registry import registered_encoder
 from sample_factory.models.policy_spec import PolicySpec
@@ -179,6 +180,7 @@ def learner_recipe(parts: Parts, policy: int) -> Recipe:
         frameskip=parts.info.frameskip,
         seed=parts.seed + policy,
         compile=config.run.compile,
+        algorithm=registered_algorithm(config.run.algo),
     )
     settings = LearnerWorkerSettings(
         learner,

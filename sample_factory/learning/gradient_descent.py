@@ -12,7 +12,7 @@ from sample_factory.learning.optimizers import load_optimizer, make_optimizer
 
 MODEL = "model"
 MAX_SKIPPED_STEPS_IN_A_ROW = 20
-MAX_EMPTY_STEPS_IN_A_ROW = 200  # a few are as they should be: all samples of a policy can be too old
+MAX_EMPTY_STEPS_IN_A_ROW = 200  # a few are normal: all samples of a policy can be too old
 
 
 class NumericalError(RuntimeError):
@@ -20,31 +20,36 @@ class NumericalError(RuntimeError):
 
 
 class GradientDescent:
-    """Steps of one optimizer for each module. Promises:
+    """Steps of one optimizer for each module with trainable parameters. Promises:
 
     1. A step whose gradient is not finite is skipped and counted; many in a row are a NumericalError.
-    2. Where nothing is to be learned (no valid sample, so a gradient of exactly 0) momentum moves no weight.
-       Very many such steps in a row are a NumericalError.
+    2. Where there is nothing to learn (no valid sample, hence a gradient of exactly 0) momentum moves no
+       weight. Very many such steps in a row are a NumericalError.
     """
 
     def __init__(self, flags: LearningFlags, modules: Mapping[str, nn.Module]):
         """modules: by their names in checkpoints; the gradient of each is clipped by itself."""
-        self._flags, self._modules = flags, dict(modules)
+        self._flags = flags
+        self._modules = dict(modules)
         self._optimizers = {
-            name: make_optimizer(flags, module.parameters()) for name, module in modules.items()
+            name: make_optimizer(flags, module.parameters())
+            for name, module in modules.items()
+            if any(parameter.requires_grad for parameter in module.parameters())
         }
-        self.skipped_steps = self._skipped_in_a_row = self._empty_in_a_row = 0
+        self.skipped_steps = 0
+        self._skipped_in_a_row = 0
+        self._empty_in_a_row = 0
 
     def set_flags(self, flags: LearningFlags) -> None:
-        """From now on; the optimizers keep what they were made with."""
+        """Uses other flags from now on; the optimizers keep the ones that they were made with."""
         self._flags = flags
 
     def expect_empty_steps(self, count: int) -> None:
-        """So many more without anything to learn from are nothing to worry about."""
+        """Allows `count` more steps in a row without anything to learn from."""
         self._empty_in_a_row = -count
 
     def step(self, loss: Tensor, learning_rate: float) -> float:
-        """One step of every optimizer, or none. Returns the norm of the whole gradient, before clipping.
+        """Makes one step of every optimizer, or none. Returns the norm of the whole gradient before clipping.
 
         Raises NumericalError.
         """
@@ -55,7 +60,8 @@ class GradientDescent:
         loss.backward()
         limit = self._flags.max_grad_norm or float("inf")
         norms = [
-            torch.nn.utils.clip_grad_norm_(module.parameters(), limit) for module in self._modules.values()
+            torch.nn.utils.clip_grad_norm_(self._modules[name].parameters(), limit)
+            for name in self._optimizers
         ]
         norm = float(torch.stack(norms).square().sum().sqrt())
         if norm == 0.0:
@@ -66,7 +72,8 @@ class GradientDescent:
             return norm
         for optimizer in self._optimizers.values():
             optimizer.step()
-        self._skipped_in_a_row = self._empty_in_a_row = 0
+        self._skipped_in_a_row = 0
+        self._empty_in_a_row = 0
         return norm
 
     def _skip(self, loss: float, norm: float) -> None:
@@ -88,17 +95,18 @@ class GradientDescent:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights and optimizer of each module: tensors and plain numbers only."""
+        """Returns weights and optimizer of each module: tensors and plain numbers only."""
         state = {"skipped_steps": self.skipped_steps, "optimizer_name": self._flags.optimizer}
         for name, module in self._modules.items():
             state[name] = module.state_dict()
-            state[_optimizer_key(name)] = self._optimizers[name].state_dict()
+            if name in self._optimizers:
+                state[_optimizer_key(name)] = self._optimizers[name].state_dict()
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Raises RuntimeError if weights do not fit, ValueError if the optimizer is another one.
 
-        A module that is not in the state, other than MODEL, was not trained then and starts anew.
+        A module that is not in the state, other than MODEL, was not trained then and starts as it is now.
         """
         saved_name = state.get("optimizer_name", "adam")
         if saved_name != self._flags.optimizer:
@@ -106,7 +114,8 @@ class GradientDescent:
         for name, module in self._modules.items():
             if name in state or name == MODEL:
                 module.load_state_dict(state[name])
-                load_optimizer(self._optimizers[name], state[_optimizer_key(name)])
+                if name in self._optimizers:
+                    load_optimizer(self._optimizers[name], state[_optimizer_key(name)])
         self.skipped_steps = state.get("skipped_steps", 0)
 
 

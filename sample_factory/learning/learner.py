@@ -1,206 +1,146 @@
-"""Turns a Batch into better weights and a TrainStats; knows no process and no queue."""
+"""The SGD loop: turns batches into better weights. Knows no process, no queue and no algorithm's formula."""
 
+import os
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from sample_factory.algo.exploration_loss import EXPLORATION_LOSSES
-from sample_factory.algo.ppo_loss import kl_loss, masked_mean, normalize_advantages, policy_loss, value_loss
 from sample_factory.config.sections import LearningFlags
 from sample_factory.exchange.policy_weights import Stamp
-from sample_factory.learning.auxiliary import cpc_loss, make_cpc
-from sample_factory.learning.batcher import Batch, join_pieces
-from sample_factory.learning.compilation import compile_encoders
+from sample_factory.learning.algorithm_registry import resolve_algorithm
+from sample_factory.learning.algorithms.algorithm import POLICY, Algorithm, SGDStep, evaluate
+from sample_factory.learning.algorithms.targets import Targets
+from sample_factory.learning.batch import Batch
 from sample_factory.learning.gradient_descent import MODEL, GradientDescent
 from sample_factory.learning.optimizers import LearningRate
 from sample_factory.learning.settings import LearnerSettings
-from sample_factory.learning.targets import Targets, gae_targets, vtrace_targets
-from sample_factory.learning.train_summaries import train_summaries
-from sample_factory.models.actor_critic import Unroll
+from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.runtime.gpu_work import Downloads
 
 SAME_LOSS = 1e-6
-# After a take-over: what is in buffers, in tickets and in batches by then.
+# Iterations after a takeover that may find nothing to train on: samples of the former weights are still in
+# buffers, in tickets and in batches.
 STALE_ITERATIONS = 50
+CPP_COMPILERS = ("g++", "clang++")
 
 
 class TrainStats(NamedTuple):
-    """What one iteration of training did. `summaries` is empty unless it was asked for."""
+    """Result of one iteration of training. `summaries` is empty unless it was asked for."""
 
     version: int
     env_frames: int
     summaries: Mapping[str, float]
 
 
-class Losses(NamedTuple):
-    """The parts of a minibatch's loss, weighted, and what summaries are made of."""
-
-    policy: Tensor
-    value: Tensor
-    exploration: Tensor
-    kl: Tensor
-    auxiliary: Tensor
-    log_ratios: Tensor
-    values: Tensor
-    advantages: Tensor
-    distribution: Any
-    behavior: Any
-
-    @property
-    def total(self) -> Tensor:
-        return self.policy + self.value + self.exploration + self.kl + self.auxiliary
-
-
-class LastStep(NamedTuple):
-    """The last SGD step of an iteration, for the summaries."""
-
-    losses: Losses
-    minibatch: Batch
-    grad_norm: float
-
-
 class Learner:
-    """PPO on one policy. Promises:
+    """The SGD loop over an Algorithm, for one policy. Promises:
 
-    1. Steps that are another policy's, inactive, or max_policy_lag old, enter no loss and no statistic.
-    2. Observation statistics change after a batch, never within: what acted and what is trained agree.
+    1. Steps of another policy, of an inactive agent, of a former generation, or max_policy_lag SGD steps old
+       enter no loss and no statistic.
+    2. Observation statistics change after a batch, never within: acting and training use the same ones.
     3. A step whose gradient is not finite is skipped and counted; the weights stay finite.
-    4. `state_dict` and `load_state_dict` carry on exactly: counters, weights, normalisers, optimizer,
-       learning rate.
+    4. Training continues exactly after `state_dict` and `load_state_dict`: counters, weights, normalisers,
+       optimizer, learning rate, and the algorithm's own modules.
     """
 
     def __init__(self, policy_id: int, settings: LearnerSettings):
         torch.manual_seed(settings.seed)
-        self.policy_id, self._settings, self._flags = policy_id, settings, settings.learning
-        self.model, self.device, self.autocast = settings.policy.build(policy_id)
+        self.policy_id = policy_id
+        self._settings = settings
+        self._flags = settings.learning
+        self._policy = settings.policy.build(policy_id)
+        self.model: ActorCritic = self._policy.model
+        self.device = self._policy.device
         self._download = Downloads(self.device)
         if settings.compile:
             compile_encoders(self.model, self.device)
-        self._cpc = make_cpc(self._flags, self.model)
-        modules = {MODEL: self.model} if self._cpc is None else {MODEL: self.model, "cpc": self._cpc}
-        self._descent = GradientDescent(self._flags, modules)
-        self._lr = LearningRate(self._flags, settings.train_for_env_frames)
         self._rng = np.random.default_rng(settings.seed)
-        self.version = self.env_frames = self.samples = 0
-        self._generation = (
-            0  # how often `take_over` has replaced the weights; samples of former ones are stale
-        )
+        make_algorithm = resolve_algorithm(settings.algorithm)
+        self._algorithm: Algorithm = make_algorithm(self._flags, self._policy, self._rng)
+        self._descent = GradientDescent(self._flags, {MODEL: self.model, **self._algorithm.modules})
+        self._lr = LearningRate(self._flags, settings.train_for_env_frames)
+        self.version = 0  # number of SGD steps
+        self._generation = 0  # number of takeovers in this run
+        self.env_frames = 0
+        self.samples = 0
         self.best_value: float | None = None
 
     def train(self, batch: Batch, want_summaries: bool = False) -> TrainStats:
-        """One iteration: every epoch over every minibatch. Batch as the Batcher makes it."""
+        """Runs one iteration: every epoch over every minibatch of the batch."""
         self._lr.at_frame(self.env_frames)
         lag = self.version - batch.versions
         own = batch.own
         is_usable = (lag < self._settings.max_policy_lag) & (batch.generations == self._generation)
         batch = batch._replace(own=own & is_usable)
         last = self._train_epochs(batch, self._fixed_targets(batch))
-        summaries = self._summaries(last, lag[own], batch.own[own]) if want_summaries else {}
+        summaries = {}
+        if want_summaries:
+            summaries = {**self._step_summaries(last), **self._counters(lag[own], batch.own[own], last)}
         self.model.update_normalizers({key: tensor[:-1] for key, tensor in batch.obs.items()}, batch.own)
         self.env_frames += int(own.sum()) * self._settings.frameskip
         self.samples += int(batch.own.sum())
         return TrainStats(self.version, self.env_frames, summaries)
 
-    def _train_epochs(self, batch: Batch, targets: Targets | None) -> "LastStep":
-        """targets: as `_fixed_targets` gives them."""
-        policy_losses: list[float] = []
+    @torch.no_grad()
+    def _fixed_targets(self, batch: Batch) -> Targets | None:
+        """Returns targets for all SGD steps of the iteration, or None if each step computes its own.
+
+        A single step computes them from its own evaluation, which saves one of the whole batch.
+        """
+        num_steps = self._flags.ppo_epochs * self._flags.num_batches_per_iteration
+        if not self._algorithm.fixes_targets or num_steps == 1:
+            return None
+        return self._algorithm.targets(batch, evaluate(self._policy, batch))
+
+    def _train_epochs(self, batch: Batch, targets: Targets | None) -> SGDStep:
+        """Returns the last SGD step. targets: see `_fixed_targets`."""
+        former_loss: float | None = None
         for _ in range(self._flags.ppo_epochs):
-            epoch_losses, kls = [], []
-            for index in _minibatches(batch.rewards.shape[1], self._flags, self._rng):
-                minibatch = batch.select(index)
-                fixed = None if targets is None else Targets(*(tensor[:, index] for tensor in targets))
-                losses = self._losses(minibatch, fixed)
-                last = LastStep(losses, minibatch, self._descent.step(losses.total, self._lr.value))
-                self.version += 1
-                epoch_losses.append(losses.policy.detach())
-                if self._lr.needs_kl and minibatch.own.any():
-                    kl = masked_mean(losses.behavior.kl(losses.distribution).detach(), minibatch.own)
-                    kls.append(float(kl))
+            policy_losses = []
+            kls = []
+            for columns in _minibatches(batch.rewards.shape[1], self._flags, self._rng):
+                fixed = None if targets is None else targets.select(columns)
+                last = self._sgd_step(batch.select(columns), fixed)
+                policy_losses.append(last.losses.terms[POLICY].detach())
+                if self._lr.needs_kl and last.minibatch.own.any():
+                    kls.append(float(last.evaluation.mean_kl(last.minibatch.own)))
                     self._lr.after_minibatch(kls[-1])
             if kls:
                 self._lr.after_epoch(float(np.mean(kls)))
             if self._flags.ppo_epochs > 1:
-                policy_losses.append(float(torch.stack(epoch_losses).mean()))
-                if len(policy_losses) > 1 and abs(policy_losses[-1] - policy_losses[-2]) < SAME_LOSS:
+                loss = float(torch.stack(policy_losses).mean())
+                if former_loss is not None and abs(loss - former_loss) < SAME_LOSS:
                     break
+                former_loss = loss
         return last
 
-    def _unroll(self, minibatch: Batch) -> Unroll:
-        """Of T+1 steps: the last value is the bootstrap."""
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
-            unrolled = self.model.unroll(*minibatch.pieces())
-        return Unroll(*(join_pieces(tensor, minibatch.states.shape[0]) for tensor in unrolled))
-
-    def _losses(self, minibatch: Batch, targets: Targets | None) -> Losses:
-        flags, valid = self._flags, minibatch.own
-        unrolled = self._unroll(minibatch)
-        values, distribution = unrolled.values, self.model.distribution(unrolled.logits[:-1])
-        behavior = self.model.distribution(minibatch.logits)
-        log_ratios = distribution.log_prob(minibatch.actions) - minibatch.log_probs
+    def _sgd_step(self, minibatch: Batch, targets: Targets | None) -> SGDStep:
+        evaluation = evaluate(self._policy, minibatch)
         if targets is None:
-            present = self._on_reward_scale(values.detach())
-            if flags.with_vtrace:
-                targets = vtrace_targets(flags, minibatch, present, log_ratios.detach())
-            else:
-                targets = gae_targets(flags, minibatch, present)
-        advantages = normalize_advantages(targets.advantages, valid)
-        returns = targets.returns
+            targets = self._algorithm.targets(minibatch, evaluation)
         if self.model.returns_normalizer is not None:
-            self.model.returns_normalizer.update(returns, valid)
-            returns = self.model.returns_normalizer.normalize(returns)
-        value = value_loss(values[:-1], minibatch.values, returns, flags.ppo_clip_value, valid)
-        policy = policy_loss(log_ratios, advantages, flags.ppo_clip_ratio, valid)
-        return Losses(
-            policy,
-            value * flags.value_loss_coeff,
-            self._exploration_loss(distribution, valid),
-            self._kl_loss(distribution, behavior, valid),
-            self._auxiliary_loss(minibatch, unrolled),
-            log_ratios,
-            values,
-            advantages,
-            distribution,
-            behavior,
-        )
-
-    def _exploration_loss(self, distribution: Any, valid: Tensor) -> Tensor:
-        flags = self._flags
-        if flags.exploration_loss_coeff == 0:
-            return torch.zeros((), device=valid.device)
-        return EXPLORATION_LOSSES[flags.exploration_loss](distribution, valid) * flags.exploration_loss_coeff
-
-    def _kl_loss(self, distribution: Any, behavior: Any, valid: Tensor) -> Tensor:
-        if self._flags.kl_loss_coeff == 0:
-            return torch.zeros((), device=valid.device)
-        return kl_loss(distribution, behavior, valid) * self._flags.kl_loss_coeff
-
-    def _auxiliary_loss(self, minibatch: Batch, unrolled: Unroll) -> Tensor:
-        if self._cpc is None:
-            return torch.zeros((), device=self.device)
-        return cpc_loss(self._flags, self._cpc, minibatch, unrolled, self._rng)
+            self.model.returns_normalizer.update(targets.returns, minibatch.own)
+        losses = self._algorithm.losses(minibatch, evaluation, targets)
+        grad_norm = self._descent.step(losses.total, self._lr.value)
+        self.version += 1
+        self._algorithm.after_step(self.version)
+        return SGDStep(minibatch, evaluation, losses, grad_norm)
 
     @torch.no_grad()
-    def _fixed_targets(self, batch: Batch) -> Targets | None:
-        """For all SGD steps of an iteration; None: each step computes them from its own values.
+    def _step_summaries(self, step: SGDStep) -> dict[str, float]:
+        summaries = {"loss": float(step.losses.total.detach())}
+        if not step.minibatch.own.any():
+            return summaries
+        for name, term in step.losses.terms.items():
+            summaries[f"{name}_loss"] = float(term.detach())
+        return {**summaries, **self._algorithm.summaries(step)}
 
-        V-trace follows the ratios that earlier steps changed. GAE stays with the values of the weights before
-        the first step; if that is the only one, it computes those itself.
-        """
-        flags = self._flags
-        if flags.with_vtrace or flags.ppo_epochs * flags.num_batches_per_iteration == 1:
-            return None
-        return gae_targets(flags, batch, self._on_reward_scale(self._unroll(batch).values))
-
-    def _on_reward_scale(self, values: Tensor) -> Tensor:
-        normalizer = self.model.returns_normalizer
-        return values if normalizer is None else normalizer.denormalize(values)
-
-    def _summaries(self, last: LastStep, lag: Tensor, valid: Tensor) -> dict[str, float]:
-        """lag, valid: [n], of the steps that are this policy's."""
+    def _counters(self, lag: torch.Tensor, valid: torch.Tensor, last: SGDStep) -> dict[str, float]:
+        """lag, valid: [n], of all steps of this policy in the batch."""
         counters = {
             "lr": self._lr.value,
             "grad_norm": last.grad_norm,
@@ -208,20 +148,24 @@ class Learner:
             "valids_fraction": float(valid.sum()) / max(1, len(valid)),
             "num_sgd_steps": float(self.version),
         }
+        if last.minibatch.own.any():
+            counters["version_diff_avg"] = float(lag.float().mean())
+            counters["version_diff_min"] = float(lag.min())
+            counters["version_diff_max"] = float(lag.max())
         if self.model.returns_normalizer is not None:
             normalizer = self.model.returns_normalizer
             counters["returns_running_mean"] = float(normalizer.mean)
             counters["returns_running_std"] = float(normalizer.variance.sqrt())
-        return {**train_summaries(last.losses, last.minibatch, lag, self._flags.ppo_clip_ratio), **counters}
+        return counters
 
     def describe(self) -> str:
-        """For the log."""
+        """Returns a line for the log."""
         parameters = sum(parameter.numel() for parameter in self.model.parameters())
-        where = f"{self.device} in {'bf16 autocast' if self.autocast else 'fp32'}"
+        where = f"{self.device} in {'bf16 autocast' if self._policy.autocast else 'fp32'}"
         return f"policy {self.policy_id} learns on {where}, {parameters:,} parameters"
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and plain numbers only, so that it loads with weights_only."""
+        """Returns tensors and plain numbers only, so that a file of it loads with weights_only."""
         return {
             "train_step": self.version,
             "env_steps": self.env_frames,
@@ -235,7 +179,8 @@ class Learner:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Raises RuntimeError if the weights do not fit the model, with the names and shapes that differ."""
         self._descent.load_state_dict(state)
-        self.version, self.env_frames = state["train_step"], state["env_steps"]
+        self.version = state["train_step"]
+        self.env_frames = state["env_steps"]
         self.samples = state.get("samples", 0)
         self.best_value = state.get("best_performance")
         if "minibatch_rng" in state:
@@ -245,23 +190,27 @@ class Learner:
 
     @property
     def trajectories_per_batch(self) -> int:
-        """What an iteration of training takes; may change from one to the next."""
+        """Number of trajectories in an iteration of training; may change from one to the next."""
         return self._flags.batch_size * self._flags.num_batches_per_iteration // self._flags.rollout
 
     def set_hyperparameters(self, values: Mapping[str, Any]) -> None:
-        """Goes on with other values of these flags; a new learning rate starts from there."""
-        former, self._flags = self._flags, replace(self._flags, **values)
+        """Continues with other values of these flags; a new learning rate restarts its schedule."""
+        former = self._flags
+        self._flags = replace(former, **values)
         self._descent.set_flags(self._flags)
+        self._algorithm.set_flags(self._flags)
         if self._flags.learning_rate != former.learning_rate:
             self._lr = LearningRate(self._flags, self._settings.train_for_env_frames)
 
     def take_over(self, state: Mapping[str, Any]) -> None:
-        """Another policy's weights, normalisers and optimizer moments; the counters stay. Raises as
-        `load_state_dict`. What the former weights sampled is of another generation, and no longer trained on.
+        """Replaces weights, normalisers, optimizer moments and the algorithm's modules by another policy's.
+
+        Counters stay. Samples of the former weights, wherever they are, belong to a former generation and are
+        no longer trained on. Raises as `load_state_dict`.
         """
         self._descent.load_state_dict({**state, "skipped_steps": self._descent.skipped_steps})
-        steps = self._flags.ppo_epochs * self._flags.num_batches_per_iteration
-        self._descent.expect_empty_steps(STALE_ITERATIONS * steps)
+        num_steps = self._flags.ppo_epochs * self._flags.num_batches_per_iteration
+        self._descent.expect_empty_steps(STALE_ITERATIONS * num_steps)
         self._generation += 1
 
     @property
@@ -270,14 +219,28 @@ class Learner:
         return Stamp(self.version, self._generation)
 
     def published_state(self) -> dict[str, np.ndarray]:
-        """The model's state as contiguous host arrays, in the order of its state_dict; valid until the next
-        call, and until the weights change."""
+        """Returns the model's state as contiguous host arrays, in the order of its state_dict.
+
+        They are valid until the next call, and until the weights change.
+        """
         return self._download(self.model.state_dict())
 
 
 def _minibatches(count: int, flags: LearningFlags, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Of `count` trajectories, those of each minibatch of an epoch."""
+    """Yields, for each minibatch of an epoch, its columns among `count` trajectories."""
     order = np.arange(count)
     if flags.num_batches_per_iteration > 1 and flags.shuffle_minibatches:
         rng.shuffle(order)
     yield from np.array_split(order, flags.num_batches_per_iteration)
+
+
+def compile_encoders(model: ActorCritic, device: torch.device) -> None:
+    """Compiles the encoders with torch.compile, in place, at their first use; names in the state_dict stay.
+
+    Raises RuntimeError if code for the CPU could not be compiled here.
+    """
+    compilers = [os.environ["CXX"]] if "CXX" in os.environ else CPP_COMPILERS
+    if device.type == "cpu" and not any(map(shutil.which, compilers)):
+        raise RuntimeError(f"--compile on a CPU needs a C++ compiler: found no {' or '.join(compilers)}")
+    for tower in model.towers:
+        tower.encoder.compile()

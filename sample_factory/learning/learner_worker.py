@@ -27,7 +27,8 @@ from sample_factory.exchange.messages import (
     WorkerDied,
 )
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
-from sample_factory.learning.batcher import Batch, Batcher
+from sample_factory.learning.batch import Batch
+from sample_factory.learning.batcher import Batcher
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.settings import LearnerWorkerSettings
 from sample_factory.learning.takeover import Takeover

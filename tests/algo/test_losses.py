@@ -4,8 +4,16 @@ import gymnasium as gym
 import pytest
 import torch
 
-from sample_factory.algo.exploration_loss import MAX_SYMMETRIC_KL, entropy_loss, symmetric_kl_loss
-from sample_factory.algo.ppo_loss import kl_loss, masked_mean, normalize_advantages, policy_loss, value_loss
+from sample_factory.algo.losses import (
+    MAX_SYMMETRIC_KL,
+    entropy_loss,
+    kl_loss,
+    masked_mean,
+    normalize_advantages,
+    policy_loss,
+    symmetric_kl_loss,
+    value_loss,
+)
 from sample_factory.models.action_distributions import action_distribution
 
 SPACE = gym.spaces.MultiDiscrete([3, 2])

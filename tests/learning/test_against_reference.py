@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sample_factory.config.sections import LearningFlags, ModelFlags
-from sample_factory.learning.batcher import Batch
+from sample_factory.learning.batch import Batch
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.settings import LearnerSettings
 from sample_factory.models.policy_spec import PolicySpec
@@ -20,10 +20,10 @@ SPACE = gym.spaces.Dict({"obs": gym.spaces.Box(-5, 5, (4,), np.float32)})
 CASES = {
     "vtrace": {},
     "vtrace_without_memory": {"use_rnn": False},
-    "vtrace_in_pieces_and_minibatches": {"recurrence": 4, "num_batches_per_iteration": 3, "ppo_epochs": 2},
+    "vtrace_in_chunks_and_minibatches": {"recurrence": 4, "num_batches_per_iteration": 3, "ppo_epochs": 2},
     "vtrace_clips": {"vtrace_rho": 0.7, "vtrace_c": 1.4, "ppo_clip_ratio": 0.3, "ppo_clip_value": 0.05},
     "gae": {"with_vtrace": False, "gae_lambda": 0.8},
-    "gae_in_pieces_and_minibatches": {
+    "gae_in_chunks_and_minibatches": {
         "with_vtrace": False,
         "recurrence": 2,
         "num_batches_per_iteration": 4,
@@ -51,7 +51,7 @@ def make_learner(use_rnn=True, recurrence=T, **flags):
     return learner
 
 
-def random_batch(learner, num_pieces):
+def random_batch(learner, num_chunks):
     rng = np.random.default_rng(SEED)
     ended = rng.random((T, B)) < 0.25
     truncated = ended & (rng.random((T, B)) < 0.5)
@@ -73,7 +73,7 @@ def random_batch(learner, num_pieces):
         terminated=torch.from_numpy(ended & ~truncated),
         truncated=torch.from_numpy(truncated),
         own=torch.from_numpy(own),
-        states=normal(num_pieces, B, learner.model.state_size) * 0.3,
+        chunk_rnn_states=normal(num_chunks, B, learner.model.state_size) * 0.3,
         resets=np.concatenate([np.zeros((1, B), bool), ended | ~own]),
     )
 
@@ -89,10 +89,10 @@ class Trajectory:
 
     def forward(self, model):
         """Logits and value of each step, and of the one after, one step at a time."""
-        outputs, length = [], T // len(self.batch.states)
+        outputs, length = [], T // len(self.batch.chunk_rnn_states)
         for t in range(T + 1):
             if t < T and t % length == 0:
-                state = self.at("states", t // length)[None]  # no gradient flows further back
+                state = self.at("chunk_rnn_states", t // length)[None]  # no gradient flows further back
             elif self.at("resets", t):
                 state = torch.zeros_like(state)
             logits, values, towers = model._forward(

@@ -79,5 +79,5 @@ def test_a_piece_that_starts_with_a_masked_step_starts_without_memory():
     buffers, buffer = full_buffer(recurrence=4)
     buffers.policy_ids[buffer, 4] = 1
     batch = Batcher(buffers, 0, torch.device("cpu")).next_batch([buffer])
-    assert batch.states.shape[:2] == (2, 1)
-    assert (batch.states[0] == 1).all() and (batch.states[1] == 0).all()
+    assert batch.chunk_rnn_states.shape[:2] == (2, 1)
+    assert (batch.chunk_rnn_states[0] == 1).all() and (batch.chunk_rnn_states[1] == 0).all()

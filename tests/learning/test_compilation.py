@@ -5,7 +5,7 @@ import shutil
 import pytest
 import torch
 
-from sample_factory.learning.compilation import CPP_COMPILERS, compile_encoders
+from sample_factory.learning.learner import CPP_COMPILERS, compile_encoders
 from tests.learning.test_learner import make_batch, make_learner
 
 

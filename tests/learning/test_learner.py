@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from sample_factory.config.sections import LearningFlags, ModelFlags
-from sample_factory.learning.batcher import Batch, join_pieces
+from sample_factory.learning.algorithms.targets import transitions
+from sample_factory.learning.batch import Batch, join_chunks
 from sample_factory.learning.gradient_descent import MAX_EMPTY_STEPS_IN_A_ROW, NumericalError
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.settings import LearnerSettings
-from sample_factory.learning.targets import transitions
 from sample_factory.models.policy_spec import PolicySpec
 
 T, B, H = 8, 6, 16
@@ -46,7 +46,7 @@ def make_batch(columns=B, seed=0, state_size=0, chunks=1):
         terminated=torch.from_numpy(ended & ~truncated),
         truncated=torch.from_numpy(truncated),
         own=torch.ones(T, columns, dtype=torch.bool),
-        states=torch.zeros(chunks, columns, state_size),
+        chunk_rnn_states=torch.zeros(chunks, columns, state_size),
         resets=np.concatenate([np.zeros((1, columns), bool), ended]),
     )
 
@@ -155,7 +155,7 @@ def test_a_batch_of_one_sample_keeps_everything_finite(use_rnn, with_vtrace):
     one = Batch(
         {"obs": batch.obs["obs"][:2]},
         *(tensor[:1] for tensor in batch[1:-2]),
-        states=batch.states,
+        chunk_rnn_states=batch.chunk_rnn_states,
         resets=batch.resets[:2],
     )
     for _version in range(3):
@@ -222,7 +222,7 @@ def test_the_adaptive_rate_follows_the_kl_of_valid_steps():
     for change, own in ((False, True), (True, False), (True, True)):
         learner = make_learner(lr_schedule="kl_adaptive_epoch", lr_schedule_kl_threshold=0.1)
         batch = make_batch()
-        logits = learner.model.unroll(batch.obs, batch.states[0], batch.resets).logits[:-1].detach()
+        logits = learner.model.unroll(batch.obs, batch.chunk_rnn_states[0], batch.resets).logits[:-1].detach()
         logits = logits.clone()
         if change:
             logits[:, 3:, 0] += 20.0
@@ -290,17 +290,17 @@ def test_weights_of_another_model_are_refused_with_names_and_shapes():
         learner.load_state_dict(state)
 
 
-def test_pieces_are_the_same_experience_and_join_again():
+def test_chunks_are_the_same_experience_and_join_again():
     batch = make_batch(state_size=H, chunks=4)
-    pieces = batch.pieces()
-    assert pieces.obs["obs"].shape == (3, 4 * B, 4)
-    for piece in range(4):
-        columns = slice(piece * B, (piece + 1) * B)
-        assert torch.equal(pieces.obs["obs"][:, columns], batch.obs["obs"][2 * piece : 2 * piece + 3])
-        assert torch.equal(pieces.state[columns], batch.states[piece])
-        assert np.array_equal(pieces.resets[1:, columns], batch.resets[2 * piece + 1 : 2 * piece + 3])
-    assert not pieces.resets[0].any()
-    assert torch.equal(join_pieces(pieces.obs["obs"], 4), batch.obs["obs"])
+    chunks = batch.chunks()
+    assert chunks.obs["obs"].shape == (3, 4 * B, 4)
+    for chunk in range(4):
+        columns = slice(chunk * B, (chunk + 1) * B)
+        assert torch.equal(chunks.obs["obs"][:, columns], batch.obs["obs"][2 * chunk : 2 * chunk + 3])
+        assert torch.equal(chunks.rnn_states[columns], batch.chunk_rnn_states[chunk])
+        assert np.array_equal(chunks.resets[1:, columns], batch.resets[2 * chunk + 1 : 2 * chunk + 3])
+    assert not chunks.resets[0].any()
+    assert torch.equal(join_chunks(chunks.obs["obs"], 4), batch.obs["obs"])
 
 
 @pytest.mark.parametrize("learning_rate, epochs", [(1e-10, 2), (1e-2, 5)])

@@ -1,4 +1,4 @@
-"""The auxiliary task beside PPO: CPC|A on the minibatch that is trained on anyway."""
+"""The auxiliary task CPC|A (--use_cpc) on the minibatches of the main task; see algo/cpc.py."""
 
 import numpy as np
 import torch
@@ -6,7 +6,7 @@ from torch import Tensor
 
 from sample_factory.algo.cpc import contrastive_loss, draw_comparisons, usable_comparisons
 from sample_factory.config.sections import LearningFlags
-from sample_factory.learning.batcher import Batch
+from sample_factory.learning.batch import Batch
 from sample_factory.models.actor_critic import ActorCritic, Unroll
 from sample_factory.models.cpc import ActionConditionalCPC
 
@@ -14,10 +14,8 @@ CPC_COEFF = 0.1
 NUM_WRONG = 20
 
 
-def make_cpc(flags: LearningFlags, model: ActorCritic) -> ActionConditionalCPC | None:
-    """The networks of --use_cpc, on the device of the model, for its first tower: the actor's."""
-    if not flags.use_cpc:
-        return None
+def make_cpc(model: ActorCritic) -> ActionConditionalCPC:
+    """Returns the networks of the task for the actor's tower of the model, on its device."""
     tower = model.towers[0]
     cpc = ActionConditionalCPC(model.layout, tower.core.out_size, tower.encoder.out_size)
     return cpc.to(model.critic_head.weight.device)
@@ -31,15 +29,17 @@ def cpc_loss(
     rng: np.random.Generator,
 ) -> Tensor:
     """Weighted loss of CPC|A for a minibatch [T, B]; its gradient reaches encoder and core."""
-    actions, forward_steps = minibatch.actions, flags.cpc_forward_steps
+    actions = minibatch.actions
+    forward_steps = flags.cpc_forward_steps
     counts = (flags.cpc_time_subsample, flags.cpc_forward_subsample, NUM_WRONG)
-    comparisons = draw_comparisons(tuple(minibatch.own.shape), forward_steps, counts, rng, actions.device)
+    num_steps, num_trajectories = minibatch.own.shape
+    comparisons = draw_comparisons((num_steps, num_trajectories), forward_steps, counts, rng, actions.device)
     start, end, wrong = comparisons
     steps = start.T + torch.arange(forward_steps, device=actions.device).unsqueeze(-1)
     predictions = cpc.predict(_rows(unrolled.beliefs, start[:, 0]).float(), actions[steps])  # [k, S, B, H]
-    # Of each time, the predictions for its horizons: [S, K, B, H].
-    times = torch.arange(len(start), device=actions.device).unsqueeze(-1)
-    predictions = _rows(predictions.flatten(0, 1), (end - start - 1) * len(start) + times)
+    # For each start, the predictions at its drawn horizons: [S, K, B, H].
+    starts = torch.arange(len(start), device=actions.device).unsqueeze(-1)
+    predictions = _rows(predictions.flatten(0, 1), (end - start - 1) * len(start) + starts)
     observations = cpc.of_observation(unrolled.encodings.float())
     right_logits = cpc.compare(predictions, _rows(observations, end))
     wrong_logits = cpc.compare(predictions.unsqueeze(-2), _rows(observations.flatten(0, 1), wrong))
@@ -48,5 +48,5 @@ def cpc_loss(
 
 
 def _rows(tensor: Tensor, index: Tensor) -> Tensor:
-    """tensor[index], with a gradient that is summed in the same order every time (and faster)."""
+    """Returns tensor[index], with a gradient that is summed in the same order every time (and faster)."""
     return tensor.index_select(0, index.flatten()).view(*index.shape, *tensor.shape[1:])

@@ -1,25 +1,33 @@
-"""From a batch and the critic's outputs to what policy and critic are trained towards."""
+"""Targets of policy and critic by V-trace or GAE, from a batch and the critic's values."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sample_factory.algo.gae import gae
 from sample_factory.algo.vtrace import vtrace
 from sample_factory.config.sections import LearningFlags
-from sample_factory.learning.batcher import Batch
+from sample_factory.learning.batch import Batch
 
 
 class Targets(NamedTuple):
-    """advantages [T, B], not normalised yet; returns [T, B], on the scale of rewards."""
+    """What policy and critic are trained towards; no gradient flows through any of it."""
 
-    advantages: Tensor
-    returns: Tensor
+    advantages: Tensor  # [T, B] float32, not normalised
+    returns: Tensor  # [T, B] float32, on the scale of rewards
+    extra: Mapping[str, Tensor] = {}  # of an algorithm's own, [T or T+1, B, ...]
+
+    def select(self, columns: np.ndarray) -> "Targets":
+        """Returns the targets of trajectories `columns`, [n] int64."""
+        extra = {name: tensor[:, columns] for name, tensor in self.extra.items()}
+        return Targets(self.advantages[:, columns], self.returns[:, columns], extra)
 
 
 class Transitions(NamedTuple):
-    """What V-trace and GAE are computed from, each [T, B] float32; see `algo.vtrace.vtrace`."""
+    """The inputs of V-trace and GAE, each [T, B] float32; see `algo.vtrace.vtrace`."""
 
     values: Tensor
     next_values: Tensor
@@ -38,20 +46,23 @@ def vtrace_targets(flags: LearningFlags, batch: Batch, values: Tensor, log_ratio
 
 
 def gae_targets(flags: LearningFlags, batch: Batch, values: Tensor) -> Targets:
-    """values: [T+1, B], on the scale of rewards."""
+    """values: [T+1, B], on the scale of rewards, the last to bootstrap from."""
     result = gae(*transitions(flags, batch, values), flags.gae_lambda)
     return Targets(result.advantages, result.targets)
 
 
 def transitions(flags: LearningFlags, batch: Batch, values: Tensor) -> Transitions:
-    """values: [T+1, B], on the scale of rewards."""
-    v_t, v_tp1 = values[:-1], values[1:]
-    terminated, truncated = batch.terminated, batch.truncated
+    """values: [T+1, B], on the scale of rewards. Masked steps get finite numbers and cut all sums."""
+    v_t = values[:-1]
+    v_tp1 = values[1:]
+    terminated = batch.terminated
+    truncated = batch.truncated
     if not flags.value_bootstrap:
-        terminated, truncated = terminated | truncated, torch.zeros_like(truncated)
+        terminated = terminated | truncated
+        truncated = torch.zeros_like(truncated)
     next_is_valid = torch.cat([batch.own[1:], torch.ones_like(batch.own[:1])])
-    # The observation after a truncation is the next episode's; the state's own value is one step off. It also
-    # stands in where an agent becomes inactive, since values of inactive steps are never trained.
+    # The observation after a truncation belongs to the next episode; the value of the state itself is one
+    # step off. It is also used where an agent becomes inactive: values of inactive steps are never trained.
     next_values = torch.where(truncated | ~next_is_valid, v_t, v_tp1)
     discounts = flags.gamma * (~terminated).float()
     continues = (~(terminated | truncated) & next_is_valid).float()

@@ -5,8 +5,8 @@ import numpy as np
 import torch
 
 from sample_factory.config.sections import LearningFlags, ModelFlags
-from sample_factory.learning.auxiliary import CPC_COEFF, cpc_loss
-from sample_factory.learning.batcher import Batch
+from sample_factory.learning.algorithms.cpc_task import CPC_COEFF, cpc_loss
+from sample_factory.learning.batch import Batch, unroll
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.settings import LearnerSettings
 from sample_factory.models.policy_spec import PolicySpec
@@ -21,6 +21,10 @@ def make_learner(use_rnn=True, **flags):
     model = ModelFlags(use_rnn=use_rnn, hidden_size=H, encoder_mlp_layers=(H,))
     policy = PolicySpec(model, SPACE, gym.spaces.Discrete(3), True, "cpu", "fp32")
     return Learner(0, LearnerSettings(policy, learning, 10**6, 10**9, frameskip=1, seed=1))
+
+
+def networks(learner):
+    return learner._algorithm.modules["cpc"]
 
 
 def walk(seed=0, lie=False, state_size=H):
@@ -42,7 +46,7 @@ def walk(seed=0, lie=False, state_size=H):
         terminated=never,
         truncated=never,
         own=~never,
-        states=torch.zeros(1, B, state_size),
+        chunk_rnn_states=torch.zeros(1, B, state_size),
         resets=np.zeros((T + 1, B), bool),
     )
 
@@ -62,10 +66,11 @@ def test_the_future_is_recognised_when_the_actions_say_where_it_lies():
 
 def test_the_gradient_reaches_encoder_and_core():
     learner, batch = make_learner(), walk()
-    loss = cpc_loss(learner._flags, learner._cpc, batch, learner._unroll(batch), np.random.default_rng(0))
+    unrolled = unroll(learner._policy, batch)
+    loss = cpc_loss(learner._flags, networks(learner), batch, unrolled, np.random.default_rng(0))
     loss.backward()
     tower = learner.model.towers[0]
-    trained = [*tower.encoder.parameters(), *tower.core.parameters(), *learner._cpc.parameters()]
+    trained = [*tower.encoder.parameters(), *tower.core.parameters(), *networks(learner).parameters()]
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in trained)
 
 
@@ -75,7 +80,7 @@ def test_what_masked_steps_hold_changes_nothing():
     other = batch._replace(obs={"obs": batch.obs["obs"].clone()}, actions=batch.actions.clone())
     other.obs["obs"][:-1, B // 2 :], other.actions[:, B // 2 :] = 9.0, 0.0
     losses = [
-        cpc_loss(learner._flags, learner._cpc, x, learner._unroll(x), np.random.default_rng(0))
+        cpc_loss(learner._flags, networks(learner), x, unroll(learner._policy, x), np.random.default_rng(0))
         for x in (batch, other)
     ]
     torch.testing.assert_close(*losses)

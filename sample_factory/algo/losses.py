@@ -1,0 +1,105 @@
+"""Losses of policy and critic, most of them of proximal policy optimisation (PPO).
+
+Source: Schulman et al. 2017, https://arxiv.org/abs/1707.06347. Every loss is a mean over the valid rows only,
+and 0 with zero gradient where no row is valid. The policy and the value loss replace invalid rows before any
+nonlinearity: even a NaN in one reaches neither the loss nor a gradient.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+# Beyond this ratio of probabilities (20), the sample is too far off the new policy to have a gradient.
+MAX_LOG_RATIO = math.log(20.0)
+MAX_SYMMETRIC_KL = 30.0
+
+
+class Distribution(Protocol):
+    """Distributions over actions of K numbers, of batch shape [...]; see models/action_distributions.py."""
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Returns log-probabilities [...] of actions [..., K]."""
+
+    def entropy(self) -> Tensor:
+        """Returns entropies [...], in nats."""
+
+    def kl(self, other: Any) -> Tensor:
+        """Returns KL(self || other), [...]; `other` is a distribution of the same class."""
+
+    def symmetric_kl_with_uniform(self) -> Tensor:
+        """Returns (KL(self || u) + KL(u || self)) / 2, [...], u uniform. Raises ValueError for a Box."""
+
+
+def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
+    """Mean of x where the bool tensor `valid`, of the same shape, is True; 0 where it never is."""
+    total = torch.where(valid, x, 0.0).sum()
+    return total / valid.sum().clamp(min=1)
+
+
+@torch.no_grad()
+def normalize_advantages(advantages: Tensor, valid: Tensor, min_std: float = 1e-3) -> Tensor:
+    """Returns advantages shifted and scaled to mean 0 and deviation 1 over the valid rows, 0 in the others.
+
+    advantages: float32 of any shape; valid: bool of the same shape. Deviations below `min_std` divide as
+    `min_std`: where nothing distinguishes the actions (constant rewards), the rounding noise of the critic
+    must not be scaled up to a policy gradient of full size.
+    """
+    centred = torch.where(valid, advantages - masked_mean(advantages, valid), 0.0)
+    std = masked_mean(centred.square(), valid).sqrt()
+    return centred / std.clamp(min=min_std)
+
+
+def policy_loss(log_ratios: Tensor, advantages: Tensor, clip_ratio: float, valid: Tensor) -> Tensor:
+    """Clipped surrogate of PPO, eq. (7), with the symmetric interval [1/(1+e), 1+e] in place of [1-e, 1+e].
+
+    log_ratios: log pi - log mu, differentiable; advantages: no gradient; valid: bool. All of one shape.
+    The ratio is clamped to [1/20, 20] first, and a sample beyond has no gradient; so an infinite
+    log-probability gives a finite loss.
+    """
+    log_ratios = torch.where(valid, log_ratios, 0.0).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    ratios = log_ratios.exp()
+    clipped = ratios.clamp(1 / (1 + clip_ratio), 1 + clip_ratio)
+    surrogate = torch.minimum(ratios * advantages, clipped * advantages)
+    return -masked_mean(surrogate, valid)
+
+
+def value_loss(
+    values: Tensor, old_values: Tensor, targets: Tensor, clip_value: float, valid: Tensor
+) -> Tensor:
+    """Mean of max((V - target)^2, (V_old + clamp(V - V_old, +-clip_value) - target)^2); no factor of 1/2.
+
+    values: differentiable; old_values: predictions of the policy that acted; targets: no gradient; valid:
+    bool. All of one shape and, like clip_value, on one scale (that of normalised returns, if there are any).
+    """
+    clipped_values = old_values + (values - old_values).clamp(-clip_value, clip_value)
+    errors = torch.where(valid, values - targets, 0.0)
+    clipped_errors = torch.where(valid, clipped_values - targets, 0.0)
+    return masked_mean(torch.maximum(errors.square(), clipped_errors.square()), valid)
+
+
+def kl_loss(new_distribution: Distribution, behavior_distribution: Distribution, valid: Tensor) -> Tensor:
+    """Mean of KL(pi_new || pi_behavior) over the valid rows; `valid` has the shape of the distributions."""
+    return masked_mean(new_distribution.kl(behavior_distribution), valid)
+
+
+def entropy_loss(distribution: Distribution, valid: Tensor) -> Tensor:
+    """Minus the mean entropy over the valid rows (bool, of the distribution's shape)."""
+    return -masked_mean(distribution.entropy(), valid)
+
+
+def symmetric_kl_loss(distribution: Distribution, valid: Tensor) -> Tensor:
+    """Mean of (KL(pi || u) + KL(u || pi)) / 2 over valid rows, u uniform; at most 30. For discrete actions.
+
+    Unlike the entropy it grows without bound as the probability of any action goes to 0, hence the limit.
+    """
+    return masked_mean(distribution.symmetric_kl_with_uniform(), valid).clamp(max=MAX_SYMMETRIC_KL)
+
+
+# By the values of --exploration_loss: losses that keep a policy from becoming deterministic too soon.
+EXPLORATION_LOSSES: Mapping[str, Callable[[Distribution, Tensor], Tensor]] = {
+    "entropy": entropy_loss,
+    "symmetric_kl": symmetric_kl_loss,
+}

@@ -1,0 +1,130 @@
+"""The interface between the SGD loop (`Learner`) and what it minimises."""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from sample_factory.algo.losses import Distribution, masked_mean
+from sample_factory.config.sections import LearningFlags
+from sample_factory.learning.algorithms.targets import Targets
+from sample_factory.learning.batch import Batch, unroll
+from sample_factory.models.actor_critic import Unroll
+from sample_factory.models.policy_spec import BuiltPolicy
+
+POLICY = "policy"  # the loss that every algorithm has: epochs end early when it no longer changes
+
+
+class Evaluation(NamedTuple):
+    """The policy being trained, on the observations and actions of a batch; differentiable."""
+
+    unrolled: Unroll  # of T+1 steps; values are on the critic's normalised scale
+    distribution: Distribution  # pi, [T, B]
+    behavior: Distribution  # mu, the policy that acted, [T, B]
+    log_ratios: Tensor  # [T, B]: log pi - log mu of the actions
+
+    def mean_kl(self, valid: Tensor) -> Tensor:
+        """Mean KL(mu || pi) over the valid steps, bool [T, B]; no gradient."""
+        return masked_mean(self.behavior.kl(self.distribution).detach(), valid)
+
+
+def evaluate(policy: BuiltPolicy, batch: Batch) -> Evaluation:
+    """Runs the network of `policy` over a batch."""
+    unrolled = unroll(policy, batch)
+    distribution = policy.model.distribution(unrolled.logits[:-1])
+    behavior = policy.model.distribution(batch.logits)
+    log_ratios = distribution.log_prob(batch.actions) - batch.log_probs
+    return Evaluation(unrolled, distribution, behavior, log_ratios)
+
+
+class Losses(NamedTuple):
+    """Losses of a minibatch, weighted, by name; POLICY is one of them. Their sum is minimised.
+
+    diagnostics: whatever the algorithm's `summaries` needs, a NamedTuple of its own.
+    """
+
+    terms: Mapping[str, Tensor]
+    diagnostics: tuple[object, ...] = ()
+
+    @property
+    def total(self) -> Tensor:
+        """The sum of all terms, in their order."""
+        first, *rest = self.terms.values()
+        for term in rest:
+            first = first + term
+        return first
+
+
+class SGDStep(NamedTuple):
+    """One step of gradient descent, with all that summaries are made of."""
+
+    minibatch: Batch
+    evaluation: Evaluation
+    losses: Losses
+    grad_norm: float  # before clipping
+
+
+class Algorithm(Protocol):
+    """Says what is minimised. Made by a factory(flags, policy, rng) in the learner's process:
+
+    flags: LearningFlags. policy: BuiltPolicy, the network on its device. rng: np.random.Generator for
+    whatever is drawn per minibatch; its state is saved with checkpoints.
+
+    For every minibatch, the Learner calls `targets` (or once before the first, see `fixes_targets`), updates
+    the statistics of returns, calls `losses`, makes the SGD step, and calls `after_step`. Except for
+    `after_step` and `set_flags`, no method changes any state.
+    """
+
+    @property
+    def modules(self) -> Mapping[str, nn.Module]:
+        """Modules beside the policy's network, by their names in checkpoints; the same at every call.
+
+        Their parameters are optimised (each module's gradient is clipped by itself) unless requires_grad is
+        False. They are saved and resumed, and another policy's replace them in population-based training.
+        """
+
+    @property
+    def fixes_targets(self) -> bool:
+        """Whether all SGD steps of an iteration use targets of the weights before the first step.
+
+        Otherwise each step computes targets of the present weights.
+        """
+
+    def set_flags(self, flags: LearningFlags) -> None:
+        """Uses other flags from now on: population-based training has changed some."""
+
+    def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:
+        """Returns targets for a batch or minibatch; no gradient must flow through them."""
+
+    def losses(self, minibatch: Batch, evaluation: Evaluation, targets: Targets) -> Losses:
+        """Returns the losses of the steps where `minibatch.own` is True; the others must have no effect."""
+
+    def after_step(self, version: int) -> None:
+        """Called after each SGD step, also a skipped one; version: number of SGD steps, with this one."""
+
+    def summaries(self, step: SGDStep) -> dict[str, float]:
+        """Returns values for TensorBoard by tag under train/, beside the losses. Some step is valid."""
+
+
+@torch.no_grad()
+def evaluation_summaries(minibatch: Batch, evaluation: Evaluation) -> dict[str, float]:
+    """Returns summaries of policy and critic that suit any algorithm. Tags are those of v1."""
+    valid = minibatch.own
+    values = evaluation.unrolled.values[:-1]
+    ratio = evaluation.log_ratios.exp()[valid]
+    kl = evaluation.behavior.kl(evaluation.distribution)[valid]
+    value_change = (values - minibatch.values).abs()[valid]
+    numbers = {
+        "entropy": evaluation.distribution.entropy()[valid].mean(),
+        "value": values[valid].mean(),
+        "kl_divergence": kl.mean(),
+        "kl_divergence_max": kl.max(),
+        "value_delta": value_change.mean(),
+        "value_delta_max": value_change.max(),
+        "ratio_mean": (1.0 - ratio).abs().mean(),
+        "ratio_min": ratio.min(),
+        "ratio_max": ratio.max(),
+        "max_abs_logprob": minibatch.log_probs[valid].abs().max(),
+    }
+    return {name: float(number) for name, number in numbers.items()}

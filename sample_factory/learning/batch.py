@@ -1,0 +1,87 @@
+"""Training tensors of one iteration, and the network unrolled over them. Time is the first axis."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sample_factory.models.actor_critic import Unroll
+from sample_factory.models.policy_spec import BuiltPolicy
+
+
+class Chunks(NamedTuple):
+    """C chunks of R steps, with the observation after each: the input of the network."""
+
+    obs: dict[str, Tensor]  # [R+1, C, *shape]
+    rnn_states: Tensor  # [C, H] float32: before the first step
+    resets: np.ndarray  # [R+1, C] bool, in host memory
+
+
+class Batch(NamedTuple):
+    """B trajectories of T steps on the device, no longer tied to any buffer. uint8 observations stay uint8.
+
+    Steps that are not to be trained on (`own` is False) hold zeros in actions, log_probs, values and logits.
+    """
+
+    obs: dict[str, Tensor]  # [T+1, B, *shape]
+    actions: Tensor  # [T, B, K] float32
+    log_probs: Tensor  # [T, B] float32: of the actions, under the policy that acted
+    values: Tensor  # [T, B] float32, on the critic's normalised scale
+    logits: Tensor  # [T, B, L] float32
+    versions: Tensor  # [T, B] int32, see exchange.policy_weights.Stamp
+    generations: Tensor  # [T, B] int32, see exchange.policy_weights.Stamp
+    rewards: Tensor  # [T, B] float32
+    terminated: Tensor  # [T, B] bool
+    truncated: Tensor  # [T, B] bool
+    own: Tensor  # [T, B] bool: this policy acted here, and the step may be trained on
+    chunk_rnn_states: Tensor  # [N, B, H] float32: before the first step of each of N chunks of a trajectory
+    resets: np.ndarray  # [T+1, B] bool, in host memory: the recurrent state is zeroed before this step
+
+    def chunks(self) -> Chunks:
+        """Cuts trajectories into chunks for backpropagation through time.
+
+        Columns are the first chunks of all trajectories, then the second chunks, and so on.
+        """
+        num_chunks = self.chunk_rnn_states.shape[0]
+        if num_chunks == 1:
+            return Chunks(self.obs, self.chunk_rnn_states[0], self.resets)
+        length = self.rewards.shape[0] // num_chunks
+        rows = [slice(i * length, (i + 1) * length + 1) for i in range(num_chunks)]
+        resets = np.concatenate([self.resets[of_chunk] for of_chunk in rows], axis=1)
+        resets[0] = False  # the stored state already is the one that the policy acted with
+        obs = {
+            key: torch.cat([tensor[of_chunk] for of_chunk in rows], dim=1) for key, tensor in self.obs.items()
+        }
+        return Chunks(obs, self.chunk_rnn_states.flatten(0, 1), resets)
+
+    def select(self, columns: np.ndarray) -> "Batch":
+        """Returns the trajectories `columns`, [n] int64; without a copy if it is all of them."""
+        if len(columns) == self.rewards.shape[1]:
+            return self
+        on_device = torch.from_numpy(columns).to(self.rewards.device)
+        obs = {key: tensor[:, on_device] for key, tensor in self.obs.items()}
+        tensors = {
+            name: value[:, on_device] for name, value in self._asdict().items() if isinstance(value, Tensor)
+        }
+        return self._replace(obs=obs, resets=self.resets[:, columns], **tensors)
+
+
+def unroll(policy: BuiltPolicy, batch: Batch) -> Unroll:
+    """Runs the network over T+1 steps of each trajectory; the last value is the one to bootstrap from."""
+    with torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.autocast):
+        unrolled = policy.model.unroll(*batch.chunks())
+    return Unroll(*(join_chunks(tensor, batch.chunk_rnn_states.shape[0]) for tensor in unrolled))
+
+
+def join_chunks(tensor: Tensor, num_chunks: int) -> Tensor:
+    """Joins chunks [R+1, N * B, ...] to trajectories [T+1, B, ...].
+
+    The step after a chunk is also the first of the next chunk, from which it is taken.
+    """
+    if num_chunks == 1:
+        return tensor
+    num_trajectories = tensor.shape[1] // num_chunks
+    steps = tensor[:-1].reshape(-1, num_chunks, num_trajectories, *tensor.shape[2:])
+    steps = steps.transpose(0, 1).flatten(0, 1)
+    return torch.cat([steps, tensor[-1:, -num_trajectories:]])
