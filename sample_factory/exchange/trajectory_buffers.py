@@ -99,16 +99,16 @@ class TrajectoryBuffers:
         self._owner[taken] = agent_ids
         return taken
 
-    def hand_over(self, buffer: int, agent_id: int, policy_ids: np.ndarray) -> None:
-        """In the rollout worker: from its agent to the learners of these
-        policies; to nobody if there are none."""
-        assert self._owner[buffer] == agent_id, (
-            f"buffer {buffer} is owned by {self._owner[buffer]}, not {agent_id}"
-        )
-        assert not self._pending[buffer].any(), f"buffer {buffer} is owned and pending at a learner"
-        # In this order: in between the buffer counts as free, but nobody else could take it.
-        self._owner[buffer] = NOBODY
-        self._pending[buffer, policy_ids] = True
+    def hand_over(self, buffer_indices: np.ndarray, agent_ids: np.ndarray, acted: np.ndarray) -> None:
+        """In the rollout worker: gives buffers [n] of these agents [n] to the learners of the policies in
+        `acted`, [n, num_policies] bool; a buffer without any becomes free.
+        """
+        owners = self._owner[buffer_indices]
+        assert (owners == agent_ids).all(), f"buffers {buffer_indices} of {agent_ids} are owned by {owners}"
+        assert not self._pending[buffer_indices].any(), "an owned buffer is pending at a learner"
+        # In this order: in between the buffers count as free, but only this worker could acquire them.
+        self._owner[buffer_indices] = NOBODY
+        self._pending[buffer_indices] = acted
 
     def release(self, buffers: np.ndarray, policy_id: int) -> None:
         """In a learner: it has copied these buffers."""

@@ -66,11 +66,15 @@ class TestBuffers:
         self.buffers, _ = make_shared(make_config(num_workers=2, num_policies=2), CountingEnv())
         self.total = self.buffers.topology.num_buffers
 
+    def hand_over(self, buffer_indices, agent_id, *policies):
+        acted = np.isin(np.arange(2), policies)[None]
+        self.buffers.hand_over(buffer_indices, np.array([agent_id]), acted)
+
     def test_a_buffer_is_free_or_owned_or_pending(self):
         taken = self.buffers.acquire(1, np.array([5, 6]))
         assert set(taken) <= set(self.buffers.topology.buffers_of(1))
         assert self.buffers.counts() == (self.total - 2, 2, 0)
-        self.buffers.hand_over(int(taken[0]), 5, np.array([0, 1]))
+        self.hand_over(taken[:1], 5, 0, 1)
         assert self.buffers.counts() == (self.total - 2, 1, 1)
         self.buffers.release(taken[:1], 0)
         assert self.buffers.counts() == (self.total - 2, 1, 1), "the other learner still needs it"
@@ -79,7 +83,7 @@ class TestBuffers:
 
     def test_a_trajectory_of_nobody_is_free_at_once(self):
         taken = self.buffers.acquire(0, np.array([0]))
-        self.buffers.hand_over(int(taken[0]), 0, np.array([], int))
+        self.hand_over(taken, 0)
         assert self.buffers.counts() == (self.total, 0, 0)
 
     def test_too_few_free_buffers_give_none_and_take_none(self):
@@ -90,16 +94,16 @@ class TestBuffers:
     def test_only_the_owner_hands_over_and_only_a_holder_releases(self):
         taken = self.buffers.acquire(0, np.array([0]))
         with pytest.raises(AssertionError):
-            self.buffers.hand_over(int(taken[0]), 1, np.array([0]))
+            self.hand_over(taken, 1, 0)
         with pytest.raises(AssertionError):
             self.buffers.release(taken, 0)
 
     def test_reclaiming_frees_what_a_dead_worker_owned_and_nothing_else(self):
         mine, other = self.buffers.acquire(0, np.array([0, 1])), self.buffers.acquire(1, np.array([2]))
-        self.buffers.hand_over(int(mine[0]), 0, np.array([1]))
+        self.hand_over(mine[:1], 0, 1)
         assert self.buffers.reclaim(0) == 1
         assert self.buffers.counts() == (self.total - 2, 1, 1)
-        self.buffers.hand_over(int(other[0]), 2, np.array([0]))
+        self.hand_over(other, 2, 0)
 
 
 def test_a_fetch_is_never_a_mixture_of_two_versions():
@@ -138,8 +142,7 @@ def test_nothing_is_published_before_the_first_publication():
 def test_what_a_dead_worker_handed_over_without_a_ticket_is_freed():
     buffers, _ = make_shared(make_config(num_workers=2), CountingEnv())
     taken = buffers.acquire(1, np.array([4, 5, 6]))
-    for agent_id, buffer in zip((4, 5, 6), taken):
-        buffers.hand_over(int(buffer), agent_id, np.array([0]))
+    buffers.hand_over(taken, np.array([4, 5, 6]), np.ones((3, 1), bool))
     assert buffers.release_lost(1, 0, tickets=[int(taken[1])]) == 2
     assert buffers.counts()[2] == 1
     buffers.release(taken[1:2], 0)

@@ -36,8 +36,7 @@ def hand_over(parts, agents):
     buffers = parts.buffers
     taken = buffers.acquire(0, agents)
     buffers.policy_ids[taken] = 0
-    for buffer, agent in zip(taken, agents):
-        buffers.hand_over(int(buffer), int(agent), np.array([0]))
+    buffers.hand_over(taken, agents, np.ones((len(agents), 1), bool))
     parts.channels.learners[0].put(Trajectories(taken.tolist()))
 
 

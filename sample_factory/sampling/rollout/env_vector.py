@@ -15,11 +15,11 @@ from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 from sample_factory.sampling.settings import RewardRule
 
 
-class FullTrajectory(NamedTuple):
-    """A buffer to hand over, and the policies that acted in it."""
+class FullBuffers(NamedTuple):
+    """The buffers of one rollout of all agents of a split, handed over to learners."""
 
-    buffer: int
-    policy_ids: np.ndarray
+    buffer_indices: np.ndarray  # [agents] int64
+    acted: np.ndarray  # [agents, num_policies] bool: policy p gets the buffer of agent a
 
 
 class EnvVector:
@@ -35,16 +35,18 @@ class EnvVector:
         envs: Sequence[GuardedEnv],
         matchmakers: Sequence[Matchmaker],
         buffers: TrajectoryBuffers,
-        address: tuple[int, int],
+        worker_index: int,
+        split: int,
         reward_rule: RewardRule,
     ):
         topology = buffers.topology
         self._envs, self._shared, self._reward_rule = envs, buffers, reward_rule
-        self.worker_index, self.split = address
+        self._worker_index = worker_index
+        self._split = split
         self._agents_per_env = count = topology.agents_per_env
         self._agents_of = [slice(first, first + count) for first in range(0, len(envs) * count, count)]
         self._num_agents, self._rollout = topology.agents_per_split, topology.rollout
-        first = topology.agent_id(self.worker_index, self.split, 0)
+        first = topology.agent_id(worker_index, split, 0)
         self._agent_ids = np.arange(first, first + self._num_agents)
         self.log = EpisodeLog([env.name for env in envs], self._agents_per_env, topology.frameskip)
         self._step = 0
@@ -52,10 +54,10 @@ class EnvVector:
         self._active = np.ones(self._num_agents, bool)
         self._all_active = True
         self._players = PlayerAssignment(matchmakers, self._agents_per_env)
-        acquired = buffers.acquire(self.worker_index, self._agent_ids)
+        acquired = buffers.acquire(self._worker_index, self._agent_ids)
         assert acquired is not None, "Topology allots at least one buffer for each agent"
-        self._buffers = acquired
-        self._shared.rnn_state[self._buffers] = 0.0
+        self._buffer_indices = acquired
+        self._shared.rnn_state[self._buffer_indices] = 0.0
         self._memory = AgentMemory(buffers, len(envs))
 
     def reset(
@@ -101,16 +103,19 @@ class EnvVector:
 
     def requests(self, incarnation: int = 0) -> list[tuple[int, PolicyRequest]]:
         """(policy, request) for each policy and past self that must act; empty when no agent is active."""
-        address = self.worker_index, self.split, self._step
-        return [
-            (policy, PolicyRequest(*address, self._buffers[agents], incarnation, past_self))
-            for (policy, past_self), agents in self._players.groups(self._active)
-        ]
+        requests = []
+        for player, agents in self._players.groups(self._active):
+            buffer_indices = self._buffer_indices[agents]
+            request = PolicyRequest(
+                self._worker_index, self._split, self._step, buffer_indices, incarnation, player.past_self
+            )
+            requests.append((player.policy_id, request))
+        return requests
 
     def step(self) -> None:
         """Acts in every env with the outputs at the present step; writes what came of it."""
         t = self._step
-        actions = self._memory.actions(self._buffers, t)
+        actions = self._memory.actions(self._buffer_indices, t)
         if not self._all_active:
             actions[~self._active] = 0.0
         rewards = np.zeros(self._num_agents)
@@ -132,35 +137,40 @@ class EnvVector:
             self._drop_episodes(env)
         self._step += 1
 
-    def finish_rollout(self) -> list[FullTrajectory] | None:
-        """Swaps full buffers for fresh ones; the last observation becomes step 0 of the next rollout.
+    def finish_rollout(self) -> FullBuffers | None:
+        """Hands the full buffers over to the learners and acquires free ones; the observation after the last
+        step becomes step 0 of the next rollout.
 
-        Returns the trajectories that are now the learners', or None when there are too few free buffers yet.
+        Returns None, and changes nothing, while there are too few free buffers.
         """
-        shared, full = self._shared, self._buffers
-        fresh = shared.acquire(self.worker_index, self._agent_ids)
+        shared, full = self._shared, self._buffer_indices
+        fresh = shared.acquire(self._worker_index, self._agent_ids)
         if fresh is None:
             return None
         self._memory.carry_over(full, fresh)
         shared.active_at_end[full] = self._active
-        finished = []
-        alternates = shared.topology.rollouts_per_iteration is not None
-        acted, policies = shared.policy_ids[full].tolist(), self._players.policies
-        for agent_id, policy, buffer, at_steps in zip(self._agent_ids, policies, full, acted):
-            policy_ids = np.array(sorted(set(at_steps) - {INACTIVE}), np.int64)
-            if alternates and not len(policy_ids):
-                # The learner counts on a trajectory of every agent, even if nothing in it can be trained on.
-                policy_ids = np.array([policy])
-            shared.hand_over(buffer, agent_id, policy_ids)
-            finished.append(FullTrajectory(int(buffer), policy_ids))
-        self._buffers, self._step = fresh, 0
-        return finished
+        acted = self._acted(full)
+        shared.hand_over(full, self._agent_ids, acted)
+        self._buffer_indices = fresh
+        self._step = 0
+        return FullBuffers(full, acted)
+
+    def _acted(self, full: np.ndarray) -> np.ndarray:
+        """Returns which policies get which buffers, [agents, num_policies] bool."""
+        topology = self._shared.topology
+        policy_ids = self._shared.policy_ids[full]
+        acted = np.stack([(policy_ids == p).any(axis=1) for p in range(topology.num_policies)], axis=1)
+        if topology.rollouts_per_iteration is not None:
+            # The learner waits for a trajectory of every agent, even if nothing in it can be trained on.
+            idle = np.flatnonzero(~acted.any(axis=1))
+            acted[idle, self._players.policies[idle]] = True
+        return acted
 
     def _rows(self, env: int, step: int) -> ObservationRows:
-        return self._memory.rows(self._buffers[self._agents_of[env]], step)
+        return self._memory.rows(self._buffer_indices[self._agents_of[env]], step)
 
     def _store(self, t: int, rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> None:
-        shared, buffers, rule = self._shared, self._buffers, self._reward_rule
+        shared, buffers, rule = self._shared, self._buffer_indices, self._reward_rule
         clipped = np.clip(rewards * rule.scale, -rule.clip, rule.clip)
         finite = np.isfinite(rewards)
         if not finite.all():
@@ -185,14 +195,14 @@ class EnvVector:
 
     def _begin_episodes(self, ended: Sequence[int], over: Sequence[int]) -> None:
         """ended: agents whose episodes have; over: envs whose matches have."""
-        self._shared.rnn_state[self._buffers[ended]] = 0.0
+        self._shared.rnn_state[self._buffer_indices[ended]] = 0.0
         for agent in self._players.next_episodes(ended, over, self.log.begun):
             self._shape(agent)
 
     def _drop_episodes(self, env: int) -> None:
         """Of an env that was rebuilt in this step: the step is not trained on, and nothing is reported."""
         mine = self._agents_of[env]
-        self._shared.policy_ids[self._buffers[mine], self._step] = INACTIVE
+        self._shared.policy_ids[self._buffer_indices[mine], self._step] = INACTIVE
         self.log.drop(env)
         self._begin_episodes(range(mine.start, mine.stop), [env])
 
@@ -207,7 +217,7 @@ class EnvVector:
         for env, of_env in active_by_env.items():
             if of_env is not None:
                 active[self._agents_of[env]] = of_env
-        self._shared.rnn_state[self._buffers[self._active & ~active]] = 0.0
+        self._shared.rnn_state[self._buffer_indices[self._active & ~active]] = 0.0
         self._active = active
         self._all_active = bool(active.all())
 

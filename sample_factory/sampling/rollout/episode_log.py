@@ -12,9 +12,7 @@ from sample_factory.sampling.matchmaking.matchmaker import Player
 
 
 class EpisodeLog:
-    """Adds up the episodes of the agents of one split. `reports`: for the main process; whoever sends them
-    empties the list.
-    """
+    """Sums up the episodes of the agents of one split, and collects reports for the main process."""
 
     def __init__(self, env_names: Sequence[str], agents_per_env: int, frameskip: int):
         num_agents = len(env_names) * agents_per_env
@@ -23,7 +21,12 @@ class EpisodeLog:
         self._lengths = np.zeros(num_agents, np.int64)
         self._has_told_broken_rewards = False
         self._matches = [MatchLog(agents_per_env) for _ in env_names]
-        self.reports: list[EpisodeReport | MatchReport | Incident] = []
+        self._reports: list[EpisodeReport | MatchReport | Incident] = []
+
+    def take_reports(self) -> list[EpisodeReport | MatchReport | Incident]:
+        """Returns the reports since the last call."""
+        reports, self._reports = self._reports, []
+        return reports
 
     def add(self, rewards: np.ndarray, active: np.ndarray) -> None:
         """A step of all agents: raw rewards, all finite, and who was active in it.
@@ -47,7 +50,7 @@ class EpisodeLog:
         if player.is_live:
             frames = int(self._lengths[agent]) * self._frameskip
             report = EpisodeReport(player.policy_id, reward, frames, objective, extra_stats(info))
-            self.reports.append(report)
+            self._reports.append(report)
         env, agent_of_env = divmod(agent, self._agents_per_env)
         self._matches[env].end(agent_of_env, player, objective)
         self._returns[agent], self._lengths[agent] = 0.0, 0
@@ -58,7 +61,7 @@ class EpisodeLog:
         for env in sorted({agent // self._agents_per_env for agent in agents}):
             first = env * self._agents_per_env
             if self._matches[env].is_over(self.begun[first : first + self._agents_per_env]):
-                self.reports += self._matches[env].take_results()
+                self._reports += self._matches[env].take_results()
                 over.append(env)
         return over
 
@@ -78,4 +81,4 @@ class EpisodeLog:
         # All are counted; told is the first only, since there may be one in every step.
         text = "" if self._has_told_broken_rewards else text
         self._has_told_broken_rewards = True
-        self.reports.append(Incident("broken_numbers", text, len(agents)))
+        self._reports.append(Incident("broken_numbers", text, len(agents)))

@@ -79,7 +79,7 @@ def test_an_agent_that_misses_a_match_of_its_env_does_not_shift_the_next_one():
     step(log, 2)
     log.end(2, LIVE, {"true_objective": 5.0})
     assert log.end_matches([2]) == [1]
-    assert [report.score for report in log.reports if isinstance(report, MatchReport)] == [1.0]
+    assert [report.score for report in log.take_reports() if isinstance(report, MatchReport)] == [1.0]
 
 
 def test_a_past_selfs_episodes_are_no_episodes_of_its_policy_and_true_objective_decides():
@@ -87,6 +87,6 @@ def test_a_past_selfs_episodes_are_no_episodes_of_its_policy_and_true_objective_
     log.end(2, LIVE, {"true_objective": 1.0})
     log.end(3, PAST, {"true_objective": 4.0})
     assert log.end_matches([2, 3]) == [1]
-    episode, match = log.reports
+    episode, match = log.take_reports()
     assert isinstance(episode, EpisodeReport) and episode.policy_id == 1
     assert match == MatchReport(1, A, 0.0)

@@ -11,7 +11,7 @@ from sample_factory.sampling.matchmaking.matchmaker import Matchmaker, PastSelve
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.settings import RewardRule
 from tests.counting import make_config, make_shared
-from tests.sampling.rollout.test_env_vector import Named, no_actions
+from tests.sampling.rollout.test_env_vector import Named, finish, no_actions
 
 LENGTH = 4  # steps of an episode of the env
 PAST_SELVES = tuple(Milestone(0, version, 10 * version) for version in range(8))
@@ -64,7 +64,7 @@ class Matches:
         past_selves = PastSelves(1.0)
         past_selves.update(Opponents(0, PAST_SELVES, np.ones((1, len(PAST_SELVES)), np.float32)))
         matchmaker = Matchmaker(1, [0, 0], True, np.random.default_rng(0), past_selves)
-        vector = EnvVector([Named(env, 0)], [matchmaker], buffers, (0, 0), RewardRule(1.0, 1e9))
+        vector = EnvVector([Named(env, 0)], [matchmaker], buffers, 0, 0, RewardRule(1.0, 1e9))
         vector.reset([None], [0], no_actions)
         self.acting = []  # by match and step: the past selves that act, None for a live policy
         for _ in range(num_matches):
@@ -76,10 +76,10 @@ class Matches:
                 steps.append([request.past_self for request in requests])
                 vector.step()
             self.acting.append(steps)
-            for trajectory in vector.finish_rollout():
+            for trajectory in finish(vector):
                 if (buffers.policy_ids[trajectory.buffer] != INACTIVE).any():
                     buffers.release(np.array([trajectory.buffer]), 0)
-        self.results = [report for report in vector.log.reports if isinstance(report, MatchReport)]
+        self.results = [report for report in vector.log.take_reports() if isinstance(report, MatchReport)]
 
 
 @pytest.fixture(scope="module")

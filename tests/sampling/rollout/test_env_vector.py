@@ -1,3 +1,5 @@
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
@@ -52,9 +54,27 @@ def make_vector(num_agents=1, num_policies=1, sleeper=1000, rule=RewardRule(1.0,
     buffers, _ = make_shared(config, envs[0].env, num_logits)
     rng = np.random.default_rng(0)
     matchmakers = [Matchmaker(num_policies, [0] * num_agents, True, rng) for _ in envs]
-    vector = EnvVector(envs, matchmakers, buffers, (0, 0), rule)
+    vector = EnvVector(envs, matchmakers, buffers, 0, 0, rule)
     vector.reset([None] * len(envs), [0] * len(envs), no_actions)
     return vector, buffers
+
+
+class Trajectory(NamedTuple):
+    """A full buffer, and the policies that get it."""
+
+    buffer: int
+    policy_ids: list[int]
+
+
+def finish(vector):
+    """The trajectory of each agent of a rollout, or None while there are too few free buffers."""
+    full = vector.finish_rollout()
+    if full is None:
+        return None
+    return [
+        Trajectory(int(buffer), np.flatnonzero(acted).tolist())
+        for buffer, acted in zip(full.buffer_indices, full.acted)
+    ]
 
 
 def play(vector, buffers, steps):
@@ -62,7 +82,7 @@ def play(vector, buffers, steps):
     finished = []
     for _ in range(steps):
         if vector.rollout_is_full:
-            done = vector.finish_rollout()
+            done = finish(vector)
             assert done is not None
             finished += done
         for policy, request in vector.requests():
@@ -100,13 +120,13 @@ def test_rewards_are_scaled_and_then_clipped_but_reported_raw():
     finished = play(vector, buffers, 9)
     steps = buffers.obs["obs"][finished[0].buffer, :8, STEP] + 1
     assert np.array_equal(buffers.rewards[finished[0].buffer], np.minimum(steps * 0.5, 1.0))
-    assert vector.log.reports[0].reward == 1 + 2 + 3
+    assert vector.log.take_reports()[0].reward == 1 + 2 + 3
 
 
 @pytest.mark.parametrize("broken", [np.inf, -np.inf, np.nan])
 def test_a_reward_that_is_no_number_stays_none_for_the_learner_to_mask(broken):
     vector, buffers = make_vector(rule=RewardRule(0.5, 1.0))
-    buffers_used, shape = vector._buffers, vector._buffers.shape
+    buffers_used, shape = vector._buffer_indices, vector._buffer_indices.shape
     vector._store(2, np.full(shape, broken), np.zeros(shape, bool), np.zeros(shape, bool))
     assert np.isnan(buffers.rewards[buffers_used, 2]).all()
 
@@ -114,7 +134,7 @@ def test_a_reward_that_is_no_number_stays_none_for_the_learner_to_mask(broken):
 def test_an_episode_is_reported_once_with_its_length():
     vector, buffers = make_vector()
     play(vector, buffers, 9)
-    lengths = [(report.length, report.reward) for report in vector.log.reports]
+    lengths = [(report.length, report.reward) for report in vector.log.take_reports()]
     # Env 0: episodes of 3 and 4 steps within 9; env 1: of 4 and 5.
     assert sorted(lengths) == [(3, 6.0), (4, 10.0), (4, 10.0), (5, 15.0)]
 
@@ -178,14 +198,14 @@ def test_without_free_buffers_the_rollout_stays_whole_and_can_be_finished_later(
         play(vector, buffers, 0)
         while not vector.rollout_is_full:
             play(vector, buffers, 1)
-        done = vector.finish_rollout()
+        done = finish(vector)
         if done is None:
             break
         held += done
     free, owned, pending = buffers.counts()
     assert (free, owned, pending) == (buffers.topology.num_buffers - 2 - len(held), 2, len(held)) and free < 2
     buffers.release(np.array([t.buffer for t in held]), 0)
-    assert len(vector.finish_rollout()) == 2
+    assert len(finish(vector)) == 2
 
 
 class Dead(CountingEnv):
@@ -199,10 +219,10 @@ class Dead(CountingEnv):
 def test_an_agent_that_stays_dead_has_one_episode():
     buffers, _ = make_shared(make_config(worker_num_splits=1, num_envs_per_worker=1), Dead(0, 2))
     matchmakers = [Matchmaker(1, [0, 0], True, np.random.default_rng(0))]
-    vector = EnvVector([Named(Dead(0, 2), 0)], matchmakers, buffers, (0, 0), RewardRule(1.0, 1e9))
+    vector = EnvVector([Named(Dead(0, 2), 0)], matchmakers, buffers, 0, 0, RewardRule(1.0, 1e9))
     vector.reset([None], [0], no_actions)
     play(vector, buffers, 9)
-    assert sorted(report.length for report in vector.log.reports) == [1, 3, 4]
+    assert sorted(report.length for report in vector.log.take_reports()) == [1, 3, 4]
 
 
 class Posthumous(Dead):
@@ -220,7 +240,7 @@ class Posthumous(Dead):
 def test_what_an_agent_is_given_between_its_episodes_belongs_to_none():
     vector, _ = make_party(Posthumous(0, 2))
     play(vector, vector._shared, 8)
-    returns = [report.reward for report in vector.log.reports]
+    returns = [report.reward for report in vector.log.take_reports()]
     # Agent 1: dead from the first step on; two steps of its own follow the sixth, in which it did not act.
     assert returns == [0.0, 1.0 + 2 + 3, 1.0 + 2 + 3 + 4, 100.0 + 100.0]
 
@@ -235,7 +255,7 @@ class Latecomer(CountingEnv):
 def make_party(env):
     buffers, _ = make_shared(make_config(worker_num_splits=1, num_envs_per_worker=1), env)
     matchmakers = [Matchmaker(1, [0, 0], True, np.random.default_rng(0))]
-    vector = EnvVector([Named(env, 0)], matchmakers, buffers, (0, 0), RewardRule(1.0, 1e9))
+    vector = EnvVector([Named(env, 0)], matchmakers, buffers, 0, 0, RewardRule(1.0, 1e9))
     vector.reset([None], [0], no_actions)
     return vector, buffers
 
@@ -262,7 +282,7 @@ def test_with_alternation_the_learner_gets_a_trajectory_even_of_an_agent_that_ne
     config = make_config(worker_num_splits=1, num_envs_per_worker=1, async_rl=False)
     buffers, _ = make_shared(config, Dead(0, 2))
     matchmakers = [Matchmaker(1, [0, 0], True, np.random.default_rng(0))]
-    vector = EnvVector([Named(Dead(0, 2), 0)], matchmakers, buffers, (0, 0), RewardRule(1.0, 1e9))
+    vector = EnvVector([Named(Dead(0, 2), 0)], matchmakers, buffers, 0, 0, RewardRule(1.0, 1e9))
     vector.reset([None], [0], no_actions)
     for _ in range(3):
         for trajectory in play(vector, buffers, 8):
@@ -285,7 +305,7 @@ def test_a_step_in_which_the_env_was_lost_is_nobodys_and_ends_no_episode(num_age
         assert buffers.rewards[buffer, 3] == 1.0, "a new episode"
     for buffer in others:
         assert (buffers.policy_ids[buffer, :8] == 0).all()
-    lengths = [report.length for report in vector.log.reports if report.length]
+    lengths = [report.length for report in vector.log.take_reports() if report.length]
     assert all(length >= 3 for length in lengths), "no episode was cut short by the loss"
 
 
@@ -293,7 +313,7 @@ def test_an_env_that_is_lost_in_the_random_first_steps_begins_with_an_episode_al
     vector, buffers = make_vector()
     vector._envs[0].loses = (2,)
     vector.reset([None] * 2, [4, 4], no_actions)
-    assert buffers.obs["obs"][vector._buffers, 0, STEP].tolist() == [
+    assert buffers.obs["obs"][vector._buffer_indices, 0, STEP].tolist() == [
         1,
         0,
     ]  # lost in its third step; 3 steps, 1 more
@@ -304,7 +324,7 @@ def test_a_lost_env_starts_with_a_recurrent_state_of_zero():
     vector._envs[0].loses = (0,)
     buffers.rnn_state[:] = 7.0
     play(vector, buffers, 1)
-    assert buffers.rnn_state[vector._buffers[0]] == 0.0 and buffers.rnn_state[vector._buffers[1]] == 7.0
+    assert buffers.rnn_state[vector._buffer_indices].ravel().tolist() == [0.0, 7.0]
 
 
 def test_a_reward_that_is_no_number_is_told_once_with_the_env_and_counted_each_time():
@@ -312,7 +332,7 @@ def test_a_reward_that_is_no_number_is_told_once_with_the_env_and_counted_each_t
     step = vector._envs[1].step
     vector._envs[1].step = lambda actions, into: step(actions, into)._replace(rewards=(float("nan"),))
     play(vector, buffers, 2)
-    incidents = [report for report in vector.log.reports if isinstance(report, Incident)]
+    incidents = [report for report in vector.log.take_reports() if isinstance(report, Incident)]
     assert [incident.kind for incident in incidents] == ["broken_numbers"] * 2
     assert incidents[0].text.startswith("worker 0: env 1 (counting) gave agent 0 the reward nan")
     assert incidents[1].text == ""
@@ -325,5 +345,5 @@ def test_a_broken_reward_does_not_make_the_episodes_return_one(broken):
     rewards = iter([broken, *[1.0] * 10])
     vector._envs[1].step = lambda actions, into: step(actions, into)._replace(rewards=(next(rewards),))
     play(vector, buffers, 4)
-    returns = [report.reward for report in vector.log.reports if isinstance(report, EpisodeReport)]
+    returns = [report.reward for report in vector.log.take_reports() if isinstance(report, EpisodeReport)]
     assert 3.0 in returns and np.isfinite(returns).all(), "env 1: an episode of 4 steps"

@@ -4,16 +4,16 @@ import pytest
 from sample_factory.envs.abilities import OwnsProcess
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.runtime.child import Child
-from sample_factory.sampling.rollout import process_watch
+from sample_factory.sampling.rollout import watches
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
-from sample_factory.sampling.rollout.process_watch import EXIT_CODE, ProcessWatch
+from sample_factory.sampling.rollout.watches import EXIT_CODE, SimulatorWatch
 from tests.counting import CountingEnv
 
 NAME = "worker 1: env 3 (counting)"
 
 
 class WithSimulator(CountingEnv, OwnsProcess):
-    """Its process is gone, again and again for as many looks as `answers` say."""
+    """answers: the results of `process_is_gone`, one after another."""
 
     def __init__(self, answers):
         super().__init__()
@@ -24,12 +24,13 @@ class WithSimulator(CountingEnv, OwnsProcess):
 
 
 class Waits:
-    """In the child: waits for ever, as for a simulator; the watch looks every hundredth of a second."""
+    """In the child: waits without end for a simulator; the watch checks every hundredth of a second."""
 
     def __init__(self, answers, called, context):
-        process_watch.LOOK_SECONDS, process_watch.PATIENCE_SECONDS = 0.01, 0.03
+        watches.CHECK_SECONDS = 0.01
+        watches.PATIENCE_SECONDS = 0.03
         env = GuardedEnv(lambda: adapt(WithSimulator(answers)), NAME, 3, np.zeros(1), print)
-        self.watch = ProcessWatch([env], np.full(1, called), context.stopping)
+        self.watch = SimulatorWatch([env], np.full(1, called), context.stopping)
 
     def run(self):
         self.watch.start()
@@ -66,7 +67,7 @@ def test_a_simulator_that_was_replaced_in_time_ends_nothing(make_child):
 
 def test_a_simulator_that_nobody_waits_for_is_left_to_its_env(make_child):
     child = make_child([True] * 20, called=-1)
-    assert not child.join(timeout=1.0), "it goes on"
+    assert not child.join(timeout=1.0), "it keeps running"
 
 
 def test_an_env_without_a_simulator_has_none_that_could_be_gone():

@@ -1,0 +1,83 @@
+"""Construction of the envs of a rollout worker, with their seeds and their random first steps."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from sample_factory.envs.env_info import make_adapted_env
+from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
+from sample_factory.exchange.messages import Incident
+from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.sampling.matchmaking.matchmaker import Matchmaker, PastSelves
+from sample_factory.sampling.rollout.env_vector import EnvVector
+from sample_factory.sampling.rollout.guarded_env import GuardedEnv
+from sample_factory.sampling.rollout.random_actions import RandomActions
+from sample_factory.sampling.settings import RolloutWorkerArgs
+
+MAX_RANDOM_ROLLOUTS = 8  # decorrelation: an env starts with fewer random steps than so many rollouts have
+
+
+class EnvSetup:
+    """Makes the EnvVectors of one rollout worker; all of them draw from one random generator."""
+
+    def __init__(
+        self,
+        args: RolloutWorkerArgs,
+        buffers: TrajectoryBuffers,
+        past_selves: PastSelves,
+        stepping: np.ndarray,
+        report: Callable[[Incident], None],
+    ):
+        """stepping: [1] int, set to the index of the env that is being called. report: sends an incident."""
+        self._worker_index = args.worker_index
+        self._args, self._settings = args, args.settings
+        self._buffers, self._topology = buffers, buffers.topology
+        self._past_selves, self._stepping, self._report = past_selves, stepping, report
+        self._rng = np.random.default_rng([args.settings.seed, args.worker_index])
+
+    def make_vector(self, split: int) -> EnvVector:
+        """Returns the EnvVector of a split with its envs constructed and reset. Call once for each split."""
+        configs = self._env_configs(split)
+        envs = [self._make_env(config) for config in configs]
+        matchmakers = [self._make_matchmaker() for _ in envs]
+        vector = EnvVector(
+            envs, matchmakers, self._buffers, self._worker_index, split, self._settings.reward_rule
+        )
+        random_actions = RandomActions(envs[0].kinds, seed=int(self._rng.integers(2**31)))
+        random_steps = [self._num_random_steps() for _ in envs]
+        vector.reset([self._env_seed(config) for config in configs], random_steps, random_actions)
+        return vector
+
+    def _env_configs(self, split: int) -> list[EnvConfig]:
+        envs_per_split = self._topology.envs_per_split
+        first_id = self._worker_index * envs_per_split * self._topology.num_splits
+        indices = range(split * envs_per_split, (split + 1) * envs_per_split)
+        return [EnvConfig(self._worker_index, index, first_id + index) for index in indices]
+
+    def _make_env(self, config: EnvConfig) -> GuardedEnv:
+        def make() -> MultiAgentEnv:
+            return make_adapted_env(self._args.family, self._args.cfg, config)
+
+        def report_rebuild(text: str) -> None:
+            self._report(Incident("env_rebuilds", text))
+
+        name = f"worker {self._worker_index}: env {config.vector_index} ({self._args.cfg.env})"
+        return GuardedEnv(make, name, config.vector_index, self._stepping, report_rebuild)
+
+    def _make_matchmaker(self) -> Matchmaker:
+        return Matchmaker(
+            self._topology.num_policies,
+            self._topology.kind_of_agent,
+            self._settings.mix_policies,
+            self._rng,
+            self._past_selves,
+        )
+
+    def _num_random_steps(self) -> int:
+        if not self._settings.decorrelate_envs:
+            return 0
+        return int(self._rng.integers(MAX_RANDOM_ROLLOUTS * self._topology.rollout))
+
+    def _env_seed(self, config: EnvConfig) -> int:
+        """Returns a number below 2**31, which every env accepts."""
+        return int(np.random.SeedSequence([self._settings.seed, config.env_id]).generate_state(1)[0] >> 1)
