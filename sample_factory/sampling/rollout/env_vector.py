@@ -9,7 +9,6 @@ from sample_factory.envs.protocol import EMPTY_INFO, EndInfos, ObservationRows
 from sample_factory.exchange.messages import PolicyRequest
 from sample_factory.exchange.trajectory_buffers import INACTIVE, TrajectoryBuffers
 from sample_factory.sampling.matchmaking.matchmaker import Matchmaker, PlayerAssignment
-from sample_factory.sampling.rollout.agent_memory import AgentMemory
 from sample_factory.sampling.rollout.episode_log import EpisodeLog
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 from sample_factory.sampling.settings import RewardRule
@@ -19,15 +18,16 @@ class FullBuffers(NamedTuple):
     """The buffers of one rollout of all agents of a split, handed over to learners."""
 
     buffer_indices: np.ndarray  # [agents] int64
-    acted: np.ndarray  # [agents, num_policies] bool: policy p gets the buffer of agent a
+    acted: np.ndarray  # [agents, num_policies] bool: the learner of policy p gets the buffer of agent a
 
 
 class EnvVector:
-    """E envs with A agents each, stepped one after another; all its agents are at the same step of their
-    buffers.
+    """E envs of A agents each, stepped one after another; all agents are at the same step of their buffers.
 
     Agents are numbered 0 .. E*A-1. Cycle: `requests` -> (policy workers write outputs) -> `step` -> ... until
     `rollout_is_full`; then `finish_rollout`, which needs free buffers and can be tried again later.
+
+    A step runs no Python per agent, except for agents whose episode ends in it.
     """
 
     def __init__(
@@ -39,26 +39,31 @@ class EnvVector:
         split: int,
         reward_rule: RewardRule,
     ):
+        """matchmakers: one per env. Acquires the first buffer of every agent."""
         topology = buffers.topology
-        self._envs, self._shared, self._reward_rule = envs, buffers, reward_rule
+        self._envs = envs
+        self._buffers = buffers
+        self._reward_rule = reward_rule
         self._worker_index = worker_index
         self._split = split
-        self._agents_per_env = count = topology.agents_per_env
-        self._agents_of = [slice(first, first + count) for first in range(0, len(envs) * count, count)]
-        self._num_agents, self._rollout = topology.agents_per_split, topology.rollout
-        first = topology.agent_id(worker_index, split, 0)
-        self._agent_ids = np.arange(first, first + self._num_agents)
-        self.log = EpisodeLog([env.name for env in envs], self._agents_per_env, topology.frameskip)
+        self._rollout = topology.rollout
+        self._agents_per_env = topology.agents_per_env
+        self._num_agents = topology.agents_per_split
+        starts = range(0, self._num_agents, self._agents_per_env)
+        self._agents_of = [slice(start, start + self._agents_per_env) for start in starts]  # by env
+        first_id = topology.agent_id(worker_index, split, 0)
+        self._agent_ids = np.arange(first_id, first_id + self._num_agents)
+        self._players = PlayerAssignment(matchmakers, self._agents_per_env)
+        self._shaping: dict[int, Mapping[str, Any]] = {}  # by policy; absent: the env's default
+        self._memory = AgentMemory(buffers, len(envs))
         self._step = 0
-        self._shaping: dict[int, Mapping[str, Any]] = {}  # by policy, where it is not the env's own
         self._active = np.ones(self._num_agents, bool)
         self._all_active = True
-        self._players = PlayerAssignment(matchmakers, self._agents_per_env)
-        acquired = buffers.acquire(self._worker_index, self._agent_ids)
+        acquired = buffers.acquire(worker_index, self._agent_ids)
         assert acquired is not None, "Topology allots at least one buffer for each agent"
         self._buffer_indices = acquired
-        self._shared.rnn_state[self._buffer_indices] = 0.0
-        self._memory = AgentMemory(buffers, len(envs))
+        buffers.rnn_state[acquired] = 0.0
+        self.log = EpisodeLog([env.name for env in envs], self._agents_per_env, topology.frameskip)
 
     def reset(
         self,
@@ -66,10 +71,10 @@ class EnvVector:
         random_steps: Sequence[int],
         random_actions: Callable[[ObservationRows], np.ndarray],
     ) -> None:
-        """Starts the envs, then takes `random_steps[i]` random actions in env i so that episodes are out of
-        step.
+        """Resets env i with seeds[i], then takes random_steps[i] random steps in it, which decorrelates the
+        episodes of the envs.
 
-        random_actions: of the agents of an env, by their observations: [agents_per_env, K] float32.
+        random_actions: maps the observations of the agents of an env to actions, [agents_per_env, K] float32.
         """
         active = {}
         for i, env in enumerate(self._envs):
@@ -79,30 +84,27 @@ class EnvVector:
             for _ in range(random_steps[i]):
                 result = env.step(random_actions(rows), rows)
                 active[i] = env.active_after_reset if result is None else result.active
-        self._note_activity(active)
+        self._set_active(active)
 
     @property
     def envs(self) -> Sequence[GuardedEnv]:
+        """All envs, by their index in this split."""
         return self._envs
 
     @property
     def rollout_is_full(self) -> bool:
+        """Whether `finish_rollout` must be called before the next step."""
         return self._step == self._rollout
 
-    def set_shaping(self, policy: int, shaping: Mapping[str, Any]) -> None:
-        """Reward shaping of the agents that this policy plays, now and later, from their next episode on."""
-        self._shaping[policy] = shaping
-        for agent in np.flatnonzero(self._players.policies == policy):
-            self._shape(int(agent))
-
-    def _shape(self, agent: int) -> None:
-        shaping = self._shaping.get(int(self._players.policies[agent]))
-        if shaping is not None:
-            env, agent_of_env = divmod(agent, self._agents_per_env)
-            self._envs[env].set_reward_shaping(shaping, agent_of_env)
+    def set_shaping(self, policy_id: int, shaping: Mapping[str, Any]) -> None:
+        """Sets the reward shaping of the agents that a policy plays, now and later; in effect from the next
+        episode of each."""
+        self._shaping[policy_id] = shaping
+        for agent in np.flatnonzero(self._players.policies == policy_id).tolist():
+            self._apply_shaping(agent)
 
     def requests(self, incarnation: int = 0) -> list[tuple[int, PolicyRequest]]:
-        """(policy, request) for each policy and past self that must act; empty when no agent is active."""
+        """Returns (policy id, request) for each player of an active agent; empty if no agent is active."""
         requests = []
         for player, agents in self._players.groups(self._active):
             buffer_indices = self._buffer_indices[agents]
@@ -113,28 +115,31 @@ class EnvVector:
         return requests
 
     def step(self) -> None:
-        """Acts in every env with the outputs at the present step; writes what came of it."""
+        """Steps every env with the policies' outputs at the current step, and writes the results."""
         t = self._step
         actions = self._memory.actions(self._buffer_indices, t)
         if not self._all_active:
             actions[~self._active] = 0.0
         rewards = np.zeros(self._num_agents)
-        terminated, truncated = np.zeros(self._num_agents, bool), np.zeros(self._num_agents, bool)
-        infos, active, lost = {}, {}, []
-        for i, (env, mine) in enumerate(zip(self._envs, self._agents_of)):
-            result = env.step(actions[mine], self._rows(i, t + 1))
+        terminated = np.zeros(self._num_agents, bool)
+        truncated = np.zeros(self._num_agents, bool)
+        end_infos: dict[int, EndInfos] = {}  # by env
+        active: dict[int, np.ndarray | None] = {}  # by env
+        rebuilt = []
+        for i, (env, own) in enumerate(zip(self._envs, self._agents_of)):
+            result = env.step(actions[own], self._rows(i, t + 1))
             if result is None:
-                lost.append(i)
+                rebuilt.append(i)
                 active[i] = env.active_after_reset
                 continue
-            rewards[mine], terminated[mine], truncated[mine], infos[i], active[i] = result
-        self._store(t, rewards, terminated, truncated)
+            rewards[own], terminated[own], truncated[own], end_infos[i], active[i] = result
+        self._store(rewards, terminated, truncated)
         self.log.add(rewards, self._active)
-        # An agent that stays inactive after its end may go on saying so: that is no further episode.
-        self._end_episodes((terminated | truncated) & self.log.begun, infos)
-        self._note_activity(active)
-        for env in lost:
-            self._drop_episodes(env)
+        # An agent that stays inactive after its end may be reported as ended again: that is no other episode.
+        self._end_episodes((terminated | truncated) & self.log.begun, end_infos)
+        self._set_active(active)
+        for i in rebuilt:
+            self._discard_step(i)
         self._step += 1
 
     def finish_rollout(self) -> FullBuffers | None:
@@ -143,22 +148,27 @@ class EnvVector:
 
         Returns None, and changes nothing, while there are too few free buffers.
         """
-        shared, full = self._shared, self._buffer_indices
-        fresh = shared.acquire(self._worker_index, self._agent_ids)
+        full = self._buffer_indices
+        fresh = self._buffers.acquire(self._worker_index, self._agent_ids)
         if fresh is None:
             return None
         self._memory.carry_over(full, fresh)
-        shared.active_at_end[full] = self._active
+        self._buffers.active_at_end[full] = self._active
         acted = self._acted(full)
-        shared.hand_over(full, self._agent_ids, acted)
+        self._buffers.hand_over(full, self._agent_ids, acted)
         self._buffer_indices = fresh
         self._step = 0
         return FullBuffers(full, acted)
 
+    def close(self) -> None:
+        """Closes all envs."""
+        for env in self._envs:
+            env.close()
+
     def _acted(self, full: np.ndarray) -> np.ndarray:
-        """Returns which policies get which buffers, [agents, num_policies] bool."""
-        topology = self._shared.topology
-        policy_ids = self._shared.policy_ids[full]
+        """Returns [agents, num_policies] bool, see FullBuffers."""
+        topology = self._buffers.topology
+        policy_ids = self._buffers.policy_ids[full]
         acted = np.stack([(policy_ids == p).any(axis=1) for p in range(topology.num_policies)], axis=1)
         if topology.rollouts_per_iteration is not None:
             # The learner waits for a trajectory of every agent, even if nothing in it can be trained on.
@@ -169,45 +179,56 @@ class EnvVector:
     def _rows(self, env: int, step: int) -> ObservationRows:
         return self._memory.rows(self._buffer_indices[self._agents_of[env]], step)
 
-    def _store(self, t: int, rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> None:
-        shared, buffers, rule = self._shared, self._buffer_indices, self._reward_rule
+    def _store(self, rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> None:
+        """Writes the current step to the buffers; makes non-finite rewards 0 for the episode's return."""
+        rule = self._reward_rule
         clipped = np.clip(rewards * rule.scale, -rule.clip, rule.clip)
         finite = np.isfinite(rewards)
         if not finite.all():
-            # An infinite reward is broken, not large: it must not pass as one of `clip`.
+            # An infinite reward is an error, not a large reward: it must not be stored as `clip`.
             clipped[~finite] = np.nan
-            self.log.tell_broken_rewards(rewards, np.flatnonzero(~finite))
-            rewards[~finite] = 0.0  # in the episode's return
-        shared.rewards[buffers, t] = clipped
-        shared.terminated[buffers, t] = terminated
-        shared.truncated[buffers, t] = truncated
-        learns = self._active & self._players.is_live
-        shared.policy_ids[buffers, t] = np.where(learns, self._players.policies, INACTIVE)
+            self.log.report_broken_rewards(rewards, np.flatnonzero(~finite))
+            rewards[~finite] = 0.0
+        at = (self._buffer_indices, self._step)
+        self._buffers.rewards[at] = clipped
+        self._buffers.terminated[at] = terminated
+        self._buffers.truncated[at] = truncated
+        is_trained_on = self._active & self._players.is_live
+        self._buffers.policy_ids[at] = np.where(is_trained_on, self._players.policies, INACTIVE)
 
-    def _end_episodes(self, ended: np.ndarray, infos: Mapping[int, EndInfos]) -> None:
-        """infos: by env, without those that were lost."""
+    def _end_episodes(self, ended: np.ndarray, end_infos: Mapping[int, EndInfos]) -> None:
+        """ended: [agents] bool. end_infos: by env, without the rebuilt ones."""
         agents = np.flatnonzero(ended).tolist()
         for agent in agents:
             env, agent_of_env = divmod(agent, self._agents_per_env)
-            self.log.end(agent, self._players.player_of(agent), infos[env].get(agent_of_env, EMPTY_INFO))
+            info = end_infos[env].get(agent_of_env, EMPTY_INFO)
+            self.log.end(agent, self._players.player_of(agent), info)
         if agents:
             self._begin_episodes(agents, self.log.end_matches(agents))
 
     def _begin_episodes(self, ended: Sequence[int], over: Sequence[int]) -> None:
-        """ended: agents whose episodes have; over: envs whose matches have."""
-        self._shared.rnn_state[self._buffer_indices[ended]] = 0.0
+        """ended: agents whose episode ended in this step. over: envs whose match ended in this step."""
+        self._buffers.rnn_state[self._buffer_indices[ended]] = 0.0
         for agent in self._players.next_episodes(ended, over, self.log.begun):
-            self._shape(agent)
+            self._apply_shaping(agent)
 
-    def _drop_episodes(self, env: int) -> None:
-        """Of an env that was rebuilt in this step: the step is not trained on, and nothing is reported."""
-        mine = self._agents_of[env]
-        self._shared.policy_ids[self._buffer_indices[mine], self._step] = INACTIVE
-        self.log.drop(env)
-        self._begin_episodes(range(mine.start, mine.stop), [env])
+    def _apply_shaping(self, agent: int) -> None:
+        shaping = self._shaping.get(int(self._players.policies[agent]))
+        if shaping is not None:
+            env, agent_of_env = divmod(agent, self._agents_per_env)
+            self._envs[env].set_reward_shaping(shaping, agent_of_env)
 
-    def _note_activity(self, active_by_env: Mapping[int, np.ndarray | None]) -> None:
-        """Resets the recurrent state of agents that become inactive; the learner cuts there too.
+    def _discard_step(self, env: int) -> None:
+        """Discards the current step of an env that was rebuilt in it: it is not trained on, and its episodes
+        are not reported."""
+        agents = self._agents_of[env]
+        self._buffers.policy_ids[self._buffer_indices[agents], self._step] = INACTIVE
+        self.log.discard(env)
+        self._begin_episodes(range(agents.start, agents.stop), [env])
+
+    def _set_active(self, active_by_env: Mapping[int, np.ndarray | None]) -> None:
+        """Sets who acts in the coming step. Resets the recurrent state of agents that become inactive; the
+        learner cuts there too.
 
         active_by_env: by env, [agents_per_env] bool, or None where all agents are active.
         """
@@ -217,10 +238,42 @@ class EnvVector:
         for env, of_env in active_by_env.items():
             if of_env is not None:
                 active[self._agents_of[env]] = of_env
-        self._shared.rnn_state[self._buffer_indices[self._active & ~active]] = 0.0
+        self._buffers.rnn_state[self._buffer_indices[self._active & ~active]] = 0.0
         self._active = active
         self._all_active = bool(active.all())
 
-    def close(self) -> None:
-        for env in self._envs:
-            env.close()
+
+class AgentMemory:
+    """Observations and actions of the agents of a split, in the buffers as their kinds use them."""
+
+    def __init__(self, buffers: TrajectoryBuffers, num_envs: int):
+        kinds, kind_of_agent = buffers.kinds, buffers.topology.kind_of_agent
+        self._outputs = buffers.outputs
+        self._rnn_state = buffers.rnn_state
+        self._rollout = buffers.topology.rollout
+        self._action_columns = slice(0, max(kind.rows.num_action_values for kind in kinds))
+        self._obs = kinds[0].obs
+        self._obs_of_agent = None
+        self._agents_by_kind: list[tuple[Mapping[str, np.ndarray], slice | np.ndarray]]
+        self._agents_by_kind = [(self._obs, slice(None))]
+        if len(kinds) > 1:
+            self._obs_of_agent = [kinds[kind].obs for kind in kind_of_agent]
+            kind_of_all = np.tile(kind_of_agent, num_envs)
+            self._agents_by_kind = [
+                (kind.obs, np.flatnonzero(kind_of_all == i)) for i, kind in enumerate(kinds)
+            ]
+
+    def rows(self, buffer_indices: np.ndarray, step: int) -> ObservationRows:
+        """Returns the destination of the observations of the agents of one env."""
+        return ObservationRows(self._obs, buffer_indices, step, self._obs_of_agent)
+
+    def actions(self, buffer_indices: np.ndarray, step: int) -> np.ndarray:
+        """Returns a copy, [n, K] float32; K is that of the kind with the most action values."""
+        return self._outputs[buffer_indices, step, self._action_columns]
+
+    def carry_over(self, full: np.ndarray, fresh: np.ndarray) -> None:
+        """Copies the last observation and the recurrent state of all agents to the start of fresh buffers."""
+        self._rnn_state[fresh] = self._rnn_state[full]
+        for obs, agents in self._agents_by_kind:
+            for array in obs.values():
+                array[fresh[agents], 0] = array[full[agents], self._rollout]

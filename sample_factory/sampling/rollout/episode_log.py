@@ -1,4 +1,4 @@
-"""What the agents of one split have to tell."""
+"""Episodes and matches of the agents of one split, and the reports about them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,34 +16,42 @@ class EpisodeLog:
 
     def __init__(self, env_names: Sequence[str], agents_per_env: int, frameskip: int):
         num_agents = len(env_names) * agents_per_env
-        self._env_names, self._agents_per_env, self._frameskip = env_names, agents_per_env, frameskip
+        self._env_names = env_names
+        self._agents_per_env = agents_per_env
+        self._frameskip = frameskip
         self._returns = np.zeros(num_agents)
-        self._lengths = np.zeros(num_agents, np.int64)
-        self._has_told_broken_rewards = False
+        self._lengths = np.zeros(num_agents, np.int64)  # in steps
         self._matches = [MatchLog(agents_per_env) for _ in env_names]
         self._reports: list[EpisodeReport | MatchReport | Incident] = []
+        self._has_logged_broken_rewards = False
 
     def take_reports(self) -> list[EpisodeReport | MatchReport | Incident]:
         """Returns the reports since the last call."""
-        reports, self._reports = self._reports, []
+        if not self._reports:
+            return []
+        reports = self._reports
+        self._reports = []
         return reports
 
     def add(self, rewards: np.ndarray, active: np.ndarray) -> None:
-        """A step of all agents: raw rewards, all finite, and who was active in it.
+        """Adds a step of all agents. rewards: [agents], raw and finite. active: [agents] bool.
 
-        An episode begins with the agent's first own step: what a dead agent is given is no part of its next.
+        An episode begins with the agent's first active step: rewards while it is inactive between two
+        episodes belong to neither.
         """
         self._lengths += active
         self._returns += np.where(self.begun, rewards, 0.0)
 
     @property
     def begun(self) -> np.ndarray:
-        """[agents] bool: whose episode has had a step."""
+        """[agents] bool: whether the agent is within an episode."""
         return self._lengths > 0
 
     def end(self, agent: int, player: Player, info: Mapping[str, Any]) -> None:
-        """An agent's episode is over; info as in StepResult. The episodes of a past self are told of as
-        results of the live policies against it only, by `end_matches`.
+        """Ends an agent's episode. info: its entry in StepResult.end_infos.
+
+        Episodes of a past self are not reported themselves: `end_matches` reports the results of live
+        policies against it.
         """
         reward = float(self._returns[agent])
         objective = true_objective(info, reward)
@@ -53,32 +61,39 @@ class EpisodeLog:
             self._reports.append(report)
         env, agent_of_env = divmod(agent, self._agents_per_env)
         self._matches[env].end(agent_of_env, player, objective)
-        self._returns[agent], self._lengths[agent] = 0.0, 0
+        self._returns[agent] = 0.0
+        self._lengths[agent] = 0
 
     def end_matches(self, agents: Sequence[int]) -> list[int]:
-        """agents: all whose episodes have ended in this step. Returns the envs in which the match is over."""
+        """Reports the results of the matches that are over, and returns their envs.
+
+        agents: all agents whose episode ended in this step.
+        """
         over = []
+        begun = self.begun
         for env in sorted({agent // self._agents_per_env for agent in agents}):
-            first = env * self._agents_per_env
-            if self._matches[env].is_over(self.begun[first : first + self._agents_per_env]):
+            if self._matches[env].is_over(begun[self._agents_of(env)]):
                 self._reports += self._matches[env].take_results()
                 over.append(env)
         return over
 
-    def drop(self, env: int) -> None:
-        """The episodes of its agents are forgotten."""
-        agents = slice(env * self._agents_per_env, (env + 1) * self._agents_per_env)
-        self._returns[agents], self._lengths[agents] = 0.0, 0
+    def discard(self, env: int) -> None:
+        """Discards the current episodes and the match of an env."""
+        agents = self._agents_of(env)
+        self._returns[agents] = 0.0
+        self._lengths[agents] = 0
         self._matches[env].abandon()
 
-    def tell_broken_rewards(self, rewards: np.ndarray, agents: np.ndarray) -> None:
-        """agents: those whose rewards are no finite numbers."""
+    def report_broken_rewards(self, rewards: np.ndarray, agents: np.ndarray) -> None:
+        """Counts non-finite rewards, those of `agents`; logs only the first: every step may have some."""
         env, agent = divmod(int(agents[0]), self._agents_per_env)
         text = (
             f"{self._env_names[env]} gave agent {agent} the reward {rewards[agents[0]]}; such steps are "
             "not trained on (0_aux/broken_numbers counts them)"
         )
-        # All are counted; told is the first only, since there may be one in every step.
-        text = "" if self._has_told_broken_rewards else text
-        self._has_told_broken_rewards = True
+        text = "" if self._has_logged_broken_rewards else text
+        self._has_logged_broken_rewards = True
         self._reports.append(Incident("broken_numbers", text, len(agents)))
+
+    def _agents_of(self, env: int) -> slice:
+        return slice(env * self._agents_per_env, (env + 1) * self._agents_per_env)

@@ -127,8 +127,8 @@ def test_rewards_are_scaled_and_then_clipped_but_reported_raw():
 def test_a_reward_that_is_no_number_stays_none_for_the_learner_to_mask(broken):
     vector, buffers = make_vector(rule=RewardRule(0.5, 1.0))
     buffers_used, shape = vector._buffer_indices, vector._buffer_indices.shape
-    vector._store(2, np.full(shape, broken), np.zeros(shape, bool), np.zeros(shape, bool))
-    assert np.isnan(buffers.rewards[buffers_used, 2]).all()
+    vector._store(np.full(shape, broken), np.zeros(shape, bool), np.zeros(shape, bool))
+    assert np.isnan(buffers.rewards[buffers_used, 0]).all()
 
 
 def test_an_episode_is_reported_once_with_its_length():
@@ -239,7 +239,7 @@ class Posthumous(Dead):
 
 def test_what_an_agent_is_given_between_its_episodes_belongs_to_none():
     vector, _ = make_party(Posthumous(0, 2))
-    play(vector, vector._shared, 8)
+    play(vector, vector._buffers, 8)
     returns = [report.reward for report in vector.log.take_reports()]
     # Agent 1: dead from the first step on; two steps of its own follow the sixth, in which it did not act.
     assert returns == [0.0, 1.0 + 2 + 3, 1.0 + 2 + 3 + 4, 100.0 + 100.0]
