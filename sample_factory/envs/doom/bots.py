@@ -1,4 +1,4 @@
-"""Scripted opponents that get better as the player does."""
+"""Scripted opponents whose level follows the results of the player against them."""
 
 from pathlib import Path
 
@@ -28,14 +28,14 @@ def write_bots(path: Path, max_bots: int) -> None:
 
 
 class BotDifficulty:
-    """A curriculum over matches: a victory makes the next bots better, the last places make them worse.
+    """A curriculum over matches: a victory raises the level of the next bots, the last two places lower it.
 
-    The difficulty is a percentage; beyond 100 even the weaker bots of a match play at their best. A start at
-    the maximum stays there.
+    The difficulty is a percentage, the mean of the bots' levels. Beyond 100, even the weaker bots of a match
+    play at the best level. A difficulty that starts at MAX is never changed.
     """
 
     STEP = 10
-    SPREAD = 10.0
+    LEVEL_STD = 10.0
     MAX = 150
 
     def __init__(self, start: int):
@@ -47,13 +47,13 @@ class BotDifficulty:
         return self._difficulty
 
     def draw(self, num_bots: int, rng: np.random.Generator) -> list[str]:
-        """Names of the bots of the next match, whose levels vary about the difficulty."""
-        levels = rng.normal(self._difficulty, self.SPREAD, num_bots)
+        """Returns the names of the next match's bots; their levels are normal around the difficulty."""
+        levels = rng.normal(self._difficulty, self.LEVEL_STD, num_bots)
         levels = np.clip(np.round(levels / 10) * 10, LEVELS[0], LEVELS[-1]).astype(int)
         return [bot_name(level, index) for index, level in enumerate(levels.tolist())]
 
     def update(self, stats: dict[str, float]) -> None:
-        """A match is over; its `match_stats` get the difficulty that it was played at."""
+        """Adds the difficulty to the `match_stats` of a match that has ended, then adapts it to them."""
         stats["bot_difficulty"] = float(self._difficulty)
         if not self._adapts:
             return

@@ -1,4 +1,4 @@
-"""The `doom_` family as plain data: what each env is made of, its flags, and defaults of other flags."""
+"""The `doom_` family as plain data: spec of each env, flags of the family, defaults of other flags."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ from sample_factory.envs.doom.reward_shaping import AGAINST_BOTS, SELF_PLAY
 SCENARIOS_FOLDER = Path(__file__).parent / "scenarios"
 
 
-class Match(NamedTuple):
-    """A deathmatch: who takes part, and for how long. Counts and minutes can be overridden by flags."""
+class MatchSpec(NamedTuple):
+    """Players and duration of a deathmatch. Flags can override the counts and the minutes."""
 
     num_agents: int
     num_bots: int
@@ -33,19 +33,21 @@ class Match(NamedTuple):
 
 @dataclass(frozen=True)
 class DoomSpec:
-    """One env.
+    """Describes one env.
 
-    scenario: the .cfg file; a relative path is relative to this package's scenarios folder. Its .wad
-        is looked for in --doom_scenarios_dir, then where the .cfg says, then in the installed packages.
+    scenario: the .cfg file; a relative path is relative to this package's scenarios folder. Its .wad is
+        searched for in --doom_scenarios_dir, then in the folder that the .cfg names, then in the installed
+        packages.
     actions: groups of buttons that match the .cfg's buttons one for one.
-    reward_scale: the last factor on the training reward.
-    time_limit_frames: the episode is truncated after so many env frames (tics), if not by the .cfg before.
-    measurements: the observation has the vector of `measurements.py` besides the picture.
-    shaping: scheme of `reward_shaping.py` that is added to the engine's reward.
-    reward_healing: one point more for every step in which the health rose.
+    reward_scale: factor applied last to the training reward.
+    time_limit_frames: number of env frames (tics) after which the episode is truncated, unless the .cfg has a
+        shorter limit.
+    measurements: whether the observation has the vector of `observation.MEASUREMENTS` besides the picture.
+    shaping: scheme of `reward_shaping.py` whose rewards are added to the engine's.
+    reward_healing: adds 1 to the reward of every step in which the health rose.
     objective: what an episode is judged by, reported as `true_objective`: the engine's unshaped return, the
         frags, or 1 for a match won; None: the return of the training reward.
-    match: not None makes it a multiplayer game.
+    match: makes it a multiplayer game, if not None.
     """
 
     name: str
@@ -57,10 +59,10 @@ class DoomSpec:
     shaping: Mapping[str, Any] | None = None
     reward_healing: bool = False
     objective: Literal["engine_return", "frags", "match_won"] | None = None
-    match: Match | None = None
+    match: MatchSpec | None = None
 
     def scenario_path(self) -> Path:
-        """Absolute path of the .cfg. Raises FileNotFoundError when there is none."""
+        """Returns the absolute path of the .cfg. Raises FileNotFoundError if it does not exist."""
         path = (SCENARIOS_FOLDER / Path(self.scenario).expanduser()).resolve()
         if not path.is_file():
             raise FileNotFoundError(f"{self.name}: there is no scenario file {path}")
@@ -83,13 +85,13 @@ def _battle(name: str, scenario: str) -> DoomSpec:
     )
 
 
-def _against_bots(name: str, scenario: str, actions: ActionGroups, match: Match) -> DoomSpec:
+def _against_bots(name: str, scenario: str, actions: ActionGroups, match: MatchSpec) -> DoomSpec:
     return DoomSpec(
         name, scenario, actions, measurements=True, shaping=AGAINST_BOTS, objective="frags", match=match
     )
 
 
-def _self_play(name: str, scenario: str, actions: ActionGroups, match: Match) -> DoomSpec:
+def _self_play(name: str, scenario: str, actions: ActionGroups, match: MatchSpec) -> DoomSpec:
     return DoomSpec(
         name, scenario, actions, measurements=True, shaping=SELF_PLAY, objective="match_won", match=match
     )
@@ -99,8 +101,8 @@ _SPECS = (
     DoomSpec("doom_basic", "basic.cfg", flat(4), reward_scale=0.01, time_limit_frames=300),
     _gathering("doom_two_colors_easy", "two_colors_easy.cfg", BASIC),
     _gathering("doom_two_colors_hard", "two_colors_hard.cfg", BASIC),
-    _self_play("doom_dm", "cig.cfg", HYBRID, Match(8, 0)),
-    _self_play("doom_dwango5", "dwango5_dm.cfg", HYBRID, Match(8, 0)),
+    _self_play("doom_dm", "cig.cfg", HYBRID, MatchSpec(8, 0)),
+    _self_play("doom_dwango5", "dwango5_dm.cfg", HYBRID, MatchSpec(8, 0)),
     DoomSpec("doom_my_way_home_flat_actions", "my_way_home.cfg", flat(5)),
     DoomSpec("doom_defend_the_center_flat_actions", "defend_the_center.cfg", flat(4)),
     DoomSpec("doom_my_way_home", "my_way_home.cfg", BASIC),
@@ -111,10 +113,10 @@ _SPECS = (
     _gathering("doom_health_gathering_supreme", "health_gathering_supreme.cfg", flat(5)),
     _battle("doom_battle", "battle_continuous_turning.cfg"),
     _battle("doom_battle2", "battle2_continuous_turning.cfg"),
-    _against_bots("doom_duel_bots", "ssl2.cfg", FULL_WITH_USE, Match(1, 1, respawn_delay_seconds=2)),
-    _against_bots("doom_deathmatch_bots", "dwango5_dm_continuous_weap.cfg", FULL, Match(1, 7)),
-    _self_play("doom_duel", "ssl2.cfg", FULL_WITH_USE, Match(2, 0, respawn_delay_seconds=2)),
-    _self_play("doom_deathmatch_full", "freedm.cfg", FULL_WITH_USE, Match(4, 4, respawn_delay_seconds=2)),
+    _against_bots("doom_duel_bots", "ssl2.cfg", FULL_WITH_USE, MatchSpec(1, 1, respawn_delay_seconds=2)),
+    _against_bots("doom_deathmatch_bots", "dwango5_dm_continuous_weap.cfg", FULL, MatchSpec(1, 7)),
+    _self_play("doom_duel", "ssl2.cfg", FULL_WITH_USE, MatchSpec(2, 0, respawn_delay_seconds=2)),
+    _self_play("doom_deathmatch_full", "freedm.cfg", FULL_WITH_USE, MatchSpec(4, 4, respawn_delay_seconds=2)),
     DoomSpec("doom_benchmark", "battle.cfg", flat(9), time_limit_frames=2100),
 )
 
@@ -126,23 +128,29 @@ class DoomFlags:
     """The command-line flags that only the `doom_` envs have."""
 
     num_agents: int = flag(
-        -1, "learning players in a multiplayer game; 0 or less: as the env says", at_least=-1, at_most=16
+        -1, "agents in a multiplayer game; 0 or less: the number in the env's spec", at_least=-1, at_most=16
     )
     num_humans: int = flag(
-        0, "people for whom the match of enjoy waits; see play_doom", at_least=0, at_most=16
+        0, "humans for whom the match of enjoy waits; see play_doom", at_least=0, at_most=16
     )
-    num_bots: int = flag(-1, "scripted opponents; less than 0: as the env says", at_least=-1, at_most=16)
+    num_bots: int = flag(
+        -1, "scripted opponents; less than 0: the number in the env's spec", at_least=-1, at_most=16
+    )
     start_bot_difficulty: int | None = flag(
-        None, "how good the bots are at the start, 0 to 150", at_least=0, at_most=150
+        None,
+        "level of the bots at the start, 0 to 150, which then follows the results of the matches; "
+        "None: the engine's own bots",
+        at_least=0,
+        at_most=150,
     )
     timelimit: float | None = flag(
-        None, "length of a match in minutes; None: as the env says", above=0, at_most=100_000
+        None, "length of a match in minutes; None: that of the env's spec", above=0, at_most=100_000
     )
     res_w: int = flag(128, "width of the observation in pixels", at_least=1, at_most=4096)
     res_h: int = flag(72, "height of the observation in pixels", at_least=1, at_most=4096)
     wide_aspect_ratio: bool = flag(False, "the engine renders 256x144 instead of 160x120")
     doom_scenarios_dir: str | None = flag(
-        None, "folder in which .wad files are looked for first", is_folder=True
+        None, "folder that is searched first for .wad files", is_folder=True
     )
 
 
@@ -150,7 +158,7 @@ CONTINUOUS_ENVS = ("doom_dm", "doom_dwango5")
 
 
 def doom_defaults(env_name: str) -> dict[str, Any]:
-    """Values of other flags that suit these envs better than the general defaults."""
+    """Returns values of other flags that suit these envs better than the general defaults."""
     return {
         "encoder_custom": "vizdoom",
         "ppo_clip_value": 0.2,

@@ -4,26 +4,19 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import vizdoom
 
 from sample_factory.envs.doom.bots import BotDifficulty, write_bots
-from sample_factory.envs.doom.engine_folder import EngineFolder
-from sample_factory.envs.doom.ports import LOOPBACK, PortClaim
-from sample_factory.envs.doom.wads import find_wad, map_names
+from sample_factory.envs.doom.engine_resources import LOOPBACK, EngineFolder, PortClaim
+from sample_factory.envs.doom.game_configuration import EngineSettings, Seat, configured_game, set_match
 
 log = logging.getLogger("sample_factory")
 
 START_ATTEMPTS = 3
-TICS_PER_MINUTE = 60 * 35
-# How long the engines of a match look for each other. Whoever starts them gives up before: see `halt`.
-CONNECT_SECONDS = 3600
-NUM_COLORS = 8
 PLAYER_COUNT = vizdoom.GameVariable.PLAYER_COUNT
+# Failed starts that are worth another attempt, after a `close`.
 START_ERRORS = (
     vizdoom.ViZDoomErrorException,
     vizdoom.ViZDoomUnexpectedExitException,
@@ -33,86 +26,62 @@ START_ERRORS = (
 )
 
 
-class MatchSettings(NamedTuple):
-    """A deathmatch. Each learning player has an engine; that of player 0 is the host. People bring their own.
-
-    start_bot_difficulty: bots of `bots.py`; None: the assorted ones that come with the engine.
-    """
-
-    num_players: int  # that learn
-    num_humans: int
-    num_bots: int
-    minutes: float
-    respawn_delay_seconds: int
-    start_bot_difficulty: int | None
-
-    @property
-    def has_several_engines(self) -> bool:
-        return self.num_players + self.num_humans > 1
-
-
-class EngineSettings(NamedTuple):
-    """What to play. wad_folders: where the scenario's .wad is looked for before anywhere else."""
-
-    env_name: str
-    scenario: Path
-    wad_folders: Sequence[str | Path | None]
-    wide_aspect_ratio: bool
-    match: MatchSettings | None
-
-    def invitation(self, port: int) -> str:
-        """The command by which a person on this machine joins the match."""
-        flags = [f"--env={self.env_name}", f"--join={LOOPBACK}:{port}", f"--timelimit={self.match.minutes:g}"]
-        if self.wad_folders[0] is not None:
-            flags.append(f"--doom_scenarios_dir={self.wad_folders[0]}")
-        return f"python -m sample_factory.play_doom {' '.join(flags)}"
-
-
 class DoomEngine:
-    """A DoomGame and its process, which `new_episode` starts when it first needs it, and `close` ends.
+    """A DoomGame and its process, which the first `new_episode` starts and `close` ends.
 
-    Of a match with several players each needs `prepare`, with the same port, then `start`, at the same time:
-    the calls wait for each other. So do those of `new_episode`.
-    `game` is for the hot path; its buttons and variables are those of the scenario. `bot_difficulty`, where
-    there is one, chooses the bots of the next match, and wants to hear of the last one's result.
+    The engines of one match need, each time, `prepare` with the same port, then `start` at the same time:
+    these calls wait for each other. So do their calls of `new_episode`.
+
+    index: number of the engine in its match; 0 is the host.
+    is_human: plays in real time from keyboard and mouse; has_window: shows the window that receives them.
+    game: for the hot path; its buttons and variables are those of the scenario.
+    bot_difficulty: chooses the bots of the next match; its owner must `update` it after each match.
+
     Raises ValueError for a broken scenario file and FileNotFoundError for a missing map.
     """
 
-    def __init__(self, settings: EngineSettings, player: int = 0):
-        self.settings, self._player = settings, player
+    def __init__(
+        self, settings: EngineSettings, index: int = 0, is_human: bool = False, has_window: bool = False
+    ):
+        self.settings = settings
+        self.index = index
+        self._is_human = is_human
+        self._has_window = has_window
         self._is_started = False
         self._folder: EngineFolder | None = None
         self._pid: int | None = None
-        self._port: PortClaim | None = None  # of a match with one player
-        self.game = self._configure()
+        self._port: PortClaim | None = None  # of a match with one engine
+        self.game = configured_game(settings, is_human, has_window)
         self._variables = self.game.get_available_game_variables()
+        self.bot_difficulty: BotDifficulty | None = None
         match = settings.match
-        is_graded = match is not None and match.start_bot_difficulty is not None and player == 0
-        self.bot_difficulty = BotDifficulty(match.start_bot_difficulty) if is_graded else None
+        if match is not None and match.start_bot_difficulty is not None and index == 0:
+            self.bot_difficulty = BotDifficulty(match.start_bot_difficulty)
 
     def button_names(self) -> list[str]:
         return [button.name for button in self.game.get_available_buttons()]
 
-    def has_lost_players(self) -> bool:
-        """Whether people have left the match."""
+    def has_lost_humans(self) -> bool:
+        """Whether humans have left the match."""
         match = self.settings.match
-        expected = match.num_players + match.num_humans + match.num_bots
-        return match.num_humans > 0 and self.game.get_game_variable(PLAYER_COUNT) < expected
+        if match is None or match.num_humans == 0:
+            return False
+        return self.game.get_game_variable(PLAYER_COUNT) < match.num_engines + match.num_bots
 
     def variable_places(self) -> dict[str, int]:
-        """Where each of the scenario's variables is in a state's array."""
-        return {name.name: place for place, name in enumerate(self._variables)}
+        """Returns the index of each of the scenario's variables in the lists of values, by name."""
+        return {variable.name: place for place, variable in enumerate(self._variables)}
 
     def variable_values(self) -> list[float]:
-        """The variables as they are now, which works after an episode's end too, where there is no state."""
-        return [self.game.get_game_variable(name) for name in self._variables]
+        """Returns the current values of the variables; also after an episode's end, without a state."""
+        return [self.game.get_game_variable(variable) for variable in self._variables]
 
     def screen_shape(self) -> tuple[int, int]:
-        """Height and width of the pictures in the game's states."""
+        """Returns (height, width) of the pictures in the game's states."""
         return self.game.get_screen_height(), self.game.get_screen_width()
 
     def new_episode(self, seed: int) -> None:
-        """Begins an episode; the same seed begins the same one (a match: on a fresh engine only)."""
+        """Begins an episode; it depends on the seed only (that of a match: on a fresh engine only)."""
         match = self.settings.match
         if not self._is_started:
             self._start_alone(seed)
@@ -120,35 +89,45 @@ class DoomEngine:
             # In some scenarios the engine's own first episode differs from a later one with the same seed.
             self.game.set_seed(seed)
         self.game.new_episode()
-        if match is not None and self._player == 0:
+        if match is not None and self.index == 0:
             self._replace_bots(match.num_bots, seed)
 
     def prepare(self, seed: int, port: int | None = None, host: str = LOOPBACK) -> None:
-        """Must come before each `start`, and not while another engine starts: the program that a process is
-        to run must not be open for writing in any other, nor in a copy that another start has just made.
+        """Makes the next `start` possible. Must be called before each, while no other engine is starting.
+
+        The reason: a program cannot be executed while any process has it open for writing, and a process that
+        another start has just forked holds copies of our open files.
 
         port, host: of a match.
         """
-        # Some failures crash this process instead of raising: a second start of the same game, and (vizdoom
-        # 1.3) an engine that ends before it has said anything.
-        self.game = self._configure()
+        # A new game each time, because some failures crash this process instead of raising: a second start of
+        # the same game, and (vizdoom 1.3) an engine that ends before its first message.
+        self.game = configured_game(self.settings, self._is_human, self._has_window)
         self.game.set_seed(seed)
         match = self.settings.match
-        self._folder = EngineFolder(is_quiet=match is not None and match.has_several_engines)
+        folder = EngineFolder(is_quiet=match is not None and match.has_several_engines)
+        self._folder = folder
         if match is not None:
-            self._prepare_match(match, port, host)
-        self.game.set_vizdoom_path(str(self._folder.program))
-        # The engine writes its settings at exit.
+            assert port is not None
+            name = "Human" if self._is_human else f"AI{self.index or ''}"
+            set_match(self.game, match, Seat(self.index, port, host, name))
+            if self.bot_difficulty is not None:
+                bots = folder.path / "bots.cfg"
+                write_bots(bots, match.num_bots)
+                self.game.add_game_args(f"+viz_bots_path {bots}")
+        self.game.set_vizdoom_path(str(folder.program))
+        # The engine writes its settings when it exits.
         self.game.set_doom_config_path("/dev/null")
 
     def start(self) -> None:
-        """Starts the process, once; START_ERRORS are worth another attempt, after a `close`."""
+        """Starts the process; once after each `prepare`. May raise START_ERRORS."""
+        assert self._folder is not None
         self.game.init()
         self._is_started = True
         self._pid = self._folder.engine_pid()
 
     def is_gone(self) -> bool:
-        """Whether the process has ended though nobody has closed it. Another thread may ask at any time."""
+        """Whether the process has ended without a `close`. May be called from another thread at any time."""
         pid = self._pid
         if pid is None:
             return False
@@ -158,15 +137,15 @@ class DoomEngine:
             return True
         return False
 
-    def last_words(self) -> str:
-        """What the process of a match with several players has printed last."""
-        return self._folder.last_words() if self._folder is not None else ""
+    def last_error(self) -> str:
+        """Returns the last line that the process of a match with several engines has written to stderr."""
+        return self._folder.last_error() if self._folder is not None else ""
 
     def halt(self) -> None:
-        """Makes the process stop working at once. What waits for it in another thread usually raises then.
+        """Stops the process at once. A call in another thread that waits for it usually raises then.
 
-        While the engine starts, its end would crash this process (vizdoom 1.3): it is frozen, and ends with
-        this process.
+        Killing an engine that is starting would crash this process (vizdoom 1.3): such an engine is frozen,
+        and ends with this process.
         """
         pid = self._folder.engine_pid() if self._folder is not None else None
         if pid is not None:
@@ -174,49 +153,28 @@ class DoomEngine:
                 os.kill(pid, signal.SIGKILL if self._is_started else signal.SIGSTOP)
 
     def abandon(self) -> None:
-        """For a game in which a call still waits: it cannot be closed. Its folder goes with this process."""
-        self._pid, self._folder, self._is_started = None, None, False
+        """Releases a game that cannot be closed because a call still waits in it.
+
+        Its folder is removed at the end of this process.
+        """
+        self._pid = None
+        self._folder = None
+        self._is_started = False
 
     def close(self) -> None:
         """Ends the process; a closed engine can be used again."""
-        # Should the game not let go of its caller, what comes then touches nothing of a new start.
-        folder, port = self._folder, self._port
-        self._pid = self._folder = self._port = None
+        # The fields are reset first: if `game.close` never returns, this thread does not touch a new start.
+        folder = self._folder
+        port = self._port
+        self._pid = None
+        self._folder = None
+        self._port = None
         self._is_started = False
         self.game.close()
         if folder is not None:
             folder.remove()
         if port is not None:
             port.release()
-
-    def _configure(self) -> vizdoom.DoomGame:
-        settings = self.settings
-        game = vizdoom.DoomGame()
-        if not game.load_config(str(settings.scenario)):
-            raise ValueError(f"{settings.env_name}: the engine does not understand {settings.scenario}")
-        named = Path(game.get_doom_scenario_path())  # absolute: as seen from the .cfg's folder
-        wad = find_wad(named.name, [*settings.wad_folders, named.parent])
-        game.set_doom_scenario_path(str(wad.path))
-        if wad.doom_map is not None:
-            game.set_doom_map(wad.doom_map)
-        maps = map_names(wad.path)
-        if maps and game.get_doom_map().upper() not in maps:
-            # The engine would look for it for ever.
-            raise ValueError(
-                f"{settings.env_name}: {wad.path} has no {game.get_doom_map()}, but {', '.join(maps)}"
-            )
-        wide = settings.wide_aspect_ratio
-        resolutions = vizdoom.ScreenResolution
-        game.set_screen_resolution(resolutions.RES_256X144 if wide else resolutions.RES_160X120)
-        # Planes by colour, [3, height, width], which is how the observation is laid out.
-        game.set_screen_format(vizdoom.ScreenFormat.CRCGCB)
-        game.set_window_visible(False)
-        game.set_sound_enabled(False)
-        game.set_mode(vizdoom.Mode.PLAYER)
-        return game
-
-    def _player_name(self) -> str:
-        return f"AI{self._player or ''}"
 
     def _replace_bots(self, num_bots: int, seed: int) -> None:
         commands = ["addbot"] * num_bots
@@ -242,21 +200,3 @@ class DoomEngine:
             f"{self.settings.env_name}: the engine did not start in {START_ATTEMPTS} attempts; scenario "
             f"{self.settings.scenario}, map {self.game.get_doom_scenario_path()}"
         ) from last_error
-
-    def _prepare_match(self, match: MatchSettings, port: int, host: str) -> None:
-        is_host, player = self._player == 0, self._player
-        num_engines = match.num_players + match.num_humans
-        role = f"-host {num_engines} -port {port}" if is_host else f"-join {host}:{port}"
-        self.game.clear_game_args()
-        self.game.add_game_args(
-            f"{role} -deathmatch +timelimit {match.minutes:g} "
-            "+sv_forcerespawn 1 +sv_noautoaim 1 +sv_respawnprotect 1 +sv_spawnfarthest 1 +sv_nocrouch 1 "
-            "+sv_nojump 1 +sv_nofreelook 1 +sv_noexit 1 "
-            f"+viz_respawn_delay {match.respawn_delay_seconds} +viz_connect_timeout {CONNECT_SECONDS} "
-            f"+name {self._player_name()} +colorset {player % NUM_COLORS}"
-        )
-        if self.bot_difficulty is not None:
-            bots = self._folder.path / "bots.cfg"
-            write_bots(bots, match.num_bots)
-            self.game.add_game_args(f"+viz_bots_path {bots}")
-        self.game.set_episode_timeout(round(match.minutes * TICS_PER_MINUTE))

@@ -5,65 +5,70 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+import vizdoom
+
 from sample_factory.envs.doom.engine import START_ATTEMPTS, START_ERRORS, DoomEngine
-from sample_factory.envs.doom.ports import PortClaim
+from sample_factory.envs.doom.engine_resources import PortClaim
 from sample_factory.runtime.command_failed import CommandFailed
 
 log = logging.getLogger("sample_factory")
 
-LOOK_SECONDS = 1.0  # how often a call that waits asks whether the engines still live
+POLL_SECONDS = 1.0  # how often a waiting call checks whether the engines are alive
 CLOSE_SECONDS = 5.0
-# For a start, a step or a new episode; beyond, an engine hangs. All attempts at a start together take less
-# than the default of --heartbeat_reporting_interval, after which the whole worker counts as stuck.
+# Limit for a start, a step or a new episode, after which an engine counts as hanging. All attempts of a
+# start together take less than the default of --heartbeat_reporting_interval, after which a worker counts as
+# stuck.
 ANSWER_SECONDS = 45.0
-JOIN_SECONDS = 600.0  # how long a match waits for people
+JOIN_SECONDS = 600.0  # how long a match waits for humans
 TIC_SECONDS = 1 / 35
-MAX_LAG_SECONDS = 0.25  # time for drawing, which is caught up with
+MAX_LAG_SECONDS = 0.25  # a delay (by drawing) up to this is caught up with
 
 
 class MatchBroken(CommandFailed):
-    """The engines of a match do not go on together; close the match and make another one."""
+    """The engines of a match no longer advance together; close the match and make another one."""
 
 
-class PlayerThread(threading.Thread):
-    """Makes the calls on one engine, one at a time: each waits for those on the other engines of the match.
+class EngineThread:
+    """A thread that makes the calls on one engine, one at a time: each waits for the match's other engines.
 
-    Locks instead of a condition or a pool of futures: those take a third of the time of a tic.
+    It uses locks because with a condition or a pool of futures a third of the time of a tic would be lost.
     """
 
-    def __init__(self, player: int):
-        super().__init__(name=f"doom_player_{player}", daemon=True)
-        self._wanted, self._finished = threading.Lock(), threading.Lock()
+    def __init__(self, engine_index: int):
+        self._wanted = threading.Lock()
+        self._finished = threading.Lock()
         self._wanted.acquire()
         self._finished.acquire()
         self._call: Callable[[], object] | None = None
         self.error: Exception | None = None  # of the last call
         self.is_busy = False
-        self.start()
+        threading.Thread(target=self._run, name=f"doom_engine_{engine_index}", daemon=True).start()
 
     def begin(self, call: Callable[[], object] | None) -> None:
-        """None ends the thread."""
-        self._call, self.error, self.is_busy = call, None, True
+        """Begins a call in the thread, which must not be busy. None ends the thread."""
+        self._call = call
+        self.error = None
+        self.is_busy = True
         self._wanted.release()
 
     def is_free_within(self, seconds: float) -> bool:
-        """Waits for the call, if there is one."""
+        """Waits for the call in progress, if any; returns whether the thread is free."""
         if self.is_busy and self._finished.acquire(timeout=max(0.0, seconds)):
             self.is_busy = False
         return not self.is_busy
 
     def finish(self) -> None:
-        """Waits for as long as it takes. Raises what the call raised."""
+        """Waits for the call without a time limit. Raises its exception."""
         self._finished.acquire()
         self.is_busy = False
         self.check()
 
     def check(self) -> None:
-        """Raises what the last call raised."""
+        """Raises the exception of the last call, if it raised one."""
         if self.error is not None:
             raise self.error
 
-    def run(self) -> None:
+    def _run(self) -> None:
         while True:
             self._wanted.acquire()
             if self._call is None:
@@ -76,20 +81,25 @@ class PlayerThread(threading.Thread):
 
 
 class Lockstep:
-    """The engines of one match. Promises:
+    """The engines of one match, kept at the same tic.
 
-    1. All of them have played the same number of tics whenever a call returns. ViZDoom's net games need one
+    1. Whenever a call returns, all engines have played the same number of tics. ViZDoom's net games need one
        tic of every player at a time: players that run freely stall.
     2. A call that an engine does not answer raises MatchBroken, after ANSWER_SECONDS or when the engine is
-       gone, instead of waiting for ever. Then only `close` is left. For people a start waits JOIN_SECONDS.
+       gone, instead of waiting for ever; `close` is the only call that may follow. A start with humans waits
+       JOIN_SECONDS.
+
+    A match with humans, whose engines are not among `engines`, runs in real time.
     """
 
     def __init__(self, engines: Sequence[DoomEngine], name: str):
-        """With people, whose engines are not among these, the match runs in real time."""
-        self._engines, self._name = engines, name
-        self._num_humans = engines[0].settings.match.num_humans
+        match = engines[0].settings.match
+        assert match is not None
+        self._engines = engines
+        self._name = name
+        self._num_humans = match.num_humans
         self._next_tic = 0.0
-        self._threads: list[PlayerThread] = []
+        self._threads: list[EngineThread] = []
         self._port: PortClaim | None = None
 
     @property
@@ -97,41 +107,43 @@ class Lockstep:
         return bool(self._threads)
 
     def start(self, seed: int) -> None:
-        """Starts the processes, which find each other at a port of this machine. Raises MatchBroken."""
-        # Nobody should be asked to join anew at another port.
+        """Starts the processes, which connect through a port of this machine. Raises MatchBroken."""
+        # With humans one attempt: they should not be asked to join again at another port.
         num_attempts = 1 if self._num_humans else START_ATTEMPTS
         for attempt in range(1, num_attempts + 1):
             self._port = PortClaim()
-            self._threads = [PlayerThread(player) for player in range(len(self._engines))]
+            self._threads = [EngineThread(index) for index in range(len(self._engines))]
             try:
-                for engine in self._engines:
-                    engine.prepare(seed, self._port.number)
-                if self._num_humans:
-                    self._invite()
-                seconds = JOIN_SECONDS if self._num_humans else ANSWER_SECONDS
-                self._call_all([engine.start for engine in self._engines], seconds)
+                self._start_once(seed, self._port.number)
                 return
             except (MatchBroken, *START_ERRORS) as error:
-                said = "; ".join(f"engine {i}: {e.last_words()}" for i, e in enumerate(self._engines))
+                messages = [f"engine {i}: {engine.last_error()}" for i, engine in enumerate(self._engines)]
                 self.close()
-                log.warning("%s: start %d of the match failed: %s (%s)", self._name, attempt, error, said)
+                log.warning(
+                    "%s: start %d of the match failed: %s (%s)",
+                    self._name,
+                    attempt,
+                    error,
+                    "; ".join(messages),
+                )
                 last_error = error
-        what = f"{len(self._engines)} engines did not start a match in {num_attempts} attempts"
+        failure = f"{len(self._engines)} engines did not start a match in {num_attempts} attempts"
         if self._num_humans:
-            what = f"the match did not begin: {self._num_humans} people were to join it"
-        raise MatchBroken(f"{self._name}: {what}; the last error: {last_error}") from last_error
+            failure = f"the match did not begin: waited for {self._num_humans} human player(s)"
+        raise MatchBroken(f"{self._name}: {failure}; the last error: {last_error}") from last_error
 
     def new_episode(self, seed: int) -> None:
-        """Begins an episode in all engines. Raises MatchBroken and the engine's errors."""
-        self._call_all([lambda e=engine: e.new_episode(seed) for engine in self._engines], ANSWER_SECONDS)
+        """Begins an episode in all engines. Raises MatchBroken and the engines' errors."""
+        self._call_all([_new_episode(engine, seed) for engine in self._engines], ANSWER_SECONDS)
 
     def play(
         self, buttons: Sequence[list[float]], num_tics: int, after_tic: Callable[[], None] | None
     ) -> bool:
-        """Plays tics, fewer where the episode ends; returns whether it has. Raises MatchBroken and the
-        engine's errors.
+        """Plays num_tics tics, or fewer if the episode ends; returns whether it has ended.
 
-        buttons: by player. after_tic: called after every tic but the last, with new pictures in all states.
+        buttons: button values by engine.
+        after_tic: called after every tic but the last one, when all states have new pictures.
+        Raises MatchBroken and the engines' errors.
         """
         for engine, pressed in zip(self._engines, buttons):
             engine.game.set_action(pressed)
@@ -140,58 +152,78 @@ class Lockstep:
         games = [engine.game for engine in self._engines]
         if len({(game.is_episode_finished(), game.get_episode_time()) for game in games}) > 1:
             times = ", ".join(str(game.get_episode_time()) for game in games)
-            raise MatchBroken(f"{self._name}: the players are out of step, at the tics {times}")
+            raise MatchBroken(f"{self._name}: the engines are out of step, at tics {times}")
         return games[0].is_episode_finished()
 
     def close(self) -> None:
         """Ends the processes, whatever they are doing; `start` may follow."""
-        pairs, self._threads = list(zip(self._engines, self._threads)), []
+        pairs = list(zip(self._engines, self._threads))
+        self._threads = []
         if any(thread.is_busy for _, thread in pairs):
             for engine, _ in pairs:
                 engine.halt()
-        closing, deadline = [], time.monotonic() + CLOSE_SECONDS
+        closing = []
+        deadline = time.monotonic() + CLOSE_SECONDS
         for engine, thread in pairs:
             if thread.is_free_within(deadline - time.monotonic()):
                 thread.begin(engine.close)
                 closing.append(thread)
             else:
-                log.warning("%s: an engine does not let go of its caller, which is left behind", self._name)
+                log.warning("%s: a call on an engine does not return; abandoned it", self._name)
                 engine.abandon()
-        deadline = time.monotonic() + CLOSE_SECONDS  # one that hangs has used up the first
-        for thread in closing:
+        self._await_close(closing)
+        if self._port is not None:
+            self._port.release()
+
+    def _await_close(self, threads: Sequence[EngineThread]) -> None:
+        deadline = time.monotonic() + CLOSE_SECONDS  # a new one: a hanging engine may have used up the first
+        for thread in threads:
             if not thread.is_free_within(deadline - time.monotonic()):
-                log.warning("%s: an engine has not closed within %g s", self._name, CLOSE_SECONDS)
+                log.warning("%s: an engine did not close within %g s", self._name, CLOSE_SECONDS)
                 continue
             if thread.error is not None:
                 log.warning("%s: an engine could not be closed: %s", self._name, thread.error)
             thread.begin(None)
-        if self._port is not None:
-            self._port.release()
+
+    def _start_once(self, seed: int, port: int) -> None:
+        for engine in self._engines:
+            engine.prepare(seed, port)
+        if self._num_humans:
+            self._log_invitation(port)
+        seconds = JOIN_SECONDS if self._num_humans else ANSWER_SECONDS
+        self._call_all([engine.start for engine in self._engines], seconds)
 
     def _play(self, num_tics: int, after_tic: Callable[[], None] | None) -> None:
-        """In the first player's thread, which spares the main one a switch in each tic."""
-        first, others = self._engines[0].game, self._engines[1:]
+        """Runs in the first engine's thread, which saves a switch to the main thread in each tic."""
+        first = self._engines[0].game
+        other_games = [engine.game for engine in self._engines[1:]]
+        other_threads = self._threads[1:]
         for tic in range(num_tics):
             if self._num_humans:
                 self._wait_for_tic()
             is_last = tic == num_tics - 1
             draws = is_last or after_tic is not None
-            for thread, engine in zip(self._threads[1:], others):
-                thread.begin(lambda game=engine.game, draws=draws: game.advance_action(1, draws))
+            for thread, game in zip(other_threads, other_games):
+                thread.begin(_advance(game, draws))
             first.advance_action(1, draws)
-            for thread in self._threads[1:]:
+            for thread in other_threads:
                 thread.finish()
             if first.is_episode_finished():
                 return
             if after_tic is not None and not is_last:
                 after_tic()
 
-    def _invite(self) -> None:
-        minutes, invitation = JOIN_SECONDS / 60, self._engines[0].settings.invitation(self._port.number)
-        log.info("%s: waiting up to %.0f min for %d x %s", self._name, minutes, self._num_humans, invitation)
+    def _log_invitation(self, port: int) -> None:
+        log.info(
+            "%s: waiting up to %.0f min for %d human player(s); to join: %s",
+            self._name,
+            JOIN_SECONDS / 60,
+            self._num_humans,
+            self._engines[0].settings.invitation(port),
+        )
 
     def _wait_for_tic(self) -> None:
-        """The engines would run ahead of a person's, which falls behind then for the rest of the match."""
+        """Keeps to real time: a human's engine that is overtaken lags behind for the rest of the match."""
         now = time.monotonic()
         time.sleep(max(0.0, self._next_tic - now))
         self._next_tic = max(now - MAX_LAG_SECONDS, self._next_tic) + TIC_SECONDS
@@ -201,11 +233,12 @@ class Lockstep:
             thread.begin(call)
         self._await(self._threads, seconds)
 
-    def _await(self, threads: Sequence[PlayerThread], seconds: float) -> None:
-        """Until all are free. Raises what the call of one of them raised, or MatchBroken."""
-        deadline, busy = time.monotonic() + seconds, list(threads)
+    def _await(self, threads: Sequence[EngineThread], seconds: float) -> None:
+        """Waits until all threads are free. Raises the exception of a call, or MatchBroken."""
+        deadline = time.monotonic() + seconds
+        busy = list(threads)
         while busy:
-            busy[0].is_free_within(LOOK_SECONDS)
+            busy[0].is_free_within(POLL_SECONDS)
             for thread in busy:
                 if thread.is_free_within(0.0):
                     thread.check()
@@ -214,8 +247,16 @@ class Lockstep:
                 self._check_engines(deadline, seconds)
 
     def _check_engines(self, deadline: float, seconds: float) -> None:
-        gone = [player for player, engine in enumerate(self._engines) if engine.is_gone()]
+        gone = [index for index, engine in enumerate(self._engines) if engine.is_gone()]
         if gone:
-            raise MatchBroken(f"{self._name}: the engine of player {gone[0]} is gone")
+            raise MatchBroken(f"{self._name}: the process of engine {gone[0]} is gone")
         if time.monotonic() > deadline:
             raise MatchBroken(f"{self._name}: an engine has not answered for {seconds:g} s")
+
+
+def _advance(game: vizdoom.DoomGame, draws: bool) -> Callable[[], None]:
+    return lambda: game.advance_action(1, draws)
+
+
+def _new_episode(engine: DoomEngine, seed: int) -> Callable[[], None]:
+    return lambda: engine.new_episode(seed)

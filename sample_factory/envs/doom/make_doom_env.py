@@ -3,10 +3,11 @@
 from typing import Any
 
 from sample_factory.envs.doom.doom_env import DoomEnv
-from sample_factory.envs.doom.doom_family import DOOM_SPECS, DoomSpec, Match
-from sample_factory.envs.doom.doom_match import DoomMatch
-from sample_factory.envs.doom.engine import DoomEngine, EngineSettings, MatchSettings
-from sample_factory.envs.doom.multiplayer_stats import MAX_PLAYERS
+from sample_factory.envs.doom.doom_family import DOOM_SPECS, DoomSpec, MatchSpec
+from sample_factory.envs.doom.doom_match_env import DoomMatchEnv
+from sample_factory.envs.doom.engine import DoomEngine
+from sample_factory.envs.doom.game_configuration import EngineSettings, MatchSettings
+from sample_factory.envs.doom.player_score import MAX_PLAYERS
 from sample_factory.envs.protocol import EnvConfig
 
 
@@ -16,30 +17,32 @@ def make_doom_env(
     env_config: EnvConfig | None = None,
     render_mode: str | None = None,
     spec: DoomSpec | None = None,
-) -> DoomEnv | DoomMatch:
-    """One env, a DoomMatch where there are several learning players. `cfg` has the flags of DoomFlags and
-    env_frameskip as attributes.
+) -> DoomEnv | DoomMatchEnv:
+    """Makes one env: a DoomMatchEnv if several agents or humans take part, otherwise a DoomEnv.
 
-    spec: what to play when it is not one of this package's scenarios. A scenario of your own is
+    cfg: has the flags of DoomFlags and env_frameskip as attributes.
+    spec: needed for a scenario that is not in DOOM_SPECS. To register a scenario of your own, call
         `register_env("my_doom_env", functools.partial(make_doom_env, spec=DoomSpec(...)), ...)`.
     Raises ValueError for an unknown name, or for more players than a match can have.
     """
     if spec is None:
         spec = doom_spec(full_env_name)
-    settings, resolution = engine_settings(full_env_name, spec, cfg), (cfg.res_w, cfg.res_h)
+    settings = engine_settings(full_env_name, spec, cfg)
+    resolution = (cfg.res_w, cfg.res_h)
     match = settings.match
     if match is None or not match.has_several_engines:
         return DoomEnv(spec, DoomEngine(settings), cfg.env_frameskip, resolution, render_mode)
     if match.num_humans and env_config is not None and env_config.env_id > 0:
         raise ValueError(
-            f"{full_env_name}: --num_humans={match.num_humans}: people can join one match only; use enjoy"
+            f"{full_env_name}: --num_humans={match.num_humans} needs an experiment with one env: humans can "
+            "join one match only; use enjoy"
         )
-    engines = [DoomEngine(settings, player) for player in range(match.num_players)]
-    return DoomMatch(spec, engines, cfg.env_frameskip, resolution, render_mode)
+    engines = [DoomEngine(settings, index) for index in range(match.num_agents)]
+    return DoomMatchEnv(spec, engines, cfg.env_frameskip, resolution, render_mode)
 
 
 def engine_settings(env_name: str, spec: DoomSpec, cfg: Any) -> EngineSettings:
-    """From the flags of DoomFlags. Raises ValueError for players that the spec has no place for."""
+    """Returns the settings that the flags of DoomFlags give; raises ValueError for too many players."""
     return EngineSettings(
         env_name=env_name,
         scenario=spec.scenario_path(),
@@ -50,33 +53,32 @@ def engine_settings(env_name: str, spec: DoomSpec, cfg: Any) -> EngineSettings:
 
 
 def doom_spec(full_env_name: str) -> DoomSpec:
-    """The spec of that name. Raises ValueError, with the names that there are."""
+    """Returns the spec of that name. Raises ValueError, with the names of all specs, for an unknown one."""
     if full_env_name not in DOOM_SPECS:
         raise ValueError(f"There is no env {full_env_name}; choose one of {', '.join(DOOM_SPECS)}")
     return DOOM_SPECS[full_env_name]
 
 
-def _match_settings(env_name: str, match: Match | None, cfg: Any) -> MatchSettings | None:
+def _match_settings(env_name: str, match: MatchSpec | None, cfg: Any) -> MatchSettings | None:
     if match is None:
         if cfg.num_humans > 0:
             raise ValueError(
-                f"{env_name}: --num_humans={cfg.num_humans}: nobody can join a game for one player"
+                f"{env_name}: --num_humans={cfg.num_humans}: humans cannot join a game for one player"
             )
         return None
     num_agents = cfg.num_agents if cfg.num_agents > 0 else match.num_agents
     num_bots = cfg.num_bots if cfg.num_bots >= 0 else match.num_bots
     if num_agents + cfg.num_humans + num_bots > MAX_PLAYERS:
-        people = f"{cfg.num_humans} people and " if cfg.num_humans else "and "
+        humans = f"{cfg.num_humans} humans " if cfg.num_humans else ""
         raise ValueError(
-            f"{env_name}: {num_agents} agents {people}{num_bots} bots are more than the {MAX_PLAYERS} "
+            f"{env_name}: {num_agents} agents {humans}and {num_bots} bots are more than the {MAX_PLAYERS} "
             "players of a match whose frags the scenario reports; lower --num_agents or --num_bots"
         )
-    minutes = cfg.timelimit if cfg.timelimit is not None else match.minutes
     return MatchSettings(
-        num_agents,
-        cfg.num_humans,
-        num_bots,
-        minutes,
-        match.respawn_delay_seconds,
-        cfg.start_bot_difficulty,
+        num_agents=num_agents,
+        num_humans=cfg.num_humans,
+        num_bots=num_bots,
+        minutes=cfg.timelimit if cfg.timelimit is not None else match.minutes,
+        respawn_delay_seconds=match.respawn_delay_seconds,
+        start_bot_difficulty=cfg.start_bot_difficulty,
     )

@@ -1,25 +1,26 @@
 """Reward shaping by the changes of game variables.
 
 A scheme is a nested dict of floats, which population-based training may change:
-`{"delta": {variable: {"gain": w, "loss": w}}, "selected_weapon": {"SELECTED<slot>": bonus}}`. A rise of a
-variable by d is worth d * gain, a fall by d is worth d * loss; the bonus is paid for each step with a loaded
+`{"delta": {variable: {"gain": w, "loss": w}}, "selected_weapon": {"SELECTED<slot>": bonus}}`. If a variable
+rises by d, the reward is d * gain; if it falls by d, d * loss. The bonus is paid for each step with a loaded
 weapon of that slot in hand.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 NUM_SLOTS = 8
-# How much the weapon of a slot is preferred: the shotguns, chaingun and rockets, most the energy weapons.
+# Weight of the weapon of a slot, 1 for the others: shotguns, chaingun, rocket launcher, two energy weapons.
 PREFERENCE = {3: 5, 4: 5, 5: 5, 6: 10, 7: 10}
-# A larger change counts as this one: a rocket into a crowd must not outweigh a frag. A player who is crushed
-# by another's arrival loses a million points of health.
+# Larger changes are clipped: a rocket into a crowd must not outweigh a frag, and a player crushed by another
+# one's respawn loses a million points of health.
 MAX_CHANGE = {"DAMAGECOUNT": 200.0, "HITCOUNT": 5.0, "HEALTH": 200.0}
-# A weapon in hand for fewer readings is one that the player is only passing by.
+# A weapon held for fewer readings is skipped while the player cycles through the slots.
 MIN_READINGS_OF_SELECTED = 5
 
 
 def _scheme(overrides: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
+    """Returns the default scheme with some weights replaced; overrides: (gain, loss) by variable."""
     weights = {
         "FRAGCOUNT": (1.0, -1.5),
         "DEATHCOUNT": (-0.75, 0.75),
@@ -51,16 +52,26 @@ SELF_PLAY = _scheme(
 )
 
 
-class VariableShaping:
-    """The shaping reward of one player.
+class _Weight(NamedTuple):
+    """Reward per unit of change of the variable at `place` in the lists of values."""
 
-    `variables` maps the names of the engine's variables to their places in `values`; what the engine does not
-    report is not shaped. Nothing is paid for the first step of an episode and of a new life.
+    place: int
+    gain: float
+    loss: float
+    max_change: float
+
+
+class VariableShaping:
+    """Computes the shaping reward of one player during one episode.
+
+    variables: maps the names of the engine's variables to their places in the lists of values. Variables that
+        the engine does not report are not shaped.
+    The first step of the episode and of each new life has no shaping reward.
     """
 
     def __init__(self, scheme: Mapping[str, Any], variables: Mapping[str, int]):
         self._weights = [
-            (variables[name], weight["gain"], weight["loss"], MAX_CHANGE.get(name, float("inf")))
+            _Weight(variables[name], weight["gain"], weight["loss"], MAX_CHANGE.get(name, float("inf")))
             for name, weight in scheme["delta"].items()
             if name in variables
         ]
@@ -68,22 +79,22 @@ class VariableShaping:
         self._selected = variables.get("SELECTED_WEAPON")
         self._ammo = variables.get("SELECTED_WEAPON_AMMO")
         self._dead = variables.get("DEAD")
-        self.start()
-
-    def start(self) -> None:
-        """Forgets the last episode."""
         self._previous: Sequence[float] | None = None
-        self._num_readings = 0
+        self._num_readings = 0  # of the weapon now in hand, in a row
 
     def step(self, values: Sequence[float]) -> float:
-        """Reward for the change since the last step. `values` is kept: pass a new list each time."""
-        previous, self._previous = self._previous, values
+        """Returns the reward for the change since the last step.
+
+        `values` is kept until the next step: pass a new list each time.
+        """
+        previous = self._previous
+        self._previous = values
         self._count_readings(previous, values)
         if previous is None or self._has_respawned(previous, values):
             return 0.0
         reward = self._selected_bonus(values)
-        for index, gain, loss, max_change in self._weights:
-            change = values[index] - previous[index]
+        for place, gain, loss, max_change in self._weights:
+            change = values[place] - previous[place]
             if change > 0:
                 reward += gain * min(change, max_change)
             elif change < 0:
@@ -100,7 +111,8 @@ class VariableShaping:
         self._num_readings = self._num_readings + 1 if is_same else 1
 
     def _selected_bonus(self, values: Sequence[float]) -> float:
-        if self._ammo is None or values[self._ammo] <= 0 or self._num_readings < MIN_READINGS_OF_SELECTED:
+        if self._selected is None or self._ammo is None or values[self._ammo] <= 0:
             return 0.0
         slot = int(values[self._selected])
-        return self._bonus[slot] if 0 <= slot < NUM_SLOTS else 0.0
+        is_counted = self._num_readings >= MIN_READINGS_OF_SELECTED and 0 <= slot < NUM_SLOTS
+        return self._bonus[slot] if is_counted else 0.0

@@ -1,4 +1,4 @@
-"""Finds the .wad file of a scenario among the user's folder and the installed packages."""
+"""Finds the .wad file of a scenario in the user's folder and in the installed packages."""
 
 import functools
 import importlib.util
@@ -11,20 +11,20 @@ from typing import NamedTuple
 
 log = logging.getLogger("sample_factory")
 
-# The names that envpool-assets gives to the maps that our scenarios call otherwise.
+# File names in envpool-assets of maps that our scenarios know by another name.
 ENVPOOL_NAMES = {"battle.wad": "D3_battle.wad", "battle2.wad": "D4_battle2.wad"}
 
 
 class Fallback(NamedTuple):
-    """The nearest map that a package carries, for a map that none does."""
+    """The most similar map in an installed package, for a map that is in none."""
 
     wad: str
     doom_map: str
 
 
-# Arenas with the full set of weapons in which bots find each other. Not multi_duel.wad, multi_deathmatch.wad
-# and map01 of cig.wad: rockets are all there is, and a deadly floor, two starting points or suicides decide
-# the match.
+# Arenas with the full set of weapons in which bots find each other. multi_duel.wad, multi_deathmatch.wad and
+# map01 of cig.wad are unsuitable: their only weapon is the rocket launcher, and a deadly floor, two starting
+# points or suicides decide the match.
 FALLBACKS = {
     "ssl2.wad": Fallback("cig_with_unknown.wad", "map03"),
     "dwango5.wad": Fallback("cig_with_unknown.wad", "map03"),
@@ -33,42 +33,43 @@ FALLBACKS = {
 
 
 class Wad(NamedTuple):
-    """A map to play. `doom_map` is None where the map that the scenario's .cfg names is right."""
+    """A map to play. doom_map: replaces the map that the scenario's .cfg names, if not None."""
 
     path: Path
     doom_map: str | None = None
 
 
 def find_wad(name: str, folders: Sequence[str | Path | None] = ()) -> Wad:
-    """Looks for the file `name` in the given folders, then in the vizdoom and envpool-assets packages.
+    """Searches for the file `name` in the given folders, then in the packages vizdoom and envpool-assets.
 
-    Raises FileNotFoundError, which says where it looked and how to supply the file.
+    Raises FileNotFoundError, which lists the folders searched and says how to supply the file.
     """
     searched = [Path(folder).expanduser() for folder in folders if folder is not None]
     path = _find_file(name, searched)
     if path is not None:
         return Wad(path)
     fallback = FALLBACKS.get(name)
-    path = _find_file(fallback.wad, searched) if fallback else None
-    if path is not None:
-        _warn_of_fallback(name, fallback)
-        return Wad(path, fallback.doom_map)
-    looked_in = ", ".join(str(folder) for folder in [*searched, *_package_folders()])
+    if fallback is not None:
+        path = _find_file(fallback.wad, searched)
+        if path is not None:
+            _warn_of_fallback(name, fallback)
+            return Wad(path, fallback.doom_map)
+    folders_searched = ", ".join(str(folder) for folder in [*searched, *_package_folders()])
     raise FileNotFoundError(
-        f"The map {name} was not found (looked in {looked_in}). Get the file and name its folder with "
-        f"--doom_scenarios_dir, or `pip install envpool-assets`, which carries battle and battle2."
+        f"The map {name} was not found (searched {folders_searched}). Get the file and pass its folder as "
+        f"--doom_scenarios_dir, or `pip install envpool-assets`, which contains battle and battle2."
     )
 
 
 def map_names(path: Path) -> list[str]:
-    """The maps in a .wad file, in upper case; none for a file of another format."""
+    """Returns the names of the maps in a .wad file, in upper case; none for a file of another format."""
     content = path.read_bytes()
     if content[:4] not in (b"PWAD", b"IWAD"):
         return []
     num_lumps, directory = struct.unpack_from("<ii", content, 4)
     entries = [struct.unpack_from("<ii8s", content, directory + 16 * index) for index in range(num_lumps)]
     names = [name.rstrip(b"\0").decode("ascii", "replace").upper() for _, _, name in entries]
-    # A map is a name, followed by the lumps with its contents.
+    # A map's name is a lump that is followed by the lumps with the map's contents.
     return [name for name, following in itertools.pairwise(names) if following in ("TEXTMAP", "THINGS")]
 
 
@@ -90,11 +91,11 @@ def _package_folders() -> tuple[Path, ...]:
     return tuple(folders)
 
 
-@functools.cache  # Once per process and map is enough.
+@functools.cache  # once per process and map
 def _warn_of_fallback(name: str, fallback: Fallback) -> None:
     log.warning(
-        "The map %s comes with no package; %s of %s stands in for it. Results are not comparable with those "
-        "on the original, which --doom_scenarios_dir can supply.",
+        "The map %s is in no installed package; playing %s of %s instead. Results are not comparable with "
+        "those on the original, which can be supplied with --doom_scenarios_dir.",
         name,
         fallback.doom_map,
         fallback.wad,

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from sample_factory.envs.doom import action_spaces as spaces
-from sample_factory.envs.doom.action_spaces import ActionDecoder, action_space, flat, num_buttons
+from sample_factory.envs.doom.action_spaces import ButtonMap, action_space, flat, num_buttons
 
 
 def num_logits(space: gymnasium.Space) -> int:
@@ -29,7 +29,7 @@ def test_each_space_has_the_logits_and_buttons_of_the_paper(groups, logits, butt
     assert num_logits(action_space(groups)) == logits
     assert num_buttons(groups) == buttons
     sample = action_space(groups).sample()
-    assert len(ActionDecoder(groups).decode(sample)) == buttons
+    assert len(ButtonMap(groups).button_values(sample)) == buttons
 
 
 def test_a_single_group_is_a_plain_discrete_space():
@@ -37,31 +37,31 @@ def test_a_single_group_is_a_plain_discrete_space():
 
 
 def test_index_zero_presses_nothing_and_index_k_presses_button_k():
-    decoder = ActionDecoder(flat(4))
-    assert [decoder.decode(i) for i in range(4)] == [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
+    decoder = ButtonMap(flat(4))
+    assert [decoder.button_values(i) for i in range(4)] == [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
 
 
 def test_groups_follow_each_other_and_the_turn_is_in_degrees():
-    decoder = ActionDecoder(spaces.DISCRETIZED_NO_WEAPON)
-    assert decoder.decode((1, 2, 1, 0, 0)) == [1, 0, 0, 1, 1, 0, -10]
-    assert decoder.decode((0, 0, 0, 1, 10)) == [0, 0, 0, 0, 0, 1, 10]
-    assert decoder.decode((0, 0, 0, 0, 5)) == [0] * 7
-    assert ActionDecoder(spaces.FULL).decode((0, 0, 7, 0, 0, 1))[-1] == -11.25
+    decoder = ButtonMap(spaces.DISCRETIZED_NO_WEAPON)
+    assert decoder.button_values((1, 2, 1, 0, 0)) == [1, 0, 0, 1, 1, 0, -10]
+    assert decoder.button_values((0, 0, 0, 1, 10)) == [0, 0, 0, 0, 0, 1, 10]
+    assert decoder.button_values((0, 0, 0, 0, 5)) == [0] * 7
+    assert ButtonMap(spaces.FULL).button_values((0, 0, 7, 0, 0, 1))[-1] == -11.25
 
 
 def test_integers_may_come_as_a_float_array():
-    decoder = ActionDecoder(spaces.FULL_WITH_USE)
+    decoder = ButtonMap(spaces.FULL_WITH_USE)
     action = (2, 1, 3, 1, 0, 1, 20)
-    assert decoder.decode(np.array(action, np.float32)) == decoder.decode(action)
+    assert decoder.button_values(np.array(action, np.float32)) == decoder.button_values(action)
 
 
 def test_a_continuous_turn_is_clipped_and_scaled():
-    decoder = ActionDecoder(spaces.HYBRID)
+    decoder = ButtonMap(spaces.HYBRID)
     for turn, degrees in ((0.5, 3.75), (-3.0, -7.5)):
-        assert decoder.decode(np.array([0, 0, 0, 0, 0, turn], np.float32)) == [0] * 8 + [degrees]
-        assert decoder.decode((0, 0, 0, 0, 0, np.array([turn], np.float32)))[-1] == degrees
+        assert decoder.button_values(np.array([0, 0, 0, 0, 0, turn], np.float32)) == [0] * 8 + [degrees]
+        assert decoder.button_values((0, 0, 0, 0, 0, np.array([turn], np.float32)))[-1] == degrees
 
 
 def test_an_action_of_the_wrong_length_is_an_error():
     with pytest.raises(ValueError):
-        ActionDecoder(spaces.BASIC).decode((0, 1, 2))
+        ButtonMap(spaces.BASIC).button_values((0, 1, 2))

@@ -306,20 +306,20 @@ def test_an_engine_that_will_not_start_is_named_after_some_attempts(make_env, mo
 def test_a_map_that_the_wad_lacks_is_an_error(make_env, tmp_path):
     scenario = (SCENARIOS_FOLDER / "basic.cfg").read_text().replace("map01", "map07")
     (tmp_path / "mine.cfg").write_text(scenario)
-    with pytest.raises(ValueError, match="basic.wad has no map07, but MAP01"):
+    with pytest.raises(ValueError, match="basic.wad has no map map07; it has MAP01"):
         make_env("my_env", spec=DoomSpec("my_env", str(tmp_path / "mine.cfg"), flat(4)))
 
 
 SCRIPT = """
 import dataclasses, os, signal, sys, types
 from sample_factory.envs.doom.doom_family import DoomFlags
-from sample_factory.envs.doom.doom_match import DoomMatch
+from sample_factory.envs.doom.doom_match_env import DoomMatchEnv
 from sample_factory.envs.doom.make_doom_env import make_doom_env
 cfg = types.SimpleNamespace(**dataclasses.asdict(DoomFlags()), env_frameskip=4)
 envs = [make_doom_env(name, cfg) for name in ("doom_basic", "doom_duel_bots", "doom_duel")]
 for env in envs:
     env.reset(seed=1)
-    action, is_match = env.action_space.sample(), isinstance(env, DoomMatch)
+    action, is_match = env.action_space.sample(), isinstance(env, DoomMatchEnv)
     env.step([action, action] if is_match else action)
     for engine in env._lockstep._engines if is_match else [env._engine]:
         print("engine", engine.game.get_instance_id(), engine._folder.path, flush=True)

@@ -59,13 +59,6 @@ def test_nothing_is_paid_for_the_first_step_of_a_new_life():
     assert reward_of_change(AGAINST_BOTS, dead, alive) == 0
 
 
-def test_nothing_is_paid_across_episodes():
-    shaping = VariableShaping(AGAINST_BOTS, VARIABLES)
-    shaping.step(values(FRAGCOUNT=5))
-    shaping.start()
-    assert shaping.step(values(FRAGCOUNT=0)) == 0
-
-
 @pytest.mark.parametrize(
     "slot, bonus", [(0, 0.0002), (2, 0.0002), (3, 0.001), (5, 0.001), (6, 0.002), (7, 0.002)]
 )

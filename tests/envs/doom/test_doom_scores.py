@@ -1,20 +1,24 @@
 import numpy as np
 import pytest
 
+from sample_factory.envs.doom.action_spaces import flat
 from sample_factory.envs.doom.bots import BotDifficulty
-from sample_factory.envs.doom.multiplayer_stats import (
-    NEEDED_VARIABLES,
+from sample_factory.envs.doom.doom_family import DoomSpec
+from sample_factory.envs.doom.player_score import (
+    MATCH_VARIABLES,
+    PlayerScore,
     final_place,
     is_match_won,
     leader_gap,
     match_stats,
 )
+from sample_factory.envs.doom.reward_shaping import AGAINST_BOTS
 
-VARIABLES = {name: place for place, name in enumerate(NEEDED_VARIABLES)}
+VARIABLES = {name: place for place, name in enumerate(MATCH_VARIABLES)}
 
 
 def values(**known: float) -> list[float]:
-    return [known.get(name, 0.0) for name in NEEDED_VARIABLES]
+    return [known.get(name, 0.0) for name in MATCH_VARIABLES]
 
 
 def test_players_with_equal_frags_share_the_better_place():
@@ -83,3 +87,14 @@ def test_levels_of_bots_stay_within_those_that_exist():
     for start in (0, 150):
         for name in BotDifficulty(start).draw(20, np.random.default_rng(0)):
             assert 10 <= int(name.split("_")[1]) <= 100
+
+
+def test_nothing_is_paid_for_a_change_between_episodes():
+    spec = DoomSpec("my_env", "basic.cfg", flat(4), shaping=AGAINST_BOTS)
+    score = PlayerScore(spec, {"FRAGCOUNT": 0})
+    rewards = []
+    for frags in (0.0, 5.0):
+        score.start([0.0])
+        rewards += [score.step(0.0, [frags]), score.step(0.0, [5.0])]
+        score.end(0.0, [5.0])
+    assert rewards == [0.0, 5.0, 0.0, 0.0]

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.envs.doom import lockstep, ports
+from sample_factory.envs.doom import lockstep
+from sample_factory.envs.doom.engine_resources import PortClaim, is_free
 from sample_factory.envs.doom.lockstep import MatchBroken
-from sample_factory.envs.doom.ports import PortClaim
 from sample_factory.envs.protocol import ObservationRows
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 
@@ -139,7 +139,7 @@ def test_a_port_is_claimed_once_and_not_where_another_program_listens():
         claim.release()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("", 0))
-        assert not ports._is_free(taken.getsockname()[1])
+        assert not is_free(taken.getsockname()[1])
 
 
 # In a process of its own, since the host that waits in vain stays, frozen, until its process ends.
@@ -156,7 +156,7 @@ start, failures = DoomEngine.start, [vizdoom.ViZDoomErrorException("no luck")]
 close = DoomEngine.close
 
 def start_of_some(engine):
-    if engine._player == 1 and failures:
+    if engine.index == 1 and failures:
         time.sleep(0.5)  # the host's process is there by then
         raise failures.pop()
     start(engine)

@@ -1,0 +1,132 @@
+"""A Doom match with several agents as a multi-agent env."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from sample_factory.envs.abilities import RewardShaping
+from sample_factory.envs.doom.doom_agent import EVERY_TIC, DoomAgent, render_metadata
+from sample_factory.envs.doom.doom_family import DoomSpec
+from sample_factory.envs.doom.engine import DoomEngine
+from sample_factory.envs.doom.lockstep import Lockstep
+from sample_factory.envs.doom.observation import Observation, zero_observation
+from sample_factory.envs.protocol import EMPTY_INFO
+
+Observations = list[Observation]
+Infos = list[Mapping[str, Any]]
+
+
+class DoomMatchEnv(gymnasium.Env[Any, Any], RewardShaping):
+    """A multi-agent env with one agent for each engine: lists where a Gymnasium env has single values.
+
+    Spaces of each agent: see DoomAgent.
+
+    The engines' processes start at the first reset. Their exceptions and MatchBroken are not caught; after
+    one, close the env and make another one. A match ends for all agents at once, by the clock: a truncation.
+    The next match begins in the same step.
+
+    resolution: (width, height) of the observation.
+    """
+
+    is_multiagent = True
+
+    def __init__(
+        self,
+        spec: DoomSpec,
+        engines: Sequence[DoomEngine],
+        frameskip: int,
+        resolution: tuple[int, int],
+        render_mode: str | None = None,
+    ):
+        self.metadata = render_metadata(render_mode, frameskip)
+        self.render_mode = render_mode
+        self.num_agents = len(engines)
+        self._frameskip = frameskip
+        self._agents = [DoomAgent(spec, engine, resolution, render_mode) for engine in engines]
+        self._lockstep = Lockstep(engines, spec.name)
+        self._bot_difficulty = engines[0].bot_difficulty
+        self._agent_space = self._agents[0].observation_space
+        self.observation_space = self._agent_space
+        self.action_space = self._agents[0].action_space
+        self._returns = np.zeros(self.num_agents)  # sums of the engines' rewards in this match
+
+    def reset(  # type: ignore[override]
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observations, Infos]:
+        """Starts a match, on fresh engines if there is a seed. Returns all agents' observations and infos."""
+        super().reset(seed=seed)
+        if self._lockstep.is_running and seed is not None:
+            self._lockstep.close()
+        return self._new_match(), [{} for _ in self._agents]
+
+    def step(  # type: ignore[override]
+        self, actions: Sequence[Any]
+    ) -> tuple[Observations, list[float], list[bool], list[bool], Infos]:
+        """Plays `frameskip` tics.
+
+        Returns observations, rewards, terminated, truncated and infos, each a list with an entry per agent.
+        """
+        buttons = [agent.button_values(action) for agent, action in zip(self._agents, actions, strict=True)]
+        after_tic = self._film_tic if self.render_mode == EVERY_TIC else None
+        is_over = self._lockstep.play(buttons, self._frameskip, after_tic)
+        returns = np.array([agent.engine.game.get_total_reward() for agent in self._agents])
+        engine_rewards = returns - self._returns
+        self._returns = returns
+        never = [False] * self.num_agents
+        if is_over:
+            rewards, infos = self._results(engine_rewards)
+            return self._new_match(), rewards, never, [True] * self.num_agents, infos
+        observations = self._zero_observations()
+        rewards = [
+            agent.step(float(reward), into)
+            for agent, reward, into in zip(self._agents, engine_rewards, observations)
+        ]
+        return observations, rewards, never, never, [EMPTY_INFO] * self.num_agents
+
+    def render(self) -> np.ndarray | list[np.ndarray] | None:  # type: ignore[override]
+        """Returns the agents' pictures side by side; see DoomEnv.render."""
+        if self.render_mode == EVERY_TIC:
+            films = [agent.render_film() for agent in self._agents]
+            return [np.hstack(pictures) for pictures in zip(*films)]
+        pictures = [picture for agent in self._agents if (picture := agent.render()) is not None]
+        return np.hstack(pictures) if pictures else None
+
+    def close(self) -> None:
+        self._lockstep.close()
+
+    def get_default_reward_shaping(self) -> dict[str, Any]:
+        return self._agents[0].default_shaping()
+
+    def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
+        self._agents[agent].set_shaping(shaping)
+
+    def _new_match(self) -> Observations:
+        seed = int(self.np_random.integers(2**32))
+        if self._lockstep.is_running and self._agents[0].engine.has_lost_humans():
+            self._lockstep.close()  # the next start waits for humans to join
+        if not self._lockstep.is_running:
+            self._lockstep.start(seed)
+        self._lockstep.new_episode(seed)
+        self._returns[:] = 0.0
+        observations = self._zero_observations()
+        for agent, into in zip(self._agents, observations):
+            agent.start(into)
+        return observations
+
+    def _results(self, engine_rewards: np.ndarray) -> tuple[list[float], Infos]:
+        """Returns the last rewards and the infos of all agents."""
+        results = [agent.end(float(reward)) for agent, reward in zip(self._agents, engine_rewards)]
+        rewards = [reward for reward, _ in results]
+        infos = [info for _, info in results]
+        if self._bot_difficulty is not None:
+            self._bot_difficulty.update(infos[0]["episode_extra_stats"])
+        return rewards, list(infos)
+
+    def _film_tic(self) -> None:
+        for agent in self._agents:
+            agent.film_tic()
+
+    def _zero_observations(self) -> Observations:
+        return [zero_observation(self._agent_space) for _ in self._agents]

@@ -1,0 +1,129 @@
+"""Observations of Doom envs: the resized screen and the vector of measurements."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import cv2
+import gymnasium
+import numpy as np
+
+from sample_factory.envs.doom.doom_family import DoomSpec
+
+Observation = dict[str, np.ndarray]
+Resize = Callable[[np.ndarray, np.ndarray], None]
+
+
+def make_resize(screen_shape: tuple[int, int], shape: tuple[int, int]) -> Resize:
+    """Returns a function of (screen, into): screen [3, *screen_shape] uint8, into [3, *shape] uint8.
+
+    Shapes are (height, width); both arrays are C-contiguous. The result is that of OpenCV's INTER_NEAREST.
+    """
+    if screen_shape == (120, 160) and shape == (72, 128):
+        return _resize_default
+    # The pictures are too small to be split among threads, which would disturb the other processes.
+    cv2.setNumThreads(0)
+    size = shape[::-1]
+
+    def resize(screen: np.ndarray, into: np.ndarray) -> None:
+        for plane, destination in zip(screen, into):
+            cv2.resize(plane, size, dst=destination, interpolation=cv2.INTER_NEAREST)
+
+    return resize
+
+
+def _resize_default(screen: np.ndarray, into: np.ndarray) -> None:
+    """Resizes 160x120 to 128x72 in a third of OpenCV's time.
+
+    The nearest neighbours are the first four of every five columns, and rows 0, 1 and 3 of every five. So
+    four pixels at a time are copied as one (unaligned) 32-bit number.
+    """
+    row = 160
+    plane = 120 * 160
+    target = np.ndarray((3, 24, 3, 32), np.uint32, into)
+    target[:, :, :2] = np.ndarray((3, 24, 2, 32), np.uint32, screen, 0, (plane, 5 * row, row, 5))
+    target[:, :, 2] = np.ndarray((3, 24, 32), np.uint32, screen, 3 * row, (plane, 5 * row, 5))
+
+
+class Measurement(NamedTuple):
+    """clip(variable * scale, low, high), or `default` * scale for a variable that is not reported."""
+
+    variable: str
+    scale: float
+    low: float = -np.inf
+    high: float = np.inf
+    default: float = 0.0
+
+
+def _ammo(variable: str) -> Measurement:
+    return Measurement(variable, 1 / 15, high=5.0)
+
+
+MEASUREMENTS = (
+    Measurement("SELECTED_WEAPON", 1.0, low=0.0),
+    _ammo("SELECTED_WEAPON_AMMO"),
+    Measurement("HEALTH", 1 / 30, low=0.0),
+    Measurement("ARMOR", 1 / 30),
+    Measurement("USER2", 1 / 10),  # the number of kills in the battle scenarios
+    Measurement("ATTACK_READY", 1.0),
+    Measurement("PLAYER_COUNT", 1 / 5, default=1.0),
+    *(Measurement(f"WEAPON{slot}", 1.0, low=0.0) for slot in range(8)),
+    *(_ammo(f"AMMO{slot}") for slot in range(8)),
+)
+NUM_MEASUREMENTS = len(MEASUREMENTS)
+
+
+class _Reading(NamedTuple):
+    """A reported variable: `element` of the vector is clip(values[place] * scale, low, high)."""
+
+    element: int
+    place: int
+    scale: float
+    low: float
+    high: float
+
+
+class MeasurementReader:
+    """Computes the vector of measurements from the engine's variables.
+
+    variables: maps the name of each reported variable to its place in the lists of values.
+    """
+
+    def __init__(self, variables: Mapping[str, int]):
+        self._vector = [m.scale * m.default for m in MEASUREMENTS]
+        # A loop over the reported variables (4 in battle) costs less than five NumPy calls.
+        self._readings = [
+            _Reading(element, variables[m.variable], m.scale, m.low, m.high)
+            for element, m in enumerate(MEASUREMENTS)
+            if m.variable in variables
+        ]
+
+    def write(self, values: Sequence[float], into: np.ndarray) -> None:
+        """Writes the measurements of the engine's `values` into a row [23] float32."""
+        vector = self._vector
+        for element, place, scale, low, high in self._readings:
+            value = values[place] * scale
+            vector[element] = low if value < low else high if value > high else value
+        into[:] = vector
+
+
+def observation_space(spec: DoomSpec, resolution: tuple[int, int]) -> gymnasium.spaces.Dict:
+    """Returns {"obs": uint8 [3, height, width]}, and "measurements": float32 [23] if the spec has them.
+
+    resolution: (width, height).
+    """
+    width, height = resolution
+    spaces: dict[str, gymnasium.Space[Any]] = {
+        "obs": gymnasium.spaces.Box(0, 255, (3, height, width), np.uint8)
+    }
+    if spec.measurements:
+        spaces["measurements"] = gymnasium.spaces.Box(-np.inf, np.inf, (NUM_MEASUREMENTS,), np.float32)
+    return gymnasium.spaces.Dict(spaces)
+
+
+def zero_observation(space: gymnasium.spaces.Dict) -> Observation:
+    """Returns new arrays of zeros with the shapes and dtypes of a Dict of Box."""
+    return {
+        key: np.zeros(box.shape, box.dtype)
+        for key, box in space.spaces.items()
+        if isinstance(box, gymnasium.spaces.Box)
+    }
