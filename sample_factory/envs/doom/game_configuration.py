@@ -1,4 +1,4 @@
-"""What an engine plays, and the DoomGame objects configured from it."""
+"""Settings of an engine, and the DoomGame objects configured from them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,7 +39,7 @@ class MatchSettings(NamedTuple):
 
 
 class EngineSettings(NamedTuple):
-    """What to play. wad_folders: searched for the scenario's .wad before any other folder."""
+    """Scenario, map folders and match of an engine. wad_folders: searched for the scenario's .wad before any other folder."""
 
     env_name: str
     scenario: Path
