@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sample_factory.experiment.exit_codes import exit_code
+from sample_factory.experiment.exit_codes import run_command
 
 if TYPE_CHECKING:
     from sample_factory.config.config import Config
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def enjoy(config: "Config") -> "Evaluation":
-    """Plays with the policy of an experiment until --max_num_episodes, --max_num_frames, or Ctrl+C.
+    """Plays the policy of an experiment until --max_num_episodes, --max_num_frames, or Ctrl+C.
 
     Raises ConfigError when there is no checkpoint, CheckpointError for an unusable one, VideoError.
     """
@@ -30,16 +30,16 @@ def enjoy(config: "Config") -> "Evaluation":
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 done or stopped, 1 the checkpoint or the video failed, 2 bad input."""
 
-    def command() -> None:
+    def command(arguments: Sequence[str]) -> None:
         from sample_factory.config.config import parse_config
         from sample_factory.envs.env_registry import resolve_family
         from sample_factory.runtime.log import setup_logging
 
-        config = parse_config(sys.argv[1:] if argv is None else argv, resolve_family, evaluation=True)
+        config = parse_config(arguments, resolve_family, evaluation=True)
         setup_logging("enjoy")
         enjoy(config)
 
-    return exit_code(command)
+    return run_command(command, argv)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""v1's way to start: python -m sample_factory.run_algorithm --algo=APPO|DUMMY_SAMPLER --env=... ..."""
+"""Version 1's command: python -m sample_factory.run_algorithm --algo=APPO|DUMMY_SAMPLER --env=... ..."""
 
 import argparse
 import sys
@@ -13,7 +13,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     algo = parser.parse_known_args(list(arguments))[0].algo
     if algo == "DUMMY_SAMPLER":
         from sample_factory.dummy_sampler import main as run
-    else:  # an unknown one is told apart with all other flags
+    else:  # `train` refuses an unknown one, after it has checked all other flags
         from sample_factory.train import main as run
     return run(arguments)
 

@@ -1,4 +1,4 @@
-"""Which flag to change so that a run gets faster."""
+"""Advice on which flag makes a run faster."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ SATURATED = 0.9  # of the cores' time
 
 
 class Situation(NamedTuple):
-    """What the advice depends on: flags of the run, and where it ran."""
+    """Flags of a run and properties of the machine on which the advice depends."""
 
     num_workers: int
     num_envs_per_worker: int
@@ -18,25 +18,25 @@ class Situation(NamedTuple):
     batch_size: int
     ppo_epochs: int
     precision: str  # the flag
-    resolution: tuple[int, int] | None  # width and height of what the agents see, where it is a flag
+    resolution: tuple[int, int] | None  # width and height of images, if they are flags of the env
     on_gpu: bool  # learner and inference
     cores: int
     busy_cores: float | None
 
 
-def advice(guilty: Sequence[str], situation: Situation) -> list[str]:
-    """A line for each part that limits the run, and one for the cores if there are no more of them.
+def advice(limiting: Sequence[str], situation: Situation) -> list[str]:
+    """Returns a line for each part that limits the run, and one for the cores if all are busy.
 
-    guilty: as of `bottlenecks`.
+    limiting: components, as returned by `bottlenecks`.
     """
-    what_helps = {"learner": _for_learner, "policy_worker": _for_inference, "rollout_worker": _for_simulation}
+    remedies = {"learner": _for_learner, "policy_worker": _for_inference, "rollout_worker": _for_simulation}
     lines = []
-    if 0 < len(guilty) < len(PARTS):
-        for component in guilty:
-            lines.append(f"{PARTS[component][0]}: try {'; '.join(what_helps[component](situation))}")
+    if 0 < len(limiting) < len(PARTS):
+        for component in limiting:
+            lines.append(f"{PARTS[component][0]}: try {'; '.join(remedies[component](situation))}")
     elif not _is_saturated(situation):
         more = _more("num_envs_per_worker", situation.num_envs_per_worker)
-        lines.append(f"no part is the slowest: try {more}, which makes all parts wait less; or --sweep")
+        lines.append(f"no part is the slowest: try {more}, which makes all parts wait less, or --sweep")
     if _is_saturated(situation):
         lines.append(
             f"cores: {situation.busy_cores:.1f} of {situation.cores} are busy all the time, so the parts "
@@ -81,7 +81,7 @@ def _smaller_images(situation: Situation) -> list[str]:
 
 
 def _more_samplers(situation: Situation, flag: str, now: int) -> str:
-    """Processes that simulate or infer; inline samplers do both, and share out the workers."""
+    """Returns the flag for more processes that simulate or infer; inline samplers do both."""
     if situation.inline_samplers == 0:
         return _more(flag, now)
     if situation.inline_samplers == situation.num_workers:

@@ -1,26 +1,26 @@
-"""What a benchmark found, in words and columns."""
+"""Texts and tables of the results of a benchmark."""
 
 from collections.abc import Mapping, Sequence
 
 from sample_factory.benchmarking.flag_sweep import Trial
-from sample_factory.benchmarking.program import MAIN, OTHERS
 from sample_factory.benchmarking.run_stage import STAGES
-from sample_factory.benchmarking.stage_measurement import Counts, Part, Stage
+from sample_factory.benchmarking.stage_measurement import OTHERS, Counts, Part, Stage
 from sample_factory.monitoring.bottleneck import PARTS
 
-KINDS = {
-    MAIN: "main process",
+ROLES = {
+    "main": "main process",
     "rollout_worker": "rollout workers",
     "policy_worker": "policy workers",
     "learner": "learner",
+    "sampler": "inline samplers",
     OTHERS: "started by them (simulators)",
 }
 NOTHING = "-"
-FOREIGN_CORES = 0.25  # less than that is what any system does besides
+FOREIGN_CORES = 0.25  # less than that is the usual background load of a system
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The first column flush left, the others flush right."""
+    """Returns the rows as lines, the first column flush left, the others flush right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     sides = "<" + ">" * (len(widths) - 1)
     lines = [
@@ -30,7 +30,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def stages_table(stages: Mapping[str, Stage], others: Sequence[tuple[str, float]]) -> list[str]:
-    """A row for each stage, and one for each (name, FPS) of others."""
+    """Returns a table with a row for each stage, and one for each (name, FPS) of others."""
     rows = [("", "FPS", "of simulation", "cores busy", "ready after", "first FPS after")]
     whole = stages["simulation"].fps
     for name, stage in stages.items():
@@ -51,13 +51,13 @@ def stages_table(stages: Mapping[str, Stage], others: Sequence[tuple[str, float]
 
 
 def disturbance(stages: Sequence[Stage]) -> str:
-    """In words; empty if other programs took no noteworthy part of the machine."""
+    """Returns a text about the load of other programs; empty if it was small."""
     foreign = max((stage.cores.of_others for stage in stages if stage.cores is not None), default=0.0)
     return f"other programs kept up to {foreign:.1f} cores busy" if foreign >= FOREIGN_CORES else ""
 
 
 def parts_table(sampling: Stage, training: Stage, counts: Counts) -> list[str]:
-    """Where each kind of process spends its time; empty if it is not known."""
+    """Returns a table of where each kind of process spends its time; empty if that is not known."""
     if not training.parts:
         return []
     titles = {
@@ -90,27 +90,27 @@ def _cells(part: Part | None) -> tuple[str, str]:
 
 
 def memory_table(stage: Stage) -> list[str]:
-    """Resident memory of the processes of a stage; empty if it ended before they were looked at."""
+    """Returns a table of the resident memory of the processes of a stage; empty if it was not sampled."""
     if not stage.memory:
         return []
     rows = [("memory in training", "processes", "MB each", "MB in all")]
-    for kind, memory in stage.memory.items():
+    for role, memory in stage.memory.items():
         each = memory.total_mb / memory.processes
-        name = KINDS.get(kind, kind)
+        name = ROLES.get(role, role)
         rows.append((name, str(memory.processes), f"{each:,.0f}", f"{memory.total_mb:,.0f}"))
-    return [*aligned(rows), "(what processes share counts in each that has touched it)"]
+    return [*aligned(rows), "(shared memory counts in each process that has touched it)"]
 
 
 def trial_text(trial: Trial, to_beat: float | None) -> str:
-    """One line. to_beat: FPS of the fastest so far."""
-    if trial.changed is None:
-        given = " ".join(f"--{name}={value}" for name, value in trial.values.items())
-        return f"{given}: {trial.fps:,.0f} FPS"
-    tried = f"--{trial.changed}={trial.values[trial.changed]}"
+    """Returns one line about a trial. to_beat: FPS of the fastest trial before it; None for the first."""
+    changed = trial.values if trial.changed is None else {trial.changed: trial.values[trial.changed]}
+    flags = " ".join(f"--{name}={value}" for name, value in changed.items())
     if trial.fps is None:
-        return f"{tried}: does not run ({trial.note})"
+        return f"{flags}: does not run ({trial.note})"
+    if to_beat is None:
+        return f"{flags}: {trial.fps:,.0f} FPS"
     verdict = "kept" if trial.is_kept else "not kept"
-    return f"{tried}: {trial.fps:,.0f} FPS ({100 * (trial.fps / to_beat - 1):+.0f} %), {verdict}"
+    return f"{flags}: {trial.fps:,.0f} FPS ({100 * (trial.fps / to_beat - 1):+.0f} %), {verdict}"
 
 
 def _percent(share: float) -> str:
@@ -122,5 +122,5 @@ def _seconds(seconds: float | None) -> str:
 
 
 def _milliseconds(number: float) -> str:
-    """As exact as a microsecond, where that is still seen."""
+    """Formats milliseconds with at most three decimals, fewer for large numbers."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.1f}" if number >= 10 else f"{number:.3f}"

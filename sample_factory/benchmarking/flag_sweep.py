@@ -1,13 +1,15 @@
-"""Looks for faster values of the flags that decide on speed, one flag at a time."""
+"""Searches for faster values of the flags that decide on speed, one flag at a time."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from sample_factory.runtime.command_failed import CommandFailed
+
 FASTER = 1.03  # a gain below 3 % may be chance
 MAX_STEPS = 3  # doublings or halvings of one flag
 MAX_SPLITS = 4
-MAX_BATCH_SIZE = 16384  # larger batches are about something else than speed
-# In the order in which they are looked at. The first ones matter most, and change nothing that is learned.
+MAX_BATCH_SIZE = 16384  # larger batches change what is learned more than the speed
+# In the order of the search. The first ones matter most, and change nothing about what is learned.
 SWEPT_FLAGS = (
     "num_envs_per_worker",
     "worker_num_splits",
@@ -19,12 +21,16 @@ SWEPT_FLAGS = (
 Values = Mapping[str, int]
 
 
-class DoesNotRun(Exception):
-    """Raised by what measures: a run with these values fails; the message says why, in a line."""
+class DoesNotRun(CommandFailed):
+    """Raised by the measuring function when a run with these values fails. note: the reason in one line."""
+
+    def __init__(self, message: str, note: str):
+        super().__init__(message)
+        self.note = note
 
 
 class Trial(NamedTuple):
-    """One short run. fps: None if it failed, and then `note` says why."""
+    """One short run. fps: None if it failed; `note` then says why."""
 
     values: Values
     changed: str | None  # the flag that was tried; None in the first trial
@@ -33,45 +39,60 @@ class Trial(NamedTuple):
     note: str = ""
 
 
-def sweep(
-    start: Values, rollout: int, cores: int, measure: Callable[[Values], float], tell: Callable[[Trial], None]
-) -> list[Trial]:
-    """All trials in turn; the last one that is kept is the fastest.
+class _Kept(NamedTuple):
+    """The fastest values so far."""
 
-    start: a value for each of SWEPT_FLAGS. measure: env frames per second with such values, or DoesNotRun;
-    what it raises for `start` is raised. tell: called after each trial.
+    values: Values
+    fps: float
+
+
+def sweep(
+    start: Values,
+    rollout: int,
+    cores: int,
+    measure: Callable[[Values], float],
+    on_trial: Callable[[Trial], None],
+) -> list[Trial]:
+    """Returns all trials in their order; the last one that is kept is the fastest.
+
+    start: a value for each of SWEPT_FLAGS.
+    rollout: the flag, of which every batch size is a multiple.
+    cores: number of CPU cores, which limits the number of processes.
+    measure: returns env frames per second with such values, or raises DoesNotRun, which propagates for
+        `start`.
+    on_trial: called after each trial.
     """
     trials: list[Trial] = []
 
-    def note(trial: Trial) -> None:
+    def record(trial: Trial) -> None:
         trials.append(trial)
-        tell(trial)
+        on_trial(trial)
 
-    best = Trial(start, None, measure(start), True)
-    note(best)
+    best = _Kept(start, measure(start))
+    record(Trial(start, None, best.fps, True))
     for flag in SWEPT_FLAGS:
         before = best
         for factor in (2.0, 0.5):
-            if best is before:  # what got faster upwards is slower downwards
+            if best is before:  # a flag that is faster upwards is not tried downwards
                 ladder = _ladder(flag, best.values, factor, rollout, cores)
-                best = _climb(best, flag, ladder, measure, note)
+                best = _climb(best, flag, ladder, measure, record)
     return trials
 
 
 def _climb(
-    best: Trial,
+    best: _Kept,
     flag: str,
     ladder: Sequence[int],
     measure: Callable[[Values], float],
-    note: Callable[[Trial], None],
-) -> Trial:
-    """For as long as it gets faster. Returns the fastest trial, `best` itself if none was faster."""
+    record: Callable[[Trial], None],
+) -> _Kept:
+    """Tries the values of the ladder until one is not faster. Returns the fastest, or `best` itself."""
     for value in ladder:
         trial = _try({**best.values, flag: value}, flag, best.fps, measure)
-        note(trial)
-        if not trial.is_kept:
+        record(trial)
+        if not trial.is_kept or trial.fps is None:
             break
-        best = trial
+        best = _Kept(trial.values, trial.fps)
     return best
 
 
@@ -83,22 +104,22 @@ def _try(values: Values, flag: str, to_beat: float, measure: Callable[[Values], 
     try:
         fps = measure(values)
     except DoesNotRun as failure:
-        return Trial(values, flag, None, False, str(failure))
+        return Trial(values, flag, None, False, failure.note)
     return Trial(values, flag, fps, fps > FASTER * to_beat)
 
 
 def _ladder(flag: str, values: Values, factor: float, rollout: int, cores: int) -> list[int]:
-    """The values of a flag to climb, nearest first, as far as they make sense with the other flags."""
+    """Returns the values of a flag to try, nearest first, as far as they are valid with the other flags."""
     found = []
     for step in range(1, MAX_STEPS + 1):
         value = values[flag] * factor**step
-        if value != int(value) or not _makes_sense(flag, {**values, flag: int(value)}, rollout, cores):
+        if value != int(value) or not _is_valid(flag, {**values, flag: int(value)}, rollout, cores):
             break
         found.append(int(value))
     return found
 
 
-def _makes_sense(flag: str, values: Values, rollout: int, cores: int) -> bool:
+def _is_valid(flag: str, values: Values, rollout: int, cores: int) -> bool:
     if (
         any(value < 1 for value in values.values())
         or values["num_envs_per_worker"] % values["worker_num_splits"]

@@ -1,4 +1,4 @@
-"""What this machine is, in words: for the record of a measurement."""
+"""Describes this machine, for the record of a measurement."""
 
 import platform
 import sys
@@ -10,7 +10,7 @@ from sample_factory.runtime import cpu
 
 
 class Hardware(NamedTuple):
-    """The machine as far as this process may use it."""
+    """The part of the machine that this process may use."""
 
     cpu: str
     cores: int
@@ -24,7 +24,7 @@ class Hardware(NamedTuple):
 
 
 def describe_hardware() -> Hardware:
-    """Imports torch, which alone knows the GPUs that it can use."""
+    """Imports torch, which knows the GPUs that it can use."""
     import torch
 
     gpus = tuple(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))

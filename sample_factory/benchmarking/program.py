@@ -1,7 +1,6 @@
-"""Runs another command of this package to its end, and watches what it needs."""
+"""Runs another command of this package to its end, and watches its use of CPU and memory."""
 
 import contextlib
-import re
 import signal
 import subprocess
 import threading
@@ -14,28 +13,26 @@ import psutil
 
 from sample_factory.runtime import cpu
 
-MAIN = "main"
-OTHERS = "others"  # what the children have started, e.g. simulators
-NOT_BUSY = ("idle", "iowait", "guest", "guest_nice")  # what guests take is also part of another state
+NOT_BUSY = ("idle", "iowait", "guest", "guest_nice")  # the time of guests is also part of another state
 POLL_SECONDS = 0.1
 USAGE_SECONDS = 5.0  # a look at all processes takes a few milliseconds of one core
-# How long it may take to end after a first signal, which is a request to stop, and after a second one.
+# Seconds that a program may take to end after SIGINT, a request to stop, and after SIGTERM.
 GRACE_SECONDS = ((signal.SIGINT, 10.0), (signal.SIGTERM, 5.0))
 
 
 class ProcessUsage(NamedTuple):
-    """One process: MAIN, the name of a `Child`, or OTHERS."""
+    """Resident memory of one process."""
 
-    name: str
+    pid: int
     rss_mb: float
 
 
 class Usage(NamedTuple):
-    """A program and everything that it has started, at one moment."""
+    """A program and all processes that it has started, at one moment."""
 
     wall_time: float  # seconds since 1970
     cpu_seconds: float  # that the processes which are alive have used so far
-    machine_seconds: float  # that the cores which we may use have been busy so far, with whatever
+    machine_seconds: float  # that the available cores have been busy so far, with any program
     processes: tuple[ProcessUsage, ...]
 
 
@@ -45,14 +42,11 @@ class FinishedProgram(NamedTuple):
     exit_code: int | None
     began: float  # wall time
     output: str  # stdout and stderr
-    sign_seconds: float | None  # from the command to the first output that matches the sign
     usages: tuple[Usage, ...]
 
 
-def run_program(
-    command: Sequence[str], output_file: Path, limit_seconds: float, sign: re.Pattern[str]
-) -> FinishedProgram:
-    """Waits for the end of a command. Whatever ends the wait, an exception too, also ends the command."""
+def run_program(command: Sequence[str], output_file: Path, limit_seconds: float) -> FinishedProgram:
+    """Runs a command to its end. An exception, such as KeyboardInterrupt, also ends the command."""
     began = time.time()
     with open(output_file, "wb") as output:
         process = subprocess.Popen(
@@ -60,27 +54,24 @@ def run_program(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            # A terminal's Ctrl+C reaches this process only, which then says once to the command that it is
-            # to stop; a second signal would mean "at once".
+            # A terminal's Ctrl+C must reach this process only, which then sends one SIGINT to the command: a
+            # second one would mean "stop at once".
             start_new_session=True,
         )
     try:
-        sign_seconds, usages = _watch(process, output_file, limit_seconds, sign)
+        usages = _watch(process, limit_seconds)
         exit_code = process.poll()
     finally:
         if process.poll() is None:
             end(process)
-    return FinishedProgram(exit_code, began, _read(output_file), sign_seconds, tuple(usages))
+    return FinishedProgram(exit_code, began, output_file.read_text(errors="replace"), tuple(usages))
 
 
-def _watch(
-    process: subprocess.Popen, output_file: Path, limit_seconds: float, sign: re.Pattern[str]
-) -> tuple[float | None, list[Usage]]:
+def _watch(process: subprocess.Popen[bytes], limit_seconds: float) -> list[Usage]:
     started = time.monotonic()
-    sign_seconds, usages, next_usage = None, [], USAGE_SECONDS
+    usages: list[Usage] = []
+    next_usage = USAGE_SECONDS
     while process.poll() is None and (seconds := time.monotonic() - started) < limit_seconds:
-        if sign_seconds is None and sign.search(_read(output_file)):
-            sign_seconds = seconds
         if seconds >= next_usage:
             next_usage += USAGE_SECONDS
             usages += usage_of(process.pid)
@@ -88,29 +79,26 @@ def _watch(
             process.wait(POLL_SECONDS)
         except subprocess.TimeoutExpired:
             continue
-    return sign_seconds, usages
-
-
-def _read(file: Path) -> str:
-    return file.read_text(errors="replace")
+    return usages
 
 
 def usage_of(pid: int) -> list[Usage]:
-    """One Usage, or none if there is no such process."""
+    """Returns one Usage, or none if there is no such process."""
     try:
         found = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
-    processes, cpu_seconds = [], 0.0
+    processes = []
+    cpu_seconds = 0.0
     for process in found:
         try:
             with process.oneshot():
-                times, rss = process.cpu_times(), process.memory_info().rss
-                name = MAIN if process.pid == pid else _name(process, pid)
+                times = process.cpu_times()
+                rss = process.memory_info().rss
         except psutil.Error:
             continue  # it has ended meanwhile
         cpu_seconds += times.user + times.system
-        processes.append(ProcessUsage(name, rss / 2**20))
+        processes.append(ProcessUsage(process.pid, rss / 2**20))
     return [Usage(time.time(), cpu_seconds, _machine_seconds(), tuple(processes))]
 
 
@@ -125,14 +113,8 @@ def _machine_seconds() -> float:
     return sum(busy)
 
 
-def _name(process: psutil.Process, main_pid: int) -> str:
-    """`launch` puts the name of a Child last on its command line: python -c PROGRAM NAME."""
-    words = process.cmdline() if process.ppid() == main_pid else []
-    return words[3] if len(words) == 4 and words[1] == "-c" else OTHERS
-
-
-def end(process: subprocess.Popen) -> None:
-    """Asks it to stop, then presses, then kills it with all that it has started."""
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Sends SIGINT, then SIGTERM, then kills the process and all that it has started."""
     try:
         descendants = psutil.Process(process.pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -157,7 +139,7 @@ def end(process: subprocess.Popen) -> None:
 
 @contextlib.contextmanager
 def signals_like_ctrl_c() -> Iterator[None]:
-    """SIGTERM and SIGHUP, unless ignored, end what runs as Ctrl+C does: as an exception."""
+    """Makes SIGTERM and SIGHUP, unless ignored, raise KeyboardInterrupt within the block."""
 
     def interrupt(number: int, frame: Any) -> None:
         raise KeyboardInterrupt

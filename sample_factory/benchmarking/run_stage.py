@@ -1,7 +1,6 @@
 """Runs one stage of a benchmark: the real command, in a process of its own."""
 
 import math
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -10,7 +9,6 @@ from pathlib import Path
 from sample_factory.benchmarking.flag_sweep import DoesNotRun
 from sample_factory.benchmarking.program import FinishedProgram, run_program
 from sample_factory.benchmarking.stage_measurement import (
-    SUMMARY_SECONDS,
     Counts,
     NotMeasured,
     Stage,
@@ -19,6 +17,7 @@ from sample_factory.benchmarking.stage_measurement import (
 )
 from sample_factory.config.config import Config
 from sample_factory.config.sections import NEVER
+from sample_factory.monitoring.figures import read_figures
 
 # Stage -> what it is called.
 STAGES = {
@@ -26,24 +25,25 @@ STAGES = {
     "sampling": "sampling, no learning",
     "training": "training",
 }
+STATUS_SECONDS = 1  # between the figures that a stage writes
 STUCK_SECONDS = 300.0  # beyond start and measurement: a slow machine may take some of them to stop
 NUM_LAST_LINES = 20
-FIRST_FPS = re.compile(r"\| FPS \d|^\d+ s: \d+ FPS", re.MULTILINE)
 
 
 class StageFailed(DoesNotRun):
-    """Its text is the last line of what a stage said; `report` has more of it."""
+    """A stage that failed, or ran without anything to measure; the message has the end of its output."""
 
     def __init__(self, stage: str, reason: str, output: str = ""):
         lines = output.rstrip().splitlines()[-NUM_LAST_LINES:]
-        super().__init__(lines[-1] if lines else reason)
-        heading = f"error: {stage}: {reason}"
-        self.report = "\n".join([f"{heading}; the end of its output:", *lines] if lines else [heading])
+        heading = f"{stage}: {reason}"
+        message = "\n".join([f"{heading}; the end of its output:", *lines] if lines else [heading])
+        super().__init__(message, lines[-1] if lines else reason)
 
 
 def counts(config: Config) -> Counts:
-    """How much of everything there is."""
-    sampling, learning = config.sampling, config.learning
+    """Returns the number of processes of each kind, and the size of their work."""
+    sampling = config.sampling
+    learning = config.learning
     return Counts(
         config.env.env_frameskip or 1,
         sampling.num_workers,
@@ -56,28 +56,34 @@ def counts(config: Config) -> Counts:
 def run_stage(
     flags: Sequence[str], config: Config, stage: str, seconds: tuple[float, float], folder: Path
 ) -> Stage:
-    """seconds: of warm-up and measurement. folder: for what the run writes. Raises StageFailed."""
-    total = math.ceil(sum(seconds)) + SUMMARY_SECONDS
+    """Runs a stage and returns what was measured. Raises StageFailed.
+
+    seconds: of warm-up and measurement. folder: for the files that the run writes.
+    """
+    total = math.ceil(sum(seconds)) + STATUS_SECONDS
+    figures_file = folder / f"{stage}.jsonl"
     command = [sys.executable, "-m", *_command(flags, config, stage, total, folder)]
+    command += [f"--figures_file={figures_file}", f"--status_interval={STATUS_SECONDS}"]
     limit = config.sampling.reset_timeout_seconds + total + STUCK_SECONDS
-    program = run_program(command, folder / f"{stage}.txt", limit, FIRST_FPS)
+    program = run_program(command, folder / f"{stage}.txt", limit)
     _check_ended_well(program, stage, limit)
     text = shlex.join(["python", *command[1:]])
+    figures = read_figures(figures_file)
     try:
         if stage == "simulation":
-            return measure_simulation(text, program, seconds[0])
-        measured = measure_run(text, program, folder / stage, seconds, counts(config))
+            return measure_simulation(text, program, figures, seconds[0])
+        measured = measure_run(text, program, figures, seconds, counts(config))
     except NotMeasured as error:
         raise StageFailed(STAGES[stage], str(error)) from None
     if stage == "training":
         return measured
-    # Without learning the learner does nothing but count.
+    # Without learning the learner only counts frames.
     parts = {component: parts for component, parts in measured.parts.items() if component != "learner"}
     return measured._replace(parts=parts)
 
 
 def _command(flags: Sequence[str], config: Config, stage: str, seconds: int, folder: Path) -> list[str]:
-    """Module and flags. Of a flag that stands there twice, the last one counts."""
+    """Returns module and flags. Where a flag is given twice, the last value counts."""
     if stage == "simulation":
         sampling = config.sampling
         same = [f"--{name}={vars(sampling)[name]}" for name in ("num_envs_per_worker", "worker_num_splits")]
@@ -88,9 +94,7 @@ def _command(flags: Sequence[str], config: Config, stage: str, seconds: int, fol
         f"--experiment={stage}",
         f"--train_for_seconds={seconds}",
         f"--train_for_env_steps={NEVER}",
-        f"--experiment_summaries_interval={SUMMARY_SECONDS}",
-        "--summaries_use_frameskip=True",
-        # As --benchmark=True does, which also ends after a number of frames, though.
+        # These are effects of --benchmark=True, which also ends the run after a number of frames.
         "--benchmark=False",
         "--decorrelate_envs_on_one_worker=False",
         "--decorrelate_experience_max_seconds=0",

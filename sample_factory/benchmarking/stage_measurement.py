@@ -1,40 +1,29 @@
-"""What the stages of a benchmark did: out of their TensorBoard files, their output and their processes."""
+"""What the stages of a benchmark reached: from the figures that they wrote and the use of CPU and memory."""
 
-import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from sample_factory.benchmarking.program import FinishedProgram, Usage
-from sample_factory.monitoring.component_stats import KEEP_SECONDS, component_and_stat
-from sample_factory.plotting.read_summaries import Moment, read_moments
+from sample_factory.monitoring.component_stats import KEEP_SECONDS
+from sample_factory.monitoring.figures import Figures
 
-SUMMARY_SECONDS = 1  # --experiment_summaries_interval of what is to be measured
-# A summary of a run, written every SUMMARY_SECONDS from the start of its clock; those of training are written
-# when an iteration ends, to which it may come earlier and later.
-TAG_OF_RUN = "0_aux/master_process_memory_mb"
-TRAINING = "train/"
+OTHERS = "others"  # role of the processes that the run's own processes have started, e.g. simulators
 NOT_A_SHARE = ("memory_mb", "avg_batch_size")
-# The lines of `dummy_sampler`.
-SAMPLER_PROGRESS = re.compile(r"^(\d+) s: \d+ FPS, (\d+) frames$", re.MULTILINE)
-# What `train` says when its learner is ready.
-LEARNER = re.compile(r"policy 0 learns (on \S+ in [^,\n]+)")
-SAMPLER_TOTAL = re.compile(r"^total: (\d+) frames in ([\d.]+) s", re.MULTILINE)
 
 
 class NotMeasured(ValueError):
-    """A program ran to its end, but too little happened; the message says what."""
+    """A program ran to its end without enough figures; the message says what is missing."""
 
 
 class Window(NamedTuple):
-    """What is measured, in wall time."""
+    """The time that is measured, in seconds since 1970."""
 
     begin: float
     end: float
 
 
 class Counts(NamedTuple):
-    """How much the processes of each kind do at once: turns shares of time into milliseconds."""
+    """Processes of each kind, and the size of their work: converts shares of time into milliseconds."""
 
     frameskip: int
     rollout_workers: int
@@ -51,14 +40,14 @@ class Part(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The processes of one kind."""
+    """Resident memory of the processes of one role."""
 
     processes: int
     total_mb: float
 
 
 class Cores(NamedTuple):
-    """How many cores were busy, on average."""
+    """Number of cores that were busy, on average."""
 
     ours: float
     of_others: float  # with programs that are no part of the measurement
@@ -70,97 +59,116 @@ class Stage(NamedTuple):
     command: str
     fps: float
     ready_seconds: float | None  # from the command until all processes were up
-    first_fps_seconds: float | None  # from the command to the first line that told its FPS
+    first_fps_seconds: float | None  # from the command until its first FPS were known
     cores: Cores | None
-    memory: Mapping[str, Memory]
+    memory: Mapping[str, Memory]  # by role of the processes
     # Component -> name -> Part. Empty when the run was too short for a report of its processes.
     parts: Mapping[str, Mapping[str, Part]] = {}
     rows_per_batch: float | None = None  # observations in one forward pass of a policy worker
     learner: str = ""  # device and precision, e.g. "on cpu in fp32"
+    device: str = ""  # of the learner, as torch prints it
 
     @property
     def waits(self) -> dict[str, float]:
-        """Component -> share of its time that it waits for others, as of `describe_bottleneck`."""
+        """Component -> share of its time that it waits for others, as for `describe_bottleneck`."""
         return {component: parts["wait"].share for component, parts in self.parts.items() if "wait" in parts}
 
 
-def measure_simulation(command: str, program: FinishedProgram, warmup_seconds: float) -> Stage:
-    """Of a `dummy_sampler`. It tells its frames every 5 s: the measurement begins with the first such line
-    after the warm-up, or, where there is none, with the first frame."""
-    lines = [(float(seconds), int(frames)) for seconds, frames in SAMPLER_PROGRESS.findall(program.output)]
-    total = SAMPLER_TOTAL.search(program.output)
-    if total is None:
-        raise NotMeasured("it did not say how many frames it made")
-    frames, seconds = int(total[1]), float(total[2])
-    warm = [line for line in lines if warmup_seconds > 0 and warmup_seconds <= line[0] < seconds - 1]
-    began, frames_before = warm[0] if warm else (0.0, 0)
-    if seconds <= began:
-        raise NotMeasured("it made no frames")
-    ready_seconds, window = None, Window(program.began, program.began)
-    if program.sign_seconds is not None:
-        ready_seconds = program.sign_seconds - lines[0][0]
-        window = Window(program.began + ready_seconds + began, program.began + ready_seconds + seconds)
-    fps = (frames - frames_before) / (seconds - began)
-    cores = busy_cores(program.usages, window)
-    return Stage(command, fps, ready_seconds, program.sign_seconds, cores, memory(program.usages, window))
-
-
-def measure_run(
-    command: str, program: FinishedProgram, experiment_dir: Path, seconds: tuple[float, float], counts: Counts
+def measure_simulation(
+    command: str, program: FinishedProgram, figures: Sequence[Figures], warmup_seconds: float
 ) -> Stage:
-    """Of a `train`, with or without --sampler_only. seconds: of the warm-up and of the measurement."""
-    policies = [read_moments(experiment_dir / ".summary" / str(i)) for i in range(counts.learners)]
-    regular = [moment for moment in policies[0] if TAG_OF_RUN in moment.scalars]
-    if not regular:
-        raise NotMeasured("it wrote no summaries")
-    started = regular[0].wall_time - SUMMARY_SECONDS
-    warm = started + seconds[0]
-    window = Window(warm, warm + seconds[1])
-    fps = sum(frame_rate(moments, window) for moments in policies)
-    stats = _component_stats(policies, window)
-    learner = LEARNER.search(program.output)
+    """Measures a run of `dummy_sampler`.
+
+    The measurement begins with the first figures after the warm-up; if there are none, with the first frame.
+    Raises NotMeasured.
+    """
+    if not figures or figures[-1].seconds <= 0:
+        raise NotMeasured("it made no frames")
+    start = figures[0]
+    end = figures[-1]
+    if warmup_seconds > 0:
+        warm = [line for line in figures if warmup_seconds <= line.seconds < end.seconds - 1]
+        start = next(iter(warm), start)
+    window = Window(figures[0].time + start.seconds, figures[0].time + end.seconds)
     return Stage(
         command,
-        fps,
-        started - program.began,
-        program.sign_seconds,
+        (end.env_frames - start.env_frames) / (end.seconds - start.seconds),
+        figures[0].time - program.began,
+        _first_fps_seconds(program, figures),
         busy_cores(program.usages, window),
-        memory(program.usages, window),
-        parts_of_work(stats, fps, counts),
-        stats.get("policy_worker", {}).get("avg_batch_size"),
-        learner[1] if learner else "",
+        memory(program.usages, window, _roles(figures)),
     )
 
 
-def frame_rate(moments: Sequence[Moment], window: Window) -> float:
-    """Env frames per second of one policy, from the first to the last moment within the window.
+def measure_run(
+    command: str,
+    program: FinishedProgram,
+    figures: Sequence[Figures],
+    seconds: tuple[float, float],
+    counts: Counts,
+) -> Stage:
+    """Measures a run of `train`, with or without --sampler_only. Raises NotMeasured.
 
-    The frames grow by whole iterations of training, which may take seconds. So, where there are two, only
-    those moments count at which an iteration has just ended: then no part of one is lost.
-    Raises NotMeasured.
+    seconds: of the warm-up and of the measurement.
     """
-    inside = [moment for moment in moments if window.begin <= moment.wall_time <= window.end]
-    exact = [moment for moment in inside if any(tag.startswith(TRAINING) for tag in moment.scalars)]
-    chosen = exact if len(exact) > 1 else inside
-    if len(chosen) < 2 or chosen[-1].step <= chosen[0].step:
+    if not figures:
+        raise NotMeasured("it wrote no figures")
+    warm = figures[0].time + seconds[0]
+    window = Window(warm, warm + seconds[1])
+    fps = sum(frame_rate(figures, policy_id, window) for policy_id in range(counts.learners))
+    stats = _component_stats(figures, window)
+    learner = next(iter(figures[-1].learners), None)
+    return Stage(
+        command,
+        fps,
+        figures[0].time - program.began,
+        _first_fps_seconds(program, figures),
+        busy_cores(program.usages, window),
+        memory(program.usages, window, _roles(figures)),
+        parts_of_work(stats, fps, counts),
+        stats.get("policy_worker", {}).get("avg_batch_size"),
+        "" if learner is None else f"on {learner.device} in {learner.precision}",
+        "" if learner is None else learner.device,
+    )
+
+
+def _first_fps_seconds(program: FinishedProgram, figures: Sequence[Figures]) -> float | None:
+    return next((line.time - program.began for line in figures if line.env_frames > 0), None)
+
+
+def _roles(figures: Sequence[Figures]) -> dict[int, str]:
+    """Role by process id."""
+    return {process.pid: process.role for line in figures for process in line.processes}
+
+
+def frame_rate(figures: Sequence[Figures], policy_id: int, window: Window) -> float:
+    """Returns env frames per second of one policy within the window. Raises NotMeasured.
+
+    The frames grow by whole iterations of training, which may take seconds. So the rate is that between the
+    ends of two iterations. If fewer than two end within the window, it is that between two lines.
+    """
+    counters = [line.policies[policy_id] for line in figures]
+    points = sorted({(policy.time, policy.env_frames) for policy in counters})
+    inside = [(time, frames) for time, frames in points if window.begin <= time <= window.end]
+    if len(inside) < 2:
+        lines = [(line.time, policy.env_frames) for line, policy in zip(figures, counters)]
+        inside = [(time, frames) for time, frames in lines if window.begin <= time <= window.end]
+    if len(inside) < 2 or inside[-1][1] <= inside[0][1]:
         raise NotMeasured("no batch was completed while it was measured: give it more --seconds")
-    first, last = chosen[0], chosen[-1]
-    return (last.step - first.step) / (last.wall_time - first.wall_time)
+    (first_time, first_frames), (last_time, last_frames) = inside[0], inside[-1]
+    return (last_frames - first_frames) / (last_time - first_time)
 
 
-def _component_stats(policies: Sequence[Sequence[Moment]], window: Window) -> dict[str, dict[str, float]]:
+def _component_stats(figures: Sequence[Figures], window: Window) -> dict[str, dict[str, float]]:
     """Component -> stat -> mean over its processes and the window."""
+    known = [line for line in figures if line.components and line.time <= window.end]
+    # Each line holds means over the last KEEP_SECONDS, which must not include the warm-up.
+    warm = [line for line in known if line.time >= window.begin + KEEP_SECONDS]
     found: dict[str, dict[str, list[float]]] = {}
-    for moments in policies:
-        inside = [moment for moment in moments if moment.wall_time <= window.end]
-        regular = [moment for moment in inside if any(map(component_and_stat, moment.scalars))]
-        # Each holds means over the last KEEP_SECONDS, which are not to reach back into the warm-up.
-        warm = [moment for moment in regular if moment.wall_time >= window.begin + KEEP_SECONDS]
-        for moment in warm or regular[-1:]:
-            for tag, value in moment.scalars.items():
-                key = component_and_stat(tag)
-                if key is not None:
-                    found.setdefault(key[0], {}).setdefault(key[1], []).append(value)
+    for line in warm or known[-1:]:
+        for component, stats in line.components.items():
+            for name, value in stats.items():
+                found.setdefault(component, {}).setdefault(name, []).append(value)
     return {
         component: {name: sum(values) / len(values) for name, values in stats.items()}
         for component, stats in found.items()
@@ -170,9 +178,12 @@ def _component_stats(policies: Sequence[Sequence[Moment]], window: Window) -> di
 def parts_of_work(
     stats: Mapping[str, Mapping[str, float]], fps: float, counts: Counts
 ) -> dict[str, dict[str, Part]]:
-    """Component -> name -> Part. Milliseconds are of one agent's step in a rollout worker, of one batch in a
-    policy worker and of one iteration in a learner, each process on its own."""
-    steps = fps / counts.frameskip  # of agents, in a second
+    """Returns component -> name -> Part.
+
+    Milliseconds are those of one agent's step in a rollout worker, of one batch in a policy worker and of one
+    iteration in a learner, for each process on its own.
+    """
+    steps = fps / counts.frameskip  # of agents, per second
     rows = stats.get("policy_worker", {}).get("avg_batch_size", 0.0)
     per_second = {
         "rollout_worker": steps / counts.rollout_workers,
@@ -191,24 +202,28 @@ def parts_of_work(
 
 
 def busy_cores(usages: Sequence[Usage], window: Window) -> Cores | None:
-    """None if there was no time for two looks at the processes."""
+    """Returns None if fewer than two usages were taken in the window."""
     inside = [usage for usage in usages if window.begin <= usage.wall_time <= window.end]
     if len(inside) < 2:
         return None
-    first, last = inside[0], inside[-1]
+    first = inside[0]
+    last = inside[-1]
     seconds = last.wall_time - first.wall_time
     ours = (last.cpu_seconds - first.cpu_seconds) / seconds
     all_ = (last.machine_seconds - first.machine_seconds) / seconds
     return Cores(max(0.0, ours), max(0.0, all_ - ours))
 
 
-def memory(usages: Sequence[Usage], window: Window) -> dict[str, Memory]:
-    """Kind of process -> Memory, when there was most of it in the window."""
+def memory(usages: Sequence[Usage], window: Window, roles: Mapping[int, str]) -> dict[str, Memory]:
+    """Returns role -> Memory at the moment of the window when the program used most memory.
+
+    roles: by process id; any other process has the role OTHERS.
+    """
     inside = [usage for usage in usages if window.begin <= usage.wall_time <= window.end] or usages[-1:]
     found: dict[str, Memory] = {}
     most = max(inside, key=lambda usage: sum(p.rss_mb for p in usage.processes), default=None)
     for process in most.processes if most else ():
-        kind = re.sub(r"(_\d+)+$", "", process.name)
-        before = found.get(kind, Memory(0, 0.0))
-        found[kind] = Memory(before.processes + 1, before.total_mb + process.rss_mb)
+        role = roles.get(process.pid, OTHERS)
+        before = found.get(role, Memory(0, 0.0))
+        found[role] = Memory(before.processes + 1, before.total_mb + process.rss_mb)
     return found

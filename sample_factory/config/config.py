@@ -42,7 +42,14 @@ log = logging.getLogger("sample_factory")
 
 # How to run this time, not what the experiment is: never taken from a saved cfg.json. A folder once
 # overwritten must not be wiped by the next resume.
-SAID_AT_EACH_START = ("restart_behavior", "cfg", "load_checkpoint_kind", "sampler_only", "benchmark")
+SAID_AT_EACH_START = (
+    "restart_behavior",
+    "cfg",
+    "load_checkpoint_kind",
+    "sampler_only",
+    "benchmark",
+    "figures_file",
+)
 # Flags of the original that change nothing here: accepted, so that its commands work, and said so.
 RETIRED_FLAGS = {
     "train_in_background_thread": "batching and training always overlap",
@@ -208,6 +215,9 @@ def check_consistency(config: Config) -> None:
             "--selfplay_past_share does not work with --inline_samplers: news of past selves would not reach "
             "the envs"
         )
+    figures_file = config.monitoring.figures_file
+    if figures_file is not None and not Path(figures_file).expanduser().absolute().parent.is_dir():
+        raise ConfigError(f"--figures_file={figures_file}: there is no such folder")
     experiment_folder(config.run)
 
 

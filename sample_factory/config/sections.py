@@ -330,6 +330,11 @@ class MonitoringFlags:
         at_least=3,
     )
     log_to_file: bool = flag(True, "write sf_log.txt in the experiment folder")
+    figures_file: str | None = flag(
+        None,
+        "file for the figures of the run, for programs: JSON lines, one object every status_interval; "
+        "sample_factory/monitoring/figures.py describes the fields",
+    )
 
 
 TRAINING_SECTIONS = {

@@ -1,4 +1,4 @@
-"""The whole evaluation: env, policy, pictures, and the results of the episodes."""
+"""Evaluates policies: plays an env, shows or films it, and collects the results of the episodes."""
 
 import contextlib
 import dataclasses
@@ -14,9 +14,10 @@ from sample_factory.config.evaluation_flags import EvaluationFlags
 from sample_factory.config.flags import NEVER
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import MultiAgentEnv
-from sample_factory.evaluation.player import EpisodeResult, Player
+from sample_factory.evaluation.episode_runner import EpisodeResult, EpisodeRunner
 from sample_factory.evaluation.policy import TrainedPolicy, load_policy
 from sample_factory.evaluation.policy_choice import PolicyChoice, choices_of_agents
+from sample_factory.evaluation.result_statistics import MeanAndStd, mean_and_std
 from sample_factory.evaluation.screen import (
     Screen,
     draws_every_frame,
@@ -24,16 +25,15 @@ from sample_factory.evaluation.screen import (
     make_env,
     open_screen,
 )
-from sample_factory.evaluation.spread import Spread, spread
 from sample_factory.runtime.supervisor import StopSignals
 
-MOST_AGENTS_TOLD = 16  # in a summary; hundreds of copies of one env are agents too
+MAX_AGENT_LINES = 16  # in a summary: the copies of a vector env are agents too, hundreds of them
 
 
 class Evaluation(NamedTuple):
-    """What came of it.
+    """Result of an evaluation.
 
-    choices: who played each agent. env_frames: those that were played, unfinished episodes included.
+    choices: the policy of each agent. env_frames: all that were played, unfinished episodes included.
     """
 
     choices: tuple[PolicyChoice, ...]
@@ -42,34 +42,35 @@ class Evaluation(NamedTuple):
     video: Path | None
 
     @property
-    def reward(self) -> Spread:
-        return spread([episode.reward for episode in self.episodes])
+    def reward(self) -> MeanAndStd:
+        return mean_and_std([episode.reward for episode in self.episodes])
 
     @property
-    def length(self) -> Spread:
-        """In env frames."""
-        return spread([episode.length for episode in self.episodes])
+    def length(self) -> MeanAndStd:
+        """Lengths of the episodes in env frames."""
+        return mean_and_std([episode.length for episode in self.episodes])
 
     @property
-    def true_objective(self) -> Spread:
-        return spread([episode.true_objective for episode in self.episodes])
+    def true_objective(self) -> MeanAndStd:
+        return mean_and_std([episode.true_objective for episode in self.episodes])
 
     def of_agent(self, agent: int) -> "Evaluation":
-        """The part of it that is one agent's."""
+        """Returns the same with the episodes of one agent only."""
         return self._replace(episodes=tuple(episode for episode in self.episodes if episode.agent == agent))
 
     def summary(self) -> str:
-        """For people."""
+        """Text of several lines for the console."""
         lines = [f"{len(self.episodes)} episodes, {self.env_frames} env frames"]
         if self.episodes:
             lines += [f"reward {self.reward}", f"length {self.length}"]
             lines.append(f"true objective {self.true_objective}")
-        if 1 < len(self.choices) <= MOST_AGENTS_TOLD:
+        if 1 < len(self.choices) <= MAX_AGENT_LINES:
             lines += [self._agent_line(agent) for agent in range(len(self.choices))]
         return "\n".join([*lines, f"video: {self.video}"] if self.video else lines)
 
     def _agent_line(self, agent: int) -> str:
-        own, who = self.of_agent(agent), f"agent {agent} ({self.choices[agent]})"
+        own = self.of_agent(agent)
+        who = f"agent {agent} ({self.choices[agent]})"
         if not own.episodes:
             return f"{who}: no episodes"
         return (
@@ -90,21 +91,21 @@ def evaluate(config: Config, family: EnvFamily) -> Evaluation:
         torch.manual_seed(config.run.seed)
     with StopSignals() as signals, contextlib.closing(make_env(config, family)) as env:
         choices = choices_of_agents(config, env.kinds)
-        player = Player(env, _load_policies(config, choices, env), frameskip)
+        runner = EpisodeRunner(env, _load_policies(config, choices, env), frameskip)
         frames_per_picture = 1 if draws_every_frame(env) else frameskip
         screen = open_screen(config, frames_per_second(config, family, env), frames_per_picture)
         limits = _Limits(config.evaluation)
         try:
-            player.start(config.run.seed)
+            runner.start(config.run.seed)
             screen.show(env)
             episodes = _play(
-                player,
+                runner,
                 lambda: screen.show(env),
                 lambda *done: signals.requested is not None or limits.are_reached(*done, screen),
             )
         finally:
             video = screen.close()
-    result = Evaluation(tuple(choices), tuple(episodes), player.env_frames, video)
+    result = Evaluation(tuple(choices), tuple(episodes), runner.env_frames, video)
     print(result.summary())
     return result
 
@@ -112,14 +113,14 @@ def evaluate(config: Config, family: EnvFamily) -> Evaluation:
 def _load_policies(
     config: Config, choices: Sequence[PolicyChoice], env: MultiAgentEnv
 ) -> list[TrainedPolicy]:
-    """For each agent; what several have chosen is loaded once, and they share it."""
+    """Returns a policy for each agent; agents with the same choice share one object."""
     kinds = dict(zip(choices, env.kinds.of_agent))
     loaded = {choice: load_policy(config, choice, *env.kinds.spaces[kind]) for choice, kind in kinds.items()}
     return [loaded[choice] for choice in choices]
 
 
 def _with_action_repeat(config: Config) -> Config:
-    """--render_action_repeat takes the place of the frameskip, inside the env, where episodes end in time."""
+    """Makes --render_action_repeat the frameskip of the env, so that its time limits stay right."""
     if config.evaluation.render_action_repeat is None:
         return config
     env_flags = dataclasses.replace(config.env, env_frameskip=config.evaluation.render_action_repeat)
@@ -127,12 +128,13 @@ def _with_action_repeat(config: Config) -> Config:
 
 
 class _Limits:
-    """When to stop of oneself."""
+    """Decides when an evaluation ends without a signal."""
 
     def __init__(self, flags: EvaluationFlags):
-        self._num_episodes, self._num_frames = flags.max_num_episodes, flags.max_num_frames
+        self._num_episodes = flags.max_num_episodes
+        self._num_frames = flags.max_num_frames
         has_limit = min(self._num_episodes, self._num_frames) < NEVER
-        # Nobody wants a video without end; by default it is one episode.
+        # A video without another limit is one episode long.
         self._ends_with_video = flags.save_video and not has_limit
         if self._ends_with_video and flags.video_frames < 0:
             self._num_episodes = 1
@@ -144,17 +146,17 @@ class _Limits:
 
 
 def _play(
-    player: Player, show: Callable[[], None], is_over: Callable[[int, int], bool]
+    runner: EpisodeRunner, show: Callable[[], None], is_over: Callable[[int, int], bool]
 ) -> list[EpisodeResult]:
-    """Steps and shows until `is_over(number of episodes, env frames)`."""
+    """Steps and draws the env until `is_over(number of episodes, env frames)`."""
     episodes: list[EpisodeResult] = []
-    while not is_over(len(episodes), player.env_frames):
+    while not is_over(len(episodes), runner.env_frames):
         try:
-            finished = player.step()
+            finished = runner.step()
         except Exception:
-            if not is_over(len(episodes), player.env_frames):
+            if not is_over(len(episodes), runner.env_frames):
                 raise
-            break  # the signal to stop has reached the simulator first
+            break  # the signal to stop reached the simulator first
         show()
         for episode in finished:
             episodes.append(episode)

@@ -1,9 +1,10 @@
-"""A trained policy, ready to act outside the training system."""
+"""Loads a trained policy from a checkpoint, to act outside of the training system."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 
@@ -29,19 +30,24 @@ class TrainedPolicy:
     """
 
     def __init__(self, model: ActorCritic, deterministic: bool, sample_continuous: bool):
-        self._model, self._device = model.eval(), model.critic_head.weight.device
-        self._deterministic, self._sample_continuous = deterministic, sample_continuous
+        self._model = model.eval()
+        self._device = model.critic_head.weight.device
+        self._deterministic = deterministic
+        self._sample_continuous = sample_continuous
 
-    def first_state(self, num_agents: int) -> torch.Tensor:
-        """The recurrent state at the start of an episode, [num_agents, H]."""
+    def first_rnn_state(self, num_agents: int) -> torch.Tensor:
+        """Returns the recurrent state at the start of an episode, [num_agents, H]."""
         return torch.zeros(num_agents, self._model.state_size, device=self._device)
 
     def act(
-        self, observations: Mapping[str, np.ndarray], state: torch.Tensor
+        self, observations: Mapping[str, np.ndarray], rnn_state: torch.Tensor
     ) -> tuple[np.ndarray, torch.Tensor]:
-        """Observations [A, ...] and state [A, H] to actions [A, K] float32 and the next state."""
+        """Returns the actions of A agents, [A, K] float32, and their next recurrent state, [A, H].
+
+        observations: arrays [A, ...] by key. rnn_state: [A, H].
+        """
         tensors = {key: torch.from_numpy(array).to(self._device) for key, array in observations.items()}
-        output = self._model.act(tensors, state, self._deterministic)
+        output = self._model.act(tensors, rnn_state, self._deterministic)
         actions = output.actions
         boxes = list(self._model.layout.box_actions)
         if boxes and not self._sample_continuous:
@@ -49,8 +55,10 @@ class TrainedPolicy:
         return actions.cpu().numpy(), output.rnn_state
 
 
-def load_policy(config: Config, choice: PolicyChoice, observation_space, action_space) -> TrainedPolicy:
-    """The chosen checkpoint, in the model that the flags describe.
+def load_policy(
+    config: Config, choice: PolicyChoice, observation_space: gym.Space, action_space: gym.Space
+) -> TrainedPolicy:
+    """Loads the chosen checkpoint into the model that the flags describe.
 
     Raises ConfigError when there is no such checkpoint, CheckpointError when it cannot be used.
     """
@@ -61,7 +69,7 @@ def load_policy(config: Config, choice: PolicyChoice, observation_space, action_
     except (KeyError, RuntimeError) as error:
         raise CheckpointError(
             f"the checkpoint of {config.experiment_dir} ({choice}) does not fit the model that cfg.json and "
-            "the flags describe; were flags of the model or the env typed that differ from the training's? "
+            "the flags describe; do flags of the model or the env that you typed differ from the training's? "
             f"{' '.join(str(error).split())}"
         ) from None
     return TrainedPolicy(
@@ -91,17 +99,19 @@ def _read_state(config: Config, choice: PolicyChoice) -> Mapping[str, Any]:
 
 
 def _find_milestone(checkpoints: Checkpoints, checkpoint: str) -> Path:
-    """Raises ConfigError with the versions that there are."""
+    """Returns the file of milestone:VERSION. Raises ConfigError, which lists the versions that exist."""
     milestones = {version_of(path): path for path in checkpoints.milestones()}
     version = checkpoint.removeprefix(MILESTONE)
     if not version.isdecimal() or int(version) not in milestones:
-        there_are = f"has those of {', '.join(map(str, milestones))}" if milestones else "has no milestones"
-        raise ConfigError(f"checkpoint {checkpoint}: {checkpoints.folder} {there_are}")
+        existing = f"has versions {', '.join(map(str, milestones))}" if milestones else "has no milestones"
+        raise ConfigError(f"checkpoint {checkpoint}: no such milestone; {checkpoints.folder} {existing}")
     return milestones[int(version)]
 
 
-def _build(config: Config, policy_index: int, observation_space, action_space) -> ActorCritic:
-    """In float32; on the CPU, which is faster for one env, unless a GPU is asked for here and now."""
+def _build(
+    config: Config, policy_index: int, observation_space: gym.Space, action_space: gym.Space
+) -> ActorCritic:
+    """Builds the model in float32; on the CPU, which is faster for one env, unless --device=gpu is typed."""
     device = "gpu" if config.typed.get("device") == "gpu" else "cpu"
     spec = PolicySpec(
         config.model, observation_space, action_space, config.learning.normalize_returns, device, "fp32"

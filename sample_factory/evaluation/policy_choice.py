@@ -1,4 +1,4 @@
-"""Which of the saved policies plays which agent; without torch."""
+"""Which saved policy plays which agent. Imports no torch, so that bad flags are reported at once."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
@@ -30,12 +30,14 @@ class Contestant(NamedTuple):
 
 
 def choices_of_agents(config: Config, kinds: AgentKinds) -> list[PolicyChoice]:
-    """What --policy_index and --checkpoint say, for each agent. Raises ConfigError.
+    """Returns the choice of --policy_index and --checkpoint for each agent. Raises ConfigError.
 
-    Of K kinds of agents, policy p plays kind p % K: one value p stands for p and its neighbours of the other
-    kinds.
+    With K kinds of agents, policy p plays kind p % K. A single value p also selects the neighbouring policies
+    of the other kinds.
     """
-    evaluation, num_agents, num_kinds = config.evaluation, len(kinds.of_agent), len(kinds.spaces)
+    evaluation = config.evaluation
+    num_agents = len(kinds.of_agent)
+    num_kinds = len(kinds.spaces)
     checkpoints = evaluation.checkpoint or (config.monitoring.load_checkpoint_kind,)
     policies = _for_each_agent("policy_index", evaluation.policy_index, num_agents)
     if len(evaluation.policy_index) == 1:

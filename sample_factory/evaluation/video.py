@@ -1,4 +1,4 @@
-"""Pictures to an mp4 file, one after another: nothing is held in memory."""
+"""Writes pictures to an mp4 file one by one, without holding them in memory."""
 
 import os
 from fractions import Fraction
@@ -19,19 +19,20 @@ class VideoError(CommandFailed):
 class VideoWriter:
     """An mp4 of RGB pictures. Promises:
 
-    1. A file under `path` is complete: it is written under another name, and renamed by `close`.
+    1. A file at `path` is complete: it is written under another name, and renamed by `close`.
     2. Pictures of less than 480 rows are enlarged; all are brought to the size of the first.
     """
 
     def __init__(self, path: Path, pictures_per_second: float):
-        self._path, self._rate = path, pictures_per_second
+        self._path = path
+        self._rate = pictures_per_second
         self._unfinished = path.with_name(f".{path.stem}.unfinished.mp4")
         self._encoder: _Encoder | None = None
         self._size = (0, 0)
         self.num_pictures = 0
 
     def write(self, picture: np.ndarray) -> None:
-        """picture: [height, width, 3] uint8, RGB. Raises VideoError."""
+        """Appends a picture, [height, width, 3] uint8, RGB. Raises VideoError."""
         if self._encoder is None:
             self._size = video_size(picture.shape[0], picture.shape[1])
             self._encoder = _Encoder(self._unfinished, self._rate, self._size)
@@ -51,15 +52,15 @@ class VideoWriter:
 
 
 def video_size(height: int, width: int) -> tuple[int, int]:
-    """(width, height) of the video: at least 480 rows, and even, as H.264 wants."""
+    """Returns (width, height) of the video: at least 480 rows, and even numbers, which H.264 requires."""
     factor = max(1.0, MIN_HEIGHT / height)
     if factor >= 2:
-        factor = float(int(-(-MIN_HEIGHT // height)))  # whole: all pixels stay equal
+        factor = float(int(-(-MIN_HEIGHT // height)))  # a whole factor makes all pixels equally large
     return round(width * factor / 2) * 2, round(height * factor / 2) * 2
 
 
 def resize(picture: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """The picture in the given (width, height): small pixels stay sharp."""
+    """Returns the picture scaled to (width, height). Enlarging by 2 or more keeps the pixels sharp."""
     import cv2
 
     height, width = picture.shape[:2]
@@ -72,21 +73,23 @@ def resize(picture: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 class _Encoder:
-    """H.264 in an mp4, which every player and browser plays, through the
-    FFmpeg libraries inside the `av` package."""
+    """Writes H.264 in an mp4, which players and browsers support, with the FFmpeg libraries of `av`."""
 
     def __init__(self, path: Path, rate: float, size: tuple[int, int]):
         import av
 
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # The index comes first, so that a browser can begin to play before it has the whole file.
+            # The index is at the start, so that a browser can play before it has the whole file.
             self._container = av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"})
         except OSError as error:
             raise VideoError(f"cannot write {path}: {error}") from None
-        self._path, self._new_frame = path, av.VideoFrame.from_ndarray
+        self._path = path
+        self._new_frame = av.VideoFrame.from_ndarray
         self._stream = self._container.add_stream("libx264", rate=Fraction(rate).limit_denominator(1000))
-        self._stream.width, self._stream.height = size
+        width, height = size
+        self._stream.width = width
+        self._stream.height = height
         self._stream.pix_fmt = "yuv420p"
         self._stream.options = {"preset": "veryfast", "crf": "20"}
 
@@ -94,7 +97,7 @@ class _Encoder:
         self._mux(self._stream.encode(self._new_frame(picture, format="rgb24")))
 
     def close(self) -> None:
-        self._mux(self._stream.encode(None))  # what the encoder still holds back
+        self._mux(self._stream.encode(None))  # the frames that the encoder still holds
         self._container.close()
 
     def _mux(self, packets: Any) -> None:

@@ -154,6 +154,21 @@ class OpponentLost(NamedTuple):
     past_self: Milestone
 
 
+class LearnerReady(NamedTuple):
+    """Learner -> main process: it has started. precision: "fp32" or "bf16 autocast"."""
+
+    policy_id: int
+    device: str  # as torch prints it
+    precision: str
+    num_parameters: int
+
+    @property
+    def text(self) -> str:
+        """A line for the log."""
+        where = f"on {self.device} in {self.precision}"
+        return f"policy {self.policy_id} learns {where}, {self.num_parameters:,} parameters"
+
+
 class TrainReport(NamedTuple):
     """Learner -> main process, after every iteration of training."""
 
@@ -173,5 +188,5 @@ class MilestoneSaved(NamedTuple):
 
 RolloutMessage = ActionsReady | NewShaping | Opponents
 LearnerMessage = Trajectories | SaveRequest | WorkerDied | DonateRequest | NewSettings
-Report = EpisodeReport | MatchReport | StatsReport | TrainReport | ComponentReady | Incident
-Report |= Donated | SettingsTaken | MilestoneSaved | OpponentLost
+Report = EpisodeReport | MatchReport | StatsReport | TrainReport | ComponentReady | LearnerReady
+Report |= Incident | Donated | SettingsTaken | MilestoneSaved | OpponentLost

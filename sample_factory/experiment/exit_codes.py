@@ -1,22 +1,44 @@
-"""How the commands that play end."""
+"""Exit codes of the commands, and the one line that says why a command failed."""
 
+import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from sample_factory.config.flags import ConfigError
+from sample_factory.runtime.child import ChildFailed
 from sample_factory.runtime.command_failed import CommandFailed
 
+log = logging.getLogger("sample_factory")
 
-def exit_code(command: Callable[[], object]) -> int:
-    """Runs a command: 0 done or stopped, 1 CommandFailed, 2 bad input or a missing package; says why."""
-    from sample_factory.config.config import ConfigError
+DONE = 0
+FAILED = 1
+BAD_INPUT = 2
+INTERRUPTED = 130  # as shells report a program that was ended by Ctrl+C
+
+
+def run_command(command: Callable[[Sequence[str]], int | None], argv: Sequence[str] | None = None) -> int:
+    """Runs a command and returns its exit code; prints expected failures to stderr without a traceback.
+
+    command: called with the arguments; returns an exit code, or None for 0.
+    argv: the arguments; None: those of this process.
+
+    0: done, or stopped by a signal that the command handles. 1: CommandFailed or ChildFailed. 2: ConfigError,
+    UnknownEnvError or a missing package. 130: Ctrl+C that the command does not handle.
+    """
     from sample_factory.envs.env_registry import UnknownEnvError
 
     try:
-        command()
+        code = command(sys.argv[1:] if argv is None else argv)
     except CommandFailed as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
+        return FAILED
+    except ChildFailed as failure:
+        log.error("%s failed: %s", failure.name, failure.reason)
+        return FAILED
     except (ConfigError, UnknownEnvError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    return DONE if code is None else code

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from sample_factory.config.sections import LearningFlags
+from sample_factory.exchange.messages import LearnerReady
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.learning.algorithm_registry import resolve_algorithm
 from sample_factory.learning.algorithms.algorithm import POLICY, Algorithm, SGDStep, evaluate
@@ -158,11 +159,11 @@ class Learner:
             counters["returns_running_std"] = float(normalizer.variance.sqrt())
         return counters
 
-    def describe(self) -> str:
-        """Returns a line for the log."""
-        parameters = sum(parameter.numel() for parameter in self.model.parameters())
-        where = f"{self.device} in {'bf16 autocast' if self._policy.autocast else 'fp32'}"
-        return f"policy {self.policy_id} learns on {where}, {parameters:,} parameters"
+    def describe(self) -> LearnerReady:
+        """Returns where and how this learner computes."""
+        num_parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        precision = "bf16 autocast" if self._policy.autocast else "fp32"
+        return LearnerReady(self.policy_id, str(self.device), precision, num_parameters)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns tensors and plain numbers only, so that a file of it loads with weights_only."""

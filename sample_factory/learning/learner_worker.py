@@ -82,7 +82,7 @@ class LearnerWorker:
         self._resume(settings.load_checkpoint_kind)
         self._milestones = _milestone_schedule(settings, self._learner.env_frames, self._checkpoints)
         self._weights.publish(self._learner.published_state(), self._learner.stamp)
-        self._channels.reports.put(ComponentReady("learner", self._learner.describe()), self._keep_going)
+        self._channels.reports.put(self._learner.describe(), self._keep_going)
         self._report_progress({})
 
     def run(self) -> None:

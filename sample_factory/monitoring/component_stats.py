@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable
 
 from sample_factory.exchange.messages import INCIDENTS, Incident, StatsReport
-from sample_factory.monitoring.bottleneck import PARTS
 
 log = logging.getLogger("sample_factory")
 
@@ -21,7 +20,6 @@ V1_TAGS = {
     ("policy_worker", "memory_mb"): "stats/memory_policy_worker",
     ("learner", "memory_mb"): "stats/memory_learner",
 }
-COMPONENTS_AND_STATS = {tag: key for key, tag in V1_TAGS.items()}
 
 
 class ComponentStats:
@@ -53,6 +51,19 @@ class ComponentStats:
             found.setdefault(component, []).extend(_values(reports, "wait"))
         return {component: _mean(values) for component, values in found.items() if values}
 
+    def means(self) -> dict[str, dict[str, float]]:
+        """Returns component -> stat -> mean over all processes of the component."""
+        found: dict[str, dict[str, list[float]]] = {}
+        for (component, _), reports in self._reports.items():
+            stats = found.setdefault(component, {})
+            for _, report in reports:
+                for name, value in report.stats.items():
+                    stats.setdefault(name, []).append(value)
+        return {
+            component: {name: _mean(values) for name, values in stats.items()}
+            for component, stats in found.items()
+        }
+
     def summaries(self, policy_id: int) -> dict[str, float]:
         """Tag -> mean over the components that serve a policy (rollout workers count as policy 0's)."""
         # What is about the whole run stands with policy 0.
@@ -63,17 +74,6 @@ class ComponentStats:
                 tag = V1_TAGS.get((component, name), f"stats/{component}_{name}")
                 scalars[tag] = _mean(_values(reports, name))
         return scalars
-
-
-def component_and_stat(tag: str) -> tuple[str, str] | None:
-    """The other way round: what a tag of `ComponentStats.summaries` is about; None for any other tag."""
-    if tag in COMPONENTS_AND_STATS:
-        return COMPONENTS_AND_STATS[tag]
-    for component in PARTS:
-        prefix = f"stats/{component}_"
-        if tag.startswith(prefix):
-            return component, tag.removeprefix(prefix)
-    return None
 
 
 def _values(reports, name: str) -> list[float]:

@@ -12,6 +12,7 @@ from sample_factory.exchange.messages import (
     ComponentReady,
     EpisodeReport,
     Incident,
+    LearnerReady,
     Report,
     SaveRequest,
     StatsReport,
@@ -92,7 +93,7 @@ class Monitor:
                 self._components.add(report)
             case TrainReport():
                 self._trained(report)
-            case ComponentReady():
+            case ComponentReady() | LearnerReady():
                 log.info(report.text)
             case Incident():
                 self._components.add_incident(report)

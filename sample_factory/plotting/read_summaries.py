@@ -36,14 +36,6 @@ class TrainedExperiment(NamedTuple):
     curve: Curve  # steps in env frames
 
 
-class Moment(NamedTuple):
-    """What was written at once."""
-
-    wall_time: float  # seconds since 1970
-    step: int
-    scalars: Mapping[str, float]  # tag -> value
-
-
 class _Point(NamedTuple):
     step: int
     seconds: float
@@ -87,17 +79,6 @@ def _in_frames(curve: Curve, values: Mapping[str, Any]) -> Curve:
     if values["summaries_use_frameskip"]:
         return curve
     return curve._replace(steps=curve.steps * (values["env_frameskip"] or 1))
-
-
-def read_moments(folder: Path) -> list[Moment]:
-    """Everything in the event files of a folder `.summary/<policy>`, as it was written."""
-    return [
-        Moment(
-            event.wall_time, event.step, {scalar.tag: scalar.simple_value for scalar in event.summary.value}
-        )
-        for run in _oldest_first(sorted(folder.glob("*tfevents*")))
-        for event in run.events
-    ]
 
 
 def _read_cfg(path: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ SITUATION = Situation(2, 16, 1, 0, 2048, 1, "auto", (128, 72), on_gpu=False, cor
 
 
 @pytest.mark.parametrize(
-    "guilty, changes, words, not_words",
+    "limiting, changes, words, not_words",
     [
         (["learner"], {}, ["learner: try a GPU", "--batch_size (now 2,048)", "128x72"], ["bf16", "cores:"]),
         (["learner"], {"on_gpu": True}, ["--batch_size"], ["a GPU"]),
@@ -38,7 +38,7 @@ SITUATION = Situation(2, 16, 1, 0, 2048, 1, "auto", (128, 72), on_gpu=False, cor
         (["rollout_worker", "policy_worker", "learner"], {"busy_cores": 8.0}, ["cores: 8.0 of 8"], ["try"]),
     ],
 )
-def test_advice_names_the_flag_that_helps_here(guilty, changes, words, not_words):
-    text = "\n".join(advice(guilty, SITUATION._replace(**changes)))
+def test_advice_names_the_flag_that_helps_here(limiting, changes, words, not_words):
+    text = "\n".join(advice(limiting, SITUATION._replace(**changes)))
     assert all(word in text for word in words), text
     assert not [word for word in not_words if word in text], text

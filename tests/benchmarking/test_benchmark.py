@@ -9,7 +9,8 @@ import psutil
 import pytest
 
 from sample_factory import benchmark
-from sample_factory.benchmark import parse_arguments, with_values
+from sample_factory.benchmarking import benchmark as benchmark_module
+from sample_factory.benchmarking.benchmark_request import parse_arguments, with_values
 from sample_factory.benchmarking.run_stage import StageFailed, counts, run_stage
 from sample_factory.benchmarking.stage_measurement import Stage
 from tests.processes import alive
@@ -17,16 +18,19 @@ from tests.processes import alive
 CARTPOLE = ["--env=gym_CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4"]
 
 
-def test_flags_of_training_are_passed_on_as_they_were_typed():
+def test_flags_of_training_are_passed_on_as_typed():
     typed = [*CARTPOLE, "--encoder_mlp_layers", "16", "8", "--normalize_input", "--seed=3"]
-    plan = parse_arguments(["--seconds=5", *typed, "--sweep", "--compare", "v1=1e3", "--compare=v2 (a=b)=20"])
-    assert list(plan.flags) == typed
-    assert (plan.own.seconds, plan.own.warmup_seconds, plan.own.sweep) == (5.0, 15.0, True)
-    assert plan.others == (("v1", 1000.0), ("v2 (a=b)", 20.0))
-    assert plan.config.model.encoder_mlp_layers == (16, 8)
+    request = parse_arguments(
+        ["--seconds=5", *typed, "--sweep", "--compare", "v1=1e3", "--compare=v2 (a=b)=20"]
+    )
+    assert list(request.training_flags) == typed
+    flags = request.flags
+    assert (flags.seconds, flags.warmup_seconds, flags.sweep) == (5.0, 15.0, True)
+    assert request.others == (("v1", 1000.0), ("v2 (a=b)", 20.0))
+    assert request.config.model.encoder_mlp_layers == (16, 8)
 
 
-def test_an_experiment_of_the_same_name_is_not_looked_at(tmp_path):
+def test_a_saved_experiment_of_the_same_name_is_ignored(tmp_path):
     (tmp_path / "default_experiment").mkdir()
     (tmp_path / "default_experiment" / "cfg.json").write_text('{"env": "doom_basic", "batch_size": 64}')
     assert parse_arguments([*CARTPOLE, f"--train_dir={tmp_path}"]).config.learning.batch_size == 1024
@@ -58,7 +62,7 @@ def test_bad_input_is_one_line_and_exit_code_2(capsys, argv, words):
     assert not printed.out
 
 
-def test_a_chart_without_matplotlib_is_told_before_anything_runs(capsys, monkeypatch):
+def test_a_chart_without_matplotlib_is_an_error_before_anything_runs(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert benchmark.main([*CARTPOLE, "--chart=bars.png"]) == 2
     assert "pip install -e '.[plot]'" in capsys.readouterr().err
@@ -73,9 +77,9 @@ def test_the_help_lists_its_own_flags(capsys):
 
 
 def test_other_values_replace_those_that_were_typed():
-    plan = parse_arguments(["--num_workers", "2", "--env=gym_CartPole-v1", "--seed=3", "--batch_size=64"])
-    changed = with_values(plan, {"num_workers": 4, "batch_size": 128})
-    assert list(changed.flags) == [
+    request = parse_arguments(["--num_workers", "2", "--env=gym_CartPole-v1", "--seed=3", "--batch_size=64"])
+    changed = with_values(request, {"num_workers": 4, "batch_size": 128})
+    assert list(changed.training_flags) == [
         "--env=gym_CartPole-v1",
         "--seed=3",
         "--num_workers=4",
@@ -85,13 +89,13 @@ def test_other_values_replace_those_that_were_typed():
     assert counts(changed.config).samples_per_iteration == 128 * 2  # two batches, this env's default
 
 
-def test_a_sweep_measures_with_what_it_found_and_prints_the_command(capsys, monkeypatch, tmp_path):
+def test_a_sweep_measures_with_the_fastest_values_and_prints_the_command(capsys, monkeypatch, tmp_path):
     def fake_run(flags, config, name, seconds, folder):
         measured.append((name, seconds))
         return Stage("command", 1000.0 * config.sampling.num_envs_per_worker, None, None, None, {})
 
     measured = []
-    monkeypatch.setattr(benchmark, "run_stage", fake_run)
+    monkeypatch.setattr(benchmark_module, "run_stage", fake_run)
     argv = [*CARTPOLE, "--sweep", "--sweep_seconds=4", "--seconds=30", f"--json={tmp_path / 'all.json'}"]
     assert benchmark.main(argv) == 0
     printed = capsys.readouterr().out.splitlines()
@@ -106,7 +110,7 @@ def test_a_sweep_measures_with_what_it_found_and_prints_the_command(capsys, monk
     assert found["sweep"][1]["values"]["num_envs_per_worker"] == 8
 
 
-def test_a_stage_that_fails_tells_the_end_of_its_output_and_exit_code_1(capsys, monkeypatch, tmp_path):
+def test_a_stage_that_fails_prints_the_end_of_its_output_and_is_exit_code_1(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     argv = ["--env=gym_no_such_module:Env-v0", "--num_workers=1", "--num_envs_per_worker=2"]
@@ -117,11 +121,11 @@ def test_a_stage_that_fails_tells_the_end_of_its_output_and_exit_code_1(capsys, 
     assert not list(tmp_path.iterdir())
 
 
-def test_what_does_not_fit_together_is_found_by_the_stage_itself(tmp_path):
-    plan = parse_arguments([*CARTPOLE, "--async_rl=False", "--batch_size=96"])
+def test_flags_that_do_not_fit_together_are_found_by_the_stage_itself(tmp_path):
+    request = parse_arguments([*CARTPOLE, "--async_rl=False", "--batch_size=96"])
     with pytest.raises(StageFailed, match="must be a multiple of") as failure:
-        run_stage(plan.flags, plan.config, "training", (0.0, 2.0), tmp_path)
-    assert "exit code 2" in failure.value.report
+        run_stage(request.training_flags, request.config, "training", (0.0, 2.0), tmp_path)
+    assert "exit code 2" in str(failure.value) and "must be a multiple of" in failure.value.note
 
 
 def test_ctrl_c_ends_everything_and_leaves_nothing(tmp_path):

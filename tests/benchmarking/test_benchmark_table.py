@@ -30,12 +30,12 @@ def test_each_stage_and_each_other_program_has_a_row():
     ]
 
 
-def test_other_programs_that_were_busy_meanwhile_are_told():
+def test_the_load_of_other_programs_is_noted():
     stages = {"simulation": stage(100.0), "training": stage(50.0, cores=Cores(1.0, 0.84))}
     assert stages_table(stages, [])[-1].startswith("note: other programs kept up to 0.8 cores busy")
 
 
-def test_parts_of_the_work_stand_largest_first():
+def test_parts_of_the_work_are_listed_largest_first():
     rollout = {"wait": Part(0.2, 0.5), "env_step": Part(0.8, 12.345)}
     sampling = stage(1.0, {"rollout_worker": rollout})
     training = stage(1.0, {"rollout_worker": rollout, "learner": {"train": Part(1.0, 1234.5)}})
@@ -50,7 +50,7 @@ def test_parts_of_the_work_stand_largest_first():
     assert parts_table(stage(1.0), stage(1.0), Counts(4, 2, 1, 1, 2048)) == []
 
 
-def test_memory_is_told_for_each_kind_of_process():
+def test_memory_has_a_row_for_each_role():
     rows = cells(memory_table(stage(1.0, memory={"main": Memory(1, 50.0), "others": Memory(4, 200.0)})))
     assert rows[1:3] == [
         ["main process", "1", "50", "50"],
@@ -59,7 +59,7 @@ def test_memory_is_told_for_each_kind_of_process():
     assert memory_table(stage(1.0)) == []
 
 
-def test_a_trial_is_told_with_its_gain():
+def test_a_trial_is_printed_with_its_gain():
     values = {"num_workers": 2, "batch_size": 64}
     assert trial_text(Trial(values, None, 1000.0, True), None) == "--num_workers=2 --batch_size=64: 1,000 FPS"
     assert (

@@ -12,9 +12,9 @@ START = {
 
 
 def swept(speed, start=START, rollout=32, cores=4):
-    told = []
-    trials = sweep(start, rollout, cores, lambda values: float(speed(values)), told.append)
-    assert told == trials
+    reported = []
+    trials = sweep(start, rollout, cores, lambda values: float(speed(values)), reported.append)
+    assert reported == trials
     return trials
 
 
@@ -25,14 +25,14 @@ def tried(trials, flag):
 def test_a_sweep_climbs_each_flag_for_as_long_as_it_gets_faster():
     trials = swept(lambda values: min(values["num_envs_per_worker"], 32) * values["worker_num_splits"])
     assert tried(trials, "num_envs_per_worker") == [16, 32, 64]
-    assert tried(trials, "worker_num_splits") == [4]  # no more than that; it had got faster upwards
+    assert tried(trials, "worker_num_splits") == [4]  # the most; none downwards
     assert {name: fastest(trials).values[name] for name in ("num_envs_per_worker", "worker_num_splits")} == {
         "num_envs_per_worker": 32,
         "worker_num_splits": 4,
     }
 
 
-def test_a_sweep_looks_downwards_where_upwards_is_slower():
+def test_a_sweep_tries_smaller_values_where_larger_ones_are_slower():
     trials = swept(lambda values: 1000 / values["batch_size"])
     assert tried(trials, "batch_size") == [2048, 512, 256, 128]
     assert fastest(trials).values == {**START, "batch_size": 128}
@@ -44,19 +44,19 @@ def test_a_gain_that_may_be_chance_is_not_kept():
     assert [trial.is_kept for trial in trials] == [True] + [False] * (len(trials) - 1)
 
 
-def test_a_sweep_tries_only_what_fits_together_and_the_machine():
+def test_a_sweep_tries_only_valid_values_that_suit_the_machine():
     trials = swept(lambda values: 100, {**START, "num_envs_per_worker": 6, "batch_size": 96}, cores=1)
-    assert tried(trials, "num_envs_per_worker") == [12]  # 3 envs do not make 2 equal groups
+    assert tried(trials, "num_envs_per_worker") == [12]  # 3 envs do not make 2 equal splits
     assert tried(trials, "worker_num_splits") == [1]
     assert tried(trials, "policy_workers_per_policy") == []
     assert tried(trials, "batch_size") == [192]  # 48 samples are no whole trajectories of 32
     assert tried(trials, "num_workers") == [2]  # 8 are too many for one core
 
 
-def test_a_trial_that_does_not_run_is_told_and_passed_over():
+def test_a_trial_that_does_not_run_is_recorded_and_skipped():
     def speed(values):
         if values["batch_size"] != 1024:
-            raise DoesNotRun("out of memory")
+            raise DoesNotRun("the run failed", "out of memory")
         return values["num_workers"]
 
     trials = swept(speed)
@@ -69,7 +69,7 @@ def test_a_trial_that_does_not_run_is_told_and_passed_over():
 
 def test_a_sweep_whose_start_does_not_run_fails():
     def speed(values):
-        raise DoesNotRun("out of memory")
+        raise DoesNotRun("the run failed", "out of memory")
 
     with pytest.raises(DoesNotRun):
         swept(speed)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from sample_factory import benchmark
+from sample_factory.benchmarking.benchmark_request import parse_arguments as parse_benchmark
+from sample_factory.benchmarking.random_sampler import RandomSamplerFlags
 from sample_factory.config.config import parse_config
-from sample_factory.dummy_sampler import DummySamplerFlags
 from sample_factory.envs import gym_family
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.match import MatchFlags
-from sample_factory.play_doom import PlayFlags
+from sample_factory.evaluation.human_game import HumanGameFlags
+from sample_factory.evaluation.match_request import MatchFlags
 from sample_factory.plotting import plot_curves, plot_population
 
 ROOT = Path(__file__).parent.parent.parent
@@ -59,12 +59,12 @@ def test_every_command_of_the_readme_is_understood(module, flags, tmp_path):
         assert plot_population.parse_arguments(shlex.split(flags)).folder
         return
     if module == "benchmark":
-        assert benchmark.parse_arguments(shlex.split(flags)).config.unknown == {}
+        assert parse_benchmark(shlex.split(flags)).config.unknown == {}
         return
     extra = {
-        "dummy_sampler": {"sampler": DummySamplerFlags},
+        "dummy_sampler": {"random_sampler": RandomSamplerFlags},
         "match": {"match": MatchFlags},
-        "play_doom": {"play_doom": PlayFlags},
+        "play_doom": {"human_game": HumanGameFlags},
     }.get(module)
     argv = [*shlex.split(flags), f"--train_dir={tmp_path}"]
     assert parse_config(argv, resolve_family, extra_sections=extra).unknown == {}

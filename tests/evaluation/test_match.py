@@ -1,4 +1,4 @@
-"""The program as a user runs it, between policies whose choices are known."""
+"""The `match` command, between policies with known choices."""
 
 import json
 import os
@@ -10,7 +10,8 @@ from sample_factory import match as program
 from sample_factory.config.config import parse_config
 from sample_factory.envs import env_registry
 from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.match import match, parse_arguments
+from sample_factory.evaluation.match_request import parse_arguments
+from sample_factory.match import match
 from tests.evaluation.conftest import SMALL, always
 from tests.evaluation.playable_envs import Cards, UnevenAgents
 
@@ -19,7 +20,7 @@ made: list[Cards] = []
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch):
-    """What a test registers is gone afterwards."""
+    """Removes what a test registers after the test."""
     monkeypatch.setattr(env_registry, "_FAMILIES", dict(env_registry._FAMILIES))
     register("cards")
     yield
@@ -27,7 +28,7 @@ def registry(monkeypatch):
 
 
 def register(name, **settings):
-    """The env that was made last is made[-1]."""
+    """Registers an env; made[-1] is the newest instance."""
 
     def make_env(full_env_name, cfg, env_config):
         made.append(Cards(**settings))
@@ -38,7 +39,7 @@ def register(name, **settings):
 
 @pytest.fixture
 def play(tmp_path):
-    """play(*flags) plays matches of experiment "tiny"."""
+    """Returns play(*flags), which plays matches of experiment "tiny"."""
 
     def run(*typed):
         return match(parse_arguments(["--experiment=tiny", f"--train_dir={tmp_path}", *typed]))
@@ -46,62 +47,62 @@ def play(tmp_path):
     return run
 
 
-def objectives(matches):
-    return [(played.objective, played.opponent_objective) for played in matches.played]
+def objectives(series):
+    return [(result.objective, result.opponent_objective) for result in series.results]
 
 
 def test_the_better_policy_wins_every_match(choosing, play):
     choosing("cards", 3), choosing("cards", 1, "worse")
-    matches = play("--opponent_experiment=worse", "--num_matches=7")
-    assert matches.results == (7, 0, 0)
-    assert objectives(matches) == [(3.0, 1.0)] * 7
-    assert matches.objective == (3.0, 0.0) and matches.opponent_objective == (1.0, 0.0)
+    series = play("--opponent_experiment=worse", "--num_matches=7")
+    assert series.tally == (7, 0, 0)
+    assert objectives(series) == [(3.0, 1.0)] * 7
+    assert series.objective == (3.0, 0.0) and series.opponent_objective == (1.0, 0.0)
 
 
 def test_the_worse_policy_loses_and_equal_ones_draw(choosing, play):
     choosing("cards", 3), choosing("cards", 4, policy=1), choosing("cards", 3, policy=2)
-    assert play("--opponent_policy_index=1", "--num_matches=3").results == (0, 0, 3)
+    assert play("--opponent_policy_index=1", "--num_matches=3").tally == (0, 0, 3)
     draws = play("--opponent_policy_index=2", "--num_matches=3")
-    assert draws.results == (0, 3, 0)
+    assert draws.tally == (0, 3, 0)
     assert draws.win_rate.value == 0.0 and draws.win_rate_without_draws is None
 
 
 def test_the_sides_are_swapped_after_each_match(choosing, play):
     choosing("cards", 3), choosing("cards", 1, "worse")
-    matches = play("--opponent_experiment=worse", "--num_matches=3")
+    series = play("--opponent_experiment=worse", "--num_matches=3")
     ours_first, theirs_first = [[3, 1]] * 2, [[1, 3]] * 2  # two rounds each
     assert made[-1].cards == [*ours_first, *theirs_first, *ours_first]
-    assert [played.has_first_half for played in matches.played] == [True, False, True]
+    assert [result.has_first_half for result in series.results] == [True, False, True]
 
 
 def test_a_side_with_an_advantage_makes_nobody_better(choosing, play):
     register("cards_uneven", bonuses=[10.0, 0.0])
     choosing("cards_uneven", 3), choosing("cards_uneven", 2, policy=1)
-    matches = play("--opponent_policy_index=1", "--num_matches=10")
-    assert matches.results == (5, 0, 5)
-    assert matches.objective.mean - matches.opponent_objective.mean == pytest.approx(1.0)
+    series = play("--opponent_policy_index=1", "--num_matches=10")
+    assert series.tally == (5, 0, 5)
+    assert series.objective.mean - series.opponent_objective.mean == pytest.approx(1.0)
 
 
 def test_a_team_is_half_of_the_agents_and_is_judged_by_its_mean(choosing, play):
     register("cards_four", num_agents=4, bonuses=[4.0, 0.0, 0.0, 0.0])
     choosing("cards_four", 1), choosing("cards_four", 2, policy=1)
-    matches = play("--opponent_policy_index=1", "--num_matches=2")
+    series = play("--opponent_policy_index=1", "--num_matches=2")
     assert made[-1].cards == [[1, 1, 2, 2]] * 2 + [[2, 2, 1, 1]] * 2
-    assert objectives(matches) == [(1.0 + 4.0 / 2, 2.0), (1.0, 2.0 + 4.0 / 2)]
-    assert matches.results == (1, 0, 1)
+    assert objectives(series) == [(1.0 + 4.0 / 2, 2.0), (1.0, 2.0 + 4.0 / 2)]
+    assert series.tally == (1, 0, 1)
 
 
-def test_teams_of_the_same_objectives_draw_in_whatever_order_they_stand(choosing, play):
+def test_teams_of_equal_objectives_draw_in_any_order_of_the_agents(choosing, play):
     register("cards_six", num_agents=6, bonuses=[0.1, 0.2, 0.3, 0.3, 0.2, 0.1])
     choosing("cards_six", 0), choosing("cards_six", 0, policy=1)
-    assert play("--opponent_policy_index=1", "--num_matches=2").results == (0, 2, 0)
+    assert play("--opponent_policy_index=1", "--num_matches=2").tally == (0, 2, 0)
 
 
-def test_who_is_out_early_waits_for_the_end_of_the_match(choosing, play):
+def test_an_agent_whose_episode_ends_early_waits_for_the_end_of_the_match(choosing, play):
     register("cards_early", leaves_early=1)
     choosing("cards_early", 3), choosing("cards_early", 1, policy=1)
-    matches = play("--opponent_policy_index=1", "--num_matches=4")
-    assert objectives(matches) == [(3.0, 1.0)] * 4
+    series = play("--opponent_policy_index=1", "--num_matches=4")
+    assert objectives(series) == [(3.0, 1.0)] * 4
     assert made[-1].cards == ([[3, 1], [3, 0], [1, 3], [1, 0]]) * 2, "an inactive agent's action is 0"
 
 
@@ -137,8 +138,8 @@ def test_prints_the_result_and_writes_it(choosing, play, tmp_path, capsys):
     assert [contestant["policy_index"] for contestant in figures["contestants"]] == [0, 1]
 
 
-def test_tells_how_far_it_is(choosing, play, capsys, monkeypatch):
-    monkeypatch.setattr("sample_factory.evaluation.matches.PROGRESS_SECONDS", 1e-9)
+def test_prints_its_progress(choosing, play, capsys, monkeypatch):
+    monkeypatch.setattr("sample_factory.evaluation.match_series.PROGRESS_SECONDS", 1e-9)
     choosing("cards", 3), choosing("cards", 1, policy=1)
     play("--opponent_policy_index=1", "--num_matches=2")
     assert capsys.readouterr().out.splitlines()[:2] == [
@@ -164,18 +165,21 @@ def test_a_seed_determines_the_matches(saved_experiment, choosing, play):
         (["--opponent_policy_index=4"], "no checkpoint (latest) in"),
         (["--opponent_checkpoint=best"], "no checkpoint (best) in"),
         (["--opponent_checkpoint=lates"], "checkpoint lates: there is no such file; it should be latest,"),
-        (["--checkpoint=milestone:5", "--opponent_policy_index=1"], "checkpoint_p0 has those of 7, 12"),
-        (["--opponent_checkpoint=milestone:new"], "checkpoint_p0 has those of 7, 12"),
+        (["--checkpoint=milestone:5", "--opponent_policy_index=1"], "checkpoint_p0 has versions 7, 12"),
+        (["--opponent_checkpoint=milestone:new"], "checkpoint_p0 has versions 7, 12"),
         (["--opponent_checkpoint=milestone:7", "--opponent_policy_index=1"], "has no milestones"),
         (["--policy_index", "0", "1"], "--policy_index has 2 values; in a match it takes one"),
-        (["--opponent_experiment=elsewhere"], "trained in cards, elsewhere in cards_one; say with --env"),
+        (["--opponent_experiment=elsewhere"], "trained in cards, elsewhere in cards_one; choose with --env"),
         (["--opponent_policy_index=1", "--env=cards_one"], "--env=cards_one has 1 agent;"),
         (
             ["--opponent_policy_index=1", "--env=cards_three"],
             "--env=cards_three has 3 agents; a match",
         ),
         (["--opponent_policy_index=1", "--env=uneven"], "do not end together"),
-        (["--opponent_policy_index=1", "--env=cards_nan"], "true objectives [3.0, nan]: nobody has won"),
+        (
+            ["--opponent_policy_index=1", "--env=cards_nan"],
+            "true objectives [3.0, nan], so no winner can be determined",
+        ),
         (["--opponent_policy_index=1", "--num_matches=0"], "must be at least 1"),
         (["--opponent_policy_index=1", "--json=nowhere/a.json"], "there is no such folder"),
         (["--opponent_policy_index=1", "--save_video"], "a match is not drawn"),
@@ -197,12 +201,12 @@ def test_bad_input_is_one_line_and_exit_code_2(choosing, tmp_path, capsys, flags
 
 
 class UnevenCards(UnevenAgents):
-    """The episodes of its two agents are those of no match."""
+    """Its two agents end their episodes at different times."""
 
     action_space = Cards.action_space
 
 
-def test_a_damaged_or_foreign_checkpoint_is_told_in_one_line_and_exit_code_1(choosing, tmp_path, capsys):
+def test_a_damaged_or_foreign_checkpoint_is_one_line_and_exit_code_1(choosing, tmp_path, capsys):
     milestone = choosing("cards", 3).save_milestone({"model": {}}, 7, 8)
     argv = ["--experiment=tiny", f"--train_dir={tmp_path}", "--opponent_checkpoint=milestone:7"]
     for words in ("does not fit the model", "cannot use checkpoint"):
@@ -221,4 +225,4 @@ def test_a_signal_ends_the_series_and_the_matches_so_far_count(choosing, play):
 
     register_env("cards_interrupting", lambda full_env_name, cfg, env_config: Interrupting())
     choosing("cards_interrupting", 3), choosing("cards_interrupting", 1, policy=1)
-    assert play("--opponent_policy_index=1", "--num_matches=100").results == (2, 0, 0)
+    assert play("--opponent_policy_index=1", "--num_matches=100").tally == (2, 0, 0)

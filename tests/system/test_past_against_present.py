@@ -7,8 +7,9 @@ import pytest
 from sample_factory.config.config import parse_config
 from sample_factory.enjoy import enjoy
 from sample_factory.envs.env_registry import register_env, resolve_family
+from sample_factory.evaluation.match_request import parse_arguments
 from sample_factory.experiment.run import run_experiment
-from sample_factory.match import match, parse_arguments
+from sample_factory.match import match
 from tests.system.running import SMALL
 
 pytestmark = pytest.mark.timeout(120)
@@ -50,9 +51,9 @@ def test_what_has_learned_beats_what_has_not(tmp_path):
     early, late = train(tmp_path, "early", 128), train(tmp_path, "late", 32_000)
     identity = ["--experiment=late", f"--train_dir={tmp_path}"]
 
-    matches = match(parse_arguments([*identity, "--opponent_experiment=early", "--num_matches=40"]))
-    assert sum(matches.results) == 40 and matches.win_rate.low > 0.6
-    assert matches.objective.mean == -matches.opponent_objective.mean > 2.0
+    series = match(parse_arguments([*identity, "--opponent_experiment=early", "--num_matches=40"]))
+    assert sum(series.tally) == 40 and series.win_rate.low > 0.6
+    assert series.objective.mean == -series.opponent_objective.mean > 2.0
 
     past = next(early.glob("checkpoint_*.pth"))
     shown = ["--checkpoint", str(past), "latest", "--no_render", "--max_num_episodes=40"]
@@ -60,7 +61,7 @@ def test_what_has_learned_beats_what_has_not(tmp_path):
     assert evaluation.of_agent(0).reward.mean == -evaluation.of_agent(1).reward.mean < -2.0
 
     version = min(path.name for path in (late / "milestones").iterdir()).split("_")[1]
-    matches = match(
+    series = match(
         parse_arguments([*identity, f"--opponent_checkpoint=milestone:{version}", "--num_matches=3"])
     )
-    assert sum(matches.results) == 3
+    assert sum(series.tally) == 3

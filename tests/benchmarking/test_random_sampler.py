@@ -8,29 +8,38 @@ import psutil
 import pytest
 
 from sample_factory import dummy_sampler, run_algorithm
-from sample_factory.config.config import parse_config
-from sample_factory.dummy_sampler import DummySamplerFlags, sample
-from sample_factory.envs.env_registry import resolve_family
+from sample_factory.benchmarking.random_sampler import parse_arguments, sample
+from sample_factory.monitoring.figures import read_figures
 from tests.processes import alive
 
 
 def run(env, *typed):
-    argv = [f"--env={env}", "--num_workers=2", "--worker_num_splits=1", *typed]
-    config = parse_config(argv, resolve_family, extra_sections={"dummy_sampler": DummySamplerFlags})
-    return sample(config, resolve_family(env))
+    return sample(*parse_arguments([f"--env={env}", "--num_workers=2", "--worker_num_splits=1", *typed]))
 
 
 def num_children() -> int:
     return len(psutil.Process().children(recursive=True))
 
 
-def test_each_worker_ends_after_its_frames_and_nothing_is_left():
+def test_each_worker_ends_after_its_frames_and_nothing_is_left(tmp_path):
     before = num_children()
-    result = run("gym_CartPole-v1", "--num_envs_per_worker=3", "--sample_env_frames_per_worker=3000")
+    file = tmp_path / "figures.jsonl"
+    flags = ("--num_envs_per_worker=3", "--sample_env_frames_per_worker=3000", f"--figures_file={file}")
+    result = run("gym_CartPole-v1", *flags)
     assert [worker.env_frames for worker in result.workers] == [3000, 3000]
     assert result.env_frames == 6000
     assert result.fps > 0 and all(worker.fps > 0 for worker in result.workers)
     assert num_children() == before
+
+    figures = read_figures(file)
+    assert (figures[0].seconds, figures[0].env_frames) == (0.0, 0)
+    assert (figures[-1].seconds, figures[-1].env_frames) == (result.seconds, 6000)
+    assert [(process.role, process.index) for process in figures[-1].processes] == [
+        ("main", 0),
+        ("sampler", 0),
+        ("sampler", 1),
+    ]
+    assert figures[-1].processes[0].pid == os.getpid()
 
 
 def test_stops_after_the_frames_of_all_workers():
@@ -53,7 +62,7 @@ def test_stops_after_the_time_with_engines_too():
     assert num_children() == before
 
 
-def test_the_wording_of_v1_works(capsys):
+def test_the_command_of_v1_works(capsys):
     argv = ["--env=gym_CartPole-v1", "--num_workers=2", "--sample_env_frames_per_worker=500"]
     assert run_algorithm.main(["--algo=DUMMY_SAMPLER", *argv]) == 0
     printed = capsys.readouterr().out.splitlines()
@@ -76,7 +85,7 @@ def test_bad_input_is_one_line_and_exit_code_2(capsys, argv, words):
     assert error.startswith("error: ") and words in error and "\n" not in error
 
 
-def test_an_unknown_algorithm_is_told(capsys):
+def test_an_unknown_algorithm_is_bad_input(capsys):
     assert run_algorithm.main(["--algo=DQN", "--env=gym_CartPole-v1"]) == 2
     assert "--algo=DQN" in capsys.readouterr().err
 
@@ -94,7 +103,7 @@ def test_ctrl_c_ends_it_with_the_results_so_far():
     while len(parent.children(recursive=True)) < 4 and time.monotonic() < deadline:  # 2 workers, 2 engines
         time.sleep(0.1)
     started = parent.children(recursive=True)
-    # In one session their turns with the engines would starve the programs of all others.
+    # Their own sessions: in one, their turns with the engines would starve the programs of all others.
     assert all(os.getsid(worker.pid) == worker.pid for worker in parent.children())
     os.kill(process.pid, signal.SIGINT)
     output = process.communicate(timeout=30)[0]

@@ -11,20 +11,20 @@ from sample_factory.spaces.actions import action_layout
 
 
 class EpisodeResult(NamedTuple):
-    """One agent's episode: sum of raw rewards, env frames, and what it is judged by (or the reward)."""
+    """One agent's episode."""
 
     agent: int
-    reward: float
-    length: int
-    true_objective: float
+    reward: float  # sum of the raw rewards
+    length: int  # env frames
+    true_objective: float  # the reward where the env reports no other
 
 
-class Player:
+class EpisodeRunner:
     """One env, each of whose agents follows a policy. Promises:
 
     1. Observations, rewards, frameskip and time limits are those of training: the env is stepped alike.
     2. An agent's recurrent state is zero at the start of each of its episodes, and when it becomes inactive.
-    3. The action of an inactive agent is zero, and an action never outlives its episode.
+    3. The action of an inactive agent is zero, and no action is used in a later episode.
     4. Agents that share a policy share its forward pass.
 
     `active`: [num_agents] bool.
@@ -32,7 +32,8 @@ class Player:
 
     def __init__(self, env: MultiAgentEnv, policies: Sequence[TrainedPolicy], frameskip: int):
         """policies: one for each agent."""
-        self._env, self._frameskip = env, frameskip
+        self._env = env
+        self._frameskip = frameskip
         self._rows = ObservationRows.allocate(env.kinds)
         row_size = max(action_layout(spaces.action).num_action_values for spaces in env.kinds.spaces)
         self._actions = np.zeros((env.num_agents, row_size), np.float32)
@@ -40,10 +41,10 @@ class Player:
         self.assign(policies)
 
     def assign(self, policies: Sequence[TrainedPolicy]) -> None:
-        """From now on agent i follows policies[i], which remembers nothing. For the end of all episodes."""
+        """Makes agent i follow policies[i], from a zero recurrent state. Call it when all episodes ended."""
         distinct = list(dict.fromkeys(policies))
         agents = [[i for i, of_agent in enumerate(policies) if of_agent is policy] for policy in distinct]
-        self._groups = [_Group(policy, np.array(members)) for policy, members in zip(distinct, agents)]
+        self._groups = [_PolicyGroup(policy, np.array(members)) for policy, members in zip(distinct, agents)]
 
     def start(self, seed: int | None) -> None:
         """Begins the first episodes."""
@@ -52,16 +53,16 @@ class Player:
         self._returns = np.zeros(num_agents)
         self._lengths = np.zeros(num_agents, np.int64)
         for group in self._groups:
-            group.forget(np.ones(num_agents, bool))
+            group.reset_state(np.ones(num_agents, bool))
         self.env_frames = 0
 
     def step(self) -> list[EpisodeResult]:
-        """One env step; the episodes that it has ended."""
+        """Steps the env once; returns the episodes that ended in this step."""
         for group in self._groups:
             group.act(self._rows, self._actions)
         self._actions[~self.active] = 0.0
         result = self._env.step(self._actions, self._rows)
-        # An episode begins with the agent's first own step: who is dead, or has not joined, is in none.
+        # An episode begins with the agent's first own step: a dead agent, or one yet to join, is in none.
         begun = self.active | (self._lengths > 0)
         self._returns += np.where(begun, result.rewards, 0.0)
         self._lengths += self._frameskip * self.active
@@ -73,7 +74,7 @@ class Player:
         ]
         active = self._mask(result.active)
         for group in self._groups:
-            group.forget(ended | (self.active & ~active))
+            group.reset_state(ended | (self.active & ~active))
         self.active = active
         return finished
 
@@ -84,25 +85,27 @@ class Player:
     def _finish(self, agent: int, info: Mapping[str, Any]) -> EpisodeResult:
         reward = float(self._returns[agent])
         result = EpisodeResult(agent, reward, int(self._lengths[agent]), true_objective(info, reward))
-        self._returns[agent], self._lengths[agent] = 0.0, 0
+        self._returns[agent] = 0.0
+        self._lengths[agent] = 0
         return result
 
 
-class _Group:
-    """The agents that follow one policy, all of its kind, and what it remembers of each."""
+class _PolicyGroup:
+    """The agents that follow one policy, all of the same kind, with their recurrent states."""
 
     def __init__(self, policy: TrainedPolicy, agents: np.ndarray):
         """agents: their indices."""
-        self._policy, self._agents = policy, agents
-        self._state = policy.first_state(len(agents))
+        self._policy = policy
+        self._agents = agents
+        self._rnn_state = policy.first_rnn_state(len(agents))
 
     def act(self, rows: ObservationRows, actions: np.ndarray) -> None:
-        """Writes the actions of its agents, [num_agents, K]."""
+        """Writes the actions of the group's agents into `actions`, [num_agents, K]."""
         arrays = rows.arrays_of(self._agents[0])
         observations = {key: array[self._agents, 0] for key, array in arrays.items()}
-        chosen, self._state = self._policy.act(observations, self._state)
+        chosen, self._rnn_state = self._policy.act(observations, self._rnn_state)
         actions[self._agents, : chosen.shape[1]] = chosen
 
-    def forget(self, whose: np.ndarray) -> None:
-        """whose: [num_agents] bool."""
-        self._state[whose[self._agents]] = 0.0
+    def reset_state(self, where: np.ndarray) -> None:
+        """Zeroes the recurrent states of the agents in `where`, [num_agents] bool."""
+        self._rnn_state[where[self._agents]] = 0.0

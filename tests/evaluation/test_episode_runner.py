@@ -1,22 +1,23 @@
-"""The loop, with policies that count the steps since their state was zero."""
+"""EpisodeRunner with policies that count the steps since their recurrent state was zero."""
 
 import torch
 
 from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.evaluation.player import EpisodeResult, Player
+from sample_factory.evaluation.episode_runner import EpisodeResult, EpisodeRunner
 from tests.evaluation.playable_envs import UnevenAgents
 
 
 class CountingPolicy:
-    """The action is the number of steps since the state was zero, counted from 1, plus `offset`.
+    """Its action is the number of steps since the state was zero, counted from 1, plus `offset`.
 
-    `batch_sizes` are those of the forward passes.
+    `batch_sizes`: rows of each forward pass.
     """
 
     def __init__(self, offset=0):
-        self.offset, self.batch_sizes = offset, []
+        self.offset = offset
+        self.batch_sizes = []
 
-    def first_state(self, num_agents):
+    def first_rnn_state(self, num_agents):
         return torch.zeros(num_agents, 1)
 
     def act(self, observations, state):
@@ -27,22 +28,22 @@ class CountingPolicy:
 
 def play(num_steps, policies=None):
     env = UnevenAgents()
-    player = Player(adapt(env), policies or [CountingPolicy()] * 2, frameskip=4)
-    player.start(None)
-    return env, player, [player.step() for _ in range(num_steps)]
+    runner = EpisodeRunner(adapt(env), policies or [CountingPolicy()] * 2, frameskip=4)
+    runner.start(None)
+    return env, runner, [runner.step() for _ in range(num_steps)]
 
 
 def test_the_state_is_zero_when_an_episode_begins_and_after_inactivity():
     env, _, _ = play(6)
     assert [actions[0] for actions in env.actions] == [1, 2, 1, 2, 1, 2]
-    # Step 2 of 3 finds agent 1 inactive: its action is zero and its state starts anew; the policy still runs.
+    # Step 2 of 3 finds agent 1 inactive: its action is zero and its state is reset; the policy still runs.
     assert [actions[1] for actions in env.actions] == [1, 0, 2, 1, 0, 2]
 
 
 def test_episodes_are_reported_in_env_frames_with_their_objective():
-    _, player, finished = play(3)
+    _, runner, finished = play(3)
     assert finished == [[], [EpisodeResult(0, 2.0, 8, 10.0)], [EpisodeResult(1, 3.0, 8, 11.0)]]
-    assert player.env_frames == 12
+    assert runner.env_frames == 12
 
 
 def test_agents_that_share_a_policy_share_its_forward_pass():
@@ -59,11 +60,11 @@ def test_each_agent_follows_its_own_policy_and_has_its_own_state():
     assert [policy.batch_sizes for policy in policies] == [[1] * 6] * 2
 
 
-def test_policies_that_change_places_remember_nothing():
+def test_assigning_other_policies_resets_the_recurrent_states():
     policies = [CountingPolicy(10), CountingPolicy(20)]
-    env, player, _ = play(1, policies)
-    player.assign(policies[::-1])
-    player.step()
+    env, runner, _ = play(1, policies)
+    runner.assign(policies[::-1])
+    runner.step()
     assert env.actions == [[11, 21], [21, 0]]  # agent 0 would have counted on to 12
-    player.step()
+    runner.step()
     assert env.actions[2] == [21, 12]

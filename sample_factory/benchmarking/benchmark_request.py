@@ -1,0 +1,117 @@
+"""The flags of `benchmark`. Imports neither torch nor matplotlib, so that bad flags are reported at once."""
+
+import argparse
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from sample_factory.benchmarking.flag_sweep import SWEPT_FLAGS
+from sample_factory.config.config import Config, ConfigError, parse_config
+from sample_factory.config.flags import add_flags, flag
+from sample_factory.plotting.draw_bars import check_drawing
+from sample_factory.plotting.plot_command import OUT_SUFFIXES
+
+
+@dataclass(frozen=True)
+class BenchmarkFlags:
+    """What to measure, and where the figures go."""
+
+    seconds: float = flag(60.0, "seconds of measurement in each stage", at_least=2)
+    warmup_seconds: float = flag(15.0, "seconds before the measurement that do not count", at_least=0)
+    json: str | None = flag(None, "file for all numbers, with hardware, versions and command lines")
+    chart: str | None = flag(None, "picture for a bar chart of the speeds: .png, .svg or .pdf")
+    compare: tuple[str, ...] = flag(
+        (), "NAME=FPS: speed of another program on this machine, for table and chart; may be repeated"
+    )
+    sweep: bool = flag(
+        False,
+        f"first search for faster values of {', '.join(SWEPT_FLAGS)}, and measure with the values found",
+    )
+    sweep_seconds: float = flag(20.0, "seconds of measurement in each run of the sweep", at_least=2)
+
+
+class BenchmarkRequest(NamedTuple):
+    """The parsed command line of `benchmark`."""
+
+    training_flags: tuple[str, ...]  # as typed
+    config: Config
+    flags: BenchmarkFlags
+    others: tuple[tuple[str, float], ...]  # (name, FPS) of --compare
+
+
+def parse_arguments(argv: Sequence[str]) -> BenchmarkRequest:
+    """Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help."""
+    from sample_factory.envs.env_registry import resolve_family
+
+    argv = _join_repeated(argv)
+    parser = argparse.ArgumentParser(
+        prog="python -m sample_factory.benchmark",
+        usage="%(prog)s --env=ENV [flags of training] [flags below]",
+        epilog="The flags of training: python -m sample_factory.train --env=ENV --help. The benchmark itself "
+        "sets those that decide when training stops and where it writes.",
+        allow_abbrev=False,
+        exit_on_error=False,
+    )
+    add_flags(parser, BenchmarkFlags, "What to measure, and where the figures go", {})
+    try:
+        _, training_flags = parser.parse_known_args(argv)
+    except argparse.ArgumentError as error:
+        raise ConfigError(str(error)) from None
+    config = parse_config(argv, resolve_family, extra_sections={"benchmark": BenchmarkFlags})
+    flags: BenchmarkFlags = config.extra["benchmark"]
+    _check_files(flags)
+    return BenchmarkRequest(
+        tuple(training_flags), config, flags, tuple(_name_and_fps(text) for text in flags.compare)
+    )
+
+
+def _join_repeated(argv: Sequence[str]) -> list[str]:
+    """--compare=A=1 --compare=B=2 becomes --compare A=1 B=2."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--compare", action="append", nargs="*", default=[])
+    found, rest = parser.parse_known_args(list(argv))
+    values = [value for several in found.compare for value in several]
+    return [*rest, "--compare", *values] if values else rest
+
+
+def _name_and_fps(text: str) -> tuple[str, float]:
+    name, _, number = text.rpartition("=")
+    try:
+        fps = float(number)
+    except ValueError:
+        fps = math.nan
+    if not name or not 0 <= fps < math.inf:
+        raise ConfigError(f"--compare={text}: should be NAME=FPS, e.g. v2=1400")
+    return name, fps
+
+
+def _check_files(flags: BenchmarkFlags) -> None:
+    """Finds before the measurement what would otherwise fail after it. Raises ConfigError."""
+    for name, file in (("json", flags.json), ("chart", flags.chart)):
+        if file is not None and not Path(file).expanduser().absolute().parent.is_dir():
+            raise ConfigError(f"--{name}={file}: there is no such folder")
+    if flags.chart is not None:
+        if Path(flags.chart).suffix.lower() not in OUT_SUFFIXES:
+            raise ConfigError(f"--chart={flags.chart} should end in one of {', '.join(OUT_SUFFIXES)}")
+        check_drawing()
+
+
+def with_values(request: BenchmarkRequest, values: Mapping[str, int]) -> BenchmarkRequest:
+    """Returns the request with other values of SWEPT_FLAGS, which are appended to the typed flags."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in values:
+        parser.add_argument(f"--{name}")
+    _, others = parser.parse_known_args(request.training_flags)
+    config = request.config
+    sampling = {name: value for name, value in values.items() if name in vars(config.sampling)}
+    learning = {name: value for name, value in values.items() if name in vars(config.learning)}
+    changed = dataclasses.replace(
+        config,
+        sampling=dataclasses.replace(config.sampling, **sampling),
+        learning=dataclasses.replace(config.learning, **learning),
+    )
+    typed = (*others, *(f"--{name}={value}" for name, value in values.items()))
+    return request._replace(training_flags=typed, config=changed)

@@ -1,0 +1,272 @@
+"""Steps envs with random actions on every core, without a network."""
+
+import argparse
+import dataclasses
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from sample_factory.config.config import Config, parse_config
+from sample_factory.config.flags import flag
+from sample_factory.config.sections import ROLLOUT_WORKER_NICENESS
+from sample_factory.envs.env_registry import EnvFamily, resolve_family
+from sample_factory.monitoring.figures import Figures, FiguresFile, RunProcess
+from sample_factory.runtime import cpu
+from sample_factory.runtime.child import Child, ChildContext, ChildOptions
+from sample_factory.runtime.clock import Every
+from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
+from sample_factory.runtime.supervisor import StopSignals, Supervisor
+
+POLL_SECONDS = 0.05
+STOP_GRACE_SECONDS = 10.0
+NUM_RANDOM_ACTIONS = 1024  # drawn before the measurement, which does not count the time of drawing
+CACHE_LINE = 8  # int64 numbers; each worker counts in a cache line of its own
+
+
+@dataclass(frozen=True)
+class RandomSamplerFlags:
+    """Random sampling: when to stop."""
+
+    sample_env_frames: int = flag(2_000_000_000, "stop after this many env frames in total", at_least=1)
+    sample_env_frames_per_worker: int = flag(
+        1_000_000_000, "a worker ends after this many env frames", at_least=1
+    )
+    timeout_seconds: int = flag(600, "stop after this many seconds", at_least=1)
+    sampler_worker_gpus: tuple[int, ...] = flag((), "GPUs that the workers see, in turn; empty: all")
+
+
+class WorkerThroughput(NamedTuple):
+    """Env frames of one worker, and the seconds that they took."""
+
+    env_frames: int
+    seconds: float
+
+    @property
+    def fps(self) -> float:
+        return self.env_frames / self.seconds if self.seconds > 0 else 0.0
+
+
+class Throughput(NamedTuple):
+    """Env frames of all workers since every env was ready. A frame counts once for each agent."""
+
+    env_frames: int
+    seconds: float
+    workers: tuple[WorkerThroughput, ...]
+
+    @property
+    def fps(self) -> float:
+        return self.env_frames / self.seconds if self.seconds > 0 else 0.0
+
+    def report(self) -> list[str]:
+        """Lines for the console."""
+        lines = [
+            f"worker {index}: {worker.env_frames} frames, {worker.fps:.0f} FPS"
+            for index, worker in enumerate(self.workers)
+        ]
+        return [*lines, f"total: {self.env_frames} frames in {self.seconds:.1f} s, {self.fps:.0f} FPS"]
+
+
+class SamplerSettings(NamedTuple):
+    """Numbers that a worker needs."""
+
+    num_envs: int
+    frameskip: int
+    max_env_frames: int
+    seed: int | None
+
+
+class RandomSampler:
+    """In the child: steps its envs with random actions, one after another, and counts in shared memory.
+
+    progress: "go" [8], whose first number is nonzero once all workers are to begin; "env_frames" and
+        "microseconds" [workers, 8], of which the first number of a worker's row counts.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        family: EnvFamily,
+        cfg: argparse.Namespace,
+        settings: SamplerSettings,
+        progress: SharedArrays,
+        context: ChildContext,
+    ):
+        # In the child only: the parent loads no gymnasium.
+        from sample_factory.envs.env_info import make_adapted_env
+        from sample_factory.envs.protocol import EnvConfig, ObservationRows
+        from sample_factory.sampling.rollout.random_actions import RandomActions
+
+        self._settings = settings
+        self._progress = progress
+        self._stopping = context.stopping
+        self._env_frames = progress["env_frames"][index]
+        self._microseconds = progress["microseconds"][index]
+        first = index * settings.num_envs
+        configs = [EnvConfig(index, i, first + i) for i in range(settings.num_envs)]
+        self._envs = [make_adapted_env(family, cfg, config) for config in configs]
+        self._rows = [ObservationRows.allocate(env.kinds) for env in self._envs]
+        for i, env in enumerate(self._envs):
+            seed = None if settings.seed is None else settings.seed + first + i
+            env.reset(seed, self._rows[i])
+        self._random_actions = RandomActions(
+            self._envs[0].kinds, None if settings.seed is None else settings.seed + index
+        )
+        # Drawing actions takes as long as the step of a fast env, so a table of them is drawn beforehand. It
+        # is not used where the allowed actions depend on the observation.
+        self._table = [self._random_actions(self._rows[0]) for _ in range(NUM_RANDOM_ACTIONS)]
+
+    def run(self) -> None:
+        """Samples until it has its frames, or is asked to stop."""
+        try:
+            while not self._progress["go"][0]:
+                if self._stopping.wait(0.001):
+                    return
+            self._sample()
+        finally:
+            for env in self._envs:
+                env.close()
+
+    def _sample(self) -> None:
+        settings = self._settings
+        stopping = self._stopping
+        frames_per_sweep = settings.frameskip * sum(env.num_agents for env in self._envs)
+        started = time.perf_counter()
+        sweep = 0
+        while not stopping.is_set() and self._env_frames[0] < settings.max_env_frames:
+            actions = [self._actions(i, sweep) for i in range(len(self._envs))]
+            for env, action, rows in zip(self._envs, actions, self._rows):
+                env.step(action, rows)
+            sweep += 1
+            self._env_frames[0] += frames_per_sweep
+            self._microseconds[0] = (time.perf_counter() - started) * 1e6
+
+    def _actions(self, env: int, sweep: int) -> np.ndarray:
+        if self._random_actions.has_masks:
+            return self._random_actions(self._rows[env])
+        return self._table[(sweep + 37 * env) % NUM_RANDOM_ACTIONS]
+
+
+def parse_arguments(argv: Sequence[str]) -> tuple[Config, EnvFamily]:
+    """Returns the configuration, with the extra section `random_sampler`, and the family of the env.
+
+    Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help.
+    """
+    config = parse_config(argv, _family_in_one_split, extra_sections={"random_sampler": RandomSamplerFlags})
+    return config, _family_in_one_split(config.run.env)
+
+
+def _family_in_one_split(env: str) -> EnvFamily:
+    # There is no inference to overlap with, so the envs form one split, and any number of them is allowed.
+    family = resolve_family(env)
+    defaults = {**family.defaults, "num_envs_per_worker": 1, "worker_num_splits": 1}
+    return dataclasses.replace(family, defaults=defaults)
+
+
+def sample(config: Config, family: EnvFamily) -> Throughput:
+    """In the parent: samples until a limit or a signal, printing the speed every --status_interval.
+
+    config: from `parse_config` with the extra section `random_sampler`. Raises ChildFailed.
+    """
+    num_workers = config.sampling.num_workers
+    progress = SharedArrays(
+        {
+            "go": ArraySpec((CACHE_LINE,), np.int64),
+            "env_frames": ArraySpec((num_workers, CACHE_LINE), np.int64),
+            "microseconds": ArraySpec((num_workers, CACHE_LINE), np.int64),
+        }
+    )
+    workers = [_make_worker(config, family, progress, index) for index in range(num_workers)]
+    with StopSignals() as signals, Supervisor(workers) as supervisor:
+        supervisor.start_all()
+        supervisor.wait_ready(config.sampling.reset_timeout_seconds, signals)
+        reporter = _Reporter(config, workers)
+        _watch(supervisor, signals, progress, config.extra["random_sampler"], reporter)
+        supervisor.stop_all(grace_seconds=STOP_GRACE_SECONDS)
+    frames = progress["env_frames"][:, 0].tolist()
+    microseconds = progress["microseconds"][:, 0].tolist()
+    per_worker = tuple(WorkerThroughput(count, time_ / 1e6) for count, time_ in zip(frames, microseconds))
+    throughput = Throughput(sum(frames), max(worker.seconds for worker in per_worker), per_worker)
+    reporter.write(throughput.seconds, throughput.env_frames, throughput.fps)
+    return throughput
+
+
+def _make_worker(config: Config, family: EnvFamily, progress: SharedArrays, index: int) -> Child:
+    """Makes a worker that is pinned, and limited in its threads, like the rollout workers of training."""
+    sampling = config.sampling
+    flags: RandomSamplerFlags = config.extra["random_sampler"]
+    settings = SamplerSettings(
+        sampling.num_envs_per_worker,
+        config.env.env_frameskip or 1,
+        flags.sample_env_frames_per_worker,
+        config.run.seed,
+    )
+    environment = {}
+    if sampling.force_envs_single_thread:
+        environment = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    if flags.sampler_worker_gpus:
+        gpus = flags.sampler_worker_gpus
+        environment["CUDA_VISIBLE_DEVICES"] = str(gpus[index % len(gpus)])
+    cores = cpu.worker_cores(index, sampling.num_workers) if sampling.set_workers_cpu_affinity else None
+    niceness = sampling.default_niceness + ROLLOUT_WORKER_NICENESS
+    options = ChildOptions(cores, niceness, environment, one_shot=True, own_session=True)
+    args = (index, family, config.namespace(), settings, progress)
+    return Child(f"sampler_{index}", RandomSampler, args, options)
+
+
+def _watch(
+    supervisor: Supervisor,
+    signals: StopSignals,
+    progress: SharedArrays,
+    flags: RandomSamplerFlags,
+    reporter: "_Reporter",
+) -> None:
+    """Starts the measurement, and returns when it is over. Raises ChildFailed."""
+    counters = progress["env_frames"]
+    started = time.monotonic()
+    progress["go"][0] = 1
+    while not signals.requested and time.monotonic() - started < flags.timeout_seconds:
+        supervisor.wait(POLL_SECONDS, [signals])
+        supervisor.check()
+        env_frames = int(counters[:, 0].sum())
+        if env_frames >= flags.sample_env_frames or all(child.finished for child in supervisor.children):
+            break
+        reporter.tick(env_frames)
+
+
+class _Reporter:
+    """In the parent: prints the speed every --status_interval, and writes it to --figures_file if there is one."""
+
+    def __init__(self, config: Config, workers: Sequence[Child]):
+        """The time of the measurement starts here."""
+        monitoring = config.monitoring
+        self._interval = monitoring.status_interval
+        self._file = FiguresFile(monitoring.figures_file) if monitoring.figures_file is not None else None
+        self._processes = (
+            RunProcess("main", 0, os.getpid()),
+            *(RunProcess("sampler", index, worker.pid) for index, worker in enumerate(workers)),
+        )
+        self._is_due = Every(self._interval)
+        self._reported_frames = 0
+        self._started = self._reported_at = time.monotonic()
+        self.write(0.0, 0, None)
+
+    def tick(self, env_frames: int) -> None:
+        if not self._is_due():
+            return
+        now = time.monotonic()
+        fps = (env_frames - self._reported_frames) / (now - self._reported_at)
+        print(f"{now - self._started:.0f} s: {fps:.0f} FPS, {env_frames} frames", flush=True)
+        self.write(now - self._started, env_frames, fps)
+        self._reported_frames = env_frames
+        self._reported_at = now
+
+    def write(self, seconds: float, env_frames: int, fps: float | None) -> None:
+        """Appends a line to --figures_file. fps: over the last --status_interval."""
+        if self._file is None:
+            return
+        by_window = {} if fps is None else {f"{self._interval:g}": fps}
+        self._file.write(Figures(time.time(), seconds, env_frames, 0, by_window, (), {}, (), self._processes))

@@ -1,0 +1,39 @@
+"""A person plays Doom, alone or in a match with trained agents."""
+
+from dataclasses import dataclass
+
+from sample_factory.config.config import Config, ConfigError
+from sample_factory.config.flags import flag
+
+
+@dataclass(frozen=True)
+class HumanGameFlags:
+    """The match to join."""
+
+    join: str | None = flag(None, "host:port of a match that waits for people; None: play alone")
+
+
+def play(config: Config) -> None:
+    """Plays until the window is closed, the other players of a match have left, or Ctrl+C.
+
+    config: from `parse_config` with the extra section `human_game`.
+    Raises ConfigError for bad input, NotPlayed, KeyboardInterrupt.
+    """
+    from sample_factory.envs.doom import human_player
+    from sample_factory.envs.doom.make_doom_env import doom_spec, engine_settings
+
+    join = config.extra["human_game"].join
+    cfg = config.namespace()
+    try:
+        endpoint = None if join is None else human_player.Endpoint.parse(join)
+        spec = doom_spec(config.run.env)
+        # This process has one player, the person: alone, or (num_humans=1) as the one who joins a match.
+        cfg.num_agents = 1
+        cfg.num_humans = 0 if endpoint is None else 1
+        settings = engine_settings(spec.name, spec, cfg)
+        for episode, results in enumerate(human_player.play(spec, settings, endpoint, config.run.seed), 1):
+            text = ", ".join(f"{name} {value:g}" for name, value in results.items())
+            print(f"episode {episode}: {text}", flush=True)
+        print("The game is over.")
+    except (ValueError, FileNotFoundError) as error:
+        raise ConfigError(str(error)) from error

@@ -1,0 +1,84 @@
+"""The flags of `match`, and the two contestants. Imports no torch: bad flags are reported at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from sample_factory.config.config import Config, ConfigError, parse_config
+from sample_factory.config.flags import flag
+from sample_factory.evaluation.policy_choice import Contestant, PolicyChoice
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class MatchFlags:
+    """The opponent, and the number of matches."""
+
+    num_matches: int = flag(100, "matches to play; after each, the two sides are swapped", at_least=1)
+    opponent_experiment: str | None = flag(None, "the opponent's experiment; None: the same")
+    opponent_policy_index: int | None = flag(
+        None, "the opponent's policy; None: that of --policy_index", at_least=0, at_most=1000
+    )
+    opponent_checkpoint: str | None = flag(
+        None, "the opponent's checkpoint, as in --checkpoint; None: --load_checkpoint_kind"
+    )
+    json: str | None = flag(None, "file for all figures and the result of each match")
+
+
+class MatchRequest(NamedTuple):
+    """The parsed command line of `match`."""
+
+    contestants: tuple[Contestant, Contestant]
+    flags: MatchFlags
+
+
+def parse_arguments(argv: Sequence[str]) -> MatchRequest:
+    """Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help."""
+    config = _parse(argv)
+    flags: MatchFlags = config.extra["match"]
+    opponent_config = config
+    if flags.opponent_experiment is not None:
+        opponent_config = _parse([*argv, f"--experiment={flags.opponent_experiment}"])
+    _check(config, opponent_config, flags)
+    kind = config.monitoring.load_checkpoint_kind
+    policy_index = _single_value("policy_index", config.evaluation.policy_index)
+    choice = PolicyChoice(policy_index, _single_value("checkpoint", config.evaluation.checkpoint or (kind,)))
+    if flags.opponent_policy_index is not None:
+        policy_index = flags.opponent_policy_index
+    opponent_choice = PolicyChoice(policy_index, flags.opponent_checkpoint or kind)
+    if choice == opponent_choice and config.experiment_dir == opponent_config.experiment_dir:
+        raise ConfigError(
+            f"{config.run.experiment} ({choice}) would play against itself; choose --opponent_experiment, "
+            "--opponent_policy_index or --opponent_checkpoint"
+        )
+    return MatchRequest((Contestant(config, choice), Contestant(opponent_config, opponent_choice)), flags)
+
+
+def _parse(argv: Sequence[str]) -> Config:
+    from sample_factory.envs.env_registry import resolve_family
+
+    return parse_config(argv, resolve_family, evaluation=True, extra_sections={"match": MatchFlags})
+
+
+def _single_value(flag_name: str, values: Sequence[Value]) -> Value:
+    if len(values) != 1:
+        raise ConfigError(
+            f"--{flag_name} has {len(values)} values; in a match it takes one, and the opponent's is "
+            f"--opponent_{flag_name}"
+        )
+    return values[0]
+
+
+def _check(config: Config, opponent_config: Config, flags: MatchFlags) -> None:
+    """Finds before the first match what would otherwise fail after the last one. Raises ConfigError."""
+    if config.run.env != opponent_config.run.env:
+        raise ConfigError(
+            f"{config.run.experiment} was trained in {config.run.env}, {opponent_config.run.experiment} in "
+            f"{opponent_config.run.env}; choose with --env where they meet"
+        )
+    if config.evaluation.save_video:
+        raise ConfigError("--save_video: a match is not drawn; sample_factory.enjoy shows several policies")
+    if flags.json is not None and not Path(flags.json).expanduser().absolute().parent.is_dir():
+        raise ConfigError(f"--json={flags.json}: there is no such folder")

@@ -1,0 +1,206 @@
+"""Figures of a run for programs: JSON lines in the file that --figures_file names.
+
+One object a line, appended when all workers are ready, with the first frames, every --status_interval, and at
+the end. Fields:
+
+- time: seconds since 1970 at which the line was written.
+- seconds: time of this run, which starts when all workers are ready.
+- env_frames: env frames of this run, of all policies (frameskip counted, earlier runs not included).
+- samples: samples trained on in this run, of all policies; `dummy_sampler`: 0.
+- fps: object, length of a window in seconds -> env frames per second over that window, as far as known.
+- policies: a list by policy of objects with env_frames and samples of this run and `time`, the seconds since
+  1970 at which these counters were reached. They grow by whole iterations of training, so a rate between two
+  lines is exact if it is computed with these times. Empty for `dummy_sampler`.
+- components: object, "rollout_worker", "policy_worker" or "learner" -> object, name -> mean over the
+  processes of that kind and the last 20 s: shares of their time, 0..1, "wait" among them; memory_mb;
+  avg_batch_size.
+- learners: a list of objects with policy_id, device, precision and num_parameters.
+- processes: a list of objects with role, index, policy_id (or null) and pid. Roles: "main", "rollout_worker",
+  "policy_worker", "learner", "sampler" (an inline sampler, or a worker of `dummy_sampler`). What these
+  processes start, such as simulators, is not listed.
+"""
+
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from sample_factory.exchange.messages import LearnerReady, Report, StatsReport, TrainReport
+from sample_factory.monitoring.component_stats import ComponentStats
+from sample_factory.monitoring.policy_progress import PolicyProgress
+from sample_factory.runtime.clock import Every, RateWindow
+
+log = logging.getLogger("sample_factory")
+
+FPS_WINDOWS = (10.0, 60.0, 300.0)  # seconds
+
+
+class RunProcess(NamedTuple):
+    """A process of a run. index: counts the processes of one role (and policy)."""
+
+    role: str
+    index: int
+    pid: int
+    policy_id: int | None = None
+
+
+class PolicyCounters(NamedTuple):
+    """What one policy has trained on in this run, and when (seconds since 1970) it had reached that."""
+
+    env_frames: int
+    samples: int
+    time: float
+
+
+class Figures(NamedTuple):
+    """One line of the file; the fields are described at the top of this module."""
+
+    time: float
+    seconds: float
+    env_frames: int
+    samples: int
+    fps: Mapping[str, float]
+    policies: tuple[PolicyCounters, ...]
+    components: Mapping[str, Mapping[str, float]]
+    learners: tuple[LearnerReady, ...]
+    processes: tuple[RunProcess, ...]
+
+
+class FiguresFile:
+    """Writes figures to a file, one JSON object a line; replaces an existing file. Promises:
+
+    1. A line is appended in one write, so a reader sees whole lines, except perhaps the last.
+    2. A write that fails is logged once and stops nothing.
+    """
+
+    def __init__(self, path: str):
+        self._path = Path(path).expanduser()
+        self._mode = "w"
+        self._is_failing = False
+
+    def write(self, figures: Figures) -> None:
+        try:
+            with open(self._path, self._mode, buffering=1 << 16) as file:
+                file.write(_to_json(figures) + "\n")
+        except OSError as error:
+            if not self._is_failing:
+                log.error("COULD NOT WRITE %s: %s. The run continues", self._path, error.strerror)
+            self._is_failing = True
+            return
+        self._is_failing = False
+        self._mode = "a"
+
+
+def read_figures(path: Path) -> list[Figures]:
+    """Returns the figures in a file, in the order of time; none if there is no such file."""
+    if not path.exists():
+        return []
+    *lines, _ = path.read_text().split("\n")  # without a line that is not complete yet
+    return [_from_json(line) for line in lines]
+
+
+def _to_json(figures: Figures) -> str:
+    fields = figures._asdict()
+    for name in ("policies", "learners", "processes"):
+        fields[name] = [item._asdict() for item in fields[name]]
+    return json.dumps(fields)
+
+
+def _from_json(line: str) -> Figures:
+    fields = json.loads(line)
+    return Figures(**fields)._replace(
+        policies=tuple(PolicyCounters(**item) for item in fields["policies"]),
+        learners=tuple(LearnerReady(**item) for item in fields["learners"]),
+        processes=tuple(RunProcess(**item) for item in fields["processes"]),
+    )
+
+
+class FiguresWriter:
+    """In the main process: follows a run and writes its figures. A subscriber of the main loop."""
+
+    def __init__(
+        self,
+        path: str,
+        status_interval: float,
+        num_policies: int,
+        processes: Callable[[], Sequence[RunProcess]],
+        now: Callable[[], float] = time.time,
+    ):
+        """status_interval: seconds between lines. processes: returns those that run at the moment."""
+        self._file = FiguresFile(path)
+        self._processes = processes
+        self._now = now
+        self._status_interval = status_interval
+        self._policies = [PolicyProgress(policy_id, stats_avg=1) for policy_id in range(num_policies)]
+        self._counted_at = [0.0] * num_policies
+        self._components = ComponentStats(now)
+        self._learners: dict[int, LearnerReady] = {}
+        self._fps = RateWindow(FPS_WINDOWS)
+        self._time_to_count = Every(1.0, at_first=True, now=now)
+        self._time_to_write = Every(status_interval, now=now)
+        self._started: float | None = None
+        self._has_frames = False
+
+    def handle(self, report: Report) -> None:
+        match report:
+            case TrainReport():
+                self._policies[report.policy_id].trained(report)
+                self._counted_at[report.policy_id] = self._now()
+            case StatsReport():
+                self._components.add(report)
+            case LearnerReady():
+                self._learners[report.policy_id] = report
+
+    def tick(self) -> None:
+        """Writes a line if it is the first, has the first frames, or is due."""
+        if self._started is None:
+            self._started = self._now()
+            self._write()
+            self._time_to_write = Every(self._status_interval, now=self._now)
+        has_first_frames = not self._has_frames and self._env_frames > 0
+        if self._time_to_count():
+            self._fps.add(self._now(), self._env_frames)
+        if has_first_frames or self._time_to_write():
+            self._has_frames = self._env_frames > 0
+            self._write()
+
+    def worker_started(self, index: int) -> None:
+        """Does nothing: each line lists the processes of its time."""
+
+    def close(self) -> None:
+        self._write()
+
+    @property
+    def _env_frames(self) -> int:
+        return sum(policy.new_frames for policy in self._policies)
+
+    def _write(self) -> None:
+        now = self._now()
+        seconds = 0.0 if self._started is None else now - self._started
+        policies = (
+            PolicyCounters(policy.new_frames, policy.new_samples, counted_at)
+            for policy, counted_at in zip(self._policies, self._counted_at)
+        )
+        # A window that the run has not covered yet would repeat the rate of the shortest one.
+        rates = {window: rate for window, rate in self._fps.rates().items() if window <= seconds}
+        self._file.write(
+            Figures(
+                now,
+                seconds,
+                self._env_frames,
+                sum(policy.new_samples for policy in self._policies),
+                # A window that the run has not covered yet would repeat the rate of the shortest one.
+                {
+                    f"{window:g}": rate
+                    for window, rate in rates.items()
+                    if window <= seconds and math.isfinite(rate)
+                },
+                tuple(policies),
+                self._components.means(),
+                tuple(self._learners.values()),
+                tuple(self._processes()),
+            )
+        )
