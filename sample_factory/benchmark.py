@@ -15,10 +15,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 done, 1 a stage failed, 2 bad input, 130 interrupted."""
 
     def command(arguments: Sequence[str]) -> None:
+        from sample_factory import __version__
         from sample_factory.benchmarking.benchmark import benchmark
         from sample_factory.benchmarking.benchmark_request import parse_arguments
 
-        benchmark(parse_arguments(arguments))
+        benchmark(parse_arguments(arguments), __version__)
 
     return run_command(command, argv)
 

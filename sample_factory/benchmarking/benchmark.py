@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import sample_factory
 from sample_factory.benchmarking.advice import Situation, advice
 from sample_factory.benchmarking.benchmark_request import BenchmarkRequest, with_values
 from sample_factory.benchmarking.benchmark_table import (
@@ -29,22 +28,23 @@ from sample_factory.monitoring.bottleneck import bottlenecks, describe_bottlenec
 from sample_factory.plotting.draw_bars import Bar, draw_bars
 from sample_factory.runtime.cpu import available_cores
 
+RECORDED_PACKAGES = ("torch", "numpy", "gymnasium")
 USUAL_START_SECONDS = 6  # for the announced durations
 
 
-def benchmark(request: BenchmarkRequest) -> None:
+def benchmark(request: BenchmarkRequest, version: str) -> None:
     """Measures, prints the report and writes the files that the flags name.
 
-    Raises StageFailed, KeyboardInterrupt, and ConfigError for a file that cannot be written.
+    version: of this package, for the --json file. Raises StageFailed, KeyboardInterrupt, and ConfigError for a file that cannot be written.
     """
     with signals_like_ctrl_c(), tempfile.TemporaryDirectory(prefix="sample_factory_benchmark_") as folder:
         try:
-            _measure_and_report(request, Path(folder))
+            _measure_and_report(request, version, Path(folder))
         except OSError as error:
             raise ConfigError(f"cannot use {error.filename}: {error.strerror}") from error
 
 
-def _measure_and_report(request: BenchmarkRequest, folder: Path) -> None:
+def _measure_and_report(request: BenchmarkRequest, version: str, folder: Path) -> None:
     trials = run_sweep(request, folder) if request.flags.sweep else []
     if trials:
         request = with_values(request, fastest(trials).values)
@@ -52,7 +52,7 @@ def _measure_and_report(request: BenchmarkRequest, folder: Path) -> None:
     hardware = describe_hardware()
     print("\n".join(report(request, stages, hardware)))
     if request.flags.json is not None:
-        text = json.dumps(figures(request, stages, trials, hardware), indent=4)
+        text = json.dumps(figures(request, stages, trials, hardware) | versions(version), indent=4)
         Path(request.flags.json).expanduser().write_text(text + "\n")
     if request.flags.chart is not None:
         draw_chart(request, request.flags.chart, stages, hardware)
@@ -157,9 +157,7 @@ def situation(request: BenchmarkRequest, training: Stage) -> Situation:
 def figures(
     request: BenchmarkRequest, stages: Mapping[str, Stage], trials: Sequence[Trial], hardware: Hardware
 ) -> dict[str, Any]:
-    """Returns the contents of the --json file."""
-    versions = {"sample_factory": sample_factory.__version__, "python": platform.python_version()}
-    versions |= {name: importlib.metadata.version(name) for name in ("torch", "numpy", "gymnasium")}
+    """Returns the contents of the --json file without the versions."""
     return {
         "hardware": hardware._asdict(),
         "versions": {
@@ -176,6 +174,12 @@ def figures(
         "compare": dict(request.others),
         "sweep": [trial._asdict() for trial in trials],
     }
+
+
+def versions(own: str) -> dict[str, dict[str, str]]:
+    """Returns the versions of the software for the --json file. own: that of this package."""
+    found = {"sample_factory": own, "python": platform.python_version()}
+    return {"versions": found | {name: importlib.metadata.version(name) for name in RECORDED_PACKAGES}}
 
 
 def _plain(stage: Stage) -> dict[str, Any]:

@@ -238,7 +238,7 @@ def _watch(
 
 
 class _Reporter:
-    """In the parent: prints the speed every --status_interval, and writes it to --figures_file if there is one."""
+    """In the parent: prints the speed every --status_interval, and writes it to --figures_file."""
 
     def __init__(self, config: Config, workers: Sequence[Child]):
         """The time of the measurement starts here."""

@@ -192,12 +192,7 @@ class FiguresWriter:
                 seconds,
                 self._env_frames,
                 sum(policy.new_samples for policy in self._policies),
-                # A window that the run has not covered yet would repeat the rate of the shortest one.
-                {
-                    f"{window:g}": rate
-                    for window, rate in rates.items()
-                    if window <= seconds and math.isfinite(rate)
-                },
+                {f"{window:g}": rate for window, rate in rates.items() if math.isfinite(rate)},
                 tuple(policies),
                 self._components.means(),
                 tuple(self._learners.values()),
