@@ -35,7 +35,8 @@ USUAL_START_SECONDS = 6  # for the announced durations
 def benchmark(request: BenchmarkRequest, version: str) -> None:
     """Measures, prints the report and writes the files that the flags name.
 
-    version: of this package, for the --json file. Raises StageFailed, KeyboardInterrupt, and ConfigError for a file that cannot be written.
+    version: of this package, for the --json file.
+    Raises StageFailed, KeyboardInterrupt, and ConfigError for a file that cannot be written.
     """
     with signals_like_ctrl_c(), tempfile.TemporaryDirectory(prefix="sample_factory_benchmark_") as folder:
         try:
@@ -160,11 +161,6 @@ def figures(
     """Returns the contents of the --json file without the versions."""
     return {
         "hardware": hardware._asdict(),
-        "versions": {
-            "sample_factory": sample_factory.__version__,
-            "python": platform.python_version(),
-            **versions,
-        },
         "env": request.config.run.env,
         "flags": list(request.training_flags),
         "seconds": request.flags.seconds,
