@@ -101,6 +101,13 @@ class SettingsTaken(NamedTuple):
     error: str
 
 
+class PolicyReplaced(NamedTuple):
+    """Main process -> its own subscribers: a policy has taken over the weights of a donor."""
+
+    policy_id: int
+    donor: int
+
+
 # Any component -> main process
 
 
@@ -188,5 +195,17 @@ class MilestoneSaved(NamedTuple):
 
 RolloutMessage = ActionsReady | NewShaping | Opponents
 LearnerMessage = Trajectories | SaveRequest | WorkerDied | DonateRequest | NewSettings
-Report = EpisodeReport | MatchReport | StatsReport | TrainReport | ComponentReady | LearnerReady
-Report |= Incident | Donated | SettingsTaken | MilestoneSaved | OpponentLost
+Report = (
+    ComponentReady
+    | LearnerReady
+    | StatsReport
+    | Incident
+    | EpisodeReport
+    | MatchReport
+    | OpponentLost
+    | TrainReport
+    | MilestoneSaved
+    | Donated
+    | SettingsTaken
+    | PolicyReplaced
+)

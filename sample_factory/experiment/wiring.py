@@ -1,28 +1,19 @@
-"""From the configuration to the recipe of each worker.
+"""From the configuration to the arguments of each worker process.
 
-The factories import lazily: the main process has no torch.
+Workers are named as "module:attribute" strings, which the child imports: the main process never loads torch.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from sample_factory.config.config import Config
 from sample_factory.config.sections import POLICY_WORKER_NICENESS, ROLLOUT_WORKER_NICENESS
-from sample_factory.envs.env_info import EnvInfo
-from sample_factory.envs.env_registry import EnvFamily
-from sample_factory.exchange.channels import Channels
-from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.experiment.parts import Parts, num_inline_samplers
 from sample_factory.learning.algorithm_registry import registered_algorithm
 from sample_factory.learning.settings import LearnerSettings, LearnerWorkerSettings
 from sample_factory.models.encoder_registry import registered_encoder
 from sample_factory.models.policy_spec import PolicySpec
-from sample_factory.population.league import League
-from sample_factory.population.mutation import MutationRule
-from sample_factory.population.pbt import Member, Population, tuned_hyperparameters
 from sample_factory.runtime import cpu
-from sample_factory.runtime.child import ChildOptions
-from sample_factory.runtime.folder_lock import FolderLock
+from sample_factory.runtime.child import Child, ChildOptions
 from sample_factory.sampling.settings import (
     InferenceSettings,
     PolicyWorkerArgs,
@@ -33,62 +24,83 @@ from sample_factory.sampling.settings import (
 
 MAX_MIN_REQUESTS = 8
 CORES_PER_LEARNER_THREAD = 4
-LEARNER_GRACE_SECONDS = 120.0  # to finish an iteration of training and save, when it is to stop
+LEARNER_GRACE_SECONDS = 120.0  # to finish an iteration of training and save after the request to stop
+ROLLOUT_WORKER = "sample_factory.sampling.rollout.rollout_worker:RolloutWorker"
+POLICY_WORKER = "sample_factory.sampling.inference.policy_worker:PolicyWorker"
+INLINE_SAMPLER = "sample_factory.sampling.inline_sampler:InlineSampler"
+LEARNER_WORKER = "sample_factory.learning.learner_worker:LearnerWorker"
 
 
-class Parts(NamedTuple):
-    """Everything that is there before any worker starts."""
+class WorkerId(NamedTuple):
+    """Which worker of the run a process is.
 
-    config: Config
-    family: EnvFamily
-    info: EnvInfo
-    buffers: TrajectoryBuffers
-    channels: Channels
-    seed: int
-    lock: FolderLock | None = None  # of the experiment folder
-    population: Population | None = None  # with population-based training
-    league: League | None = None  # with self-play against past selves
+    role: "learner", "policy_worker", "rollout_worker" or "sampler" (--inline_samplers).
+    index: counts the workers of one role; policy workers are counted for each policy, and learners are
+        numbered by policy.
+    policy_id: of a policy worker.
+    """
+
+    role: str
+    index: int
+    policy_id: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the process, in logs and for `ps`."""
+        parts = (self.role, self.policy_id, self.index)
+        return "_".join(str(part) for part in parts if part is not None)
 
 
-class Recipe(NamedTuple):
-    """What a Child is made of."""
+class WorkerSpec(NamedTuple):
+    """How the process of a worker is started.
 
-    name: str
-    factory: Callable
-    args: tuple
+    factory: "module:attribute"; the child imports it and calls it with `*args` and its ChildContext.
+    """
+
+    worker_id: WorkerId
+    factory: str
+    args: tuple[Any, ...]
     options: ChildOptions
 
-
-def make_population(config: Config, info: EnvInfo, seed: int) -> Population | None:
-    """The policies' settings, from the experiment folder if they are there. None without --with_pbt, or
-    where nothing is learned.
-    """
-    flags, learning = config.population, config.learning
-    if not flags.with_pbt or config.sampling.sampler_only:
-        return None
-    names = tuned_hyperparameters(flags)
-    default = Member({name: getattr(learning, name) for name in names}, info.reward_shaping)
-    rule = MutationRule(
-        flags.pbt_mutation_rate,
-        flags.pbt_perturb_min,
-        flags.pbt_perturb_max,
-        learning.rollout,
-        learning.batch_size,
-    )
-    return Population(flags, default, rule, config.experiment_dir, config.sampling.num_policies, seed)
+    def make_child(self) -> Child:
+        """In the parent: returns the process, not yet started."""
+        return Child(self.worker_id.name, self.factory, self.args, self.options)
 
 
-def make_league(config: Config) -> League | None:
-    """The past selves and results that are in the experiment folder. None without --selfplay_past_share."""
-    if config.selfplay.selfplay_past_share == 0:
-        return None
-    return League(config.selfplay, config.experiment_dir, config.sampling.num_policies)
+class WorkerSpecs(NamedTuple):
+    """All workers of a run. With --inline_samplers there are no separate rollout and policy workers."""
+
+    learners: list[WorkerSpec]
+    policy_workers: list[WorkerSpec]
+    inline_samplers: list[WorkerSpec]
+    rollout_workers: list[WorkerSpec]
+
+    @property
+    def all(self) -> list[WorkerSpec]:
+        return [spec for specs in self for spec in specs]
 
 
-def policy_spec(parts: Parts, policy: int) -> PolicySpec:
-    """The network that all processes of a policy build."""
+def worker_specs(parts: Parts) -> WorkerSpecs:
+    """Returns the specifications of all workers of a run."""
+    topology = parts.buffers.topology
+    policies = range(topology.num_policies)
+    learners = [learner_spec(parts, policy_id) for policy_id in policies]
+    num_inline = num_inline_samplers(parts.config)
+    if num_inline:
+        return WorkerSpecs(learners, [], [inline_sampler_spec(parts, i) for i in range(num_inline)], [])
+    policy_workers = [
+        policy_worker_spec(parts, policy_id, index)
+        for policy_id in policies
+        for index in range(topology.policy_workers_per_policy)
+    ]
+    rollout_workers = [rollout_worker_spec(parts, index) for index in range(topology.num_workers)]
+    return WorkerSpecs(learners, policy_workers, [], rollout_workers)
+
+
+def policy_spec(parts: Parts, policy_id: int) -> PolicySpec:
+    """Returns the description of the network that all processes of a policy build."""
     config = parts.config
-    spaces = parts.info.kinds.spaces[parts.buffers.topology.kind_of_policy(policy)]
+    spaces = parts.info.kinds.spaces[parts.buffers.topology.kind_of_policy(policy_id)]
     return PolicySpec(
         config.model,
         *spaces,
@@ -99,27 +111,33 @@ def policy_spec(parts: Parts, policy: int) -> PolicySpec:
     )
 
 
-def rollout_worker_recipe(parts: Parts, index: int) -> Recipe:
-    """Pinned to a core with its simulators: their round trips are much shorter on one core."""
+def rollout_worker_spec(parts: Parts, index: int) -> WorkerSpec:
+    """Returns the specification of a rollout worker.
+
+    The worker is pinned to one core together with its simulators, because their round trips take much less
+    time on one core.
+    """
     sampling = parts.config.sampling
     num_workers = parts.buffers.topology.num_workers
     cores = cpu.worker_cores(index, num_workers) if sampling.set_workers_cpu_affinity else None
     gpus = sampling.actor_worker_gpus
     environment = {"CUDA_VISIBLE_DEVICES": str(gpus[index % len(gpus)]) if gpus else ""}
     niceness = sampling.default_niceness + ROLLOUT_WORKER_NICENESS
-    options = ChildOptions(cores, niceness, environment | _maths_threads(parts), own_session=True)
+    options = ChildOptions(cores, niceness, environment | _thread_limits(parts), own_session=True)
     args = (_rollout_worker_args(parts, index), parts.buffers, parts.channels)
-    return Recipe(f"rollout_worker_{index}", build_rollout_worker, args, options)
+    return WorkerSpec(WorkerId("rollout_worker", index), ROLLOUT_WORKER, args, options)
 
 
-def _maths_threads(parts: Parts) -> dict[str, str]:
+def _thread_limits(parts: Parts) -> dict[str, str]:
+    """Returns environment variables that limit maths libraries to one thread."""
     if not parts.config.sampling.force_envs_single_thread:
         return {}
     return {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 def _rollout_worker_args(parts: Parts, index: int) -> RolloutWorkerArgs:
-    sampling, learning = parts.config.sampling, parts.config.learning
+    sampling = parts.config.sampling
+    learning = parts.config.learning
     settings = RolloutSettings(
         RewardRule(learning.reward_scale, learning.reward_clip),
         parts.seed,
@@ -131,54 +149,62 @@ def _rollout_worker_args(parts: Parts, index: int) -> RolloutWorkerArgs:
     return RolloutWorkerArgs(index, parts.family, parts.config.namespace(), settings)
 
 
-def policy_worker_recipe(parts: Parts, policy: int, index: int) -> Recipe:
-    """index: which of the policy's workers."""
-    args = (_policy_worker_args(parts, policy, index), parts.buffers, parts.channels)
+def policy_worker_spec(parts: Parts, policy_id: int, index: int) -> WorkerSpec:
+    """Returns the specification of a policy worker; index counts the workers of its policy."""
+    args = (_policy_worker_args(parts, policy_id, index), parts.buffers, parts.channels)
     niceness = parts.config.sampling.default_niceness + POLICY_WORKER_NICENESS
     options = ChildOptions(niceness=niceness, environment=cpu.HUGE_PAGES)
-    return Recipe(f"policy_worker_{policy}_{index}", build_policy_worker, args, options)
+    return WorkerSpec(WorkerId("policy_worker", index, policy_id), POLICY_WORKER, args, options)
 
 
-def _policy_worker_args(parts: Parts, policy: int, index: int) -> PolicyWorkerArgs:
+def _policy_worker_args(parts: Parts, policy_id: int, index: int) -> PolicyWorkerArgs:
     topology = parts.buffers.topology
-    # Half of what the splits of all workers can ask for at once: the other half is being stepped meanwhile.
+    # Half of the requests that the splits of all workers can have open: the other splits are being stepped.
     min_requests = topology.num_workers * topology.num_splits // (2 * topology.policy_workers_per_policy)
     settings = InferenceSettings(
-        policy_spec(parts, policy),
+        policy_spec(parts, policy_id),
         min_requests=max(1, min(MAX_MIN_REQUESTS, min_requests)),
         num_threads=1,
-        seed=parts.seed + 1000 * (policy + 1) + index,
+        seed=parts.seed + 1000 * (policy_id + 1) + index,
         experiment_dir=parts.config.experiment_dir,
         max_past_selves=parts.config.selfplay.selfplay_max_opponents,
         cuda_graphs=parts.config.run.cuda_graphs,
     )
-    return PolicyWorkerArgs(policy, settings)
+    return PolicyWorkerArgs(policy_id, settings)
 
 
-def inline_sampler_recipe(parts: Parts, index: int) -> Recipe:
-    """The rollout workers index, index + n, ... of n --inline_samplers, and a worker for every policy."""
-    sampling, topology = parts.config.sampling, parts.buffers.topology
-    mine = range(index, topology.num_workers, sampling.inline_samplers)
-    rollout = [_rollout_worker_args(parts, worker) for worker in mine]
-    policy = [_policy_worker_args(parts, policy, index) for policy in range(topology.num_policies)]
+def inline_sampler_spec(parts: Parts, index: int) -> WorkerSpec:
+    """Returns the specification of an inline sampler.
+
+    Of n samplers it holds the rollout workers index, index + n, ..., and one policy worker of every policy.
+    """
+    sampling = parts.config.sampling
+    topology = parts.buffers.topology
+    worker_indices = range(index, topology.num_workers, sampling.inline_samplers)
+    rollout_workers = [_rollout_worker_args(parts, worker_index) for worker_index in worker_indices]
+    policy_workers = [
+        _policy_worker_args(parts, policy_id, index) for policy_id in range(topology.num_policies)
+    ]
     niceness = sampling.default_niceness + POLICY_WORKER_NICENESS
-    options = ChildOptions(None, niceness, _maths_threads(parts), own_session=True)
-    args = (rollout, policy, parts.buffers, parts.channels)
-    return Recipe(f"sampler_{index}", build_inline_sampler, args, options)
+    options = ChildOptions(None, niceness, _thread_limits(parts), own_session=True)
+    args = (rollout_workers, policy_workers, parts.buffers, parts.channels)
+    return WorkerSpec(WorkerId("sampler", index), INLINE_SAMPLER, args, options)
 
 
-def learner_recipe(parts: Parts, policy: int) -> Recipe:
-    """One for each policy."""
-    config, sampling, monitoring = parts.config, parts.config.sampling, parts.config.monitoring
+def learner_spec(parts: Parts, policy_id: int) -> WorkerSpec:
+    """Returns the specification of the learner of a policy."""
+    config = parts.config
+    sampling = config.sampling
+    monitoring = config.monitoring
     num_threads = sampling.learner_main_loop_num_cores
-    evolved = {} if parts.population is None else parts.population.members[policy].hyperparameters
+    evolved = {} if parts.population is None else parts.population.members[policy_id].hyperparameters
     learner = LearnerSettings(
-        policy_spec(parts, policy),
+        policy_spec(parts, policy_id),
         replace(config.learning, **evolved),
         sampling.max_policy_lag,
         train_for_env_frames=monitoring.train_for_env_steps,
         frameskip=parts.info.frameskip,
-        seed=parts.seed + policy,
+        seed=parts.seed + policy_id,
         compile=config.run.compile,
         algorithm=registered_algorithm(config.run.algo),
     )
@@ -199,33 +225,5 @@ def learner_recipe(parts: Parts, policy: int) -> Recipe:
         environment=cpu.HUGE_PAGES,
         grace_seconds=LEARNER_GRACE_SECONDS,
     )
-    args = (policy, settings, parts.buffers, parts.channels)
-    return Recipe(f"learner_{policy}", build_learner_worker, args, options)
-
-
-def build_rollout_worker(*args: Any) -> Any:
-    """In the child."""
-    from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
-
-    return RolloutWorker(*args)
-
-
-def build_policy_worker(*args: Any) -> Any:
-    """In the child."""
-    from sample_factory.sampling.inference.policy_worker import PolicyWorker
-
-    return PolicyWorker(*args)
-
-
-def build_inline_sampler(*args: Any) -> Any:
-    """In the child."""
-    from sample_factory.sampling.inline_sampler import InlineSampler
-
-    return InlineSampler(*args)
-
-
-def build_learner_worker(*args: Any) -> Any:
-    """In the child."""
-    from sample_factory.learning.learner_worker import LearnerWorker
-
-    return LearnerWorker(*args)
+    args = (policy_id, settings, parts.buffers, parts.channels)
+    return WorkerSpec(WorkerId("learner", policy_id), LEARNER_WORKER, args, options)

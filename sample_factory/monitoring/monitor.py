@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,15 +13,14 @@ from sample_factory.exchange.messages import (
     EpisodeReport,
     Incident,
     LearnerReady,
+    PolicyReplaced,
     Report,
-    SaveRequest,
     StatsReport,
     TrainReport,
 )
 from sample_factory.monitoring.bottleneck import describe_bottleneck
 from sample_factory.monitoring.component_stats import ComponentStats
 from sample_factory.monitoring.console import Status, duration_text, episodes_text, status_text
-from sample_factory.monitoring.episode_stats import EpisodeStats
 from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.monitoring.tensorboard_writer import TensorboardWriter
 from sample_factory.runtime.clock import Every, RateWindow
@@ -72,7 +71,7 @@ class Monitor:
     ):
         self._folder, self._flags, self._now = Path(experiment_dir), flags, now
         self._frames_per_x = 1 if flags.summaries_use_frameskip else frameskip
-        self._policies = [PolicyProgress(policy_id, flags.stats_avg) for policy_id in range(num_policies)]
+        self._policies = [PolicyProgress(flags.stats_avg) for _ in range(num_policies)]
         # v1's folders, so that its users' TensorBoard commands find them.
         self._writers = [TensorboardWriter(self._folder / ".summary" / str(i)) for i in range(num_policies)]
         self._components = ComponentStats(now)
@@ -82,7 +81,6 @@ class Monitor:
         self._mean_fps: float | None = None
         self._has_told_frames = False
         self._timers = start_timers(flags, now)
-        self._time_for_best = [Every(flags.save_best_every_sec, now=now) for _ in range(num_policies)]
 
     def handle(self, report: Report) -> None:
         """Takes in what a component reports."""
@@ -97,6 +95,9 @@ class Monitor:
                 log.info(report.text)
             case Incident():
                 self._components.add_incident(report)
+            case PolicyReplaced():
+                # The episodes so far were played with the weights that have been replaced.
+                self._policies[report.policy_id].episodes.clear()
 
     def tick(self) -> None:
         """Does what is due. To be called several times a second."""
@@ -112,6 +113,9 @@ class Monitor:
             self._write_summaries()
         if self._timers.flush():
             self._flush()
+
+    def worker_started(self, index: int) -> None:
+        """Does nothing."""
 
     def _has_first_frames(self) -> bool:
         """Once, as soon as anything has been learned from: whoever started the run waits for that line."""
@@ -131,13 +135,10 @@ class Monitor:
         self._write_summaries()
         self._flush()
 
-    def env_frames(self, policy_id: int) -> int:
-        """Trained on, in all runs of the experiment."""
-        return self._policies[policy_id].env_frames
-
-    def episodes(self, policy_id: int) -> EpisodeStats:
-        """The last ones of a policy."""
-        return self._policies[policy_id].episodes
+    @property
+    def policies(self) -> Sequence[PolicyProgress]:
+        """Counters and last episodes of all policies."""
+        return self._policies
 
     @property
     def is_done(self) -> bool:
@@ -145,13 +146,6 @@ class Monitor:
         if self._seconds >= self._flags.train_for_seconds:
             return True
         return all(policy.env_frames >= self._flags.train_for_env_steps for policy in self._policies)
-
-    def best_request(self, policy_id: int) -> SaveRequest | None:
-        """What to ask of the learner if its policy is the best so far; tested every --save_best_every_sec."""
-        policy = self._policies[policy_id]
-        if not self._time_for_best[policy_id]() or policy.env_frames <= self._flags.save_best_after:
-            return None
-        return policy.new_best(self._flags.save_best_metric)
 
     def write(self, policy_id: int, scalars: Mapping[str, float]) -> None:
         """Adds tag -> value to a policy's TensorBoard curves, at its env frames (or steps) of now."""

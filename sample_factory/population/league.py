@@ -15,13 +15,23 @@ from sample_factory.checkpoints.milestones import Milestone, find_milestones
 from sample_factory.config.experiment_folder import read_json, write_atomically
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.selfplay_flags import SelfplayFlags
-from sample_factory.exchange.messages import MatchReport, MilestoneSaved, OpponentLost, Opponents, Report
+from sample_factory.exchange.messages import (
+    MatchReport,
+    MilestoneSaved,
+    OpponentLost,
+    Opponents,
+    PolicyReplaced,
+    Report,
+)
 from sample_factory.population.rating import START_ELO, Record, elo_gain
+from sample_factory.runtime.clock import Every
+from sample_factory.runtime.queues import Queue
 
 log = logging.getLogger("sample_factory")
 
 FILE_NAME = "league.json"
 MATCHES_PER_UPDATE = 50  # results after which the weights count as changed
+SEND_SECONDS = 2.0
 MIN_WEIGHT = 1e-3  # an opponent that never wins is still met now and then, so that its win rate stays true
 
 
@@ -53,6 +63,8 @@ class League:
                 self._add_result(report)
             case OpponentLost(past_self):
                 self._remove(past_self)
+            case PolicyReplaced(policy_id, donor):
+                self._copy_results(donor, policy_id)
 
     def take_changed(self) -> set[int]:
         """The policies whose past selves, or the weights of these, have changed since the last call."""
@@ -78,13 +90,6 @@ class League:
         if rates:
             scalars |= {"win_rate": float(np.mean(rates)), "lowest_win_rate": min(rates)}
         return {f"zz_selfplay/{name}": value for name, value in scalars.items()}
-
-    def replaced(self, receiver: int, donor: int) -> None:
-        """A live policy goes on with the weights of another, so it has its rating and its results too."""
-        self._live_elo[receiver] = self._live_elo[donor]
-        for past_self in self._past_elo:
-            self._records[receiver, past_self] = self._record(donor, past_self)
-        self._changed.update(range(self._num_policies))
 
     def save(self) -> None:
         """Writes league.json. A disk that refuses costs a log line and not the run."""
@@ -124,6 +129,13 @@ class League:
         if is_prioritized and self._num_matches % MATCHES_PER_UPDATE == 0:
             self._changed.update(range(self._num_policies))
 
+    def _copy_results(self, donor: int, receiver: int) -> None:
+        """Gives a policy the rating and the results of the donor whose weights it has taken over."""
+        self._live_elo[receiver] = self._live_elo[donor]
+        for past_self in self._past_elo:
+            self._records[receiver, past_self] = self._record(donor, past_self)
+        self._changed.update(range(self._num_policies))
+
     def _weight(self, live: int, past_self: Milestone) -> float:
         """How often a live policy draws a past self: (1 - win rate)^p, the harder ones more often."""
         if self._flags.selfplay_sampling == "uniform":
@@ -162,6 +174,44 @@ class League:
         self._add(past_self, float(entry.get("elo", START_ELO)))
         for live, record in entry.get("against", {}).items():
             self._records[int(live), past_self] = Record(int(record["matches"]), float(record["win_rate"]))
+
+
+class OpponentsSender:
+    """In the main process: sends the past selves of the league to rollout workers. Promises:
+
+    1. Every rollout worker that reads its inbox gets the present state of the league.
+    2. A full inbox is never waited for: its messages are sent later.
+    """
+
+    def __init__(self, league: League, num_policies: int, inboxes: Sequence[Queue], is_limited: bool):
+        """is_limited: whether changes are sent at most once in SEND_SECONDS, or at every call."""
+        self._league = league
+        self._inboxes = inboxes
+        self._policies = range(num_policies)
+        self._unsent: list[set[int]] = [set() for _ in inboxes]  # policies, by rollout worker
+        self._is_limited = is_limited
+        self._time_to_send = Every(SEND_SECONDS, at_first=True)
+
+    def send_all(self, index: int) -> None:
+        """Sends the past selves of all policies to one rollout worker, which has just been started."""
+        self._unsent[index] = set(self._policies)
+        self._send(index)
+
+    def send_changes(self) -> None:
+        """Sends what has changed to all rollout workers."""
+        changed = self._league.take_changed()
+        for unsent in self._unsent:
+            unsent |= changed
+        if any(self._unsent) and (not self._is_limited or self._time_to_send()):
+            for index in range(len(self._inboxes)):
+                self._send(index)
+
+    def _send(self, index: int) -> None:
+        unsent = self._unsent[index]
+        for policy_id in sorted(unsent):
+            if not self._inboxes[index].put(self._league.opponents(policy_id), keep_waiting=lambda: False):
+                return
+            unsent.remove(policy_id)
 
 
 MEND = "mend it, or delete it to start with no results"

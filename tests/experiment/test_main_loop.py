@@ -1,15 +1,26 @@
-"""What the main process says to rollout workers, with real queues."""
+"""What the main process does with reports, and what it sends to rollout workers, with real queues."""
 
 import gymnasium as gym
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import EnvFamily
-from sample_factory.exchange.messages import Incident, MatchReport, MilestoneSaved, Opponents
-from sample_factory.experiment.main_loop import Reporting
-from sample_factory.experiment.wiring import Parts, make_league, make_population
-from sample_factory.population.pbt import Decision
+from sample_factory.exchange.messages import (
+    EpisodeReport,
+    Incident,
+    MatchReport,
+    MilestoneSaved,
+    NewShaping,
+    Opponents,
+    PolicyReplaced,
+    SaveRequest,
+    TrainReport,
+    WorkerDied,
+)
+from sample_factory.experiment.main_loop import MainLoop
+from sample_factory.experiment.parts import Parts, make_league, make_population
 from sample_factory.spaces.agent_kinds import AgentKinds
 from tests.counting import CountingEnv, make_config, make_shared
 
@@ -17,70 +28,126 @@ MILESTONE = Milestone(0, version=1, env_frames=100)
 
 
 @pytest.fixture
-def make_reporting(tmp_path):
+def make_loop(tmp_path):
     def make(**flags):
-        config = make_config(train_dir=str(tmp_path), num_workers=2, selfplay_past_share=0.5, **flags)
+        config = make_config(
+            train_dir=str(tmp_path), **{"num_workers": 2, "selfplay_past_share": 0.5, **flags}
+        )
         buffers, channels = make_shared(config, CountingEnv(0, 2))
         config.experiment_dir.mkdir(exist_ok=True)
         family = EnvFamily("counting", CountingEnv, None, {})
         spaces = gym.spaces.Dict(obs=CountingEnv.observation_space), CountingEnv.action_space
         info = EnvInfo(AgentKinds.one(*spaces, num_agents=2), frameskip=1)
-        evolve_and_play = make_population(config, info, seed=1), make_league(config)
-        return (
-            Reporting(Parts(config, family, info, buffers, channels, 1, None, *evolve_and_play)),
-            channels,
-            config.experiment_dir,
+        population = make_population(config, info, seed=1)
+        parts = Parts(
+            config, family, info, buffers, channels, 1, population=population, league=make_league(config)
         )
+        return MainLoop(parts), channels, config.experiment_dir
 
     return make
 
 
-def told(channels, worker):
-    messages = channels.inboxes[worker].get_many(0.0, 1000)
-    return [message.past_selves for message in messages if isinstance(message, Opponents)]
+def received(queue, message_type):
+    return [message for message in queue.get_many(0.0, 1000) if isinstance(message, message_type)]
 
 
-def test_all_rollout_workers_hear_of_a_new_milestone_and_a_replaced_one_hears_of_all(make_reporting):
-    reporting, channels, _folder = make_reporting()
-    assert told(channels, 0) == told(channels, 1) == [()]
+def opponents(channels, worker):
+    return [message.past_selves for message in received(channels.inboxes[worker], Opponents)]
+
+
+def summaries(folder, policy_id):
+    accumulator = EventAccumulator(str(folder / ".summary" / str(policy_id))).Reload()
+    return {tag: accumulator.Scalars(tag)[-1].value for tag in accumulator.Tags()["scalars"]}
+
+
+def test_all_rollout_workers_get_a_new_milestone_and_a_replaced_one_gets_all(make_loop):
+    loop, channels, _folder = make_loop()
+    assert opponents(channels, 0) == opponents(channels, 1) == [()]
     channels.reports.put(MilestoneSaved(MILESTONE))
-    reporting.turn(0.1)
-    assert told(channels, 0) == told(channels, 1) == [(MILESTONE,)]
-    reporting.turn(0.0)
-    reporting.worker_replaced(1, "rollout_worker_1 died")
-    assert told(channels, 0) == [] and told(channels, 1) == [(MILESTONE,)]
-    reporting.close()
+    loop.turn(0.1)
+    assert opponents(channels, 0) == opponents(channels, 1) == [(MILESTONE,)]
+    loop.turn(0.0)
+    loop.worker_replaced(1, "rollout_worker_1 died")
+    assert opponents(channels, 0) == [] and opponents(channels, 1) == [(MILESTONE,)]
+    loop.close()
 
 
-def test_in_a_resumed_run_all_rollout_workers_are_told_the_past_selves_of_the_earlier_one(make_reporting):
-    reporting, channels, folder = make_reporting()
+def test_workers_that_are_ready_get_new_milestones_while_others_start(make_loop):
+    loop, channels, _folder = make_loop()
+    opponents(channels, 0)
+    channels.reports.put(MilestoneSaved(MILESTONE))
+    loop.receive(0.1)
+    assert opponents(channels, 0) == [(MILESTONE,)]
+    loop.close()
+
+
+def test_in_a_resumed_run_all_rollout_workers_get_the_past_selves_of_the_earlier_run(make_loop):
+    loop, channels, folder = make_loop()
     path = MILESTONE.path(folder)
     path.parent.mkdir(parents=True)
     path.touch()
-    reporting.close()
+    loop.close()
     assert (folder / "league.json").exists()
-    reporting, channels, _ = make_reporting()
-    assert told(channels, 0) == told(channels, 1) == [(MILESTONE,)]
-    reporting.close()
+    loop, channels, _ = make_loop()
+    assert opponents(channels, 0) == opponents(channels, 1) == [(MILESTONE,)]
+    loop.close()
 
 
-def test_lost_opponents_are_counted(make_reporting):
-    reporting, channels, _ = make_reporting()
-    channels.reports.put(Incident("lost_opponents", "policy 0 plays against this past self no longer"))
-    reporting.take_in(0.1)
-    assert reporting.monitor._components.summaries(0)["0_aux/lost_opponents"] == 1
-    reporting.close()
+def test_lost_opponents_are_counted(make_loop):
+    loop, channels, folder = make_loop()
+    channels.reports.put(TrainReport(0, 1, 100, 100, None))
+    channels.reports.put(Incident("lost_opponents", "policy 0 no longer plays against this past self"))
+    loop.receive(0.1)
+    loop.close()
+    assert summaries(folder, 0)["0_aux/lost_opponents"] == 1
 
 
-def test_a_policy_that_takes_over_another_takes_over_its_rating(make_reporting):
-    reporting, channels, _folder = make_reporting(num_policies=2, with_pbt=True)
-    for report in (MilestoneSaved(MILESTONE), *[MatchReport(0, MILESTONE, 1.0)] * 9):
+def test_a_policy_that_takes_over_another_takes_over_its_rating(make_loop):
+    loop, channels, folder = make_loop(num_policies=2, with_pbt=True)
+    matches = [MatchReport(0, MILESTONE, 1.0)] * 9
+    for report in (MilestoneSaved(MILESTONE), *matches, PolicyReplaced(1, donor=0)):
         channels.reports.put(report)
-    reporting.take_in(0.1)
-    population = reporting._evolution.population
-    reporting._evolved(Decision(1, donor=None, member=population.members[1]))
-    before = [reporting._league.summaries(policy) for policy in (0, 1)]
-    reporting._evolved(Decision(1, donor=0, member=population.members[0]))
-    after = [reporting._league.summaries(policy) for policy in (0, 1)]
-    assert before[0] != before[1] and after == [before[0], before[0]]
-    reporting.close()
+    loop.receive(0.1)
+    loop.close()
+    own, donor = summaries(folder, 1), summaries(folder, 0)
+    assert own["zz_selfplay/elo"] == donor["zz_selfplay/elo"] > 1000
+    assert own["zz_selfplay/win_rate"] == donor["zz_selfplay/win_rate"] > 0.5
+
+
+def test_a_policy_that_takes_over_another_starts_a_new_window_of_episodes(make_loop):
+    loop, channels, folder = make_loop(num_policies=2, with_pbt=True)
+    for policy_id in (0, 1):
+        channels.reports.put(TrainReport(policy_id, 1, 100, 100, None))
+        for _ in range(20):
+            channels.reports.put(EpisodeReport(policy_id, 5.0, 10, 5.0, {}))
+    channels.reports.put(PolicyReplaced(1, donor=0))
+    loop.receive(0.1)
+    loop.close()
+    assert summaries(folder, 0)["0_aux/avg_reward"] == 5.0
+    assert "0_aux/avg_reward" not in summaries(folder, 1)
+
+
+def test_a_replaced_worker_is_reported_to_the_learners_and_gets_the_evolved_shaping(make_loop):
+    loop, channels, _ = make_loop(num_policies=2, with_pbt=True)
+    assert len(received(channels.inboxes[1], NewShaping)) == 2
+    loop.worker_replaced(1, "rollout_worker_1 died")
+    assert [received(learner, WorkerDied) for learner in channels.learners] == [[WorkerDied(1)]] * 2
+    assert [message.policy_id for message in received(channels.inboxes[1], NewShaping)] == [0, 1]
+    assert not received(channels.inboxes[0], Opponents)[2:], "the other workers get nothing again"
+    loop.close()
+
+
+def test_the_learner_is_asked_for_a_checkpoint_of_the_best_policy(make_loop):
+    loop, channels, _ = make_loop(
+        selfplay_past_share=0.0, stats_avg=1, save_best_after=0, save_best_every_sec=1
+    )
+    channels.reports.put(TrainReport(0, 1, 100, 100, None))
+    channels.reports.put(EpisodeReport(0, 5.0, 10, 5.0, {}))
+    requests: list[SaveRequest] = []
+    for _ in range(40):
+        loop.turn(0.1)
+        requests += received(channels.learners[0], SaveRequest)
+        if requests:
+            break
+    assert requests == [SaveRequest("reward", 5.0)]
+    loop.close()

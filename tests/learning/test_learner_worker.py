@@ -12,8 +12,9 @@ from sample_factory.envs.env_info import probe_env_info
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.exchange.messages import ComponentReady, Trajectories
 from sample_factory.exchange.topology import make_topology
-from sample_factory.experiment import wiring as blueprint
-from sample_factory.experiment.run import allocate
+from sample_factory.experiment.parts import allocate
+from sample_factory.experiment.wiring import learner_spec
+from sample_factory.learning.learner_worker import LearnerWorker
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.queues import LocalQueue
 
@@ -41,8 +42,7 @@ def hand_over(parts, agents):
 
 
 def test_the_first_batch_is_announced_once_with_the_speed_of_what_came_after_the_first_tickets(parts):
-    recipe = blueprint.learner_recipe(parts, 0)
-    worker = recipe.factory(*recipe.args, ChildContext("learner"))
+    worker = LearnerWorker(*learner_spec(parts, 0).args, ChildContext("learner"))
     for agents in ([0, 1, 2], [3], [4, 5, 6, 7]):  # a batch is of four
         hand_over(parts, np.array(agents))
         worker.step(timeout=0.0)
@@ -57,8 +57,7 @@ def test_the_first_batch_is_announced_once_with_the_speed_of_what_came_after_the
 
 
 def test_the_next_batch_is_made_as_soon_as_the_trainer_has_taken_one_though_no_message_comes(parts):
-    recipe = blueprint.learner_recipe(parts, 0)
-    worker = recipe.factory(*recipe.args, ChildContext("learner"))
+    worker = LearnerWorker(*learner_spec(parts, 0).args, ChildContext("learner"))
     hand_over(parts, np.arange(2 * parts.buffers.topology.trajectories_per_batch))
     assert worker.step(timeout=0.0)  # the first batch, which leaves no room for the second
     trainer = threading.Timer(0.2, worker.train_once, [PATIENCE])

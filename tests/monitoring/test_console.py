@@ -25,7 +25,7 @@ def test_a_duration_is_told_in_its_two_largest_units(seconds, text):
 
 
 def test_the_status_of_one_policy_is_one_line():
-    policy = PolicyProgress(0, stats_avg=100)
+    policy = PolicyProgress(stats_avg=100)
     lag = {"version_diff_avg": 3.25, "version_diff_min": 1.0, "version_diff_max": 7.0}
     policy.trained(TrainReport(0, 1, 0, 0, lag))
     policy.episodes.add(EpisodeReport(0, 0.81, 96, 0.81, {}))
@@ -37,7 +37,7 @@ def test_the_status_of_one_policy_is_one_line():
 
 
 def test_what_is_not_known_is_left_out():
-    status = Status(0, {10.0: math.nan}, None, None, "", [PolicyProgress(0, stats_avg=100)])
+    status = Status(0, {10.0: math.nan}, None, None, "", [PolicyProgress(stats_avg=100)])
     assert status_text(status) == "env frames 0 | no episode has ended yet"
 
 

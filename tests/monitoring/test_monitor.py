@@ -9,7 +9,6 @@ from sample_factory.exchange.messages import (
     ComponentReady,
     EpisodeReport,
     Incident,
-    SaveRequest,
     StatsReport,
     TrainReport,
 )
@@ -58,7 +57,6 @@ def test_a_run_without_any_report_says_so_and_does_not_crash(make_monitor, fake_
         fake_time.seconds += 1
     assert "env frames 0" in monitor.status() and "no episode has ended yet" in monitor.status()
     assert not monitor.is_done
-    assert monitor.best_request(0) is None
     monitor.close()
     assert len(monitor.summary()) == 5
     assert not (tmp_path / ".summary").exists()
@@ -87,7 +85,7 @@ def test_fps_windows_appear_when_they_are_covered(make_monitor, fake_time):
 def test_resumed_frames_are_not_counted_as_new(make_monitor, fake_time):
     monitor = make_monitor()
     train_steadily(monitor, fake_time, 20, first=1_000_000, frames_per_second=50)
-    assert monitor.env_frames(0) == 1_001_000
+    assert monitor.policies[0].env_frames == 1_001_000
     assert "FPS 50 (10 s)" in monitor.status()
     summary = monitor.summary()[0]
     assert summary.startswith("1,000 env frames in 20 s, 50 FPS on average; 1,001,000 env frames in all runs")
@@ -315,84 +313,6 @@ def test_a_resumed_run_hides_what_was_drawn_beyond_its_checkpoint(make_monitor, 
     resumed.handle(train_report(250, stats={"loss": 9.0}))
     resumed.close()
     assert curves(tmp_path)["train/loss"] == [(100, 1.0), (200, 2.0), (250, 9.0)]
-
-
-class TestBestRequest:
-    @pytest.fixture
-    def monitor(self, make_monitor):
-        monitor = make_monitor(stats_avg=4, save_best_after=100, save_best_every_sec=5)
-        monitor.handle(train_report(0))
-        monitor.handle(train_report(101))
-        return monitor
-
-    def ask(self, monitor, fake_time):
-        fake_time.seconds += 5
-        return monitor.best_request(0)
-
-    def test_the_first_full_window_is_the_best_so_far(self, monitor, fake_time):
-        for reward in (1.0, 2.0, 3.0):
-            monitor.handle(episode(reward))
-        assert self.ask(monitor, fake_time) is None
-        monitor.handle(episode(4.0))
-        assert self.ask(monitor, fake_time) == SaveRequest("reward", 2.5)
-
-    def test_only_a_better_value_is_saved(self, monitor, fake_time):
-        for _ in range(4):
-            monitor.handle(episode(1.0))
-        assert self.ask(monitor, fake_time) is not None
-        monitor.handle(episode(1.003))  # the mean grows by less than 0.001
-        assert self.ask(monitor, fake_time) is None
-        monitor.handle(episode(2.0))
-        assert self.ask(monitor, fake_time).value == pytest.approx(1.25075)
-
-    def test_a_mean_that_is_no_finite_number_is_no_best(self, monitor, fake_time):
-        for _ in range(4):
-            monitor.handle(episode(float("inf")))
-        assert self.ask(monitor, fake_time) is None
-        for _ in range(4):
-            monitor.handle(episode(1.0))
-        assert self.ask(monitor, fake_time) == SaveRequest("reward", 1.0)
-
-    def test_it_is_tested_at_its_interval(self, monitor, fake_time):
-        for _ in range(4):
-            monitor.handle(episode(1.0))
-        fake_time.seconds += 4.9
-        assert monitor.best_request(0) is None
-        fake_time.seconds += 0.1
-        assert monitor.best_request(0) is not None
-
-    def test_nothing_is_saved_before_save_best_after(self, make_monitor, fake_time):
-        monitor = make_monitor(stats_avg=1, save_best_after=100)
-        monitor.handle(train_report(100))
-        monitor.handle(episode(1.0))
-        assert self.ask(monitor, fake_time) is None
-
-    def test_a_restored_best_value_has_to_be_beaten(self, make_monitor, fake_time):
-        monitor = make_monitor(stats_avg=1, save_best_after=0)
-        monitor.handle(train_report(100, best_value=5.0))
-        monitor.handle(train_report(200))
-        monitor.handle(episode(4.0))
-        assert self.ask(monitor, fake_time) is None
-        monitor.handle(episode(6.0))
-        assert self.ask(monitor, fake_time) == SaveRequest("reward", 6.0)
-
-    @pytest.mark.parametrize(
-        "metric, value", [("true_objective", 7.0), ("true_reward", 7.0), ("len", 300.0), ("kills", 3.0)]
-    )
-    def test_any_statistic_can_be_the_metric(self, make_monitor, fake_time, metric, value):
-        monitor = make_monitor(stats_avg=1, save_best_after=0, save_best_metric=metric)
-        monitor.handle(train_report(1))
-        monitor.handle(episode(1.0, objective=7.0, kills=3.0))
-        assert self.ask(monitor, fake_time) == SaveRequest(metric, value)
-        assert monitor.episodes(0).mean(metric, 1) == value
-
-    def test_an_unknown_metric_is_reported_once(self, make_monitor, fake_time, logged):
-        monitor = make_monitor(stats_avg=1, save_best_after=0, save_best_metric="kils")
-        monitor.handle(train_report(1))
-        monitor.handle(episode(1.0, kills=3.0))
-        assert [self.ask(monitor, fake_time) for _ in range(3)] == [None] * 3
-        (warning,) = logged()
-        assert "kils" in warning and "reward, true_objective, len, kills" in warning
 
 
 def test_the_monitor_loads_neither_torch_nor_tensorboard_until_it_writes():

@@ -6,7 +6,7 @@ import pytest
 from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.selfplay_flags import SelfplayFlags
-from sample_factory.exchange.messages import MatchReport, MilestoneSaved, OpponentLost
+from sample_factory.exchange.messages import MatchReport, MilestoneSaved, OpponentLost, PolicyReplaced
 from sample_factory.population import league as league_module
 from sample_factory.population.league import FILE_NAME, MATCHES_PER_UPDATE, League, thinned
 
@@ -87,7 +87,7 @@ def test_a_policy_that_takes_over_another_has_its_rating_and_results(make_league
     before = league.summaries(0)
     assert league.summaries(1) != before
     league.take_changed()
-    league.replaced(receiver=1, donor=0)
+    league.handle(PolicyReplaced(policy_id=1, donor=0))
     assert league.summaries(0) == league.summaries(1) == before and league.take_changed() == {0, 1}
     of_donor, of_receiver = league.opponents(0).weights
     assert (of_donor == of_receiver).all()

@@ -16,8 +16,8 @@ from sample_factory.exchange.messages import EpisodeReport, Trajectories
 from sample_factory.exchange.policy_weights import PolicyWeights, Stamp
 from sample_factory.exchange.topology import make_topology
 from sample_factory.exchange.trajectory_buffers import NOBODY, TrajectoryBuffers
-from sample_factory.experiment.wiring import Parts, policy_worker_recipe, rollout_worker_recipe
-from sample_factory.runtime.child import Child
+from sample_factory.experiment.parts import Parts
+from sample_factory.experiment.wiring import policy_worker_spec, rollout_worker_spec
 from sample_factory.runtime.socket_queue import SocketQueue
 from sample_factory.runtime.supervisor import Limits, Supervisor
 from tests.counting import make_config
@@ -66,9 +66,9 @@ class Sampling:
         )
         family = EnvFamily("counting", make_crowd, None, {})
         parts = Parts(config, family, info, self.buffers, channels, seed=1)
-        policy = policy_worker_recipe(parts, 0, 0)._replace(factory=build_counting_policy_worker)
-        self.policy_worker = Child(*policy)
-        self.rollout_workers = [Child(*rollout_worker_recipe(parts, worker)) for worker in workers]
+        policy_worker = policy_worker_spec(parts, 0, 0)._replace(factory=build_counting_policy_worker)
+        self.policy_worker = policy_worker.make_child()
+        self.rollout_workers = [rollout_worker_spec(parts, worker).make_child() for worker in workers]
         self.children = [self.policy_worker, *self.rollout_workers]
 
 

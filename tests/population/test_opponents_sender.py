@@ -5,8 +5,7 @@ import pytest
 from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.config.selfplay_flags import SelfplayFlags
 from sample_factory.exchange.messages import MilestoneSaved
-from sample_factory.population.league import League
-from sample_factory.population.league_news import LeagueNews
+from sample_factory.population.league import League, OpponentsSender
 from sample_factory.runtime.socket_queue import SocketQueue
 
 
@@ -29,7 +28,7 @@ def save(league, policy, frames):
     return milestone
 
 
-def told(inbox):
+def received(inbox):
     """(policy, past selves) of each message."""
     return [(message.policy_id, message.past_selves) for message in inbox.get_many(0.0)]
 
@@ -39,35 +38,35 @@ def fill(inbox):
         pass
 
 
-def test_a_full_inbox_delays_nobody_and_its_worker_hears_the_newest_once_it_reads(inboxes, league):
-    news = LeagueNews(league, 2, inboxes, is_limited=False)
+def test_a_full_inbox_is_not_waited_for_and_gets_the_present_state_once_it_is_read(inboxes, league):
+    sender = OpponentsSender(league, 2, inboxes, is_limited=False)
     fill(inboxes[0])
     first = save(league, 0, 1)
     began = time.monotonic()
-    news.tell_changes()
+    sender.send_changes()
     second = save(league, 0, 2)
-    news.tell_changes()
+    sender.send_changes()
     assert time.monotonic() - began < 1.0
-    assert told(inboxes[1]) == [(0, (first,)), (0, (first, second))]
+    assert received(inboxes[1]) == [(0, (first,)), (0, (first, second))]
     while inboxes[0].get_many(0.0):
         pass
-    news.tell_changes()
-    assert told(inboxes[0]) == [(0, (first, second))] and told(inboxes[1]) == []
+    sender.send_changes()
+    assert received(inboxes[0]) == [(0, (first, second))] and received(inboxes[1]) == []
 
 
-def test_many_changes_in_a_row_are_one_message_if_that_is_limited(inboxes, league):
-    news = LeagueNews(league, 2, inboxes, is_limited=True)
+def test_many_changes_in_a_row_are_one_message_when_limited(inboxes, league):
+    sender = OpponentsSender(league, 2, inboxes, is_limited=True)
     for frames in range(100):
         save(league, 0, frames)
-        news.tell_changes()
-    assert len(told(inboxes[0])) == 1
+        sender.send_changes()
+    assert len(received(inboxes[0])) == 1
 
 
-def test_a_worker_that_starts_with_a_full_inbox_hears_of_all_policies_later(inboxes, league):
-    news = LeagueNews(league, 2, inboxes, is_limited=True)
+def test_a_worker_that_starts_with_a_full_inbox_gets_all_policies_later(inboxes, league):
+    sender = OpponentsSender(league, 2, inboxes, is_limited=True)
     fill(inboxes[1])
-    news.tell_all(1)
+    sender.send_all(1)
     while inboxes[1].get_many(0.0):
         pass
-    news.tell_changes()
-    assert told(inboxes[1]) == [(0, ()), (1, ())] and told(inboxes[0]) == []
+    sender.send_changes()
+    assert received(inboxes[1]) == [(0, ()), (1, ())] and received(inboxes[0]) == []

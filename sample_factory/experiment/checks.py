@@ -1,0 +1,100 @@
+"""Checks of a configuration that need more than its flags: registered encoders, the machine, the env."""
+
+from sample_factory.config.config import Config, ConfigError
+from sample_factory.envs.env_info import EnvInfo, probe_env_info
+from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.learning.algorithm_registry import registered_algorithm
+from sample_factory.models.encoder_registry import check_encoder_name, why_no_encoder
+from sample_factory.runtime.child import ChildFailed, call_in_child
+from sample_factory.runtime.gpu import why_no_gpu
+from sample_factory.runtime.queues import check_transport
+from sample_factory.spaces.actions import action_layout
+
+
+def check_and_probe(config: Config, family: EnvFamily) -> EnvInfo:
+    """Makes all checks and returns the description of the env.
+
+    Raises ConfigError with what is wrong and what would be right, ImportError for a missing package, and
+    ChildFailed if the env cannot be made.
+    """
+    _check_algorithm(config)
+    _check_encoder(config)
+    _check_device(config)
+    check_transport(config.sampling.queue)
+    info = _probe(config, family)
+    _check_observations(config, info)
+    _check_actions(config, info)
+    _check_population(config, info)
+    _check_selfplay(config, info)
+    return info
+
+
+def _check_algorithm(config: Config) -> None:
+    try:
+        registered_algorithm(config.run.algo)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _check_encoder(config: Config) -> None:
+    try:
+        check_encoder_name(config.model.encoder_custom)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    name = config.model.encoder_custom
+    if name is not None and ":" in name:  # in a child: its module may import torch
+        why = call_in_child("encoder_probe", why_no_encoder, (name,))
+        if why is not None:
+            raise ConfigError(f"--encoder_custom={name}: {why}")
+
+
+def _check_device(config: Config) -> None:
+    why = call_in_child("gpu_probe", why_no_gpu) if config.run.device == "gpu" else None
+    if why is not None:
+        raise ConfigError(f"--device=gpu, but {why}. Use --device=cpu or auto")
+
+
+def _probe(config: Config, family: EnvFamily) -> EnvInfo:
+    try:
+        return probe_env_info(family, config.namespace())
+    except ChildFailed as failure:
+        if failure.is_a(ConfigError):
+            raise ConfigError(failure.message) from None
+        raise
+
+
+def _check_observations(config: Config, info: EnvInfo) -> None:
+    keys = dict.fromkeys(key for spaces in info.kinds.spaces for key in spaces.observation.spaces)
+    unknown = [key for key in config.model.normalize_input_keys if key not in keys]
+    if unknown:
+        raise ConfigError(
+            f"--normalize_input_keys: the env has no observation {', '.join(unknown)}; it has "
+            f"{', '.join(keys)}"
+        )
+
+
+def _check_actions(config: Config, info: EnvInfo) -> None:
+    learning = config.learning
+    has_box = any(action_layout(spaces.action).box_actions for spaces in info.kinds.spaces)
+    if has_box and learning.exploration_loss == "symmetric_kl" and learning.exploration_loss_coeff:
+        raise ConfigError(
+            "--exploration_loss=symmetric_kl needs discrete actions, and this env has continuous ones: there "
+            "is no uniform distribution over all numbers; use --exploration_loss=entropy"
+        )
+
+
+def _check_population(config: Config, info: EnvInfo) -> None:
+    if config.population.with_pbt and len(info.kinds.spaces) > 1:
+        raise ConfigError(
+            "--with_pbt=True copies weights between policies, but the agents of this env have different "
+            "spaces, so its policies have different networks; use --with_pbt=False"
+        )
+
+
+def _check_selfplay(config: Config, info: EnvInfo) -> None:
+    share = config.selfplay.selfplay_past_share
+    if share > 0 and info.num_agents < 2:
+        raise ConfigError(
+            f"--selfplay_past_share={share} needs an env with several agents, and {config.run.env} has one: "
+            "past selves would have no agent to play; use --selfplay_past_share=0"
+        )

@@ -1,0 +1,113 @@
+"""Everything that a run needs before its workers start: shared memory, queues, the population, the league."""
+
+import logging
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sample_factory.config.config import Config
+from sample_factory.envs.env_info import EnvInfo
+from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.exchange.channels import Channels, make_progress
+from sample_factory.exchange.kind_storage import kind_layouts
+from sample_factory.exchange.policy_weights import PolicyWeights
+from sample_factory.exchange.topology import Topology
+from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.models.policy_spec import state_size
+from sample_factory.population.league import League
+from sample_factory.population.mutation import MutationRule
+from sample_factory.population.pbt import Member, Population, tuned_hyperparameters
+from sample_factory.runtime.folder_lock import FolderLock
+from sample_factory.runtime.queues import LocalQueue, Queue, make_queue
+
+log = logging.getLogger("sample_factory")
+
+
+class Parts(NamedTuple):
+    """Everything that exists before any worker starts."""
+
+    config: Config
+    family: EnvFamily
+    info: EnvInfo
+    buffers: TrajectoryBuffers
+    channels: Channels
+    seed: int
+    lock: FolderLock | None = None  # of the experiment folder
+    population: Population | None = None  # with population-based training
+    league: League | None = None  # with self-play against past selves
+
+
+def allocate(
+    config: Config, family: EnvFamily, info: EnvInfo, topology: Topology, lock: FolderLock | None = None
+) -> Parts:
+    """Allocates shared memory and queues, and loads the population and the league of an earlier run.
+
+    Raises ConfigError if their files in the experiment folder cannot be read.
+    """
+    buffers = TrajectoryBuffers(topology, kind_layouts(info.kinds), state_size(config.model))
+    channels = _make_channels(config, topology)
+    seed = config.run.seed if config.run.seed is not None else random.SystemRandom().randrange(2**31)
+    log.info(
+        "%d workers x %d envs x %d agents; %d trajectory buffers of %d steps, %.0f MB shared; seed %d",
+        topology.num_workers,
+        topology.envs_per_split * topology.num_splits,
+        topology.agents_per_env,
+        topology.num_buffers,
+        topology.rollout,
+        buffers.nbytes / 2**20,
+        seed,
+    )
+    population = make_population(config, info, seed)
+    league = make_league(config)
+    return Parts(config, family, info, buffers, channels, seed, lock, population, league)
+
+
+def _make_channels(config: Config, topology: Topology) -> Channels:
+    num_inline = num_inline_samplers(config)  # they make queues of their own for inboxes and requests
+    return Channels(
+        inboxes=_make_queues(config, 0 if num_inline else topology.num_workers),
+        requests=_make_queues(config, 0 if num_inline else topology.num_policies),
+        learners=_make_queues(config, topology.num_policies),
+        reports=_make_queues(config, 1)[0],
+        weights=[PolicyWeights() for _ in range(topology.num_policies)],
+        progress=make_progress(topology),
+    )
+
+
+def _make_queues(config: Config, count: int) -> Sequence[Queue]:
+    if config.sampling.serial_mode:
+        return [LocalQueue(waits=False) for _ in range(count)]
+    return [make_queue(config.sampling.queue) for _ in range(count)]
+
+
+def num_inline_samplers(config: Config) -> int:
+    """Number of inline samplers; 0 in serial mode, where all workers are in one process anyway."""
+    return 0 if config.sampling.serial_mode else config.sampling.inline_samplers
+
+
+def make_population(config: Config, info: EnvInfo, seed: int) -> Population | None:
+    """Returns the settings of all policies, loaded from the experiment folder if they are stored there.
+
+    None without --with_pbt, and with --sampler_only, where nothing is learned.
+    """
+    flags = config.population
+    learning = config.learning
+    if not flags.with_pbt or config.sampling.sampler_only:
+        return None
+    names = tuned_hyperparameters(flags)
+    default = Member({name: getattr(learning, name) for name in names}, info.reward_shaping)
+    rule = MutationRule(
+        flags.pbt_mutation_rate,
+        flags.pbt_perturb_min,
+        flags.pbt_perturb_max,
+        learning.rollout,
+        learning.batch_size,
+    )
+    return Population(flags, default, rule, config.experiment_dir, config.sampling.num_policies, seed)
+
+
+def make_league(config: Config) -> League | None:
+    """Returns the past selves and results in the experiment folder. None without --selfplay_past_share."""
+    if config.selfplay.selfplay_past_share == 0:
+        return None
+    return League(config.selfplay, config.experiment_dir, config.sampling.num_policies)

@@ -1,0 +1,121 @@
+"""Runs an experiment with one process per worker, which is the default."""
+
+import logging
+import signal
+
+from sample_factory.exchange.channels import NO_ENV
+from sample_factory.experiment.main_loop import MainLoop
+from sample_factory.experiment.parts import Parts
+from sample_factory.experiment.wiring import LEARNER_GRACE_SECONDS, worker_specs
+from sample_factory.runtime.child import Child, ChildFailed
+from sample_factory.runtime.supervisor import Limits, StopSignals, Supervisor
+
+log = logging.getLogger("sample_factory")
+
+STOP_GRACE_SECONDS = 8.0
+POLL_SECONDS = 0.1
+# Exceptions of child processes, by name because this process does not load torch.
+CHECKPOINT_ERROR = "sample_factory.checkpoints.store.CheckpointError"
+OUT_OF_GPU_MEMORY = "torch.OutOfMemoryError"
+
+
+def run_in_processes(parts: Parts, signals: StopSignals) -> int:
+    """In the parent: starts all workers, runs the main loop, stops the workers.
+
+    Returns the exit code: 0 done or stopped by a signal, 1 if a worker has failed.
+    """
+    return _ProcessRun(parts, signals).run()
+
+
+class _ProcessRun:
+    """In the parent: the child processes of one run, and what is done with them."""
+
+    def __init__(self, parts: Parts, signals: StopSignals):
+        self._parts = parts
+        self._signals = signals
+        specs = worker_specs(parts)
+        self._learners = [spec.make_child() for spec in specs.learners]
+        self._samplers = [spec.make_child() for spec in [*specs.policy_workers, *specs.inline_samplers]]
+        self._rollout_workers = [spec.make_child() for spec in specs.rollout_workers]
+        # By the name of the child: a successor has the name of the worker that it replaces.
+        self._worker_ids = {spec.worker_id.name: spec.worker_id for spec in specs.all}
+        self._limits = Limits(
+            start_seconds=parts.config.sampling.reset_timeout_seconds,
+            silent_seconds=parts.config.monitoring.heartbeat_reporting_interval,
+        )
+        self._supervisor = Supervisor(
+            [*self._learners, *self._samplers, *self._rollout_workers],
+            restartable=self._rollout_workers,
+            limits=self._limits,
+        )
+        self._loop = MainLoop(parts)
+
+    def run(self) -> int:
+        failures: list[ChildFailed] = []
+        with self._supervisor:
+            try:
+                self._start()
+                self._train()
+            except ChildFailed as failure:
+                failures.append(failure)
+            if self._signals.requested:
+                name = signal.Signals(self._signals.requested).name
+                log.info("%s received: saving and stopping. A second one ends all processes at once", name)
+            self._loop.stopping()
+            failures_of_stopping, unsaved = self._stop_workers()
+        self._loop.close()
+        self._loop.log_summary()
+        # Failures while stopping are most likely consequences of the first one.
+        for failure in [*(failures or failures_of_stopping), *unsaved]:
+            log_failure(failure)
+        return 1 if failures or failures_of_stopping or unsaved else 0
+
+    def _start(self) -> None:
+        """Returns when all workers are ready. Raises ChildFailed if one cannot be built."""
+        self._supervisor.start_all()
+        self._supervisor.wait_ready(
+            self._limits.start_seconds, self._signals, meanwhile=lambda: self._loop.receive(0.0)
+        )
+        if not self._signals.requested:
+            self._parts.config.save()  # not earlier: by now it is known to work
+
+    def _train(self) -> None:
+        """Runs the main loop until the run is done or to be stopped. Raises ChildFailed."""
+        while not self._loop.is_done and not self._signals.requested:
+            self._loop.turn(POLL_SECONDS)
+            for dead in self._supervisor.check():
+                self._replace(dead)
+
+    def _replace(self, dead: Child) -> None:
+        """Reclaims the buffers of a rollout worker that has died, and starts a new one in its place."""
+        index = self._worker_ids[dead.name].index
+        env = int(self._parts.channels.progress["stepping"][index])
+        where = f" while its env {env} was stepped" if env != NO_ENV else ""
+        self._loop.receive(0.0)  # the reports that it sent before it died
+        count = self._parts.buffers.reclaim(index)
+        self._loop.worker_replaced(index, f"{dead.name} died{where} and is replaced: {dead.failure}")
+        self._supervisor.restart(dead)
+        log.info("Reclaimed %d buffers of %s.", count, dead.name)
+
+    def _stop_workers(self) -> tuple[list[ChildFailed], list[ChildFailed]]:
+        """Stops all workers. Returns (failures while stopping, failures to save)."""
+        stages = [self._rollout_workers, self._samplers]
+        stopped = self._supervisor.stop_all(stages, STOP_GRACE_SECONDS)
+        # Learners last and with more time: they finish an iteration and save what has been learned.
+        learners_stopped = self._supervisor.stop_all([self._learners], LEARNER_GRACE_SECONDS)
+        reason = "did not save in time and was killed"
+        unsaved = [ChildFailed(name, reason) for name in learners_stopped.killed]
+        return [*stopped.failed, *learners_stopped.failed], unsaved
+
+
+def log_failure(failure: ChildFailed) -> None:
+    """Logs why the run has failed, with advice where there is some."""
+    # The message of a CheckpointError is for the user; the traceback would not help.
+    reason = failure.message if failure.is_a(CHECKPOINT_ERROR) else failure.reason
+    log.error("%s failed: %s", failure.name, reason)
+    if failure.caused_by(OUT_OF_GPU_MEMORY):
+        log.error(
+            "The GPU is out of memory. Learners take most of it: lower --batch_size. Every policy worker has "
+            "its own copy of the model: lower --policy_workers_per_policy. nvidia-smi lists all processes "
+            "that use the GPU"
+        )

@@ -1,0 +1,43 @@
+"""Runs an experiment in one process: --serial_mode=True, for debugging and exact tests."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sample_factory.experiment.main_loop import MainLoop
+from sample_factory.experiment.parts import Parts
+from sample_factory.experiment.wiring import WorkerSpec, worker_specs
+from sample_factory.runtime.child_side import ChildContext, resolve_factory
+from sample_factory.runtime.supervisor import StopSignals
+
+
+def run_serially(parts: Parts, signals: StopSignals) -> int:
+    """Builds the workers in this process and lets them take turns. Returns the exit code, 0.
+
+    An exception of a worker propagates, after the learners have saved.
+    """
+    specs = worker_specs(parts)
+    context = ChildContext("serial")
+    learners = _build(specs.learners, context)
+    policy_workers = _build(specs.policy_workers, context)
+    rollout_workers = _build(specs.rollout_workers, context)
+    parts.config.save()
+    loop = MainLoop(parts)
+    try:
+        while not loop.is_done and not signals.requested:
+            for worker in (*rollout_workers, *policy_workers, *learners):
+                worker.step(timeout=0.0)
+            for learner in learners:
+                learner.train_once(timeout=0.0)
+            loop.turn(0.0)
+    finally:
+        for worker in rollout_workers:
+            worker.close()
+        for learner in learners:
+            learner.save()
+        loop.close()
+    loop.log_summary()
+    return 0
+
+
+def _build(specs: Sequence[WorkerSpec], context: ChildContext) -> list[Any]:
+    return [resolve_factory(spec.factory)(*spec.args, context) for spec in specs]

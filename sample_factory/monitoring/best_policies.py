@@ -1,0 +1,83 @@
+"""Which policy is the best so far, for --save_best_every_sec and --save_best_metric."""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+
+from sample_factory.config.sections import MonitoringFlags
+from sample_factory.exchange.messages import Report, SaveRequest, TrainReport
+from sample_factory.monitoring.policy_progress import PolicyProgress
+from sample_factory.runtime.clock import Every
+
+log = logging.getLogger("sample_factory")
+
+MIN_IMPROVEMENT = 0.001
+
+
+class BestPolicies:
+    """In the main process: asks a learner for a checkpoint whenever its policy is the best so far. Promises:
+
+    1. Only means over a full window of episodes count. A mean over fewer episodes varies more, and the best
+       of many such means would be luck.
+    2. The best value of an earlier run, which the learner reports, has to be exceeded.
+    """
+
+    def __init__(
+        self,
+        flags: MonitoringFlags,
+        policies: Sequence[PolicyProgress],
+        send_to_learner: Callable[[int, SaveRequest], object],
+        now: Callable[[], float] = time.monotonic,
+    ):
+        self._flags = flags
+        self._policies = policies
+        self._send_to_learner = send_to_learner
+        self._best_values: dict[int, float | None] = {}  # by policy, for those whose learner has reported
+        self._time_to_test = [Every(flags.save_best_every_sec, now=now) for _ in policies]
+        self._has_warned = [False] * len(policies)
+
+    def handle(self, report: Report) -> None:
+        if isinstance(report, TrainReport):
+            self._best_values.setdefault(report.policy_id, report.best_value)
+
+    def tick(self) -> None:
+        for policy_id, time_to_test in enumerate(self._time_to_test):
+            if time_to_test():
+                self._test(policy_id)
+
+    def worker_started(self, index: int) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
+        """Does nothing."""
+
+    def _test(self, policy_id: int) -> None:
+        """Sends a request if the mean of --save_best_metric is the best so far."""
+        episodes = self._policies[policy_id].episodes
+        if self._policies[policy_id].env_frames <= self._flags.save_best_after:
+            return
+        if policy_id not in self._best_values or len(episodes) < episodes.window:
+            return
+        spread = episodes.spread(self._flags.save_best_metric)
+        if spread is None:
+            self._warn_unknown_metric(policy_id)
+            return
+        best_value = self._best_values[policy_id]
+        if not math.isfinite(spread.mean):  # no later value could exceed infinity
+            return
+        if best_value is not None and not spread.mean > best_value + MIN_IMPROVEMENT:
+            return
+        self._best_values[policy_id] = spread.mean
+        self._send_to_learner(policy_id, SaveRequest(self._flags.save_best_metric, spread.mean))
+
+    def _warn_unknown_metric(self, policy_id: int) -> None:
+        if not self._has_warned[policy_id]:
+            self._has_warned[policy_id] = True
+            log.warning(
+                "No best checkpoint of policy %d: its episodes do not report --save_best_metric=%s; choose "
+                "one of %s",
+                policy_id,
+                self._flags.save_best_metric,
+                ", ".join(self._policies[policy_id].episodes.metrics),
+            )
