@@ -74,7 +74,7 @@ def test_a_killed_rollout_worker_takes_its_engines_along_and_is_replaced(tmp_pat
     kill(victim)
     assert "ended by signal 9" in wait_for_line(run, "rollout_worker_1 died")
     assert_all_gone(its_engines, timeout=5)
-    assert "of rollout_worker_1 came back" in wait_for_line(run, "buffers of rollout_worker_1")
+    assert "of rollout_worker_1" in wait_for_line(run, "Reclaimed ")
     wait_for_line(run, "worker 1: envs are ready")
     assert time.monotonic() - killed < 30
     frames = wait_for_frames(run, frames)
@@ -218,7 +218,7 @@ def test_a_second_signal_ends_the_run_at_once(tmp_path, temporary):
     kill(engines(worker)[0], signal.SIGSTOP)  # the first signal now has something to wait for
     family = descendants(run)
     interrupt(run)
-    wait_for_line(run, "SIGINT: saving and stopping")  # two at once would count as one
+    wait_for_line(run, "SIGINT received: saving and stopping")  # two at once would count as one
     interrupt(run)
     assert run.wait(timeout=2) == 128 + signal.SIGINT
     assert_loads(checkpoints(tmp_path)[-1])

@@ -217,4 +217,4 @@ def test_an_objective_that_no_policy_reports_is_told_once_with_what_there_is(
     for text in (log_file, capfd.readouterr().err):
         lines = [line for line in text.splitlines() if warning in line]
         assert len(lines) == num_warnings
-        assert all("What they report: reward, true_objective, len" in line for line in lines)
+        assert all("Choose one of the reported statistics: reward, true_objective, len" in line for line in lines)

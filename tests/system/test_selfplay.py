@@ -108,7 +108,7 @@ def test_with_alternation_the_learner_gets_its_trajectories_of_past_selves_too(t
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (["--env=gym_CartPole-v1"], "needs an env of several agents, and gym_CartPole-v1 has one"),
+        (["--env=gym_CartPole-v1"], "needs an env with several agents, and gym_CartPole-v1 has one"),
         (["--serial_mode=False", "--inline_samplers=1"], "does not work with --inline_samplers"),
         (["--selfplay_past_share=1.5"], "must be at most 1"),
     ],
