@@ -66,9 +66,10 @@ class _ProcessRun:
         self._loop.close()
         self._loop.log_summary()
         # Failures while stopping are most likely consequences of the first one.
-        for failure in [*(failures or failures_of_stopping), *unsaved]:
-            log_failure(failure)
-        return 1 if failures or failures_of_stopping or unsaved else 0
+        all_failures = [*(failures or failures_of_stopping), *unsaved]
+        for child_failure in all_failures:
+            log_failure(child_failure)
+        return 1 if all_failures else 0
 
     def _start(self) -> None:
         """Returns when all workers are ready. Raises ChildFailed if one cannot be built."""
@@ -88,7 +89,7 @@ class _ProcessRun:
 
     def _replace(self, dead: Child) -> None:
         """Reclaims the buffers of a rollout worker that has died, and starts a new one in its place."""
-        index = self._worker_ids[dead.name].index
+        index = self._worker_ids[dead.name].worker_index
         env = int(self._parts.channels.progress["stepping"][index])
         where = f" while its env {env} was stepped" if env != NO_ENV else ""
         self._loop.receive(0.0)  # the reports that it sent before it died

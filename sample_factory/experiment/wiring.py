@@ -35,19 +35,19 @@ class WorkerId(NamedTuple):
     """Which worker of the run a process is.
 
     role: "learner", "policy_worker", "rollout_worker" or "sampler" (--inline_samplers).
-    index: counts the workers of one role; policy workers are counted for each policy, and learners are
-        numbered by policy.
+    worker_index: counts the workers of one role; policy workers are counted for each policy, and learners
+        are numbered by policy.
     policy_id: of a policy worker.
     """
 
     role: str
-    index: int
+    worker_index: int
     policy_id: int | None = None
 
     @property
     def name(self) -> str:
         """Name of the process, in logs and for `ps`."""
-        parts = (self.role, self.policy_id, self.index)
+        parts = (self.role, self.policy_id, self.worker_index)
         return "_".join(str(part) for part in parts if part is not None)
 
 
