@@ -24,12 +24,11 @@ ENV, EPISODE, STEP, LAST_ACTION = range(4)  # columns of the observation
 
 
 class CountingEnv:
-    """A multi-agent env whose observation says where it is: env id, episode, step of the episode, last
-    action.
+    """A multi-agent env whose observation is (env id, episode, step of the episode, last action).
 
     Episode e of agent a lasts 3 + (e + a + env id) % 5 steps; every second one is truncated. The reward is
-    the step.
-    Agents from `first_sleeper` on are inactive in every third step.
+    the step, counted from 1. Agents with an index of at least `first_sleeper` are inactive after every third
+    step of the env.
     """
 
     is_multiagent = True
@@ -37,11 +36,14 @@ class CountingEnv:
     action_space = gym.spaces.Discrete(NUM_ACTIONS)
 
     def __init__(self, env_id: int = 0, num_agents: int = 1, first_sleeper: int = 1000):
-        self.env_id, self.num_agents, self._first_sleeper = env_id, num_agents, first_sleeper
+        self.env_id = env_id
+        self.num_agents = num_agents
+        self._first_sleeper = first_sleeper
         self.unwrapped = self
 
     def reset(self, seed=None, options=None):
-        self.episode, self.step_of_episode = [0] * self.num_agents, [0] * self.num_agents
+        self.episode = [0] * self.num_agents
+        self.step_of_episode = [0] * self.num_agents
         self.total_steps = 0
         return [self._observation(agent, -1) for agent in range(self.num_agents)], [{}] * self.num_agents
 
@@ -79,9 +81,10 @@ class CountingEnv:
 
 
 class CountingModel(torch.nn.Module):
-    """Counts its own calls in the recurrent state: the value is the state before the step. The action is the
-    step of
-    the episode plus ten times the episode, modulo NUM_ACTIONS."""
+    """Counts its own calls in the recurrent state; the value is the state before the step.
+
+    The action is the step of the episode plus ten times the episode, modulo NUM_ACTIONS.
+    """
 
     state_size = 1
 
@@ -97,7 +100,7 @@ class CountingModel(torch.nn.Module):
 
 
 def make_config(**typed: Any) -> Config:
-    """A configuration from flags, over small defaults."""
+    """Returns a configuration from flags, with small defaults for the others."""
     small = {
         "env": "counting",
         "num_workers": 1,
@@ -114,7 +117,7 @@ def make_config(**typed: Any) -> Config:
 
 
 def make_shared(config: Config, env: Any, num_logits: int = 1) -> tuple[TrajectoryBuffers, Channels]:
-    """Poisoned buffers and queues for threads."""
+    """Returns poisoned buffers, and queues for threads. num_logits: of one action."""
     info = env_info(adapt(env), types.SimpleNamespace(env_frameskip=None))
     topology = make_topology(config, info)
     layouts = [KindLayout(spaces.observation, RowLayout(1, num_logits)) for spaces in info.kinds.spaces]
@@ -133,8 +136,9 @@ def make_shared(config: Config, env: Any, num_logits: int = 1) -> tuple[Trajecto
 
 
 def assert_lines_up(buffers: TrajectoryBuffers, buffer: int) -> None:
-    """Every row of one full buffer follows from the row before it."""
-    obs, actions = buffers.obs["obs"][buffer], buffers.outputs[buffer, :, 0]
+    """Asserts that every row of one full buffer follows from the row before it."""
+    obs = buffers.obs["obs"][buffer]
+    actions = buffers.outputs[buffer, :, 0]
     for t in range(buffers.topology.rollout):
         ended = buffers.terminated[buffer, t] or buffers.truncated[buffer, t]
         acted = buffers.policy_ids[buffer, t] >= 0

@@ -1,4 +1,4 @@
-"""`tests.counting.CountingEnv` for many agents at once: no Python per agent, and no torch."""
+"""A vector env like `tests.counting.CountingEnv`, without Python code per agent and without torch."""
 
 import gymnasium as gym
 import numpy as np
@@ -11,7 +11,7 @@ AGENTS_PER_ENV = 40
 
 
 class CountingCrowd(gym.vector.VectorEnv):
-    """Every sub-env is an agent that counts its steps. AGENT is its number, unique in the run.
+    """Agents that count their steps. AGENT in the observation is the agent's number, unique in the run.
 
     Episode e of agent a lasts SHORTEST_EPISODE + (e + a) % 5 steps; every second one is truncated. The reward
     is the step.
@@ -26,7 +26,8 @@ class CountingCrowd(gym.vector.VectorEnv):
         self._agents = env_id * AGENTS_PER_ENV + np.arange(AGENTS_PER_ENV)
 
     def reset(self, *, seed=None, options=None):
-        self._episodes, self._steps = np.zeros((2, self.num_envs), np.int64)
+        self._episodes = np.zeros(self.num_envs, np.int64)
+        self._steps = np.zeros(self.num_envs, np.int64)
         return self._observe(np.full(self.num_envs, -1)), {}
 
     def step(self, actions):
@@ -42,9 +43,9 @@ class CountingCrowd(gym.vector.VectorEnv):
         return np.stack([self._agents, self._episodes, self._steps, actions], axis=1).astype(np.float32)
 
     def close(self, **kwargs):
-        """Nothing is held."""
+        """There is nothing to free."""
 
 
 def make_crowd(full_env_name, cfg, env_config):
-    """In a rollout worker."""
+    """Makes the env; the signature is that of `register_env`."""
     return CountingCrowd(env_config.env_id)

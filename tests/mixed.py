@@ -1,10 +1,10 @@
-"""An env whose agents differ in what they see and do, and in which every number must line up."""
+"""An env like `tests.counting.CountingEnv` whose agents have different spaces."""
 
 import gymnasium as gym
 import numpy as np
 
 NUM_ACTIONS = 1000
-ENV, EPISODE, STEP, LAST_ACTION = range(4)  # columns of "where", and of what a walker sees
+ENV, EPISODE, STEP, LAST_ACTION = range(4)  # columns of "where", and of a walker's observation
 WATCHER, WALKER = 0, 1  # kinds
 
 IMAGE = gym.spaces.Dict(
@@ -17,8 +17,10 @@ VECTOR = gym.spaces.Box(-1, 1e9, (7,), np.float32)
 
 
 class MixedCounting:
-    """Like CountingEnv: agents 0 and 2 are watchers, with a picture and discrete actions; agent 1 walks, with
-    a vector and two numbers as its action. Episode e of agent a lasts 3 + (e + a + env id) % 5 steps.
+    """Three agents of two kinds. Episode e of agent a lasts 3 + (e + a + env id) % 5 steps.
+
+    Agents 0 and 2 are watchers, which observe `picture` and `where` and act with a Discrete. Agent 1 is a
+    walker, which observes a vector and acts with two numbers.
     """
 
     num_agents = 3
@@ -34,7 +36,8 @@ class MixedCounting:
         self.env_id = env_id
 
     def reset(self, seed=None, options=None):
-        self.episode, self.step_of_episode = np.zeros((2, self.num_agents), np.int64)
+        self.episode = np.zeros(self.num_agents, np.int64)
+        self.step_of_episode = np.zeros(self.num_agents, np.int64)
         return [self._observe(agent, -1) for agent in range(self.num_agents)], [{}] * self.num_agents
 
     def step(self, actions):
@@ -59,4 +62,4 @@ class MixedCounting:
         return None
 
     def close(self):
-        """Nothing is held."""
+        """There is nothing to free."""

@@ -1,4 +1,4 @@
-"""What one env looks like, found out by making one in a throw-away process."""
+"""Properties of an env that the run has to know in advance, probed in a throw-away process."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -14,11 +14,15 @@ PROBE_TIMEOUT_SECONDS = 120.0
 
 
 class EnvInfo(NamedTuple):
-    """`frameskip` is the number of env frames in an env step."""
+    """Properties that all envs of a run share.
+
+    frameskip: number of env frames in an env step.
+    reward_shaping: the initial one.
+    """
 
     kinds: AgentKinds
     frameskip: int
-    reward_shaping: Mapping[str, Any] = {}  # at the start
+    reward_shaping: Mapping[str, Any] = {}
 
     @property
     def num_agents(self) -> int:
@@ -26,27 +30,31 @@ class EnvInfo(NamedTuple):
 
 
 def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
-    """Describes an env at hand. Raises ValueError for an action space that cannot be learned on."""
+    """Returns the EnvInfo of an existing env. Raises ValueError for an unsupported action space."""
     for spaces in env.kinds.spaces:
         action_layout(spaces.action)  # raises
-    frameskip, shaping = cfg.env_frameskip or 1, env.reward_shaping.get_default_reward_shaping()
-    return EnvInfo(env.kinds, frameskip, shaping)
+    shaping = env.reward_shaping.get_default_reward_shaping()
+    return EnvInfo(env.kinds, cfg.env_frameskip or 1, shaping)
 
 
 def make_adapted_env(
     family: EnvFamily, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> MultiAgentEnv:
-    """The family's env, adapted. Runs wherever the env is to live."""
+    """Makes an env of the family and adapts it. Runs in the process that will step the env."""
     return adapt(family.make(cfg, env_config, render_mode))
 
 
 def probe_env_info(family: EnvFamily, cfg: Any) -> EnvInfo:
-    """In the parent: the EnvInfo of a family's env. Raises ChildFailed, with the child's traceback."""
-    return call_in_child("env_probe", _probe, (family, cfg), PROBE_TIMEOUT_SECONDS)
+    """In the parent: returns the EnvInfo of a family's env, made in a child process.
+
+    Raises ChildFailed with the child's traceback.
+    """
+    info: EnvInfo = call_in_child("env_probe", _probe, (family, cfg), PROBE_TIMEOUT_SECONDS)
+    return info
 
 
 def _probe(family: EnvFamily, cfg: Any) -> EnvInfo:
-    """In the child."""
+    """In the child: makes an env, describes it and closes it."""
     env = make_adapted_env(family, cfg, EnvConfig(0, 0, 0))
     try:
         return env_info(env, cfg)

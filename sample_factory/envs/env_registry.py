@@ -1,5 +1,7 @@
-"""Families of environments by name prefix. Registering imports
-nothing; a family is resolved when it is used."""
+"""Registry of env families by name prefix.
+
+Registering a family imports nothing: "module:attribute" strings are resolved when the family is used.
+"""
 
 import argparse
 import dataclasses
@@ -11,34 +13,42 @@ from typing import Any
 
 from sample_factory.envs.protocol import EnvConfig
 
+MakeEnv = Callable[..., Any]
+Defaults = Mapping[str, Any] | Callable[[str], Mapping[str, Any]]
+V1ParserFunction = Callable[[str, argparse.ArgumentParser], object]
+
 
 class UnknownEnvError(ValueError):
-    """No registered family has a prefix of this env's name."""
+    """The env's name begins with no registered prefix, or the family has no env of that name."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FamilyEntry:
-    """A registration. Each part is an object or a "module:attribute" string."""
+    """A registration. Each part is an object or a "module:attribute" string.
+
+    names: all envs of the family, where they can be listed.
+    extra: the X in `pip install sample-factory[X]` that an error suggests when an import fails.
+    """
 
     prefix: str
-    make_env: Callable | str
+    make_env: MakeEnv | str
     flags: type | str | None = None
-    defaults: Mapping[str, Any] | Callable[[str], Mapping[str, Any]] | str | None = None
-    names: Collection[str] | str | None = None  # all envs of the family, where they can be listed
-    extra: str | None = None  # what to `pip install sample-factory[extra]` when an import fails
+    defaults: Defaults | str | None = None
+    names: Collection[str] | str | None = None
+    extra: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class EnvFamily:
-    """A resolved family for one env: how to make it, its flags, its defaults. Travels to child processes."""
+    """A resolved family for one env: how to make it, its flags, its defaults. Sent to child processes."""
 
     env_name: str
-    make_env: Callable
+    make_env: MakeEnv
     flags: type | None
     defaults: Mapping[str, Any]
 
     def make(self, cfg: Any, env_config: EnvConfig, render_mode: str | None = None) -> Any:
-        """The env as its author wrote it; `adapters.adapt` makes a MultiAgentEnv of it."""
+        """Returns the env as its author wrote it; `adapters.adapt` turns it into a MultiAgentEnv."""
         accepted = inspect.signature(self.make_env).parameters
         takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
         kwargs = {"cfg": cfg, "env_config": env_config, "render_mode": render_mode}
@@ -52,29 +62,33 @@ _FAMILIES: dict[str, FamilyEntry] = {}
 
 def register_env(
     prefix: str,
-    make_env: Callable | str,
+    make_env: MakeEnv | str,
     flags: type | str | None = None,
-    defaults: Mapping[str, Any] | Callable[[str], Mapping[str, Any]] | str | None = None,
+    defaults: Defaults | str | None = None,
     names: Collection[str] | str | None = None,
     extra: str | None = None,
 ) -> None:
     """Registers every env whose name starts with `prefix` (the longest matching prefix wins).
 
-    make_env(full_env_name, cfg, env_config, render_mode): returns a Gymnasium env, a Gymnasium VectorEnv, or
-    a
-        multi-agent env; it may leave out any of the last three parameters. cfg has every flag as an
-        attribute.
+    make_env(full_env_name, cfg, env_config, render_mode): returns a Gymnasium env, a Gymnasium VectorEnv, a
+        PettingZoo ParallelEnv, or a multi-agent env; it may leave out any of the last three parameters. cfg
+        has every flag as an attribute.
     flags: frozen dataclass of `sample_factory.config.flags.flag` fields, the family's own flags.
     defaults: flag overrides, or a function of the env's name that returns them.
-    names: the full names of the family's envs; with them, a mistyped one is an error at once.
-    Each of these may be a "module:attribute" string, imported when the family is used.
-    Registering a prefix again replaces the family.
+    names: the full names of the family's envs; with them, a mistyped name is an error at once.
+    extra: the X in `pip install sample-factory[X]`, suggested when an import fails.
+
+    Each of make_env, flags, defaults and names may be a "module:attribute" string, imported when the family
+    is used. Registering a prefix again replaces the family.
     """
     _FAMILIES[prefix] = FamilyEntry(prefix, make_env, flags, defaults, names, extra)
 
 
 def resolve_family(env_name: str) -> EnvFamily:
-    """The family of an env. Raises UnknownEnvError with the nearest name, or ImportError naming the extra."""
+    """Returns the family of an env.
+
+    Raises UnknownEnvError with the nearest name, or ImportError with the extra to install.
+    """
     matching = [prefix for prefix in _FAMILIES if env_name.startswith(prefix)]
     if not matching:
         raise UnknownEnvError(_unknown_env_message(env_name, ()))
@@ -94,21 +108,21 @@ def resolve_family(env_name: str) -> EnvFamily:
 
 
 def global_env_registry() -> "_V1Registry":
-    """The registry as scripts written for v1 know it."""
+    """Returns the registry with the interface of v1, for scripts that were written for v1."""
     return _V1Registry()
 
 
 class _V1Registry:
-    """v1's way to register a family: functions that edit an argparse parser."""
+    """v1's interface: a family's flags and defaults come from functions that edit an argparse parser."""
 
     def register_env(
         self,
         env_name_prefix: str,
-        make_env_func: Callable,
-        add_extra_params_func: Callable | None = None,
-        override_default_params_func: Callable | None = None,
+        make_env_func: MakeEnv,
+        add_extra_params_func: V1ParserFunction | None = None,
+        override_default_params_func: V1ParserFunction | None = None,
     ) -> None:
-        """Same parameters as v1; the parser functions are called with (env, parser)."""
+        """Registers a family with the parameters of v1; parser functions are called with (env, parser)."""
         recorder = _ParserRecorder(add_help=False)
         if add_extra_params_func is not None:
             add_extra_params_func(env_name_prefix, recorder)
@@ -124,7 +138,7 @@ class _V1Registry:
 
 
 class _ParserRecorder(argparse.ArgumentParser):
-    """A parser that remembers what was added to it, to be turned into fields."""
+    """A parser that records its arguments and defaults, to turn them into dataclass fields."""
 
     def __init__(self, **kwargs: Any):
         self.recorded_actions: list[argparse.Action] = []
@@ -140,7 +154,7 @@ class _ParserRecorder(argparse.ArgumentParser):
         self.recorded_defaults.update(kwargs)
 
     def flags_type(self) -> type | None:
-        """The recorded arguments as a frozen dataclass."""
+        """Returns a frozen dataclass with a field per recorded argument, or None if there are none."""
         from sample_factory.config.flags import flag
 
         if not self.recorded_actions:
@@ -148,24 +162,26 @@ class _ParserRecorder(argparse.ArgumentParser):
         fields = []
         for action in self.recorded_actions:
             default, annotation = _default_and_type(action)
-            field = flag(default, action.help or "", action.choices or ())
+            field = flag(default, action.help or "", tuple(action.choices or ()))
             fields.append((action.dest, annotation, field))
         return dataclasses.make_dataclass("RegisteredFlags", fields, frozen=True)
 
 
 def _default_and_type(action: argparse.Action) -> tuple[Any, Any]:
-    """Of a flag that was added to a parser: what a dataclass field needs."""
+    """Returns the default value and the annotation of a field for an argument of a parser."""
     default = action.default
+    scalar: Any = action.type if action.type in (int, float, str) else None
     if isinstance(default, (list, tuple)) or action.nargs in ("*", "+"):
         default = tuple(default or ())
-        scalar = action.type if action.type in (int, float, str) else type(default[0]) if default else str
+        scalar = scalar or (type(default[0]) if default else str)
         return default, tuple[scalar, ...]
-    scalar = action.type if action.type in (int, float, str) else str if default is None else type(default)
-    return default, scalar if default is not None else scalar | None
+    if default is None:
+        return default, (scalar or str) | None
+    return default, scalar or type(default)
 
 
 def _resolve(part: Any) -> Any:
-    """A "module:attribute" string to what it names."""
+    """Returns the object that a "module:attribute" string names; anything else is returned unchanged."""
     if not isinstance(part, str):
         return part
     module_name, _, attribute = part.partition(":")
@@ -178,9 +194,9 @@ def _resolve(part: Any) -> Any:
 
 def _unknown_env_message(env_name: str, names: Collection[str]) -> str:
     close = difflib.get_close_matches(env_name, names or _FAMILIES, n=1, cutoff=0.5)
-    hint = f"; did you mean {close[0]}?" if close else ""
+    hint = f"; did you mean {close[0]}?" if close else "."
     if names:
-        return f"unknown env {env_name!r}{hint} There are: {', '.join(names)}"
+        return f"unknown env {env_name!r}{hint} The family's envs: {', '.join(names)}"
     return f"unknown env {env_name!r}{hint} Names begin with one of: {', '.join(sorted(_FAMILIES))}"
 
 
@@ -195,11 +211,11 @@ register_env(
     "gym_",
     "sample_factory.envs.gym_family:make_gym_env",
     "sample_factory.envs.gym_family:GymFlags",
-    defaults="sample_factory.envs.gym_family:defaults_of_existing",
+    defaults="sample_factory.envs.gym_family:checked_defaults",
 )
 register_env(
     "pettingzoo_",
     "sample_factory.envs.pettingzoo_family:make_pettingzoo_env",
-    defaults="sample_factory.envs.pettingzoo_family:defaults_of_existing",
+    defaults="sample_factory.envs.pettingzoo_family:checked_defaults",
     extra="pettingzoo",
 )

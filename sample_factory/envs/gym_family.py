@@ -1,4 +1,4 @@
-"""Any Gymnasium env without registration: `gym_<id>`, e.g. gym_CartPole-v1."""
+"""Gymnasium envs by their id, without registration: `gym_<id>`, e.g. gym_CartPole-v1."""
 
 import importlib
 import importlib.util
@@ -14,13 +14,13 @@ from sample_factory.envs.protocol import EnvConfig
 from sample_factory.envs.wrappers.time import FrameSkip
 
 PREFIX = "gym_"
-# What Gymnasium's own envs need beyond Gymnasium: where they are defined -> (package, our extra).
+# Packages that Gymnasium's own envs need: the module that defines them -> (package, our extra).
 EXTRAS = {"gymnasium.envs.mujoco": ("mujoco", "mujoco"), "gymnasium.envs.box2d": ("Box2D", "box2d")}
 
 
 @dataclass(frozen=True)
 class GymFlags:
-    """Gymnasium envs: copies that are stepped in one call."""
+    """Flags of Gymnasium envs."""
 
     vector_env_copies: int = flag(
         1,
@@ -34,15 +34,14 @@ class GymFlags:
 def make_gym_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> gym.Env | gym.vector.VectorEnv:
-    """The env that Gymnasium knows by the id after `gym_`. A "module:id" imports the module that registers
-    it.
+    """Returns the env with the Gymnasium id after `gym_`; "module:id" imports the module that registers it.
 
     Raises gymnasium.error.Error for an unknown id; Gymnasium's message names the nearest.
     """
     name = full_env_name.removeprefix(PREFIX)
     if cfg.vector_env_copies > 1:
         return _make_vector_env(name, cfg, render_mode)
-    # The passive checker looks at every step of every env; `adapt` and the buffers check what matters.
+    # Gymnasium's checker inspects every step of every env; the adapter and the buffers check what matters.
     env = gym.make(name, render_mode=render_mode, disable_env_checker=True)
     return FrameSkip(env, cfg.env_frameskip) if cfg.env_frameskip and cfg.env_frameskip > 1 else env
 
@@ -57,16 +56,15 @@ def _make_vector_env(name: str, cfg: Any, render_mode: str | None) -> gym.vector
         importlib.import_module(module)
     has_own = gym.spec(name).vector_entry_point is not None
     mode = gym.VectorizeMode.VECTOR_ENTRY_POINT if has_own else gym.VectorizeMode.SYNC
-    kwargs = {} if render_mode is None else {"render_mode": render_mode}
+    kwargs: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     return gym.make_vec(name, num_envs=cfg.vector_env_copies, vectorization_mode=mode, **kwargs)
 
 
 def gym_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Classic tasks are short of samples, not of compute: small nets, no recurrence, several passes over a
-    batch.
+    """Returns flags for classic control: small nets, no recurrence, several passes over a batch.
 
-    With them CartPole-v1 stands at 500 from 270k steps on; with one pass at the general learning rate, at 290
-    after 400k.
+    Learning these tasks is limited by samples, not by compute. With these flags CartPole-v1 stays at a return
+    of 500 from 270k steps; with one pass at the general learning rate, the return after 400k is 290.
     """
     return {
         "use_rnn": False,
@@ -79,22 +77,24 @@ def gym_defaults(full_env_name: str) -> Mapping[str, Any]:
     }
 
 
-def defaults_of_existing(full_env_name: str) -> Mapping[str, Any]:
-    """Of this family itself, whose names are Gymnasium's: it is in the main process, before anything starts,
-    that an unknown one is an UnknownEnvError, and a missing package an ImportError.
+def checked_defaults(full_env_name: str) -> Mapping[str, Any]:
+    """Returns the defaults of the `gym_` family, after a check of the name.
+
+    Runs in the main process before anything starts. Raises UnknownEnvError for an unknown id and ImportError
+    for a missing package.
     """
     check_env(full_env_name.removeprefix(PREFIX))
     return gym_defaults(full_env_name)
 
 
 def check_env(name: str) -> None:
-    """Of the Gymnasium id. Raises as `defaults_of_existing` says."""
+    """Checks a Gymnasium id. Raises UnknownEnvError or ImportError, see `checked_defaults`."""
     try:
-        if ":" not in name:  # that module would have to be imported
+        if ":" not in name:  # otherwise its module would have to be imported
             gym.spec(name)
     except gym.error.UnregisteredEnv as error:
         raise UnknownEnvError(f"unknown env {PREFIX + name!r}: {' '.join(str(error).split())}") from None
-    except gym.error.Error:  # without a version, for one; what gym.make says to it counts
+    except gym.error.Error:  # e.g. an id without a version: gym.make accepts or refuses it later
         pass
     spec = gym.registry.get(name)
     entry_point = str(spec.entry_point) if spec is not None else ""

@@ -1,4 +1,4 @@
-"""PettingZoo's parallel envs without registration: `pettingzoo_<module>`."""
+"""PettingZoo's parallel envs by their module, without registration: `pettingzoo_<module>`."""
 
 import difflib
 import importlib
@@ -14,7 +14,7 @@ from sample_factory.envs.env_registry import UnknownEnvError
 from sample_factory.envs.protocol import EnvConfig
 
 PREFIX = "pettingzoo_"
-FUNCTION = "parallel_env"  # what PettingZoo's modules call it
+FUNCTION = "parallel_env"  # the name in PettingZoo's own modules
 RULE = (
     f"After {PREFIX} comes a module with a function {FUNCTION}, of pettingzoo (butterfly.pistonball_v6) or "
     "by its full name (mpe2.simple_spread_v3), or module:function"
@@ -24,16 +24,16 @@ RULE = (
 def make_pettingzoo_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> pettingzoo.ParallelEnv:
-    """Calls `parallel_env` of the module that the name says, or the function after a colon.
+    """Calls `parallel_env` of the module in the name, or the function after a colon.
 
-    Raises ConfigError when a package is missing, there is no such function, or frames are to be skipped.
+    Raises ConfigError when a package or the function is missing, or with --env_frameskip above 1.
     """
     if cfg.env_frameskip and cfg.env_frameskip > 1:
         raise ConfigError(
             f"--env_frameskip={cfg.env_frameskip}: PettingZoo envs skip no frames; use a function of your "
             f"own that wraps the env ({PREFIX}module:function)"
         )
-    module_name, function = find(full_env_name)
+    module_name, function = find_function(full_env_name)
     try:
         contents = vars(importlib.import_module(module_name))
     except ImportError as error:
@@ -43,14 +43,16 @@ def make_pettingzoo_env(
             f"env {full_env_name!r} needs a package that is not installed ({error}){hint}"
         ) from error
     if function not in contents:
-        hint = "; PettingZoo has it as a turn-based game only" if "env" in contents else ""
+        hint = "; PettingZoo offers it as a turn-based game only" if "env" in contents else ""
         raise ConfigError(f"env {full_env_name!r}: {module_name} has no {function}{hint}. {RULE}")
     return contents[function](**({} if render_mode is None else {"render_mode": render_mode}))
 
 
-def find(full_env_name: str) -> tuple[str, str]:
-    """(module, function) of an env's name. Raises UnknownEnvError, with the nearest, if there is no such
-    module."""
+def find_function(full_env_name: str) -> tuple[str, str]:
+    """Returns (module, function) of an env's name.
+
+    Raises UnknownEnvError with the nearest name if there is no such module.
+    """
     name, _, function = full_env_name.removeprefix(PREFIX).replace("/", ".").partition(":")
     if all(part.isidentifier() for part in name.split(".")):
         for module in (f"pettingzoo.{name}", name):
@@ -62,20 +64,23 @@ def find(full_env_name: str) -> tuple[str, str]:
 def _exists(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of a package that it would be in
+    except ModuleNotFoundError:  # the package that would contain it is missing
         return False
 
 
 def _nearest(name: str) -> str:
-    """Among the games of PettingZoo's folder of that name."""
+    """Returns the end of a sentence: a similar name in the same folder of PettingZoo, if there is one."""
     folder, _, _ = name.rpartition(".")
     modules = pkgutil.iter_modules([f"{path}/{folder}" for path in pettingzoo.__path__])
     games = [f"{PREFIX}{folder}.{module.name}" for module in modules]
     close = difflib.get_close_matches(PREFIX + name, games, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else ""
+    return f"; did you mean {close[0]}?" if close else "."
 
 
-def defaults_of_existing(full_env_name: str) -> Mapping[str, Any]:
-    """None of its own; an unknown name is an error here, in the main process, before anything starts."""
-    find(full_env_name)
+def checked_defaults(full_env_name: str) -> Mapping[str, Any]:
+    """Returns no defaults; raises UnknownEnvError for an unknown name.
+
+    Runs in the main process before anything starts.
+    """
+    find_function(full_env_name)
     return {}

@@ -1,4 +1,4 @@
-"""PettingZoo envs in which agents die, join, and are away."""
+"""PettingZoo envs in which agents end early, join late, and are away for a while."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ NUM_CARDS = 4
 
 
 class Turn(NamedTuple):
-    """What comes of a step: who is there afterwards, and who has ended how."""
+    """Result of a step: the agents that are in the env afterwards, and those that ended."""
 
     agents: str
     terminated: str = ""
@@ -27,8 +27,13 @@ class Scripted(ParallelEnv):
     possible_agents = ["a", "b", "c"]
 
     def __init__(self, turns: list[Turn], begin: str = "abc", render_mode: str | None = None):
-        self.turns, self.begin, self.render_mode = turns, begin, render_mode
-        self.seeds, self.actions, self.episode, self.is_closed = [], [], 0, False
+        self.turns = turns
+        self.begin = begin
+        self.render_mode = render_mode
+        self.seeds = []
+        self.actions = []
+        self.episode = 0
+        self.is_closed = False
 
     def observation_space(self, agent):
         return spaces.Box(0, 1000, (3,), np.float32)
@@ -38,7 +43,8 @@ class Scripted(ParallelEnv):
 
     def reset(self, seed=None, options=None):
         self.seeds.append(seed)
-        self.time, self.agents = 0, list(self.begin)
+        self.time = 0
+        self.agents = list(self.begin)
         self.episode += 1
         return self._observe(self.agents), {agent: {"first": True} for agent in self.agents}
 
@@ -46,14 +52,14 @@ class Scripted(ParallelEnv):
         self.actions.append(actions)
         turn = self.turns[self.time]
         self.time += 1
-        before, self.agents = self.agents, list(turn.agents)
-        told = sorted({*before, *self.agents})
+        reported = sorted({*self.agents, *turn.agents})
+        self.agents = list(turn.agents)
         return (
-            self._observe(told),
+            self._observe(reported),
             {agent: float(action - 9) for agent, action in actions.items()},
-            {agent: agent in turn.terminated for agent in told},
-            {agent: agent in turn.truncated for agent in told},
-            {agent: {"time": self.time} for agent in told},
+            {agent: agent in turn.terminated for agent in reported},
+            {agent: agent in turn.truncated for agent in reported},
+            {agent: {"time": self.time} for agent in reported},
         )
 
     def _observe(self, agents):
@@ -70,7 +76,10 @@ class Scripted(ParallelEnv):
 
 
 class Cards(ParallelEnv):
-    """Three players each name the card they see. Who is wrong is out, who comes later begins later."""
+    """Three players each name the card they see.
+
+    A player that is wrong has to leave. The third one joins in step 3.
+    """
 
     metadata = {"name": "cards_v0"}
     possible_agents = ["first", "second", "late"]
@@ -85,12 +94,13 @@ class Cards(ParallelEnv):
         )
 
     def action_space(self, agent):
-        return spaces.Discrete(NUM_CARDS + 1)  # the last is forbidden at all times
+        return spaces.Discrete(NUM_CARDS + 1)  # the last one is always forbidden
 
     def reset(self, seed=None, options=None):
         if seed is not None:
             self._rng = np.random.default_rng(seed)
-        self.time, self.agents = 0, ["first", "second"]
+        self.time = 0
+        self.agents = ["first", "second"]
         return self._deal(), {agent: {} for agent in self.agents}
 
     def step(self, actions):

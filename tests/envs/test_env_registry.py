@@ -54,7 +54,7 @@ def test_defaults_may_depend_on_the_env():
 
 
 @pytest.mark.parametrize("name, near", [("dom_basic", "doom_"), ("doom_bsic", "doom_basic")])
-def test_an_unknown_name_is_told_with_the_nearest(name, near):
+def test_the_error_for_an_unknown_name_suggests_the_nearest(name, near):
     with pytest.raises(UnknownEnvError, match=f"did you mean {near}"):
         resolve_family(name)
 

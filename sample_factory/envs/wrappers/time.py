@@ -1,4 +1,4 @@
-"""Wrappers that change how time passes."""
+"""Wrappers that change the relation of env steps and frames."""
 
 from typing import Any, SupportsFloat
 

@@ -1,0 +1,97 @@
+"""Multi-agent envs in the style of v1, with lists that have an entry per agent."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.protocol import EnvContractError, ObservationRows
+from tests.counting import EPISODE, STEP, CountingEnv
+from tests.mixed import MixedCounting
+
+
+def step_of(env):
+    """Resets an adapted env and returns the result of one step."""
+    rows = ObservationRows.allocate(env.kinds)
+    env.reset(None, rows)
+    width = 2  # of the walkers' actions
+    return env.step(np.zeros((env.num_agents, width), np.float32), rows)
+
+
+def test_each_agent_has_its_rewards_ends_and_infos():
+    env = adapt(CountingEnv(num_agents=2, first_sleeper=1))
+    rows = ObservationRows.allocate(env.kinds)
+    assert env.reset(None, rows) is None
+    results = [env.step(np.zeros((2, 1), np.float32), rows) for _ in range(4)]
+    assert [result.rewards for result in results] == [[1, 1], [2, 2], [3, 3], [1, 4]]
+    assert [result.terminated for result in results] == [[False] * 2] * 2 + [[True, False], [False, True]]
+    assert [set(result.end_infos) for result in results] == [set(), set(), {0}, {1}]
+    assert [None if result.active is None else result.active.tolist() for result in results] == [
+        None,
+        None,
+        [True, False],
+        None,
+    ]
+    assert rows.arrays["obs"][:, 0, [EPISODE, STEP]].tolist() == [[1, 1], [1, 0]]
+
+
+def test_an_agent_that_is_terminated_and_truncated_is_terminated():
+    class EndsTwice(CountingEnv):
+        def _step_agent(self, agent, action):
+            observation, reward, _, _, info = super()._step_agent(agent, action)
+            return observation, reward, True, agent == 0, info
+
+    result = step_of(adapt(EndsTwice(num_agents=2)))
+    assert result.terminated == [True, True] and result.truncated == [False, False]
+    assert set(result.end_infos) == {0, 1}
+
+
+def test_agents_with_equal_spaces_are_of_one_kind():
+    env = adapt(MixedCounting())
+    assert env.kinds.of_agent == (0, 1, 0)
+    assert step_of(env).rewards == [1.0, 1.0, 1.0]
+
+
+def test_a_list_of_spaces_needs_an_entry_per_agent():
+    class TooFew(MixedCounting):
+        action_spaces = [gym.spaces.Discrete(2)]
+
+    with pytest.raises(ValueError, match="TooFew has 1 action_spaces for 3 agents"):
+        adapt(TooFew())
+
+
+def altered(change):
+    """Returns an adapted env of two agents; `change` edits the list of what its step returns."""
+
+    class Altered(CountingEnv):
+        def step(self, actions):
+            returned = list(super().step(actions))
+            change(returned)
+            return returned
+
+    return adapt(Altered(num_agents=2))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda returned: returned.pop(), "step returned 4 values; .*, each a list with an entry per agent"),
+        (
+            lambda returned: returned[1].pop(),
+            "returned 1 rewards, 2 terminated, 2 truncated and 2 infos",
+        ),
+        (lambda returned: returned[0].pop(), "the env returned 1 observations for 2 agents"),
+    ],
+)
+def test_a_step_without_an_entry_per_agent_is_refused(change, message):
+    with pytest.raises(EnvContractError, match=message):
+        step_of(altered(change))
+
+
+def test_infos_of_a_reset_that_are_no_list_are_refused():
+    class OneInfo(CountingEnv):
+        def reset(self, seed=None, options=None):
+            return super().reset()[0], {"map": "e1m1"}
+
+    with pytest.raises(EnvContractError, match="should be a list with an entry for each of the 2 agents"):
+        step_of(adapt(OneInfo(num_agents=2)))
