@@ -1,4 +1,4 @@
-"""Where the time goes, and how often things happen."""
+"""Measures where time is spent, and events per second."""
 
 import collections
 import math
@@ -9,10 +9,10 @@ Now = Callable[[], float]  # seconds; any origin
 
 
 class Clock:
-    """Splits a loop's time among names: `clock.lap("step")` gives the time since the last lap to "step".
+    """Splits a loop's time among names: `clock.lap("step")` adds the time since the last lap to "step".
 
-    Promises: the totals add up to the time from the construction (or the last reset) to the last lap, less
-    what was skipped; a lap costs less than a microsecond.
+    Promises: the totals add up to the time from the construction (or the last reset) to the last lap; a lap
+    takes less than a microsecond.
 
     totals: seconds by name. counts: laps by name.
     """
@@ -22,7 +22,7 @@ class Clock:
         self.reset()
 
     def reset(self) -> None:
-        """Forgets everything; the first lap starts here."""
+        """Sets all totals to zero; the next lap starts now."""
         self.totals: dict[str, float] = collections.defaultdict(float)
         self.counts: dict[str, int] = collections.defaultdict(int)
         self._last = self._now()
@@ -34,7 +34,7 @@ class Clock:
         self._last = now
 
     def take_shares(self) -> dict[str, float]:
-        """Each name's fraction of all time (they sum to 1; empty without laps); then starts from zero."""
+        """Returns each name's fraction of the total time (they sum to 1; empty without laps), and resets."""
         whole = sum(self.totals.values())
         shares = {name: seconds / whole for name, seconds in self.totals.items() if whole > 0}
         last = self._last
@@ -43,9 +43,9 @@ class Clock:
         return shares
 
     def report(self) -> str:
-        """One line, the largest first: `step 12.3 s (61%, 0.41 ms x 30000), wait 7.9 s (...)`."""
+        """Returns one line, the largest total first: `step 12.3 s (61%, 0.41 ms x 30000), wait 7.9 s ...`."""
         whole = sum(self.totals.values()) or math.nan
-        names = sorted(self.totals, key=self.totals.get, reverse=True)
+        names = sorted(self.totals, key=lambda name: self.totals[name], reverse=True)
         return ", ".join(
             f"{name} {self.totals[name]:.1f} s ({self.totals[name] / whole:.0%}, "
             f"{1000 * self.totals[name] / self.counts[name]:.2f} ms x {self.counts[name]})"
@@ -54,9 +54,9 @@ class Clock:
 
 
 class Every:
-    """`if every():` holds once in `seconds`, counted from the last time it held.
+    """A timer: `if every():` is true once per `seconds`, counted from the last time it was.
 
-    at_first: whether the first call holds. seconds <= 0: never.
+    at_first: whether the first call returns True. seconds <= 0: never true.
     """
 
     def __init__(self, seconds: float, at_first: bool = False, now: Now = time.monotonic):
@@ -73,29 +73,29 @@ class Every:
 
 
 class RateWindow:
-    """Events per second over the last so many seconds, from a growing total."""
+    """Computes events per second over the last seconds, from a growing total."""
 
     def __init__(self, windows: Sequence[float] = (10, 60, 300)):
-        """windows: lengths in seconds."""
+        """windows: lengths of the averages, in seconds."""
         self._windows = tuple(windows)
         self._samples: collections.deque[tuple[float, float]] = collections.deque()
 
     def add(self, now: float, total: float) -> None:
-        """now: seconds, any origin, never going back. total: all events so far."""
+        """Adds a sample. now: seconds, any origin, never decreasing. total: all events so far."""
         self._samples.append((now, total))
-        # One sample older than the longest window stays, so that the window is covered to its very start.
+        # One sample older than the longest window stays, so that the window is covered to its start.
         while len(self._samples) > 2 and self._samples[1][0] <= now - max(self._windows):
             self._samples.popleft()
 
     def rates(self) -> dict[float, float]:
-        """Rate by window; over what there is while that is less than the window; nan below two samples."""
+        """Returns the rate by window length: over all samples if they cover less, NaN below two samples."""
         return {seconds: self._rate(seconds) for seconds in self._windows}
 
     def _rate(self, seconds: float) -> float:
         if len(self._samples) < 2:
             return math.nan
         now, total = self._samples[-1]
-        # The youngest sample that covers the window, or else the oldest of all.
+        # The newest sample that covers the window, or else the oldest of all.
         covering = [sample for sample in self._samples if sample[0] <= now - seconds]
         then, total_then = covering[-1] if covering else self._samples[0]
         return (total - total_then) / (now - then) if now > then else math.nan

@@ -1,5 +1,5 @@
-"""The failures that a user of a command is to read about, rather than a traceback."""
+"""Failures that a command prints for its user instead of a traceback."""
 
 
 class CommandFailed(RuntimeError):
-    """What was asked for cannot be done; the message says why. Bad input is a ConfigError instead."""
+    """A command cannot do its work; the message says why. Bad input is a ConfigError instead."""

@@ -9,26 +9,27 @@ from collections.abc import Sequence
 
 import psutil
 
-# For a child that allocates hundreds of megabytes: in pages of 2 MB, which take less time to touch first.
+# Environment of a child that allocates hundreds of megabytes: in pages of 2 MB, which take less time to touch
+# first.
 HUGE_PAGES = {"GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")}
 AUTOGROUP = "/proc/self/autogroup"
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # of malloc.h
 
 
 def available_cores() -> list[int]:
-    """The cores that this process may use, in order. Its own affinity counts: a batch system sets that."""
+    """Returns the cores that this process may use, sorted: those of its affinity, as a batch system sets it."""
     if sys.platform == "linux":
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
 def worker_cores(index: int, num_workers: int, cores: Sequence[int] | None = None) -> frozenset[int] | None:
-    """The cores to which worker `index` of `num_workers` is pinned; None: it may use all.
+    """Returns the cores to which worker `index` of `num_workers` is pinned; None: it may use all.
 
-    As many workers as divide evenly get one core each, in turn. The rest share out the cores in equal
-    consecutive ranges if that comes out even, and are not pinned if not. Not on macOS, which cannot pin.
+    As many workers as are a multiple of the number of cores get one core each, in turn. The rest divide the
+    cores into equal consecutive ranges if that is possible, and are not pinned otherwise. macOS cannot pin.
 
-    cores: those to share out, by default all that this process may use.
+    cores: those to divide, by default all that this process may use.
     """
     if sys.platform != "linux":
         return None
@@ -46,8 +47,8 @@ def worker_cores(index: int, num_workers: int, cores: Sequence[int] | None = Non
 
 
 def pass_niceness_to_session() -> None:
-    """Gives the session of this process its own nice value. On Linux with autogroups that is what counts
-    between sessions, which otherwise get equal shares of a core; within one, those of the processes count.
+    """Sets the nice value of this process's session to its own. On Linux with autogroups, sessions get shares
+    of a core by their nice values, equal by default; those of the processes count only within a session.
 
     May take seconds: without privileges Linux allows ten such changes a second on a machine. Raises OSError
     where this process may not do it.
@@ -67,23 +68,23 @@ def pass_niceness_to_session() -> None:
 
 
 def rss_mb(pid: int | None = None) -> float:
-    """Resident memory of a process (None: this one) in MB, shared memory that it has touched included.
+    """Returns the resident memory of a process (None: this one) in MB, with the shared memory it has touched.
 
     Raises psutil.NoSuchProcess if there is no such process.
     """
-    return psutil.Process(pid).memory_info().rss / 2**20
+    return float(psutil.Process(pid).memory_info().rss) / 2**20
 
 
 def private_mb() -> float:
-    """Resident memory of this process in MB, without what it shares on Linux."""
+    """Returns the resident memory of this process in MB; on Linux, without shared memory."""
     memory = psutil.Process().memory_info()
-    return (memory.rss - (memory.shared if sys.platform == "linux" else 0)) / 2**20
+    return float(memory.rss - (memory.shared if sys.platform == "linux" else 0)) / 2**20
 
 
 def raise_open_files_limit() -> int:
-    """Lets this process and its later children open as many files as it is allowed to; returns that number.
+    """Raises the limit of open files of this process and its later children; returns the new limit.
 
-    The usual 1024 does not suffice for some hundred children: each costs the parent five descriptors.
+    The usual 1024 does not suffice for a few hundred children: each costs the parent five descriptors.
     """
     import resource
 
@@ -97,8 +98,7 @@ def raise_open_files_limit() -> int:
 
 
 def keep_freed_memory() -> None:
-    """Makes this process keep the memory that it frees, for use by the next allocation. Linux with glibc
-    only.
+    """Makes this process keep the memory that it frees for the next allocation. Linux with glibc only.
 
     A training step allocates and frees hundreds of megabytes. By default glibc gives large blocks back to the
     kernel at once, and their page faults took 30 % of the time of a learner. One arena, so that this also

@@ -57,7 +57,8 @@ class FasterFifoQueue:
             try:
                 # In short waits: a writer wakes up one reader only, which may be one that was killed.
                 wait = min(remaining, POLL_SECONDS)
-                return self._fifo.get_many(wait > 0, max(0.0, wait), max_messages)
+                messages: list[Any] = self._fifo.get_many(wait > 0, max(0.0, wait), max_messages)
+                return messages
             except queue.Empty:
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:

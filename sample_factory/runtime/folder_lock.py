@@ -1,4 +1,4 @@
-"""Keeps two runs out of one folder."""
+"""Prevents two runs from using one folder."""
 
 import errno
 import fcntl
@@ -20,8 +20,8 @@ class FolderLock:
     """Holds a folder from its construction to `release` or the end of the process. Promises:
 
     1. One holder at a time. A child that gets the lock among its arguments holds it too: the folder is free
-       once all of them are gone, however they ended.
-    2. Nothing has to be cleaned up after a kill; the file that stays in the folder means nothing.
+       once all of them have ended, however they ended.
+    2. Nothing has to be cleaned up after a kill; the file that stays in the folder has no meaning.
     """
 
     def __init__(self, folder: Path):
@@ -38,12 +38,12 @@ class FolderLock:
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
                 raise
-            log.warning("%s cannot be locked (%s): that one run uses it is up to you", folder, error.strerror)
+            log.warning("%s cannot be locked (%s): make sure that one run uses it", folder, error.strerror)
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, str(os.getpid()).encode(), 0)
 
     def release(self) -> None:
-        """Lets go of it in this process."""
+        """Releases the lock in this process."""
         os.close(self._fd)
 
     def __reduce__(self) -> Any:

@@ -1,14 +1,14 @@
-"""Which device torch runs on. Imports torch only when asked."""
+"""Chooses the device that torch runs on. Imports torch only within functions."""
 
 import os
 import sys
 
 
 def resolve_device(device: str, index: int = 0) -> str:
-    """The torch device for --device=auto|gpu|cpu.
+    """Returns the torch device for --device=auto|gpu|cpu.
 
-    index: which of several users of a GPU asks; they take the visible GPUs in turn.
-    Raises RuntimeError if a GPU is asked for and there is none, ValueError for any other word.
+    index: number of the process or policy that uses it; they take the visible GPUs in turn.
+    Raises RuntimeError if a GPU is requested and there is none, ValueError for an unknown device.
     """
     if device not in ("auto", "gpu", "cpu"):
         raise ValueError(f"--device={device} is unknown; use auto, gpu or cpu")
@@ -24,7 +24,7 @@ def resolve_device(device: str, index: int = 0) -> str:
 
 
 def why_no_gpu() -> str | None:
-    """None if torch finds a GPU."""
+    """Returns why torch finds no GPU; None if it finds one."""
     import torch
 
     if torch.cuda.is_available():
@@ -33,12 +33,14 @@ def why_no_gpu() -> str | None:
         return f"this torch ({torch.__version__}) is built for the CPU only"
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        return f"torch finds no GPU, and CUDA_VISIBLE_DEVICES={visible!r} says which it may see"
-    return f"torch {torch.__version__} (CUDA {torch.version.cuda}) finds no GPU; see whether nvidia-smi does"
+        return f"torch finds no GPU among those of CUDA_VISIBLE_DEVICES={visible!r}"
+    return (
+        f"torch {torch.__version__} (CUDA {torch.version.cuda}) finds no GPU; check whether nvidia-smi does"
+    )
 
 
 def has_bf16(device: object) -> bool:
-    """Whether bf16 autocast is faster than fp32 there: the hardware multiplies bf16, it does not emulate it.
+    """Returns whether bf16 autocast is faster than fp32, because the hardware multiplies bf16 itself.
 
     device: a torch.device or its name. CPU: AMX or AVX512-BF16 (Linux on x86; elsewhere unknown, so False).
     """
@@ -47,11 +49,11 @@ def has_bf16(device: object) -> bool:
     import torch
 
     with torch.cuda.device(device):
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def cpu_flags() -> frozenset[str]:
-    """The CPU's instruction sets as Linux names them; empty elsewhere."""
+    """Returns the CPU's instruction sets as Linux names them; empty on other systems."""
     if sys.platform != "linux":
         return frozenset()
     with open("/proc/cpuinfo") as lines:

@@ -1,6 +1,6 @@
-"""Copies to and from a GPU that nothing waits for longer than it must, and CUDA graphs.
+"""Copies between host and GPU that overlap with other work, and CUDA graphs.
 
-For a CPU the same calls copy nothing.
+On a CPU, the same calls copy nothing.
 """
 
 import contextlib
@@ -15,13 +15,13 @@ from torch import Tensor
 Result = TypeVar("Result")
 Capture = Callable[[Callable[[], Result]], Callable[[], Result]]
 
-# Before a capture: libraries choose their kernels, and what is made once is made, in the first calls.
+# Before a capture: in their first calls, libraries choose kernels and allocate what they keep.
 WARM_UP_RUNS = 2
 
 
 def host_array(shape: tuple[int, ...], dtype: np.dtype, device: torch.device) -> np.ndarray:
-    """Memory for copies to or from the device, uninitialised. For a GPU it is pinned: those are faster, and
-    go on while this process does something else.
+    """Returns uninitialised host memory for copies to or from the device. For a GPU it is pinned: such copies
+    are faster, and run while this process does something else.
     """
     if device.type == "cpu":
         return np.empty(shape, dtype)
@@ -30,16 +30,17 @@ def host_array(shape: tuple[int, ...], dtype: np.dtype, device: torch.device) ->
 
 
 class Uploads:
-    """Copies of arrays on the device, made beside whatever else it does: on a stream of their own."""
+    """Copies arrays to the device on a stream of their own, which overlaps with its other work."""
 
     def __init__(self, device: torch.device):
         self._device = device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def __call__(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-        """Returns when all are there, for use on the default stream; on a CPU, tensors over the same memory.
+        """Returns the copies when all are complete, for use on the default stream; on a CPU, tensors over the
+        memory of the arrays.
 
-        The arrays had better be made by `host_array`, the large ones anyway.
+        Large arrays should be allocated by `host_array`: copies of other memory do not overlap.
         """
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         if self._stream is None:
@@ -48,21 +49,21 @@ class Uploads:
             tensors = {name: host.to(self._device, non_blocking=True) for name, host in tensors.items()}
         self._stream.synchronize()
         for tensor in tensors.values():
-            # Or else its memory could be that of another copy while kernels that read it are still waiting.
+            # Otherwise its memory could be reused for another copy before the kernels that read it have run.
             tensor.record_stream(torch.cuda.default_stream(self._device))
         return tensors
 
 
 class Downloads:
-    """Copies of tensors on the host, waited for once instead of once for each."""
+    """Copies tensors to the host, with one wait for all of them."""
 
     def __init__(self, device: torch.device):
         self._device = device
         self._host: dict[str, Tensor] = {}
 
     def __call__(self, tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-        """Contiguous arrays. On a GPU they are valid until the next call, and shapes stay those of the first
-        one; on a CPU they are the tensors' memory.
+        """Returns contiguous arrays. On a GPU they are valid until the next call, and all calls must have the
+        same shapes; on a CPU they share the tensors' memory.
         """
         if self._device.type == "cpu":
             return {name: tensor.detach().contiguous().numpy() for name, tensor in tensors.items()}
@@ -75,21 +76,22 @@ class Downloads:
 
 
 class GraphCapture:
-    """Makes CUDA graphs, which start all kernels of a function at once, of functions that run on the device.
+    """Makes CUDA graphs of functions that run on the device: a graph starts all kernels of a function at once.
 
-    The graphs share memory, so that the results of one are gone when another one runs.
+    The graphs share memory: running one overwrites the results of the others.
     """
 
     def __init__(self, device: torch.device):
         self._device = device
         # Memory belongs to a stream, so that graphs of one stream can share it.
-        self._stream, self._pool = torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream(device)
+        self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, run: Callable[[], Result]) -> Callable[[], Result]:
-        """A function that does again what `run` does now, from and into the same memory, and returns the
-        same tensors, rewritten. Random numbers are new each time.
+        """Returns a function that repeats the kernels that `run` starts now, with the same memory as inputs
+        and outputs, and returns the same tensors, overwritten. Random numbers differ from call to call.
 
-        Raises RuntimeError if `run` does what a graph cannot, such as to wait for the device.
+        Raises RuntimeError if `run` does something that a graph cannot, such as waiting for the device.
         """
         usual = torch.cuda.current_stream(self._device)
         graph = torch.cuda.CUDAGraph()
@@ -99,7 +101,7 @@ class GraphCapture:
             with torch.cuda.stream(self._stream):
                 for _ in range(WARM_UP_RUNS):
                     run()
-                with _waiting_is_an_error():
+                with _error_on_wait():
                     run()
             usual.wait_stream(self._stream)
             with torch.cuda.graph(graph, self._pool, self._stream, capture_error_mode="thread_local"):
@@ -113,11 +115,13 @@ class GraphCapture:
 
 
 @contextlib.contextmanager
-def _waiting_is_an_error() -> Iterator[None]:
-    """Better found out before a capture: one that fails can leave generators and memory in its state."""
-    former = torch.cuda.get_sync_debug_mode()
+def _error_on_wait() -> Iterator[None]:
+    """Makes waiting for the device raise RuntimeError. Used before a capture, because a capture that fails can
+    leave random generators and memory in its state.
+    """
+    previous = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("error")
     try:
         yield
     finally:
-        torch.cuda.set_sync_debug_mode(former)
+        torch.cuda.set_sync_debug_mode(previous)

@@ -13,7 +13,7 @@ RESET = "\x1b[0m"
 
 
 class LogSettings(NamedTuple):
-    """Where a process logs to; travels to the children."""
+    """Where a process logs to; sent to the children."""
 
     log_file: str | None = None
     level: int = logging.INFO
@@ -23,10 +23,10 @@ _settings = LogSettings()
 
 
 def setup_logging(process_name: str, log_file: str | None = None, level: int | str = logging.INFO) -> None:
-    """Sets the logger up for this process; a second call replaces the first.
+    """Configures the logger of this process; a second call replaces the first.
 
-    process_name: stands in each line.
-    log_file: appended to by all processes of the run; its folder is made. None: console only.
+    process_name: shown in each line.
+    log_file: all processes of the run append to it; its folder is created. None: console only.
     level: a number or a name of the logging module.
     """
     global _settings
@@ -35,7 +35,7 @@ def setup_logging(process_name: str, log_file: str | None = None, level: int | s
         handler.close()
     log.setLevel(level)
     log.propagate = False
-    # Not stdout: what a program prints there must stay usable by a pipe.
+    # Not stdout, which a user may redirect to another program.
     log.addHandler(logging.StreamHandler(sys.stderr))
     file_error = _log_to_file(log_file) if log_file is not None else None
     for handler in log.handlers:
@@ -43,11 +43,13 @@ def setup_logging(process_name: str, log_file: str | None = None, level: int | s
         handler.setFormatter(ColourFormatter(process_name) if coloured else plain_formatter(process_name))
     _settings = LogSettings(None if log_file is None else os.path.abspath(log_file), log.level)
     if file_error is not None:
-        log.error("COULD NOT WRITE %s: %s. The log goes to the console only", log_file, file_error.strerror)
+        log.error(
+            "COULD NOT WRITE %s: %s. The log is written to the console only", log_file, file_error.strerror
+        )
 
 
 def _log_to_file(path: str) -> OSError | None:
-    """A disk that refuses is no reason not to run."""
+    """Adds a handler for the file. Returns the error if that is impossible, which must not prevent a run."""
     try:
         log.addHandler(SharedFileHandler(path))
     except OSError as error:
@@ -56,7 +58,7 @@ def _log_to_file(path: str) -> OSError | None:
 
 
 def current_settings() -> LogSettings:
-    """In the parent: what its children should be set up with."""
+    """In the parent: returns the settings for its children."""
     return _settings
 
 
@@ -66,7 +68,7 @@ def plain_formatter(process_name: str) -> logging.Formatter:
 
 # logging takes subclasses only.
 class ColourFormatter(logging.Formatter):
-    """Paints a line by its level."""
+    """Colours a line by its level."""
 
     def __init__(self, process_name: str):
         super().__init__(LINE, defaults={"worker": process_name})
@@ -100,15 +102,15 @@ class SharedFileHandler(logging.Handler):
             os.write(self._fd, data)
             self._is_failing = False
         except OSError as error:
-            self._tell_once(error)
+            self._log_first(error)
 
-    def _tell_once(self, error: OSError) -> None:
-        """A full disk must not end a training run, nor fill the console."""
+    def _log_first(self, error: OSError) -> None:
+        """Logs the first of consecutive errors: a full disk must neither end a run nor flood the console."""
         if self._is_failing:
             return
-        self._is_failing = True  # before the message, which comes here too
+        self._is_failing = True  # before the message, which is passed to this handler too
         log.error(
-            "COULD NOT WRITE %s: %s. Until it can be, the log goes to the console only",
+            "COULD NOT WRITE %s: %s. Until this works again, the log is written to the console only",
             self._path,
             error.strerror,
         )

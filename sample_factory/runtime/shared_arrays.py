@@ -1,4 +1,4 @@
-"""NumPy arrays in memory that several processes see."""
+"""NumPy arrays in memory that several processes share."""
 
 import math
 import mmap
@@ -16,19 +16,20 @@ ALIGNMENT = 64  # bytes: one cache line, and enough for any vector instruction
 
 
 class ArraySpec(NamedTuple):
-    """What one shared array looks like."""
+    """Shape and dtype of one shared array."""
 
     shape: tuple[int, ...]
     dtype: Any  # whatever numpy.dtype accepts
 
     @property
     def nbytes(self) -> int:
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * int(np.dtype(self.dtype).itemsize)
 
 
 def anonymous_file(nbytes: int) -> int:
-    """The descriptor of a new file of zeros that has no name, so that
-    nothing is left when its holders die."""
+    """Returns the descriptor of a new file of zeros that has no name, so that nothing is left when the
+    processes that hold it die.
+    """
     if sys.platform == "linux":
         # Unlike /dev/shm, a memfd is not bounded by the 64 MB that a container gets there.
         fd = os.memfd_create("sample_factory", os.MFD_CLOEXEC)
@@ -42,13 +43,13 @@ def anonymous_file(nbytes: int) -> int:
 class SharedArrays:
     """Named arrays in one block of shared memory. Promises:
 
-    1. Every process that holds it sees the same bytes; nothing is ever copied.
+    1. All processes that hold it share the same bytes; nothing is ever copied.
     2. New arrays are all zeros and start at a multiple of 64 bytes.
-    3. The memory has no name in any file system: it is gone when the last process that maps it is gone,
-       however that process ended. A program that such a process starts does not inherit it.
+    3. The memory has no name in any file system: it is released when the last process that maps it has
+       ended, however it ended. A program that such a process starts does not inherit it.
     4. It can be pickled only while a child is being started; anywhere else that is a RuntimeError.
-    5. After `close()` no array can be asked for. Views handed out before stay valid; the memory is returned
-       when the last of them is dropped.
+    5. After `close()` no array can be looked up. Views that were looked up before stay valid; the memory is
+       released when the last of them is deleted.
     """
 
     def __init__(self, specs: Mapping[str, ArraySpec]):
@@ -61,7 +62,7 @@ class SharedArrays:
         self._close_fd = weakref.finalize(self, os.close, fd)
         offsets, self.nbytes = _layout(specs)
         block = mmap.mmap(fd, max(1, self.nbytes))
-        # Only the views hold the map from here on, so it goes when they go.
+        # From here on, only the views hold the map, so it is released with them.
         self._arrays = {
             name: np.ndarray(spec.shape, spec.dtype, buffer=block, offset=offsets[name])
             for name, spec in specs.items()
@@ -78,7 +79,7 @@ class SharedArrays:
         return tuple(self._arrays)
 
     def poison(self) -> None:
-        """Fills everything with values that a test notices if they are used before they are written.
+        """Fills all arrays with values that a test notices if they are used before they are written.
 
         Floats become NaN, integers the largest of their type, bools True.
         """
@@ -91,11 +92,11 @@ class SharedArrays:
                 array.fill(True)
 
     def close(self) -> None:
-        """Lets go of the memory in this process; other processes keep theirs."""
+        """Releases the memory in this process; other processes keep theirs."""
         self._arrays = {}
         self._close_fd()
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         context.assert_spawning(self)
         return _attach, (self._specs, reduction.DupFd(self._fd))
 
@@ -108,8 +109,9 @@ def _attach(specs: dict[str, ArraySpec], passed_fd: Any) -> SharedArrays:
 
 
 def _layout(specs: Mapping[str, ArraySpec]) -> tuple[dict[str, int], int]:
-    """(where each array starts, the size of the block), in bytes."""
-    offsets, end = {}, 0
+    """Returns (offset of each array, size of the block), in bytes."""
+    offsets: dict[str, int] = {}
+    end = 0
     for name, spec in specs.items():
         offsets[name] = end
         end += -(-spec.nbytes // ALIGNMENT) * ALIGNMENT

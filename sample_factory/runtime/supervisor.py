@@ -13,18 +13,18 @@ from typing import Any, NamedTuple, Self
 from sample_factory.runtime.child import DUMP_SECONDS, Child, ChildFailed, StopFlag, kill_children
 from sample_factory.runtime.log import log
 
-# A child's end can be hidden by a process that it forked; so the exit codes are looked at this often.
-LOOK_SECONDS = 1.0
+# A process that a child forked can hide the child's end from `wait`, so exit codes are read this often.
+EXIT_CODE_SECONDS = 1.0
 POLL_SECONDS = 0.01
 
 
 class Limits(NamedTuple):
-    """What a run does not put up with.
+    """When a child counts as failed.
 
     deaths, useful_seconds: more than so many deaths of one restartable child in a row, none after it had been
         at work for so long.
     start_seconds: a child takes longer to become ready.
-    silent_seconds: a child that has said that it is not stuck (`ChildContext.beat`) does not say so again.
+    silent_seconds: a child that sends heartbeats (`ChildContext.beat`) sends none for longer.
     """
 
     deaths: int = 5
@@ -34,7 +34,10 @@ class Limits(NamedTuple):
 
 
 class StopReport(NamedTuple):
-    """killed: names of children that had to be. failed: those that raised while they stopped."""
+    """How children stopped.
+
+    killed: names of those that did not stop in time. failed: exceptions of those that raised while stopping.
+    """
 
     killed: list[str]
     failed: list[ChildFailed]
@@ -44,10 +47,10 @@ class Supervisor:
     """In the parent: all children of the run. Promises:
 
     1. `start_all` starts them side by side; `wait_ready` raises the first failure at once.
-    2. `check` raises the failure of a child that may not die, and hands back those that may and did. One that
-       dies too often, or would fail again, counts among the first; one that is stuck is killed and counts as
-       dead.
-    3. `stop_all` ends them stage by stage; those that do not end within their grace are killed.
+    2. `check` raises the failure of a child that must not die, and returns the restartable ones that died. A
+       child that dies too often, or would fail again, is no longer restartable; one that is stuck is killed
+       and counts as dead.
+    3. `stop_all` stops them stage by stage and kills those that do not stop in time.
     4. Leaving the `with` block kills whatever is left, with all that it has started.
     """
 
@@ -72,7 +75,7 @@ class Supervisor:
 
     @property
     def children(self) -> list[Child]:
-        """The present ones: a restarted child takes the place of its predecessor."""
+        """The current children: a restarted child is replaced by its successor."""
         return list(self._children.values())
 
     def start_all(self) -> None:
@@ -86,9 +89,9 @@ class Supervisor:
         signals: "StopSignals | None" = None,
         meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
-        """Returns when all are ready, or when a signal has come.
+        """Returns when all children are ready, or when a signal has arrived.
 
-        meanwhile: called every second; those that are ready may fill a queue that somebody must read.
+        meanwhile: called every second. Children that are ready may fill a queue that this process must read.
 
         Raises ChildFailed for the first that fails, and for one that is not ready within `timeout` seconds.
         """
@@ -100,7 +103,7 @@ class Supervisor:
             self._raise_first_failure()
             if time.monotonic() >= deadline:
                 names = ", ".join(child.name for child in waited_for)
-                waited_for[0].give_up("")  # it prints where it is stuck
+                waited_for[0].kill_stuck("")  # it prints where it is stuck
                 raise ChildFailed(waited_for[0].name, f"not ready after {timeout:g} s (waiting for {names})")
             self.wait(deadline - time.monotonic(), [signals] if signals is not None else [])
 
@@ -110,21 +113,24 @@ class Supervisor:
                 raise child.error
 
     def wait(self, timeout: float, others: Sequence[Any] = ()) -> None:
-        """Returns when a child says something or dies, or after `timeout` seconds; after one at the latest.
+        """Returns when a child sends something or dies, or after `timeout` seconds, or after one second.
 
-        others: what else to wait for, e.g. StopSignals and Queues.
+        others: further objects to wait for that have a `fileno`, e.g. StopSignals.
         """
-        seconds = max(0.0, min(timeout, LOOK_SECONDS))
+        seconds = max(0.0, min(timeout, EXIT_CODE_SECONDS))
         waitables = [waitable for child in self.children for waitable in child.waitables]
         if any(child.is_alive and not child.waitables for child in self.children):
             seconds = min(seconds, POLL_SECONDS)  # it has closed its connection and is about to end
         multiprocessing.connection.wait([*waitables, *others], seconds)
 
     def check(self) -> list[Child]:
-        """The dead restartable children (each until it is restarted). Raises ChildFailed for any other."""
+        """Returns the dead restartable children, each until it is restarted.
+
+        Raises ChildFailed for any other that has failed.
+        """
         dead = []
         for child in self.children:
-            self._give_up_if_stuck(child)
+            self._kill_if_stuck(child)
             error = child.error
             if error is None and child not in self._counted:
                 continue
@@ -136,7 +142,7 @@ class Supervisor:
             dead.append(child)
         return dead
 
-    def _give_up_if_stuck(self, child: Child) -> None:
+    def _kill_if_stuck(self, child: Child) -> None:
         limits = self._limits
         if child.silent_seconds > limits.silent_seconds:
             reason = f"was stuck: no sign of life for {limits.silent_seconds:g} s"
@@ -144,8 +150,10 @@ class Supervisor:
             reason = f"not ready after {limits.start_seconds:g} s"
         else:
             return
-        log.error("%s %s; the stacks of its threads follow on stderr, and it is killed", child.name, reason)
-        child.give_up(reason)
+        log.error(
+            "%s %s; it is killed after the stacks of its threads are printed to stderr", child.name, reason
+        )
+        child.kill_stuck(reason)
 
     def _count_death(self, child: Child, error: ChildFailed | None) -> None:
         if child in self._counted or error is None:
@@ -159,10 +167,14 @@ class Supervisor:
             raise ChildFailed(child.name, f"{reason}; the last time: {error.reason}")
 
     def restart(self, child: Child) -> Child:
-        """Starts a dead child anew and returns the new one, not ready yet; first reclaim what it held."""
+        """Starts and returns the successor of a dead child, which is not ready yet.
+
+        Before, the caller reclaims the shared resources that the dead child held.
+        """
         child.kill()
         self._counted.discard(child)
-        successor = self._children[child.name] = child.again()
+        successor = child.make_successor()
+        self._children[child.name] = successor
         successor.start()
         return successor
 
@@ -171,21 +183,20 @@ class Supervisor:
     ) -> StopReport:
         """Asks the children of each stage in turn to stop; kills those that have not after `grace_seconds`.
 
-        stages: those that save when they stop should come last; a child that was
-            restarted stands for its successor. None: all at once.
+        stages: those that save when they stop should come last. A child that was restarted is replaced by its
+            successor. None: all at once.
         """
         report = StopReport([], [])
         for stage in [self.children] if stages is None else stages:
             children = [self._children[child.name] for child in stage]
             failed_before = {child for child in children if child.failure is not None}
             _stop(children, grace_seconds, report.killed)
-            report.failed.extend(
-                child.error for child in children if child.error is not None and child not in failed_before
-            )
+            errors = (child.error for child in children if child not in failed_before)
+            report.failed.extend(error for error in errors if error is not None)
         return report
 
     def kill_all(self) -> None:
-        """Ends all children and what they have started, at once."""
+        """Kills all children and what they have started."""
         for child in self.children:
             child.send_kill()
         for child in self.children:
@@ -193,6 +204,7 @@ class Supervisor:
 
 
 def _stop(children: Sequence[Child], grace_seconds: float, killed: list[str]) -> None:
+    """Stops the children; appends the names of those that had to be killed to `killed`."""
     deadline = time.monotonic() + grace_seconds
     for child in children:
         child.stop()
@@ -211,7 +223,7 @@ class StopSignals:
     1. The first signal is only recorded: `requested` holds its number, and `fileno()` becomes readable.
     2. The second kills all children and ends this process with exit code 128 + number.
     3. A signal that was ignored before (as nohup does with SIGHUP) stays ignored.
-    4. The former handlers are back after the block. Outside of the main thread the block does nothing.
+    4. The previous handlers are restored after the block. Outside of the main thread the block does nothing.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -219,19 +231,21 @@ class StopSignals:
     def __init__(self) -> None:
         self.requested: int | None = None
         self._flag = StopFlag()
-        self._former: dict[int, Any] = {}
+        self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            heard = [number for number in self.SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-            self._former = {number: signal.signal(number, self._handle) for number in heard}
+            for number in self.SIGNALS:
+                if signal.getsignal(number) != signal.SIG_IGN:
+                    self._previous[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: Any) -> None:
-        for number, handler in self._former.items():
+        for number, handler in self._previous.items():
             signal.signal(number, handler)
 
     def fileno(self) -> int:
+        """Returns a file descriptor that is readable once a signal has arrived."""
         return self._flag.fileno()
 
     def _handle(self, number: int, frame: Any) -> None:

@@ -143,7 +143,7 @@ def test_an_exception_in_a_thread_of_the_child_is_its_failure_too(start):
 def test_a_silent_end_is_a_failure_whatever_the_exit_code(start, code):
     child = start(ExitsWith, code)
     assert child.join(15)
-    assert child.failure == f"ended with exit code {code} although nobody had asked it to stop"
+    assert child.failure == f"ended with exit code {code} without a request to stop"
 
 
 def test_a_run_that_returns_unasked_is_a_failure_unless_the_child_is_one_shot(start):
@@ -247,7 +247,7 @@ def test_arrays_and_queues_are_shared_with_a_child_and_with_its_successor(start)
     assert done.get_many(15) == ["first"]
     kill_9(child.pid)
     assert child.join(15)
-    successor = child.again()
+    successor = child.make_successor()
     successor.start()
     orders.put("second")
     assert done.get_many(15) == ["second"]
