@@ -17,7 +17,7 @@ M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # of malloc.h
 
 
 def available_cores() -> list[int]:
-    """Returns the cores that this process may use, sorted: those of its affinity, as a batch system sets it."""
+    """Returns the cores that this process may use, sorted. A batch system may set its affinity to a few."""
     if sys.platform == "linux":
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))

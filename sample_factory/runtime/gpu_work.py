@@ -76,7 +76,7 @@ class Downloads:
 
 
 class GraphCapture:
-    """Makes CUDA graphs of functions that run on the device: a graph starts all kernels of a function at once.
+    """Makes CUDA graphs of functions that run on the device. A graph starts all kernels of one at once.
 
     The graphs share memory: running one overwrites the results of the others.
     """
@@ -116,8 +116,8 @@ class GraphCapture:
 
 @contextlib.contextmanager
 def _error_on_wait() -> Iterator[None]:
-    """Makes waiting for the device raise RuntimeError. Used before a capture, because a capture that fails can
-    leave random generators and memory in its state.
+    """Makes waiting for the device raise RuntimeError. Used before a capture, because a capture that fails
+    can leave random generators and memory in its state.
     """
     previous = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("error")

@@ -47,7 +47,11 @@ def assert_refused(done, message):
             [ENV, "--experiment=a", "--vector_env_copies=2", "--env_frameskip=3"],
             "is for single envs",
         ),
-        ("run_algorithm", [ENV, "--algo=PPO", "--experiment=a"], "--algo=PPO: did you mean APPO? registered are APPO"),
+        (
+            "run_algorithm",
+            [ENV, "--algo=PPO", "--experiment=a"],
+            "--algo=PPO: did you mean APPO? registered are APPO",
+        ),
         ("enjoy", [ENV, "--experiment=none"], "no experiment at"),
         ("match", [ENV, "--experiment=none"], "no experiment at"),
         ("dummy_sampler", [ENV, "--timeout_seconds=0"], "at least 1"),
