@@ -34,7 +34,7 @@ def test_each_episode_is_reported_with_its_true_objective_and_statistics(mode):
         make_config(worker_num_splits=1, num_envs_per_worker=1, rollout=NUM_STEPS), vector_env
     )
     matchmaker = Matchmaker(1, [0] * len(LENGTHS), True, np.random.default_rng(0))
-    vector = EnvVector([Named(vector_env, 0)], [matchmaker], buffers, (0, 0), RewardRule(1.0, 1e9))
+    vector = EnvVector([Named(vector_env, 0)], [matchmaker], buffers, 0, 0, RewardRule(1.0, 1e9))
     vector.reset([None], [0], no_actions)
     for _ in range(NUM_STEPS):
         vector.step()
