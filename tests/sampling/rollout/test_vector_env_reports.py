@@ -35,11 +35,13 @@ def test_each_episode_is_reported_with_its_true_objective_and_statistics(mode):
     )
     matchmaker = Matchmaker(1, [0] * len(LENGTHS), True, np.random.default_rng(0))
     vector = EnvVector([Named(vector_env, 0)], [matchmaker], buffers, 0, 0, RewardRule(1.0, 1e9))
+    buffers.outputs[:] = 0.0
     vector.reset([None], [0], no_actions)
     for _ in range(NUM_STEPS):
         vector.step()
+    reports = vector.log.take_reports()
     for length in LENGTHS:
-        own = [report for report in vector.log.reports if report.reward == length]
+        own = [report for report in reports if report.reward == length]
         steps_per_episode = length + (mode == AutoresetMode.NEXT_STEP)
         assert len(own) == (NUM_STEPS + steps_per_episode - length) // steps_per_episode
         for number, report in enumerate(own):
