@@ -1,6 +1,7 @@
 """Checks of a configuration that need more than its flags: registered encoders, the machine, the env."""
 
-from sample_factory.config.config import Config, ConfigError
+from sample_factory.config.config import Config
+from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.learning.algorithm_registry import registered_algorithm

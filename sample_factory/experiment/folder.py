@@ -6,7 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
-from sample_factory.config.config import Config, ConfigError
+from sample_factory.config.config import Config
+from sample_factory.config.flags import ConfigError
 from sample_factory.runtime.folder_lock import NAME as LOCK_NAME
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
 from sample_factory.runtime.log import setup_logging

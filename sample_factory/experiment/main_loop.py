@@ -1,7 +1,7 @@
 """The main loop of a run: receives the reports of all workers and hands them to the subscribers."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sample_factory.exchange.messages import Incident, Report, WorkerDied
@@ -13,6 +13,7 @@ from sample_factory.experiment.subscribers import (
     Subscriber,
 )
 from sample_factory.monitoring.best_policies import BestPolicies
+from sample_factory.monitoring.figures import FiguresWriter, RunProcess
 from sample_factory.monitoring.monitor import Monitor
 
 log = logging.getLogger("sample_factory")
@@ -23,15 +24,18 @@ BENCHMARK_FRAMES = 2_000_000
 class MainLoop:
     """In the main process: hands every report to all subscribers, and lets them do what is due."""
 
-    def __init__(self, parts: Parts):
+    def __init__(self, parts: Parts, processes: Callable[[], Sequence[RunProcess]]):
+        """processes: returns those that run at the moment, for --figures_file."""
         self._reports = parts.channels.reports
         self._outbox = Outbox(parts.channels)
         self._monitor = _make_monitor(parts)
-        self._subscribers = self._make_subscribers(parts)
+        self._subscribers = self._make_subscribers(parts, processes)
         for index in range(self._outbox.num_rollout_workers):
             self._start_worker(index)
 
-    def _make_subscribers(self, parts: Parts) -> Sequence[Subscriber]:
+    def _make_subscribers(
+        self, parts: Parts, processes: Callable[[], Sequence[RunProcess]]
+    ) -> Sequence[Subscriber]:
         """Returns the subscribers in the order in which they get reports and take turns.
 
         The monitor is first, so that the others see its counters with the present report included.
@@ -49,6 +53,12 @@ class MainLoop:
             )
         if parts.league is not None:
             subscribers.append(LeagueSubscriber(parts.league, config, monitor, self._outbox))
+        flags = config.monitoring
+        if flags.figures_file is not None:
+            num_policies = len(monitor.policies)
+            subscribers.append(
+                FiguresWriter(flags.figures_file, flags.status_interval, num_policies, processes)
+            )
         return subscribers
 
     @property

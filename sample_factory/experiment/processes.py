@@ -1,12 +1,14 @@
 """Runs an experiment with one process per worker, which is the default."""
 
 import logging
+import os
 import signal
 
 from sample_factory.exchange.channels import NO_ENV
 from sample_factory.experiment.main_loop import MainLoop
 from sample_factory.experiment.parts import Parts
 from sample_factory.experiment.wiring import LEARNER_GRACE_SECONDS, worker_specs
+from sample_factory.monitoring.figures import RunProcess
 from sample_factory.runtime.child import Child, ChildFailed
 from sample_factory.runtime.supervisor import Limits, StopSignals, Supervisor
 
@@ -48,7 +50,7 @@ class _ProcessRun:
             restartable=self._rollout_workers,
             limits=self._limits,
         )
-        self._loop = MainLoop(parts)
+        self._loop = MainLoop(parts, self._processes)
 
     def run(self) -> int:
         failures: list[ChildFailed] = []
@@ -70,6 +72,15 @@ class _ProcessRun:
         for child_failure in all_failures:
             log_failure(child_failure)
         return 1 if all_failures else 0
+
+    def _processes(self) -> list[RunProcess]:
+        """Returns the processes that run at the moment, this one included."""
+        processes = [RunProcess("main", 0, os.getpid())]
+        for child in self._supervisor.children:
+            role, worker_index, policy_id = self._worker_ids[child.name]
+            if child.is_alive:
+                processes.append(RunProcess(role, worker_index, child.pid, policy_id))
+        return processes
 
     def _start(self) -> None:
         """Returns when all workers are ready. Raises ChildFailed if one cannot be built."""

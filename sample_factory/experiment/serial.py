@@ -1,11 +1,13 @@
 """Runs an experiment in one process: --serial_mode=True, for debugging and exact tests."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from sample_factory.experiment.main_loop import MainLoop
 from sample_factory.experiment.parts import Parts
 from sample_factory.experiment.wiring import WorkerSpec, worker_specs
+from sample_factory.monitoring.figures import RunProcess
 from sample_factory.runtime.child_side import ChildContext, resolve_factory
 from sample_factory.runtime.supervisor import StopSignals
 
@@ -21,7 +23,7 @@ def run_serially(parts: Parts, signals: StopSignals) -> int:
     policy_workers = _build(specs.policy_workers, context)
     rollout_workers = _build(specs.rollout_workers, context)
     parts.config.save()
-    loop = MainLoop(parts)
+    loop = MainLoop(parts, processes=lambda: [RunProcess("main", 0, os.getpid())])
     try:
         while not loop.is_done and not signals.requested:
             for worker in (*rollout_workers, *policy_workers, *learners):

@@ -35,9 +35,9 @@ class WorkerId(NamedTuple):
     """Which worker of the run a process is.
 
     role: "learner", "policy_worker", "rollout_worker" or "sampler" (--inline_samplers).
-    worker_index: counts the workers of one role; policy workers are counted for each policy, and learners
-        are numbered by policy.
-    policy_id: of a policy worker.
+    worker_index: counts the workers of one role; policy workers are counted for each policy, and learners,
+        of which each policy has one, have 0.
+    policy_id: of a learner or policy worker.
     """
 
     role: str
@@ -47,8 +47,11 @@ class WorkerId(NamedTuple):
     @property
     def name(self) -> str:
         """Name of the process, in logs and for `ps`."""
-        parts = (self.role, self.policy_id, self.worker_index)
-        return "_".join(str(part) for part in parts if part is not None)
+        if self.policy_id is None:
+            return f"{self.role}_{self.worker_index}"
+        if self.role == "learner":
+            return f"learner_{self.policy_id}"
+        return f"{self.role}_{self.policy_id}_{self.worker_index}"
 
 
 class WorkerSpec(NamedTuple):
@@ -226,4 +229,4 @@ def learner_spec(parts: Parts, policy_id: int) -> WorkerSpec:
         grace_seconds=LEARNER_GRACE_SECONDS,
     )
     args = (policy_id, settings, parts.buffers, parts.channels)
-    return WorkerSpec(WorkerId("learner", policy_id), LEARNER_WORKER, args, options)
+    return WorkerSpec(WorkerId("learner", 0, policy_id), LEARNER_WORKER, args, options)

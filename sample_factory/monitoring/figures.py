@@ -15,7 +15,7 @@ the end. Fields:
   processes of that kind and the last 20 s: shares of their time, 0..1, "wait" among them; memory_mb;
   avg_batch_size.
 - learners: a list of objects with policy_id, device, precision and num_parameters.
-- processes: a list of objects with role, index, policy_id (or null) and pid. Roles: "main", "rollout_worker",
+- processes: a list of objects with role, worker_index, policy_id (or null) and pid. Roles: "main", "rollout_worker",
   "policy_worker", "learner", "sampler" (an inline sampler, or a worker of `dummy_sampler`). What these
   processes start, such as simulators, is not listed.
 """
@@ -39,10 +39,10 @@ FPS_WINDOWS = (10.0, 60.0, 300.0)  # seconds
 
 
 class RunProcess(NamedTuple):
-    """A process of a run. index: counts the processes of one role (and policy)."""
+    """A process of a run. worker_index: counts the processes of one role (and policy)."""
 
     role: str
-    index: int
+    worker_index: int
     pid: int
     policy_id: int | None = None
 
@@ -134,7 +134,7 @@ class FiguresWriter:
         self._processes = processes
         self._now = now
         self._status_interval = status_interval
-        self._policies = [PolicyProgress(policy_id, stats_avg=1) for policy_id in range(num_policies)]
+        self._policies = [PolicyProgress(stats_avg=1) for _ in range(num_policies)]
         self._counted_at = [0.0] * num_policies
         self._components = ComponentStats(now)
         self._learners: dict[int, LearnerReady] = {}
