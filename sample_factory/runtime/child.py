@@ -173,7 +173,7 @@ class Child:
 
     @property
     def starting_seconds(self) -> float:
-        """For how long it has been building its object; 0 once it is ready or has ended."""
+        """Time since the start; 0 once it is ready or has ended."""
         return 0.0 if not self.is_alive or self.ready else time.monotonic() - self._started_at
 
     @property

@@ -48,7 +48,7 @@ class ChildOptions(NamedTuple):
 
 
 class Body(NamedTuple):
-    """What a child builds: `factory(*args, context)`."""
+    """Object that a child builds: `factory(*args, context)`."""
 
     factory: Factory
     args: tuple[Any, ...]

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from sample_factory.runtime import cpu
+from sample_factory.runtime import child_side, cpu
 from sample_factory.runtime.child import ChildContext, PermanentFailure
-from sample_factory.runtime.child_side import BEAT_SECONDS
 from sample_factory.runtime.queues import Queue
 from sample_factory.runtime.shared_arrays import SharedArrays
 from tests.runtime.waiting import eventually
@@ -51,7 +50,7 @@ class Returns(Idle):
 
 
 class ExitsWith(Idle):
-    """Ends without a word, like a crash in native code."""
+    """Ends without a message to the parent, like a crash in native code."""
 
     def __init__(self, code: int, context: ChildContext):
         super().__init__(context)
@@ -62,18 +61,19 @@ class ExitsWith(Idle):
 
 
 class FailsForGood(Idle):
-    """Would fail again."""
+    """Fails in a way that would repeat itself."""
 
     def run(self) -> None:
         raise PermanentFailure("no such map, ever")
 
 
 class GetsStuck(Idle):
-    """Says twice that it is alive, then no more."""
+    """Sends two heartbeats, then gets stuck."""
 
     def run(self) -> None:
+        child_side.BEAT_SECONDS = 0.1  # shorter than usual, in this process only
         self.context.beat()
-        time.sleep(BEAT_SECONDS + 0.01)
+        time.sleep(0.11)
         self.context.beat()
         self.sleep_for_ever()
 
@@ -87,7 +87,7 @@ class NeverReady(Idle):
 
 
 class HoldsOn(Idle):
-    """To what it is given."""
+    """Holds its argument."""
 
     def __init__(self, held: Any, context: ChildContext):
         super().__init__(context)
@@ -103,7 +103,7 @@ class Stubborn(Idle):
 
 
 class WithSimulator(Idle):
-    """Starts a process that does not end by itself and, like an engine, ignores polite signals."""
+    """Starts a process that does not end by itself and, like an engine, ignores SIGTERM."""
 
     def __init__(self, pids: SharedArrays, stubborn: bool, context: ChildContext):
         super().__init__(context)
@@ -136,7 +136,9 @@ class Doubles(Idle):
 
     def __init__(self, arrays: SharedArrays, orders: Queue, done: Queue, context: ChildContext):
         super().__init__(context)
-        self.arrays, self.orders, self.done = arrays, orders, done
+        self.arrays = arrays
+        self.orders = orders
+        self.done = done
 
     def run(self) -> None:
         while not self.context.stopping.is_set():
@@ -146,22 +148,25 @@ class Doubles(Idle):
 
 
 class Produces(Idle):
-    """Sends (its number, 0), (its number, 1), ..."""
+    """Sends (number, 0), (number, 1), ..."""
 
     def __init__(self, queue: Queue, number: int, count: int, context: ChildContext):
         super().__init__(context)
-        self.queue, self.number, self.count = queue, number, count
+        self.queue = queue
+        self.number = number
+        self.count = count
 
     def run(self) -> bool:
         return all(self.queue.put((self.number, i), self.context.keep_going) for i in range(self.count))
 
 
 class Consumes(Idle):
-    """Passes on what it gets, until it gets None; returns how much."""
+    """Forwards messages until it receives None; returns their number."""
 
     def __init__(self, source: Queue, target: Queue, context: ChildContext):
         super().__init__(context)
-        self.source, self.target = source, target
+        self.source = source
+        self.target = target
 
     def run(self) -> int:
         count = 0
@@ -178,7 +183,8 @@ class Hammers(Idle):
 
     def __init__(self, queue: Queue, writes: bool, context: ChildContext):
         super().__init__(context)
-        self.queue, self.writes = queue, writes
+        self.queue = queue
+        self.writes = writes
 
     def run(self) -> None:
         while True:
@@ -189,7 +195,7 @@ class Hammers(Idle):
 
 
 class Surroundings(Idle):
-    """Returns what the process around it looks like."""
+    """Returns properties of its process."""
 
     def run(self) -> dict[str, Any]:
         return {
@@ -204,7 +210,7 @@ class Surroundings(Idle):
         }
 
     def _session_niceness(self) -> int | None:
-        """Once it is the process's own, which takes a moment. None without autogroups."""
+        """Returns the session's nice value once it is the process's own, None without autogroups."""
         if not os.path.exists(cpu.AUTOGROUP):
             return None
         eventually(lambda: self._autogroup_niceness() == os.nice(0))

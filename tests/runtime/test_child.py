@@ -1,5 +1,6 @@
 """Children: how they start, fail, stop, and what they leave behind."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.runtime import child_side, cpu
+from sample_factory.runtime import child_side, cpu, failures
 from sample_factory.runtime.child import Child, ChildFailed, ChildOptions, call_in_child
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 from sample_factory.runtime.socket_queue import SocketQueue
@@ -33,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def start():
-    """start(factory, *args, **options) -> a started child, which the test's end kills."""
+    """Returns a function that starts a child: start(factory, *args, **options). All are killed at the end."""
     children = []
 
     def start_child(factory, *args, **options):
@@ -63,7 +64,7 @@ def test_sigterm_is_a_request_to_stop(start):
     assert (child.exit_code, child.result) == (0, "stopped")
 
 
-def test_an_exception_in_the_factory_comes_back_with_the_traceback(start):
+def test_an_exception_in_the_factory_is_raised_in_the_parent_with_the_traceback(start):
     child = start(FailsInFactory)
     with pytest.raises(ChildFailed, match="LookupError: no such map") as caught:
         child.wait_ready(15)
@@ -79,13 +80,15 @@ def raise_wrapped():
         raise RuntimeError from error
 
 
-def test_an_exception_of_a_child_is_described_by_the_names_of_its_classes_and_of_its_causes():
-    with pytest.raises(ChildFailed) as caught:
-        call_in_child("child", FailsInFactory, (None,))
-    error = caught.value
+def test_an_exception_is_described_by_its_message_and_the_names_of_its_classes():
+    failed = failures.describe_exception(LookupError("no such map"))
+    error = ChildFailed("child", failed.error, failed)
     assert error.message == "no such map"
     assert error.is_a(LookupError) and error.is_a("builtins.LookupError") and error.is_a(Exception)
     assert not error.is_a(KeyError) and not error.is_a("LookupError")
+
+
+def test_an_exception_of_a_child_is_recognised_by_its_class_and_by_its_causes():
     with pytest.raises(ChildFailed) as caught:
         call_in_child("child", raise_wrapped)
     error = caught.value
@@ -104,7 +107,7 @@ def test_a_cycle_of_causes_ends():
     first, second = ValueError("a"), KeyError("b")
     first.__cause__ = second
     second.__cause__ = first
-    assert child_side.describe_exception(first).cause_types.count("builtins.KeyError") == 1
+    assert failures.describe_exception(first).cause_types.count("builtins.KeyError") == 1
 
 
 @pytest.mark.parametrize(
@@ -115,15 +118,20 @@ def test_a_cycle_of_causes_ends():
         (":Idle", "should be of the form"),
         ("tests.runtime.no_such_module:Idle", "cannot import .*: No module named 'tests.runtime.no_such_mod"),
         ("tests.runtime.bodies:Idel", "tests.runtime.bodies has no attribute Idel"),
-        ("tests.runtime.bodies:BEAT_SECONDS", "is a float; it should be a function or a class"),
+        ("tests.runtime.bodies:__name__", "is a str; it should be a function or a class"),
     ],
 )
-def test_a_factory_whose_name_is_wrong_is_a_permanent_failure_that_says_why(factory, message):
-    child = Child("child", factory)
+def test_a_factory_whose_name_is_wrong_is_an_error_that_says_why(factory, message):
+    with pytest.raises(failures.FactoryNotFound, match=message):
+        child_side.resolve_factory(factory)
+
+
+def test_a_factory_that_is_not_found_in_the_child_is_a_permanent_failure():
+    child = Child("child", "tests.runtime.bodies:Idel")
     child.start()
-    with pytest.raises(ChildFailed, match=message) as caught:
+    with pytest.raises(ChildFailed, match="has no attribute Idel") as caught:
         child.wait_ready(15)
-    assert child.is_permanent_failure and caught.value.is_a(child_side.FactoryNotFound)
+    assert child.is_permanent_failure and caught.value.is_a(failures.FactoryNotFound)
     child.kill()
 
 
@@ -173,7 +181,7 @@ def test_a_dead_childs_simulators_are_killed_when_its_end_is_noticed(start, stub
     child_pid, simulator = map(int, pids["pids"])
     assert child_pid == child.pid and is_running(simulator)
     kill_9(child.pid)
-    assert child.join(15)  # although the simulator, which inherited what it could, is alive
+    assert child.join(15)  # although the simulator, which inherits descriptors, is alive
     assert eventually(lambda: not is_running(simulator))
 
 
@@ -213,7 +221,7 @@ def test_a_session_of_its_own_has_the_niceness_of_its_child(start):
     assert seen["session_niceness"] in (None, os.nice(0) + 3)
 
 
-def test_a_session_that_must_keep_its_niceness_is_told_and_no_reason_to_stop(tmp_path, monkeypatch, caplog):
+def test_a_session_that_must_keep_its_niceness_is_logged_and_no_failure(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(cpu, "AUTOGROUP", str(tmp_path))
     with caplog.at_level("WARNING", "sample_factory"):
         child_side._pass_niceness()
@@ -255,7 +263,7 @@ def test_arrays_and_queues_are_shared_with_a_child_and_with_its_successor(start)
     assert arrays["numbers"].tolist() == [4, 8, 12]
 
 
-def test_call_in_child_gives_back_the_result_or_the_failure():
+def test_call_in_child_returns_the_result_or_raises_the_failure():
     offset = 5
     assert call_in_child("adds", lambda x: x + offset, (3,)) == 8
     with pytest.raises(ChildFailed, match="ZeroDivisionError"):
@@ -272,7 +280,7 @@ def test_a_stuck_child_prints_where_it_is_stuck(start, capfd):
     printed = []
 
     def is_named() -> bool:
-        child.dump_stacks()  # again and again: "ready" is said a moment before `run` is called
+        child.dump_stacks()  # repeatedly: the child is ready a moment before `run` is called
         printed.append(capfd.readouterr().err)
         return "bodies.py" in "".join(printed)
 
@@ -336,13 +344,27 @@ print(*pids["pids"], flush=True)
 """
 
 
-@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "sys.exit(0)", "raise ValueError"])
+ENDS = ["os.kill(os.getpid(), 9)", "sys.exit(0)", "raise ValueError"]
+
+
+@pytest.fixture(scope="module")
+def ended_parents():
+    """Returns the process ids of child and simulator by (stubborn, end); all parents run side by side."""
+    parents = {}
+    for stubborn, end in itertools.product([False, True], ENDS):
+        source = PARENT.format(root=str(ROOT), stubborn=stubborn, end=end)
+        command = [sys.executable, "-c", source]
+        parents[stubborn, end] = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+    outputs = {key: parent.communicate(timeout=60)[0] for key, parent in parents.items()}
+    return {key: [int(pid) for pid in output.split()] for key, output in outputs.items()}
+
+
+@pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("stubborn", [False, True])
-def test_no_process_outlives_its_parent_however_that_ends(stubborn, end):
-    source = PARENT.format(root=str(ROOT), stubborn=stubborn, end=end)
-    command = [sys.executable, "-c", source]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    pids = [int(pid) for pid in done.stdout.split()]
+def test_no_process_outlives_its_parent_however_that_ends(ended_parents, stubborn, end):
+    pids = ended_parents[stubborn, end]
     assert len(pids) == 2
     assert eventually(lambda: not any(is_running(pid) for pid in pids))
 

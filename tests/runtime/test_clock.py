@@ -1,4 +1,4 @@
-"""Clocks, with a hand that the tests turn."""
+"""Clocks, with a time that the tests set."""
 
 import math
 
@@ -8,7 +8,7 @@ from sample_factory.runtime.clock import Clock, Every, RateWindow
 
 
 class Hand:
-    """A clock's `now`."""
+    """Replaces a clock's `now`."""
 
     def __init__(self) -> None:
         self.time = 100.0
@@ -53,7 +53,7 @@ def test_every_holds_once_in_so_many_seconds(at_first, expected):
     assert answers == [bool(answer) for answer in expected]
 
 
-def test_every_zero_seconds_is_never():
+def test_zero_seconds_means_never():
     assert not Every(0)() and not Every(-1, at_first=True)()
 
 
@@ -67,7 +67,7 @@ def test_rates_are_over_their_windows_once_these_are_full():
     assert len(rates._samples) <= 62
 
 
-def test_a_window_that_is_not_full_counts_what_there_is():
+def test_a_window_that_is_not_full_counts_the_samples_so_far():
     rates = RateWindow((10, 60))
     rates.add(0, 50)
     rates.add(5, 100)

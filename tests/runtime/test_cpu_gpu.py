@@ -1,4 +1,4 @@
-"""The rule that pins workers to cores, and the choice of the device."""
+"""Tests of the rule that pins workers to cores, and of the choice of the device."""
 
 import os
 import resource
@@ -54,7 +54,7 @@ def test_an_unknown_device_is_an_error_that_lists_the_known_ones():
         gpu.resolve_device("tpu")
 
 
-def test_the_device_is_what_was_asked_for_or_what_there_is():
+def test_the_device_is_the_requested_or_the_available_one():
     torch = pytest.importorskip("torch")
     assert gpu.resolve_device("cpu") == "cpu"
     if torch.cuda.is_available():

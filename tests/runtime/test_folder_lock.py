@@ -16,7 +16,7 @@ def is_free(folder) -> bool:
     return True
 
 
-def test_a_folder_has_one_holder_and_the_second_is_told_who_it_is(tmp_path):
+def test_a_folder_has_one_holder_and_the_error_of_a_second_one_names_it(tmp_path):
     lock = FolderLock(tmp_path)
     with pytest.raises(FolderInUse, match=f"process {os.getpid()} or one of its children"):
         FolderLock(tmp_path)

@@ -1,4 +1,4 @@
-"""On a CPU, and on a GPU where there is one."""
+"""Tests of copies to and from a device: on a CPU, and on a GPU if there is one."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ DEVICES = [
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [np.uint8, np.bool_, np.int32, np.float32])
 @pytest.mark.parametrize("shape", [(), (3,), (2, 5), (4, 0)])
-def test_memory_for_copies_has_the_shape_and_dtype_asked_for_and_can_be_written(device, dtype, shape):
+def test_memory_for_copies_has_the_requested_shape_and_dtype_and_can_be_written(device, dtype, shape):
     array = host_array(shape, np.dtype(dtype), torch.device(device))
     array[...] = 1
     assert array.shape == shape and array.dtype == dtype and (array == 1).all()
@@ -23,10 +23,10 @@ def test_memory_for_copies_has_the_shape_and_dtype_asked_for_and_can_be_written(
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_uploads_are_there_when_the_call_returns_whatever_becomes_of_the_array(device):
+def test_uploads_are_complete_when_the_call_returns_even_if_the_array_changes_afterwards(device):
     upload = Uploads(torch.device(device))
     for number in range(5):
-        # Large enough on a GPU to be under way for a while.
+        # On a GPU, large enough that the copy takes a while.
         arrays = {
             "plain": np.arange(12).reshape(3, 4)[:, ::2],
             "pinned": host_array(

@@ -1,4 +1,4 @@
-"""The log of a run."""
+"""Tests of the log of a run."""
 
 import io
 import logging
@@ -17,7 +17,7 @@ def restore_logging():
 
 
 class Chatters:
-    """In the child: writes lines as fast as it can."""
+    """In the child: writes lines without a pause."""
 
     def __init__(self, context):
         self.name = context.name

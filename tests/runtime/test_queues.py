@@ -1,4 +1,4 @@
-"""Queues: nothing lost, nothing twice, nobody stuck."""
+"""Tests of queues: no message is lost or delivered twice, and no process hangs."""
 
 import collections
 import os
@@ -41,7 +41,7 @@ def get(q, timeout):
 
 
 @all_queues
-def test_messages_come_out_whole_and_in_order(make):
+def test_messages_are_received_whole_and_in_order(make):
     q = make()
     messages = [0, None, "text", (1, [2, {"three": b"4"}]), b"x" * 100_000]
     assert all(q.put(message) for message in messages)
@@ -68,7 +68,7 @@ def test_a_waiting_reader_gets_a_message_that_comes_later(make):
 
 
 def fill(q) -> int:
-    """How many messages it takes until the queue is full."""
+    """Fills the queue; returns the number of messages."""
     count = 0
     while q.put(count, keep_waiting=lambda: False):
         count += 1
@@ -220,9 +220,9 @@ def test_a_full_queue_keeps_every_message_and_the_order_of_each_writer_though_tw
     waiting, busy, survivor = writers = [start(Produces, q, number, count) for number in range(3)]
     for writer in writers:
         writer.wait_ready(15)
-    assert eventually(lambda: not q.put("probe", keep_waiting=lambda: False)), "nobody fills the queue"
+    assert eventually(lambda: not q.put("probe", keep_waiting=lambda: False)), "the queue is not filled"
     assert not any(writer.finished for writer in writers)
-    kill_9(waiting.pid)  # at a full queue
+    kill_9(waiting.pid)  # while it waits at a full queue
     received = {writer: [] for writer in (0, 1, 2)}
     while len(received[2]) < count:
         messages = q.get_many(timeout=20)
@@ -230,7 +230,7 @@ def test_a_full_queue_keeps_every_message_and_the_order_of_each_writer_though_tw
         for writer, number in (message for message in messages if message != "probe"):
             received[writer].append(number)
         if len(received[1]) > 100 and busy.is_alive:
-            kill_9(busy.pid)  # in full swing
+            kill_9(busy.pid)  # while it writes
     assert survivor.join(15) and survivor.result
     for numbers in received.values():
         assert numbers == list(range(len(numbers)))
@@ -246,7 +246,7 @@ def test_a_process_killed_in_the_middle_of_a_call_blocks_no_other(make, writes):
         child.wait_ready(15)
     for child in children:
         kill_9(child.pid)
-        # In this thread on purpose: had the queue been left locked, the test would hang here.
+        # In this thread, so that the test hangs here if the queue is still locked.
         for number in range(200):
             q.put(number, keep_waiting=lambda: bool(q.get_many(timeout=0)))
             q.get_many(timeout=0)

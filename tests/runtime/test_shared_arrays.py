@@ -1,4 +1,4 @@
-"""Shared arrays in one process; tests/runtime/test_child.py has them in two."""
+"""Tests of shared arrays in one process; those in two processes are in tests/runtime/test_child.py."""
 
 import gc
 import os

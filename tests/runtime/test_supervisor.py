@@ -1,4 +1,4 @@
-"""The supervisor and the signals of the main process."""
+"""Tests of the supervisor and of the signals of the main process."""
 
 import multiprocessing.connection
 import os
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def await_check(supervisor: Supervisor) -> list[Child]:
-    """The first non-empty answer of check()."""
+    """Calls check() until it returns dead children; returns them."""
     for _ in range(200):
         if dead := supervisor.check():
             return dead
@@ -76,7 +76,7 @@ def test_a_death_ends_the_run_unless_the_child_is_restartable():
         kill_9(learner.pid)
         with pytest.raises(ChildFailed, match="learner: ended by signal 9"):
             await_check(supervisor)
-        # The stages were written down before the restart.
+        # The stages name the child that was replaced.
         supervisor.stop_all([[worker], [learner]], grace_seconds=15)
         assert successor.exit_code == 0
 
@@ -90,16 +90,16 @@ def test_repeated_deaths_of_a_restartable_child_end_the_run():
                 supervisor.restart(*await_check(supervisor))
 
 
-def test_a_child_that_has_been_of_use_for_long_may_die_again():
-    worker = Child("worker", GetsStuck)  # ready, and at work for a second
-    limits = Limits(deaths=1, useful_seconds=0.5, silent_seconds=1.5)
+def test_a_child_that_was_useful_for_long_may_die_again():
+    worker = Child("worker", GetsStuck)  # ready, and useful for 0.1 seconds
+    limits = Limits(deaths=1, useful_seconds=0.05, silent_seconds=0.6)
     with Supervisor([worker], restartable=[worker], limits=limits) as supervisor:
         supervisor.start_all()
         for _ in range(2):
             supervisor.restart(*await_check(supervisor))
 
 
-def test_a_failure_that_would_come_again_ends_the_run_at_once():
+def test_a_permanent_failure_ends_the_run_at_once():
     worker = Child("worker", FailsForGood)
     with Supervisor([worker], restartable=[worker]) as supervisor:
         supervisor.start_all()
@@ -109,11 +109,13 @@ def test_a_failure_that_would_come_again_ends_the_run_at_once():
 
 def test_a_child_that_is_stuck_prints_where_and_counts_as_dead(capfd):
     stuck, idle = Child("stuck", GetsStuck), Child("idle", Idle)
-    with Supervisor([stuck, idle], restartable=[stuck], limits=Limits(silent_seconds=1.5)) as supervisor:
+    with Supervisor([stuck, idle], restartable=[stuck], limits=Limits(silent_seconds=0.6)) as supervisor:
         supervisor.start_all()
         supervisor.wait_ready(20)
-        assert await_check(supervisor) == [stuck], "the other never says anything, so its silence is no sign"
-        assert stuck.failure == "was stuck: no sign of life for 1.5 s"
+        assert await_check(supervisor) == [stuck], (
+            "the other one never sends heartbeats, so it is not stuck"
+        )
+        assert stuck.failure == "was stuck: no sign of life for 0.6 s"
         assert "in sleep_for_ever" in capfd.readouterr().err
         supervisor.restart(stuck)
         supervisor.wait_ready(20)
@@ -121,10 +123,10 @@ def test_a_child_that_is_stuck_prints_where_and_counts_as_dead(capfd):
 
 def test_a_stuck_child_that_is_not_restartable_ends_the_run():
     stuck = Child("stuck", GetsStuck)
-    with Supervisor([stuck], limits=Limits(silent_seconds=1.5)) as supervisor:
+    with Supervisor([stuck], limits=Limits(silent_seconds=0.6)) as supervisor:
         supervisor.start_all()
         supervisor.wait_ready(20)
-        with pytest.raises(ChildFailed, match="stuck: was stuck: no sign of life for 1.5 s"):
+        with pytest.raises(ChildFailed, match="stuck: was stuck: no sign of life for 0.6 s"):
             await_check(supervisor)
 
 
@@ -155,7 +157,7 @@ def test_leaving_the_block_kills_children_and_their_simulators():
     assert eventually(lambda: not any(is_running(int(pid)) for pid in pids["pids"]))
 
 
-def test_a_signal_ends_every_wait_and_the_former_handlers_come_back():
+def test_a_signal_ends_every_wait_and_the_previous_handlers_are_restored():
     former = signal.getsignal(signal.SIGTERM)
     with StopSignals() as signals, Supervisor([Child("child", Idle)]) as supervisor:
         supervisor.start_all()

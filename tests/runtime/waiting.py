@@ -1,4 +1,4 @@
-"""Waiting for something to become true, with a limit."""
+"""Waits for conditions, with a time limit."""
 
 import os
 import time
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 15.0) -> bool:
-    """Whether it becomes true within so many seconds."""
+    """Returns whether the condition becomes true within `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -16,7 +16,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 15.0) -> bool:
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process; a zombie, which only waits to be noticed, does not count."""
+    """Returns whether the process exists and is no zombie, i.e. has not ended."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] not in "ZX"
