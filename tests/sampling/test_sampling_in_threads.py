@@ -240,7 +240,6 @@ def test_a_policy_worker_waits_for_more_requests_the_longer_the_slower_its_answe
             return ["request"] if len(waits) % 2 else []
 
     monkeypatch.setattr(worker, "_requests", OneRequest())
-    monkeypatch.setattr(worker, "_fetch_weights", lambda: None)
     worker.step(timeout=0.1)
     worker.step(timeout=0.1)
     assert waits == pytest.approx([0.1, 0.004, 0.1, longest_wait])

@@ -43,12 +43,12 @@ class RowShapes(NamedTuple):
     """Shapes and dtypes of one agent's inputs."""
 
     obs: Mapping[str, tuple[tuple[int, ...], np.dtype]]
-    state_size: int
+    rnn_state_size: int
 
     def allocate(self, n: int, device: torch.device) -> Inputs:
         """Returns uninitialised memory for n rows that will be copied to the device."""
         obs = {key: host_array((n, *shape), dtype, device) for key, (shape, dtype) in self.obs.items()}
-        return Inputs(obs, host_array((n, self.state_size), np.dtype(np.float32), device))
+        return Inputs(obs, host_array((n, self.rnn_state_size), np.dtype(np.float32), device))
 
 
 class Outputs(NamedTuple):

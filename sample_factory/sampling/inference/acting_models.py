@@ -1,15 +1,19 @@
-"""Models of the past selves of a policy."""
+"""The models that a policy worker acts with: the live policy and its past selves."""
 
 import collections
 import copy
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import torch
 from torch import nn
 
 from sample_factory.checkpoints.file_format import read_state
 from sample_factory.checkpoints.milestones import Milestone
-from sample_factory.exchange.policy_weights import Stamp
+from sample_factory.exchange.policy_weights import NOTHING_PUBLISHED, PolicyWeights, Stamp, byte_layout
+from sample_factory.models.policy_spec import BuiltPolicy
+from sample_factory.runtime.gpu_work import host_array
 
 
 class UnreadableOpponent(RuntimeError):
@@ -23,12 +27,60 @@ class ActingModel(NamedTuple):
     stamp: Stamp
 
 
+class LiveModel:
+    """In a policy worker: a copy of the learner's model."""
+
+    def __init__(self, policy: BuiltPolicy, weights: PolicyWeights):
+        self._model = policy.model
+        self._device = policy.device
+        self._weights = weights
+        self._stamp = Stamp(NOTHING_PUBLISHED)
+        self._model.requires_grad_(False)
+        published = self._model.state_dict()
+        self._tensors = {name: (tensor.dtype, tensor.shape) for name, tensor in published.items()}
+        self._layout, self._num_bytes = byte_layout(published)
+        self._staging = host_array((self._num_bytes,), np.dtype(np.uint8), self._device)
+        if policy.autocast:
+            self._model.prepare_to_act(torch.bfloat16)
+
+    @property
+    def acting(self) -> ActingModel:
+        """The model with the weights of the last `fetch`."""
+        return ActingModel(self._model, self._stamp)
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether other weights have been published since the last `fetch`."""
+        return self._weights.newest != self._stamp
+
+    def fetch(self) -> None:
+        """Copies the newest weights into the model: one copy of bytes out of shared memory, one to the
+        device, and one into the model's tensors."""
+        if self._weights.slot_bytes != self._num_bytes:
+            sizes = f"{self._weights.slot_bytes} and {self._num_bytes} bytes"
+            raise ValueError(f"the models of learner and policy worker must be equal, but they have {sizes}")
+        self._stamp = self._weights.fetch(self._staging)
+        flat = torch.from_numpy(self._staging).to(self._device, non_blocking=True)
+        self._model.load_state_dict(self._views(flat))
+
+    def _views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Returns the tensors of the learner's model as views of `flat`, [num_bytes] uint8."""
+        views = {}
+        for name, (dtype, shape) in self._tensors.items():
+            begin = self._layout[name]
+            end = begin + shape.numel() * dtype.itemsize
+            views[name] = flat[begin:end].view(dtype).view(shape)
+        return views
+
+
 class FrozenModels:
     """In a policy worker: holds at most `limit` past selves in memory, the most recently used ones."""
 
     def __init__(self, live: nn.Module, experiment_dir: Path, limit: int):
         """live: the policy's own model, which is copied for past selves."""
-        self._live, self._experiment_dir, self._limit = live, experiment_dir, limit
+        self._live = live
+        self._experiment_dir = experiment_dir
+        self._limit = limit
         self._models: collections.OrderedDict[Milestone, ActingModel] = collections.OrderedDict()
 
     def get(self, past_self: Milestone) -> ActingModel:
