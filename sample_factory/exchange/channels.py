@@ -10,23 +10,25 @@ from sample_factory.exchange.topology import Topology
 from sample_factory.runtime.queues import LocalQueue, Queue
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 
-NO_ENV = -1
+NO_ENV = -1  # no env is being stepped
 
 
 class Channels(NamedTuple):
-    """Who may write to what stands in messages.py."""
+    """All queues and shared memory of a run; messages.py says who sends what."""
 
     inboxes: Sequence[Queue]  # one per rollout worker: ActionsReady, NewShaping, Opponents
     requests: Sequence[Queue]  # one per policy, read by all its policy workers: PolicyRequest
     learners: Sequence[Queue]  # one per policy: LearnerMessage
-    reports: Queue  # to the main process: reports
+    reports: Queue  # to the main process: Report
     weights: Sequence[PolicyWeights]  # one per policy
-    progress: SharedArrays  # see make_progress
+    progress: SharedArrays  # from make_progress
 
 
 def make_progress(topology: Topology) -> SharedArrays:
-    """iterations [num_policies] int64: of training, in this run; the learners write it.
-    stepping [num_workers] int64: the env of a rollout worker that is being stepped, or NO_ENV; it writes it.
+    """Returns small arrays by which processes observe each other.
+
+    iterations [num_policies] int64: iterations of training in this run, written by the learners.
+    stepping [num_workers] int64: index of the env that a rollout worker steps, or NO_ENV, written by it.
     """
     return SharedArrays(
         {
@@ -37,7 +39,8 @@ def make_progress(topology: Topology) -> SharedArrays:
 
 
 def with_local_queues(channels: Channels, topology: Topology) -> Channels:
-    """The same for a process that holds both rollout and policy workers: these two need no real queues."""
+    """Returns channels for a process that contains both rollout and policy workers: these two need no queues
+    between processes."""
     return channels._replace(
         inboxes=[LocalQueue(waits=False) for _ in range(topology.num_workers)],
         requests=[LocalQueue(waits=False) for _ in range(topology.num_policies)],

@@ -1,4 +1,4 @@
-"""How agents with different spaces share the memory of the trajectory buffers."""
+"""Memory of the trajectory buffers, shared by agents with different spaces."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from sample_factory.spaces.agent_kinds import AgentKinds
 
 
 class RowLayout(NamedTuple):
-    """Where things stand in one packed row of policy outputs, float32."""
+    """Columns of one packed row of policy outputs, float32."""
 
     num_action_values: int
     num_logits: int
@@ -40,7 +40,7 @@ class RowLayout(NamedTuple):
 
 
 class KindLayout(NamedTuple):
-    """What is stored of agents of one kind; observation_space: Dict of Box."""
+    """Observations and outputs of agents of one kind. observation_space: Dict of Box."""
 
     observation_space: gym.spaces.Dict
     rows: RowLayout
@@ -53,19 +53,19 @@ def kind_layouts(kinds: AgentKinds) -> list[KindLayout]:
 
 
 class KindStorage:
-    """All N buffers as agents of one kind use them: views of memory that the kinds share.
+    """All N buffers as agents of one kind use them: views of memory that all kinds share.
 
-    obs[key]  [N, T+1, *shape]
-    outputs   [N, T, K] float32, see `rows`
+    obs[key]: [N, T+1, *shape].
+    outputs: [N, T, K] float32, with columns as in `rows`.
     """
 
     def __init__(self, layout: KindLayout, slots: Sequence[np.ndarray], outputs: np.ndarray):
-        """slots: as `observation_slots` says. outputs: as wide as the widest kind's."""
+        """slots: arrays of `observation_slots`. outputs: [N, T, K of the widest kind] float32."""
         self.rows = layout.rows
         self.outputs = outputs[..., : layout.rows.size]
         num_steps = outputs.shape[1] + 1
-        keys = _keys_by_size(layout.observation_space)
-        views = {key: _view(slot, layout.observation_space[key], num_steps) for key, slot in zip(keys, slots)}
+        boxes = _boxes_by_size(layout.observation_space)
+        views = {key: _view(slot, box, num_steps) for (key, box), slot in zip(boxes.items(), slots)}
         self.obs = {key: views[key] for key in layout.observation_space.spaces}
         # ndarray.take, several times as fast as an index of two arrays, would copy all of a view with gaps.
         self._flat = {
@@ -75,52 +75,57 @@ class KindStorage:
         }
 
     def row_shapes(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-        """Shape and dtype of one observation, by key."""
+        """Returns shape and dtype of one observation, by key."""
         return {key: (view.shape[2:], view.dtype) for key, view in self.obs.items()}
 
     def read_observations(
-        self, buffers: np.ndarray, steps: np.ndarray, into: Mapping[str, np.ndarray]
+        self, buffer_indices: np.ndarray, steps: np.ndarray, into: Mapping[str, np.ndarray]
     ) -> None:
-        """Copies what is at (buffers, steps), int arrays of shape S or broadcast to it, into [*S, *shape]."""
-        num_buffers, num_steps = len(self.outputs), self.outputs.shape[1] + 1
-        rows = buffers * num_steps + steps
-        assert rows.min() >= 0 and rows.max() < num_buffers * num_steps, "there are no such buffers"
+        """Copies the observations at (buffer_indices, steps) to `into`.
+
+        buffer_indices, steps: int arrays of shape S, or broadcast to S. into[key]: [*S, *shape].
+        """
+        num_buffers = len(self.outputs)
+        num_steps = self.outputs.shape[1] + 1
+        rows = buffer_indices * num_steps + steps
+        assert rows.min() >= 0 and rows.max() < num_buffers * num_steps, "(buffer, step) is out of range"
         for key, view in self.obs.items():
             if key in self._flat:
-                # The mode that checks the rows itself would make a copy first.
+                # The mode that checks the rows itself would copy twice.
                 self._flat[key].take(rows, axis=0, out=into[key], mode="clip")
             else:
-                into[key][...] = view[buffers, steps]
+                into[key][...] = view[buffer_indices, steps]
 
 
 def observation_slots(layouts: Sequence[KindLayout], num_buffers: int, num_steps: int) -> list[ArraySpec]:
-    """Memory for observations: slot i holds each kind's i-th largest observation, and is as wide as needed.
+    """Returns the memory for observations: slot i holds the i-th largest observation of every kind.
 
-    With one kind, slots are exactly as large as the observations, and so the views of them have no gaps.
+    With one kind, slots are exactly as large as the observations, so the views of them have no gaps.
     """
     specs: list[ArraySpec] = []
-    ordered = [
-        [layout.observation_space[key] for key in _keys_by_size(layout.observation_space)]
-        for layout in layouts
-    ]
-    for i in range(max(map(len, ordered))):
-        boxes = [kind[i] for kind in ordered if i < len(kind)]
-        unit = max(box.dtype.itemsize for box in boxes)
+    boxes_of_kinds = [list(_boxes_by_size(layout.observation_space).values()) for layout in layouts]
+    for i in range(max(map(len, boxes_of_kinds))):
+        boxes = [of_kind[i] for of_kind in boxes_of_kinds if i < len(of_kind)]
+        unit = max(np.dtype(box.dtype).itemsize for box in boxes)
         size = num_steps * max(map(_nbytes, boxes))
         specs.append(ArraySpec((num_buffers, -(-size // unit) * unit), np.uint8))
     return specs
 
 
-def _keys_by_size(space: gym.spaces.Dict) -> list[str]:
-    return sorted(space.spaces, key=lambda key: -_nbytes(space[key]))
+def _boxes_by_size(space: gym.spaces.Dict) -> dict[str, gym.spaces.Box]:
+    """Returns the observations by key, the largest first."""
+    boxes = {key: box for key, box in space.spaces.items() if isinstance(box, gym.spaces.Box)}
+    assert len(boxes) == len(space.spaces), f"{space} must be a Dict of Box"
+    return dict(sorted(boxes.items(), key=lambda item: -_nbytes(item[1])))
 
 
 def _nbytes(box: gym.spaces.Box) -> int:
-    return math.prod(box.shape) * box.dtype.itemsize
+    return math.prod(box.shape) * np.dtype(box.dtype).itemsize
 
 
 def _view(slot: np.ndarray, box: gym.spaces.Box, num_steps: int) -> np.ndarray:
-    """[N, num_steps, *shape] over a slot [N, bytes]."""
-    of_one = np.ndarray((num_steps, *box.shape), box.dtype, buffer=slot)
-    shape, strides = (len(slot), *of_one.shape), (slot.strides[0], *of_one.strides)
+    """Returns a view [N, num_steps, *shape] of a slot [N, bytes] uint8."""
+    one_buffer: np.ndarray = np.ndarray((num_steps, *box.shape), box.dtype, buffer=slot)
+    shape = (len(slot), *one_buffer.shape)
+    strides = (slot.strides[0], *one_buffer.strides)
     return np.ndarray(shape, box.dtype, buffer=slot, strides=strides)

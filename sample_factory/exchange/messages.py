@@ -134,7 +134,7 @@ class Incident(NamedTuple):
 
     kind: str  # one of INCIDENTS; counted in TensorBoard
     text: str  # for the log; empty: it is only counted
-    count: int = 1
+    times: int = 1  # how often it happened
 
 
 class EpisodeReport(NamedTuple):

@@ -1,10 +1,9 @@
-"""One policy's parameters in shared memory, with a version: published
-by its learner, fetched by policy workers."""
+"""One policy's parameters in shared memory: published by its learner, fetched by policy workers."""
 
 import mmap
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing import reduction
 from typing import Any, NamedTuple
 
@@ -27,9 +26,9 @@ class Stamp(NamedTuple):
 class PolicyWeights:
     """Two slots of bytes and their stamps. Promises:
 
-    1. `fetch` returns a whole state, never a mixture of two versions.
-    2. Neither side ever waits for the other: the learner writes the slot that is not the newest.
-    3. The process that creates it need not know the model: the first `publish` sizes the memory.
+    1. `fetch` copies one published state, never a mixture of two.
+    2. Neither side waits for the other: the learner writes the slot that is not the newest.
+    3. The process that creates the object need not know the model: the first `publish` sizes the memory.
 
     Header, int64: [0] publications begun, [1] publications completed, [2] bytes of a slot, [3:5] version and
     [5:7] generation in each slot.
@@ -52,7 +51,8 @@ class PolicyWeights:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._fd = state["fd"].detach()
         self._map_header()
-        self._slots = self._slots_map = None
+        self._slots = None
+        self._slots_map = None
 
     @property
     def newest(self) -> Stamp:
@@ -62,8 +62,8 @@ class PolicyWeights:
     def _stamp(self, slot: int) -> Stamp:
         return Stamp(int(self._header[3 + slot]), int(self._header[5 + slot]))
 
-    def wait_published(self, keep_waiting: Any) -> bool:
-        """Blocks until the first publication; False if `keep_waiting()` turned false before."""
+    def wait_published(self, keep_waiting: Callable[[], bool]) -> bool:
+        """Blocks until the first publication. Returns False if `keep_waiting()` turned false before."""
         while self.newest.version == NOTHING_PUBLISHED:
             if not keep_waiting():
                 return False
@@ -71,7 +71,10 @@ class PolicyWeights:
         return True
 
     def publish(self, state: Mapping[str, np.ndarray], stamp: Stamp) -> None:
-        """In the learner: state maps names to contiguous arrays, the same names and shapes each time."""
+        """In the learner: makes a state the newest one.
+
+        state: contiguous arrays by name, with the same names, shapes and dtypes each time.
+        """
         layout, size = byte_layout(state)
         if self._slots is None:
             os.ftruncate(self._fd, HEADER_BYTES + 2 * size)
@@ -88,7 +91,7 @@ class PolicyWeights:
         self._header[1] = publication
 
     def fetch(self, into: np.ndarray) -> Stamp:
-        """In a policy worker: copies the newest state into `into`, [slot bytes] uint8; returns its stamp."""
+        """In a policy worker: copies the newest state into `into`, [slot_bytes] uint8. Returns its stamp."""
         slots = self._map_slots()
         while True:
             publication = int(self._header[1])
@@ -100,7 +103,7 @@ class PolicyWeights:
 
     @property
     def slot_bytes(self) -> int:
-        """Size of the array that `fetch` fills; known after the first publication."""
+        """Size of the array that `fetch` fills; 0 before the first publication."""
         return int(self._header[2])
 
     def _map_slots(self) -> np.ndarray:
@@ -113,8 +116,12 @@ class PolicyWeights:
 
 
 def byte_layout(state: Mapping[str, Any]) -> tuple[dict[str, int], int]:
-    """Where each array of a state begins in a slot, and the size of a slot. Arrays have `nbytes`."""
-    layout, end = {}, 0
+    """Returns the offset of each array of a state in a slot, and the size of a slot, both in bytes.
+
+    state: arrays or tensors by name.
+    """
+    layout = {}
+    end = 0
     for name, array in state.items():
         layout[name] = end
         end += -(-array.nbytes // ALIGNMENT) * ALIGNMENT

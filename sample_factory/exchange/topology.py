@@ -1,9 +1,10 @@
-"""Every derived count of a run, computed once: it sizes all memory and numbers all workers."""
+"""All counts of a run that are derived from the flags, computed once."""
 
 import math
 from dataclasses import dataclass
 
-from sample_factory.config.config import Config, ConfigError, chunk_length
+from sample_factory.config.config import Config, chunk_length
+from sample_factory.config.flags import ConfigError
 from sample_factory.config.pbt_flags import MAX_BATCH_GROWTH
 from sample_factory.envs.env_info import EnvInfo
 
@@ -12,9 +13,8 @@ from sample_factory.envs.env_info import EnvInfo
 class Topology:
     """Counts of processes, envs, agents and trajectory buffers.
 
-    Buffers are partitioned: worker w alone fills buffers [w * buffers_per_worker, (w + 1) *
-    buffers_per_worker), so
-    taking one needs no lock and a dead worker's buffers are known.
+    Buffers are partitioned: only worker w fills buffers w * buffers_per_worker to (w + 1) *
+    buffers_per_worker - 1, so acquiring one needs no lock, and a dead worker's buffers are known.
     """
 
     num_workers: int
@@ -26,19 +26,19 @@ class Topology:
     rollout: int
     chunk_length: int  # steps between stored recurrent states; backpropagation through time spans as many
     frameskip: int
-    trajectories_per_batch: int  # at most, where the batch size evolves
+    trajectories_per_batch: int  # the maximum if PBT changes the batch size
     max_ready_batches: int
     buffers_per_worker: int
-    rollouts_per_iteration: int | None  # of each split, where sampling and learning alternate; else None
-    kind_of_agent: tuple[int, ...]  # of each agent of an env
+    rollouts_per_iteration: int | None  # of each split, with --async_rl=False; else None
+    kind_of_agent: tuple[int, ...]  # one entry per agent of an env
 
     @property
     def num_kinds(self) -> int:
-        """Of agents with different spaces."""
+        """Number of kinds of agents, which differ in their spaces."""
         return max(self.kind_of_agent) + 1
 
     def kind_of_policy(self, policy_id: int) -> int:
-        """The kind of agents that a policy plays."""
+        """Returns the kind of agents that a policy plays."""
         return policy_id % self.num_kinds
 
     @property
@@ -62,17 +62,20 @@ class Topology:
         return self.rollout // self.chunk_length
 
     def buffers_of(self, worker_index: int) -> range:
-        """The buffers that a worker fills."""
+        """Returns the partition of a worker."""
         return range(worker_index * self.buffers_per_worker, (worker_index + 1) * self.buffers_per_worker)
 
     def agent_id(self, worker_index: int, split: int, agent: int) -> int:
-        """A number unique in the run for an agent of a split."""
+        """Returns a number that identifies an agent of a split in the run."""
         return worker_index * self.agents_per_worker + split * self.agents_per_split + agent
 
 
 def make_topology(config: Config, info: EnvInfo) -> Topology:
-    """Raises ConfigError when sampling and learning cannot alternate with these sizes, or policies are
-    missing for a kind of agents."""
+    """Returns the topology of a run.
+
+    Raises ConfigError when the kinds of agents need another number of policies, or when sampling and learning
+    cannot alternate with these sizes.
+    """
     sampling, learning = config.sampling, config.learning
     if sampling.inline_samplers > sampling.num_workers:
         raise ConfigError(
@@ -82,7 +85,7 @@ def make_topology(config: Config, info: EnvInfo) -> Topology:
     _check_policies(sampling.num_policies, info)
     trajectories = learning.batch_size * learning.num_batches_per_iteration // learning.rollout
     if config.population.pbt_optimize_batch_size:
-        trajectories = math.ceil(trajectories * MAX_BATCH_GROWTH)  # it may come to that
+        trajectories = math.ceil(trajectories * MAX_BATCH_GROWTH)  # the most that PBT allows
     num_workers = 1 if sampling.serial_mode else sampling.num_workers
     envs_per_worker = sampling.num_envs_per_worker * (sampling.num_workers if sampling.serial_mode else 1)
     agents_per_worker = envs_per_worker * info.num_agents
@@ -108,7 +111,7 @@ def make_topology(config: Config, info: EnvInfo) -> Topology:
 
 
 def _check_policies(num_policies: int, info: EnvInfo) -> None:
-    """Every kind of agents needs equally many."""
+    """Raises ConfigError unless every kind of agents has the same number of policies."""
     num_kinds = len(info.kinds.spaces)
     if num_policies % num_kinds:
         examples = " or ".join(str(num_kinds * factor) for factor in (1, 2))
@@ -125,13 +128,13 @@ def _buffers_per_worker(
     agents_per_split: int,
     trajectories_per_batch: int,
 ) -> int:
-    """Enough that the run cannot deadlock.
+    """Returns a number with which the run cannot deadlock.
 
     A worker stops when a split finds fewer than agents_per_split free buffers. If all workers have stopped,
     each has at least buffers_per_worker - agents_per_worker - agents_per_split + 1 buffers at the learners. A
-    learner waits for as long as it has fewer than a batch. So with P learners, P * (batch - 1) + 1 buffers at
-    the learners in total mean that one of them can go on. The excess keeps sampling going while a batch is
-    being copied.
+    learner waits while it has fewer than a batch. So with P learners, P * (batch - 1) + 1 buffers at the
+    learners in total mean that at least one of them has a batch. The excess allows sampling to continue while
+    a batch is being copied.
     """
     at_learners = config.sampling.num_policies * (trajectories_per_batch - 1) + 1
     needed = math.ceil(at_learners / num_workers) + agents_per_split - 1

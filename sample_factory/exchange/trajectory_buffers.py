@@ -1,4 +1,4 @@
-"""Trajectories in shared memory, addressed by (buffer, step), and who owns each buffer."""
+"""Trajectories in shared memory, addressed by (buffer, step), and the ownership of each buffer."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -9,54 +9,62 @@ from sample_factory.exchange.kind_storage import KindLayout, KindStorage, observ
 from sample_factory.exchange.topology import Topology
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 
-NOBODY = -1
-INACTIVE = -1
+NO_AGENT = -1  # owner of a buffer that is free or pending
+INACTIVE = -1  # policy id of steps in which no live policy acted
 
 
 class TrajectoryBuffers:
     """N buffers of T steps. Promises:
 
-    1. A buffer is free, or owned by exactly one agent, or pending at one or more learners; every take and
-       return asserts it.
-    2. Only the worker of a buffer's partition takes it (`acquire`) and hands it over; only the learners that
-       it is pending at give it back (`release`). So no lock is needed: each mark has one writer.
-    3. It holds no Python state: after a worker died, `reclaim` frees what it owned.
+    1. A buffer is free, or owned by exactly one agent, or pending at one or more learners; every hand-over
+       and release asserts it.
+    2. Only the worker of a buffer's partition acquires it and hands it over; only the learners that it is
+       pending at release it. So no lock is needed: each mark has one writer.
+    3. Ownership is in shared memory: after a worker has died, `reclaim` frees the buffers it owned.
 
-    Arrays (N buffers, T steps, H state size, K row size of the kind of agents with the widest):
-        outputs       [N, T, K] f32     packed policy outputs, see RowLayout
-        versions      [N, T] i32        version of the policy that acted
-        generations   [N, T] i32        generation of its weights, see Stamp
-        rewards       [N, T] f32        scaled and clipped
-        terminated, truncated [N, T] bool
-        policy_ids    [N, T] i16        INACTIVE where the agent did not act
-        active_at_end [N] bool          the agent also acts in step T, the one after the last
-        chunk_rnn_states [N, T/chunk_length, H] f32  recurrent state before step i * chunk_length
-        rnn_state     [N, H] f32        recurrent state before the coming step
-    For each kind of agents, over the same memory: kinds[i].obs and .outputs, see KindStorage. Step T of an
-    observation is the one that V(x_T) bootstraps from. A buffer holds one agent's data, and so one kind's.
+    Arrays (N buffers, T steps, H floats of recurrent state, K floats of outputs of the widest kind of
+    agents):
+        outputs       [N, T, K] float32  packed policy outputs, see RowLayout
+        versions      [N, T] int32       version of the policy that acted
+        generations   [N, T] int32       generation of its weights, see Stamp
+        rewards       [N, T] float32     scaled and clipped; NaN where the env's reward was not finite
+        terminated    [N, T] bool
+        truncated     [N, T] bool
+        policy_ids    [N, T] int16       policy that acted; INACTIVE where the agent did not act, or a past
+                                         self acted
+        active_at_end [N] bool           the agent also acts in step T, the one after the last
+        chunk_rnn_states [N, T/chunk_length, H] float32  recurrent state before step i * chunk_length
+        rnn_state     [N, H] float32     recurrent state before the coming step
+    kinds[i].obs and kinds[i].outputs are the same memory as agents of kind i use it, see KindStorage.
+    Observations have T+1 steps: V(x_T) is computed from the last. A buffer holds the data of one agent.
     """
 
     def __init__(self, topology: Topology, layouts: Sequence[KindLayout], rnn_state_size: int):
-        """layouts: of each kind of agents."""
-        self.topology, self.rnn_state_size = topology, rnn_state_size
+        """layouts: one per kind of agents. rnn_state_size: floats per agent; 0 without an RNN."""
+        self.topology = topology
+        self.rnn_state_size = rnn_state_size
         self._layouts = tuple(layouts)
         slots = observation_slots(self._layouts, topology.num_buffers, topology.rollout + 1)
         self._num_slots = len(slots)
         row_size = max(layout.rows.size for layout in self._layouts)
         self._memory = SharedArrays(_specs(topology, slots, row_size, rnn_state_size))
         self._bind()
-        self._owner[:] = NOBODY
+        self._owner[:] = NO_AGENT
 
     def _bind(self) -> None:
         memory = self._memory
         self.outputs = memory["outputs"]
         self.versions = memory["versions"]
         self.generations = memory["generations"]
-        self.rewards, self.policy_ids = memory["rewards"], memory["policy_ids"]
-        self.terminated, self.truncated = memory["terminated"], memory["truncated"]
+        self.rewards = memory["rewards"]
+        self.terminated = memory["terminated"]
+        self.truncated = memory["truncated"]
+        self.policy_ids = memory["policy_ids"]
         self.active_at_end = memory["active_at_end"]
-        self.rnn_state, self.chunk_rnn_states = memory["rnn_state"], memory["chunk_rnn_states"]
-        self._owner, self._pending = memory["owner"], memory["pending"]
+        self.chunk_rnn_states = memory["chunk_rnn_states"]
+        self.rnn_state = memory["rnn_state"]
+        self._owner = memory["owner"]
+        self._pending = memory["pending"]
         slots = [memory[f"obs/{i}"] for i in range(self._num_slots)]
         self.kinds = tuple(KindStorage(layout, slots, self.outputs) for layout in self._layouts)
 
@@ -70,29 +78,32 @@ class TrajectoryBuffers:
 
     @property
     def obs(self) -> dict[str, np.ndarray]:
-        """Of the first kind: of all agents, where there is one kind."""
+        """Observations of agents of kind 0: of all agents if there is one kind."""
         return self.kinds[0].obs
 
     def kind_of_policy(self, policy_id: int) -> KindStorage:
-        """The buffers as this policy's agents use them."""
+        """Returns the buffers as the agents of this policy use them."""
         return self.kinds[self.topology.kind_of_policy(policy_id)]
 
     @property
     def nbytes(self) -> int:
+        """Size of the shared memory."""
         return self._memory.nbytes
 
     def poison(self) -> None:
-        """For tests: whatever is read without having been written becomes visible."""
-        keep = self._owner.copy(), self._pending.copy()
+        """Fills all data with conspicuous values, so that tests notice reads of memory never written."""
+        owner = self._owner.copy()
+        pending = self._pending.copy()
         self._memory.poison()
-        self._owner[:], self._pending[:] = keep
+        self._owner[:] = owner
+        self._pending[:] = pending
 
     def acquire(self, worker_index: int, agent_ids: np.ndarray) -> np.ndarray | None:
-        """In the rollout worker: a free buffer for each of the agents, or
-        None if there are too few free ones."""
+        """In the rollout worker: returns a free buffer for each agent, [n] int64, or None if there are too
+        few free ones."""
         own = self.topology.buffers_of(worker_index)
         owner, pending = self._owner[own.start : own.stop], self._pending[own.start : own.stop]
-        free = np.flatnonzero((owner == NOBODY) & ~pending.any(axis=1))
+        free = np.flatnonzero((owner == NO_AGENT) & ~pending.any(axis=1))
         if len(free) < len(agent_ids):
             return None
         taken = free[: len(agent_ids)] + own.start
@@ -107,29 +118,29 @@ class TrajectoryBuffers:
         assert (owners == agent_ids).all(), f"buffers {buffer_indices} of {agent_ids} are owned by {owners}"
         assert not self._pending[buffer_indices].any(), "an owned buffer is pending at a learner"
         # In this order: in between the buffers count as free, but only this worker could acquire them.
-        self._owner[buffer_indices] = NOBODY
+        self._owner[buffer_indices] = NO_AGENT
         self._pending[buffer_indices] = acted
 
-    def release(self, buffers: np.ndarray, policy_id: int) -> None:
-        """In a learner: it has copied these buffers."""
-        assert self._pending[buffers, policy_id].all(), (
-            f"policy {policy_id} releases buffers that it does not hold"
-        )
-        self._pending[buffers, policy_id] = False
+    def release(self, buffer_indices: np.ndarray, policy_id: int) -> None:
+        """In a learner: gives back buffers, [n] int, after copying them."""
+        is_pending = self._pending[buffer_indices, policy_id]
+        assert is_pending.all(), f"policy {policy_id} releases buffers that are not pending at it"
+        self._pending[buffer_indices, policy_id] = False
 
     def reclaim(self, worker_index: int) -> int:
-        """In the main process, when that worker is dead: frees the buffers
-        its agents owned; returns how many."""
+        """In the main process, after a worker has died: frees the buffers that its agents owned. Returns
+        their number."""
         own = self.topology.buffers_of(worker_index)
         owner = self._owner[own.start : own.stop]
-        count = int(np.count_nonzero(owner != NOBODY))
-        owner[:] = NOBODY
+        count = int(np.count_nonzero(owner != NO_AGENT))
+        owner[:] = NO_AGENT
         return count
 
     def release_lost(self, worker_index: int, policy_id: int, tickets: Iterable[int]) -> int:
-        """In a learner: frees what a dead worker had marked as pending here without sending a ticket.
+        """In a learner: frees the buffers that a dead worker handed over without sending a ticket. Returns
+        their number.
 
-        tickets: those that the learner holds. Returns how many buffers were lost.
+        tickets: the buffers of all tickets that the learner holds.
         """
         pending = np.array(self.topology.buffers_of(worker_index))
         pending = pending[self._pending[pending, policy_id]]
@@ -138,13 +149,13 @@ class TrajectoryBuffers:
         return len(lost)
 
     def owner_of(self, buffer: int) -> int:
-        """The agent that fills it, or NOBODY."""
+        """Returns the id of the agent that fills the buffer, or NO_AGENT."""
         return int(self._owner[buffer])
 
     def counts(self) -> tuple[int, int, int]:
-        """(free, owned by agents, pending at learners); they add up to num_buffers."""
+        """Returns how many buffers are (free, owned by agents, pending at learners)."""
         pending = self._pending.any(axis=1)  # read first, since a hand-over changes it last
-        owned = self._owner != NOBODY
+        owned = self._owner != NO_AGENT
         assert not (owned & pending).any(), "a buffer is owned by an agent and pending at a learner"
         return int((~owned & ~pending).sum()), int(owned.sum()), int(pending.sum())
 
@@ -170,10 +181,10 @@ def _specs(
 
 
 def zero_non_finite(obs: Mapping[str, np.ndarray], num_axes: int) -> np.ndarray:
-    """Makes NaN and inf in observations 0, in place. Returns, over the first `num_axes` axes, where there
-    were none: bool.
+    """Sets NaN and inf in observations to 0, in place.
 
-    Actor and learner must agree on this, or their recurrent states part.
+    Returns bool over the first `num_axes` axes: True where all numbers were finite. Used by policy workers
+    and learners: both must do the same, or their recurrent states differ.
     """
     shape = next(iter(obs.values())).shape[:num_axes]
     finite = np.ones(shape, bool)

@@ -34,7 +34,7 @@ class ComponentStats:
 
     def add_incident(self, incident: Incident) -> None:
         """Counts it, and logs what there is to say."""
-        self._incidents[incident.kind] += incident.count
+        self._incidents[incident.kind] += incident.times
         if incident.text:
             log.error(incident.text)
 

@@ -1,4 +1,4 @@
-"""A process that simulates and infers: rollout and policy workers that take turns, without messages."""
+"""A process in which rollout and policy workers take turns, without messages between processes."""
 
 from collections.abc import Sequence
 
@@ -9,13 +9,13 @@ from sample_factory.sampling.inference.policy_worker import PolicyWorker
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
 from sample_factory.sampling.settings import PolicyWorkerArgs, RolloutWorkerArgs
 
-IDLE_SECONDS = 0.001  # while all splits wait for the learner to free their buffers
+IDLE_SECONDS = 0.001  # pause while all splits wait for the learner to release buffers
 
 
 class InlineSampler:
-    """In the child: every turn steps all envs that have their actions, then answers all requests at once.
+    """In the child: each turn steps all envs that have received their actions, then answers all requests.
 
-    For envs whose step takes less time than a message to another process and the switch to it.
+    Faster than separate processes for envs whose step takes less time than a message to another process.
     """
 
     def __init__(
@@ -27,12 +27,13 @@ class InlineSampler:
         context: ChildContext,
     ):
         channels = with_local_queues(channels, buffers.topology)
-        self._stopping, self._weights = context.stopping, channels.weights
+        self._stopping = context.stopping
+        self._weights = channels.weights
         self._policy_workers = [PolicyWorker(args, buffers, channels, context) for args in policy_workers]
         self._rollout_workers = [RolloutWorker(args, buffers, channels, context) for args in rollout_workers]
 
     def run(self) -> None:
-        """Until asked to stop."""
+        """Takes turns until asked to stop, then closes the envs."""
         for worker in self._rollout_workers:
             worker.watch_simulators()
         try:
@@ -47,6 +48,7 @@ class InlineSampler:
                 worker.close()
 
     def step(self) -> bool:
-        """One turn. True if anything was done."""
-        turns = [worker.step(timeout=0.0) for worker in (*self._rollout_workers, *self._policy_workers)]
-        return any(turns)
+        """Takes one turn. Returns whether any worker had something to do."""
+        has_sampled = [worker.step(timeout=0.0) for worker in self._rollout_workers]
+        has_answered = [worker.step(timeout=0.0) for worker in self._policy_workers]
+        return any(has_sampled) or any(has_answered)

@@ -200,7 +200,7 @@ def test_every_observation_with_nan_is_counted_and_the_first_told_with_worker_en
         held = sampler.trajectories(16)
         broken = np.isnan(sampler.buffers.obs["obs"][held, :-1]).any(axis=-1)
         found = incidents(sampler)
-        assert sum(incident.count for incident in found) >= broken.sum() > 1 and {
+        assert sum(incident.times for incident in found) >= broken.sum() > 1 and {
             incident.kind for incident in found
         } == {"broken_numbers"}
         assert found[0].text.startswith(
@@ -214,7 +214,7 @@ def test_every_answer_with_inf_is_counted_and_the_first_told_with_the_policy(mon
         held = sampler.trajectories(16)
         broken = np.isinf(sampler.buffers.outputs[held]).any(axis=-1)
         found = incidents(sampler)
-        assert sum(incident.count for incident in found) >= broken.sum() > 1
+        assert sum(incident.times for incident in found) >= broken.sum() > 1
         assert re.match(
             r"worker \d: env \d, agent 0: policy 0 answered its finite observation with NaN or inf; such",
             found[0].text,

@@ -62,9 +62,8 @@ class Steps:
 
     def __init__(self, sampler, count):
         buffers, self.columns = sampler.buffers, []
-        deadline = time.monotonic() + 20
         for _ in range(count):
-            for buffer in sampler.trajectories(8):
+            for buffer in self._take(sampler, 8):
                 self.columns.append(
                     (
                         buffers.policy_ids[buffer].copy(),
@@ -76,12 +75,21 @@ class Steps:
                     )
                 )
                 buffers.release(np.array([buffer]), 0)
-            for policy, learner in list(enumerate(sampler.channels.learners))[1:]:
-                for message in learner.get_many(timeout=0.0):
-                    buffers.release(np.array(message.buffer_indices), policy)
-            assert time.monotonic() < deadline
         parts = zip(*self.columns)
         self.policy_ids, self.actions, self.ended, self.versions, self.obs, self.states = map(np.stack, parts)
+
+    def _take(self, sampler, count):
+        """Full buffers of policy 0; those of other policies are released, so that free ones remain."""
+        found, deadline = [], time.monotonic() + 20
+        while len(found) < count:
+            assert time.monotonic() < deadline, f"only {len(found)} of {count} trajectories in 20 s"
+            for policy, learner in enumerate(sampler.channels.learners):
+                for message in learner.get_many(timeout=0.0 if policy else 0.05):
+                    if policy == 0:
+                        found += message.buffer_indices
+                    else:
+                        sampler.buffers.release(np.array(message.buffer_indices), policy)
+        return found
 
 
 def test_what_past_selves_do_is_nobodys_to_learn_and_what_the_live_policy_does_is_its_own(

@@ -15,7 +15,7 @@ from sample_factory.exchange.kind_storage import KindLayout, RowLayout
 from sample_factory.exchange.messages import EpisodeReport, Trajectories
 from sample_factory.exchange.policy_weights import PolicyWeights, Stamp
 from sample_factory.exchange.topology import make_topology
-from sample_factory.exchange.trajectory_buffers import NOBODY, TrajectoryBuffers
+from sample_factory.exchange.trajectory_buffers import NO_AGENT, TrajectoryBuffers
 from sample_factory.experiment.parts import Parts
 from sample_factory.experiment.wiring import policy_worker_spec, rollout_worker_spec
 from sample_factory.runtime.socket_queue import SocketQueue
@@ -153,7 +153,7 @@ def wait_for_standstill(sampling: Sampling, ledger: Ledger) -> np.ndarray:
 
 def book_unfinished(sampling: Sampling, ledger: Ledger) -> None:
     """At a standstill: the rollouts that are full, but for which there are no buffers to go on with."""
-    owned, deadline = np.flatnonzero(sampling.buffers._owner != NOBODY), time.monotonic() + PATIENCE_SECONDS
+    owned, deadline = np.flatnonzero(sampling.buffers._owner != NO_AGENT), time.monotonic() + PATIENCE_SECONDS
     assert len(owned) == sampling.topology.num_agents
     while True:
         ledger.take_reports(timeout=0.002)

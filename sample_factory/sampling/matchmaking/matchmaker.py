@@ -112,7 +112,7 @@ class Matchmaker:
     def _draw_policies(self) -> list[int]:
         size = self._num_agents if self._mix_policies else 1
         drawn = self._rng.integers(self._policies_per_kind, size=size) * self._num_kinds + self._kinds
-        return drawn.tolist()
+        return [int(policy) for policy in drawn]
 
 
 class Group(NamedTuple):
@@ -141,7 +141,7 @@ class PlayerAssignment:
 
     def player_of(self, agent: int) -> Player:
         """Returns the player of an agent's current episode."""
-        return self._players[self._player_ids[agent]]
+        return self._players[int(self._player_ids[agent])]
 
     def next_episodes(self, ended: Sequence[int], over: Sequence[int], begun: np.ndarray) -> list[int]:
         """Assigns players to the agents that begin an episode; no player changes within an episode.
@@ -152,8 +152,10 @@ class PlayerAssignment:
         """
         for env in over:
             self._matchmakers[env].match_ended()
-        waiting = np.flatnonzero(~begun & np.isin(self._env_of_agent, over)) if over else []
-        starting = sorted({*ended, *map(int, waiting)})
+        starting = list(ended)
+        if over:
+            is_waiting = ~begun & np.isin(self._env_of_agent, over)
+            starting = sorted({*ended, *np.flatnonzero(is_waiting).tolist()})
         self._assign(starting)
         return starting
 

@@ -13,50 +13,62 @@ from sample_factory.runtime.child_side import PermanentFailure
 
 log = logging.getLogger("sample_factory")
 
-MAX_REBUILDS, REBUILD_SECONDS = 3, 60.0
+MAX_REBUILDS = 3  # within REBUILD_SECONDS
+REBUILD_SECONDS = 60.0
 SEED_LIMIT = 2**31
 
 
 class EnvBroken(PermanentFailure):
-    """An env does what rebuilding it does not mend."""
+    """An env fails in a way that a rebuild does not cure."""
 
 
 class GuardedEnv:
     """A MultiAgentEnv that is replaced by a new one when it raises. Promises:
 
-    1. When `step` returns None, what was going on in the env is lost; the observation in the rows is the
-       first one of new episodes of all its agents, and `active_after_reset` belongs to it.
-    2. More than MAX_REBUILDS within REBUILD_SECONDS, or a broken contract, are an EnvBroken that says which
-       env of which worker it is.
+    1. When `step` returns None, the env has been rebuilt and its episodes are lost; the observations in the
+       rows are the first ones of new episodes of all its agents, and `active_after_reset` belongs to them.
+    2. It raises EnvBroken, with the worker and the env in the message, after more than MAX_REBUILDS rebuilds
+       within REBUILD_SECONDS, or when the env violates the contract of envs.
     """
 
     def __init__(
-        self, make: Callable[[], MultiAgentEnv], name: str, number: int, mark: np.ndarray, tell: Callable
+        self,
+        make: Callable[[], MultiAgentEnv],
+        name: str,
+        env_index: int,
+        stepping: np.ndarray,
+        report_rebuild: Callable[[str], None],
     ):
-        """name: "worker 1: env 3 (doom_basic)". mark: [1] int, set to `number` before each call, for whoever
-        finds the process stuck or dead. tell(text): a rebuilding, in words.
+        """name: e.g. "worker 1: env 3 (doom_basic)". stepping: [1] int in shared memory, set to `env_index`
+        before each call, so that a stuck or dead process can be explained. report_rebuild: receives a text
+        with the traceback at each rebuild.
         """
-        self._make, self.name, self._number, self._mark, self._tell = make, name, number, mark, tell
+        self._make = make
+        self.name = name
+        self._env_index = env_index
+        self._stepping = stepping
+        self._report_rebuild = report_rebuild
         self._env = make()
         self.num_agents = self._env.num_agents
         self.kinds = self._env.kinds
-        self._shaping: dict[int, Mapping[str, Any]] = {}  # by agent, where it is not the env's own
-        # StepResult.active of the last reset that was not within a step of the env
+        self._shaping: dict[int, Mapping[str, Any]] = {}  # by agent; absent: the env's default
+        # As StepResult.active, for the last reset by `reset` or by a rebuild.
         self.active_after_reset: np.ndarray | None = None
         self._seed: int | None = None
-        self._rebuilds: list[float] = []
+        self._rebuilds: list[float] = []  # their times
 
     def reset(self, seed: int | None, into: ObservationRows) -> None:
-        """Starts the first episode of every agent; what it returns is in `active_after_reset`."""
-        self._seed, self._mark[0] = seed, self._number
+        """Starts the first episode of every agent, and sets `active_after_reset`."""
+        self._seed = seed
+        self._stepping[0] = self._env_index
         try:
             self.active_after_reset = self._env.reset(seed, into)
-        except Exception as error:  # whatever a user's env raises: told, and raised again if it goes on
+        except Exception as error:  # any error of a user's env; EnvBroken if it keeps happening
             self._rebuild(error, into)
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult | None:
-        """None if the env raised and has been rebuilt."""
-        self._mark[0] = self._number
+        """Steps the env. Returns None if it raised and has been rebuilt."""
+        self._stepping[0] = self._env_index
         try:
             return self._env.step(actions, into)
         except Exception as error:  # as in reset
@@ -64,43 +76,46 @@ class GuardedEnv:
             return None
 
     def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
-        """As RewardShaping.set_reward_shaping; a rebuilt env has it too."""
+        """Sets the reward shaping of an agent, also for rebuilt envs; see RewardShaping."""
         self._shaping[agent] = shaping
         try:
             self._env.reward_shaping.set_reward_shaping(shaping, agent)
-        except Exception as error:  # of a user's env; a rebuilt one would not take it either
-            raise EnvBroken(f"{self.name} does not take the reward shaping {shaping}: {error}") from error
+        except Exception as error:  # any error of a user's env; a rebuilt one would also reject it
+            raise EnvBroken(f"{self.name} rejects the reward shaping {shaping}: {error}") from error
 
     def process_is_gone(self) -> bool:
-        """As OwnsProcess.process_is_gone."""
+        """Returns whether the env's simulator has died; see OwnsProcess."""
         return self._env.process.process_is_gone()
 
     def close(self) -> None:
-        """Never raises: what an env has left open ends with its process."""
+        """Closes the env. An error is only logged: the end of this process frees what remains."""
         try:
             self._env.close()
-        except Exception as error:  # nothing more is wanted of it
+        except Exception as error:  # any error of a user's env
             log.warning("%s could not be closed: %s: %s", self.name, type(error).__name__, error)
 
     def _rebuild(self, error: Exception, into: ObservationRows) -> None:
-        """A new env, at the start of an episode."""
+        """Replaces the env with a new one and resets it, with several attempts."""
         while True:
             self._count(error)
             trace = "".join(traceback.format_exception(error))
-            self._tell(f"{self.name} raised and is rebuilt, what it was doing is lost:\n{trace}")
+            self._report_rebuild(
+                f"{self.name} raised and is rebuilt; its current episodes are lost:\n{trace}"
+            )
             self.close()
             try:
                 self._env = self._make()
                 for agent, shaping in self._shaping.items():
                     self._env.reward_shaping.set_reward_shaping(shaping, agent)
-                # Another seed, since the same one may lead to the same end.
+                # Use another seed: the same one may crash again.
                 seed = None if self._seed is None else (self._seed + len(self._rebuilds)) % SEED_LIMIT
                 self.active_after_reset = self._env.reset(seed, into)
                 return
-            except Exception as next_error:  # counted in the next turn
+            except Exception as next_error:  # counted in the next attempt
                 error = next_error
 
     def _count(self, error: Exception) -> None:
+        """Raises EnvBroken instead of counting one rebuild too many."""
         if isinstance(error, EnvContractError):
             raise EnvBroken(f"{self.name}: {error}") from error
         now = time.monotonic()

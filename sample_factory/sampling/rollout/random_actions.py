@@ -1,4 +1,4 @@
-"""Random actions that the env allows."""
+"""Random actions, for the first steps of envs and for sampling without a network."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from sample_factory.spaces.agent_kinds import AgentKinds
 
 
 class RandomActions:
-    """Draws for all agents of an env; what an observation `action_mask` forbids is never drawn."""
+    """Draws an action for each agent of an env; never one that its observation `action_mask` forbids."""
 
     def __init__(self, kinds: AgentKinds, seed: int | None):
         self._kind_of_agent = kinds.of_agent
@@ -24,7 +24,7 @@ class RandomActions:
             space.seed(seed)
 
     def __call__(self, rows: ObservationRows) -> np.ndarray:
-        """[num_agents, K] float32. rows: the agents' observations, which are looked at if `has_masks`."""
+        """Returns [num_agents, K] float32. rows: the agents' observations; read only for action masks."""
         actions = np.zeros((len(self._kind_of_agent), self._row_size), np.float32)
         for agent, kind in enumerate(self._kind_of_agent):
             mask = rows.arrays_of(agent).get(ACTION_MASK)
@@ -36,8 +36,8 @@ class RandomActions:
         return actions
 
 
-def _shape_mask(space: gym.Space, allowed: Iterator[bool]) -> Any:
-    """As `space.sample` wants it; allowed: an iterator over bools, one for each discrete logit in order."""
+def _shape_mask(space: gym.Space[Any], allowed: Iterator[bool]) -> Any:
+    """Returns a mask for `space.sample`. allowed: yields one bool for each discrete logit in order."""
     if isinstance(space, gym.spaces.Discrete):
         return np.fromiter((next(allowed) for _ in range(space.n)), np.int8)
     if isinstance(space, gym.spaces.MultiDiscrete):
@@ -47,8 +47,8 @@ def _shape_mask(space: gym.Space, allowed: Iterator[bool]) -> Any:
     return None
 
 
-def _nested(sizes: np.ndarray, allowed: Iterator[bool]) -> tuple:
-    """MultiDiscrete's mask: tuples that are nested as its sizes are."""
+def _nested(sizes: np.ndarray, allowed: Iterator[bool]) -> tuple[Any, ...]:
+    """Returns the mask of a MultiDiscrete: tuples, nested like its sizes."""
     if sizes.ndim > 1:
         return tuple(_nested(row, allowed) for row in sizes)
     return tuple(np.fromiter((next(allowed) for _ in range(size)), np.int8) for size in sizes)

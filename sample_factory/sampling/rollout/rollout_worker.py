@@ -119,10 +119,10 @@ class RolloutWorker:
 
     def _handle(self, message: RolloutMessage) -> None:
         match message:
-            case ActionsReady(split, _, incarnation):
+            case ActionsReady(index, _, incarnation):
                 # Others answer requests of a dead worker with the same index.
                 if incarnation == self._incarnation:
-                    self._receive_actions(self._splits[split])
+                    self._receive_actions(self._splits[index])
             case NewShaping(policy_id, shaping):
                 for split in self._splits:
                     split.vector.set_shaping(policy_id, shaping)

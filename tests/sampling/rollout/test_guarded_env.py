@@ -11,7 +11,7 @@ NAME = "worker 1: env 3 (counting)"
 
 
 class Faulty(CountingEnv):
-    """Raises in the reset or the steps (of its life) that it is told to."""
+    """errors: raised in these steps, counted over all episodes."""
 
     def __init__(self, reset_error=None, errors=None, close_error=None):
         super().__init__()
@@ -36,12 +36,12 @@ class Faulty(CountingEnv):
 
 
 class Guarded:
-    """A GuardedEnv of given envs, one after another, and what it told."""
+    """A GuardedEnv of given envs, one after another, and the rebuilds that it reported."""
 
     def __init__(self, *envs):
-        self.envs, self.told, self.mark = list(envs), [], np.full(1, -1)
+        self.envs, self.reported, self.stepping = list(envs), [], np.full(1, -1)
         self.made = []
-        self.env = GuardedEnv(self._make, NAME, 3, self.mark, self.told.append)
+        self.env = GuardedEnv(self._make, NAME, 3, self.stepping, self.reported.append)
         self.rows = ObservationRows.allocate(self.env.kinds)
 
     def _make(self):
@@ -59,12 +59,12 @@ class Guarded:
 def test_an_env_that_raises_is_rebuilt_and_begins_an_episode():
     guarded = Guarded(Faulty(errors={2: KeyError("map07")}), CountingEnv())
     guarded.env.reset(5, guarded.rows)
-    assert guarded.mark[0] == 3
+    assert guarded.stepping[0] == 3
     assert guarded.step() is not None and guarded.observation[STEP] == 1
     assert guarded.step() is None and guarded.observation[STEP] == 0, "the new env's first observation"
     assert guarded.step() is not None and guarded.observation[STEP] == 1
-    assert len(guarded.told) == 1 and guarded.told[0].startswith(NAME)
-    assert "KeyError: 'map07'" in guarded.told[0] and "Traceback" in guarded.told[0]
+    assert len(guarded.reported) == 1 and guarded.reported[0].startswith(NAME)
+    assert "KeyError: 'map07'" in guarded.reported[0] and "Traceback" in guarded.reported[0]
 
 
 def test_the_rebuilt_env_gets_another_seed():
@@ -78,7 +78,7 @@ def test_an_env_that_raises_in_its_first_reset_is_rebuilt():
     guarded = Guarded(Faulty(reset_error=OSError("port in use")), CountingEnv())
     guarded.env.reset(None, guarded.rows)
     assert guarded.step() is not None
-    assert "port in use" in guarded.told[0]
+    assert "port in use" in guarded.reported[0]
 
 
 def test_a_broken_env_that_cannot_be_closed_is_rebuilt_all_the_same(caplog):
@@ -111,4 +111,4 @@ def test_a_broken_contract_is_given_up_at_once():
     guarded.env.reset(None, guarded.rows)
     with pytest.raises(EnvBroken, match=r"worker 1: env 3 \(counting\): observation 'obs' has shape \(2,\)"):
         guarded.step()
-    assert guarded.told == []
+    assert guarded.reported == []
