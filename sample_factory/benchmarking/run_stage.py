@@ -16,7 +16,7 @@ from sample_factory.benchmarking.stage_measurement import (
     measure_simulation,
 )
 from sample_factory.config.config import Config
-from sample_factory.config.sections import NEVER
+from sample_factory.config.flags import NEVER
 from sample_factory.monitoring.figures import read_figures
 
 # Stage -> what it is called.

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from sample_factory.config.config import Config, ConfigError
-from sample_factory.config.flags import flag
+from sample_factory.config.config import Config
+from sample_factory.config.flags import ConfigError, flag
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from sample_factory.config.config import ConfigError
+from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import EnvFamily, resolve_family
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv

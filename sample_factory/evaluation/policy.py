@@ -14,7 +14,8 @@ from sample_factory.checkpoints.store import (
     read_checkpoint,
     version_of,
 )
-from sample_factory.config.config import Config, ConfigError
+from sample_factory.config.config import Config
+from sample_factory.config.flags import ConfigError
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.models.policy_spec import PolicySpec

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
-from sample_factory.config.config import Config, ConfigError
+from sample_factory.config.config import Config
+from sample_factory.config.flags import ConfigError
 from sample_factory.spaces.agent_kinds import AgentKinds
 
 Value = TypeVar("Value")

@@ -4,16 +4,17 @@ import importlib.util
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from sample_factory.config.config import ConfigError
-from sample_factory.plotting.draw_curves import COLOURS, GREY, STYLE, new_figure, short_number
+from sample_factory.config.flags import ConfigError
+from sample_factory.plotting.figure_style import COLOURS, GREY, house_style, new_figure, short_number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 7.0  # inches
 BAR_HEIGHT = 0.42
-FRAME_HEIGHT = 1.3  # of all that is not bars
-OURS, OTHERS = COLOURS[0], "#a0a0a0"
+FRAME_HEIGHT = 1.3  # of title, axis and margins
+OUR_COLOUR = COLOURS[0]
+OTHER_COLOUR = "#a0a0a0"
 
 
 class Bar(NamedTuple):
@@ -25,19 +26,17 @@ class Bar(NamedTuple):
 
 
 def check_drawing() -> None:
-    """Raises ConfigError if matplotlib is missing: better before a measurement than after it."""
+    """Raises ConfigError if matplotlib is missing. Call it before a measurement that is to be drawn."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigError("a chart needs matplotlib, which is not installed: pip install -e '.[plot]'")
 
 
 def draw_bars(bars: Sequence[Bar], title: str, subtitle: str) -> "Figure":
-    """From top to bottom, each with its number."""
-    import matplotlib
-
-    with matplotlib.rc_context({**STYLE, "axes.grid.axis": "x", "axes.spines.left": False}):
+    """Draws the bars from top to bottom, each with its number."""
+    with house_style(axes_grid_axis="x", axes_spines_left=False):
         figure = new_figure((WIDTH, FRAME_HEIGHT + BAR_HEIGHT * len(bars)))
         axes = figure.add_subplot()
-        colours = [OURS if bar.is_ours else OTHERS for bar in bars]
+        colours = [OUR_COLOUR if bar.is_ours else OTHER_COLOUR for bar in bars]
         drawn = axes.barh(range(len(bars)), [bar.fps for bar in bars], height=0.7, color=colours)
         axes.bar_label(drawn, [f"{bar.fps:,.0f}" for bar in bars], padding=4)
         axes.set_yticks(range(len(bars)), [bar.name for bar in bars])

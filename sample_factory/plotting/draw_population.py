@@ -1,4 +1,4 @@
-"""Draws what became of a population: a panel for the objective, and one for each setting that evolved."""
+"""Draws the course of a population: a panel for the objective, and one for each setting that evolved."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,28 +6,30 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from sample_factory.plotting.draw_curves import (
+from sample_factory.plotting.figure_style import (
     GREY,
     MAX_COLUMNS,
     WIDTHS,
+    colour,
+    dashes,
     house_style,
     new_figure,
     set_x_axis,
-    stroke,
 )
 from sample_factory.plotting.read_summaries import Curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 ROW_HEIGHT = 2.5  # inches
 LEGEND_COLUMNS = 5
-WIDE_RANGE = 10.0  # positive numbers whose largest is so many times the smallest are drawn logarithmically
+WIDE_RANGE = 10.0  # positive values with a larger ratio of largest to smallest get a logarithmic axis
 
 
 class Takeover(NamedTuple):
-    """One policy went on with the weights of another one."""
+    """One policy continued with the weights of another one."""
 
     receiver: int
     donor: int
@@ -35,38 +37,40 @@ class Takeover(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """curves: by policy; those without any number are left out."""
+    """One panel of the figure. curves: by policy; policies without values are left out."""
 
     title: str
     curves: Mapping[int, Curve]
-    is_setting: bool  # it keeps its value until the next one
-    is_rate: bool = False  # factors matter, not differences
+    is_setting: bool  # which keeps its value until the next point
+    is_rate: bool = False  # always drawn logarithmically: factors matter, not differences
 
     @property
     def is_logarithmic(self) -> bool:
-        """Whether its y axis is."""
+        """Whether the y axis is logarithmic."""
         values = np.concatenate([curve.values for curve in self.curves.values()])
         if not self.is_setting or values.min() <= 0:
             return False
         return self.is_rate or bool(values.max() >= WIDE_RANGE * values.min())
 
     def shows(self, takeover: Takeover) -> bool:
-        """Whether it made a difference that can be seen."""
-        policy, frames = takeover.receiver, takeover.frames
+        """Returns whether the takeover changes a value of this panel."""
+        policy = takeover.receiver
+        frames = takeover.frames
         if policy not in self.curves or not self.is_setting:
             return policy in self.curves
         return self.value_at(policy, frames) != self.value_at(policy, frames - 1)
 
     def value_at(self, policy: int, frames: float) -> float:
-        """On the line that is drawn."""
+        """Returns the height of the drawn line at that number of env frames."""
         curve = self.curves[policy]
         if not self.is_setting:
             return float(np.interp(frames, curve.steps, curve.values))
-        return float(curve.values[max(0, np.searchsorted(curve.steps, frames, side="right") - 1)])
+        index = int(np.searchsorted(curve.steps, frames, side="right")) - 1
+        return float(curve.values[max(0, index)])
 
 
 def draw(panels: Sequence[Panel], takeovers: Sequence[Takeover], title: str) -> "Figure":
-    """The first panel has the legend. Raises ConfigError if matplotlib is missing."""
+    """Draws the panels; the legend names the policies of the first. Raises ConfigError without matplotlib."""
     num_columns = min(MAX_COLUMNS, len(panels))
     num_rows = math.ceil(len(panels) / num_columns)
     with house_style():
@@ -79,45 +83,51 @@ def draw(panels: Sequence[Panel], takeovers: Sequence[Takeover], title: str) -> 
             axes.set_yscale("log" if panel.is_logarithmic else "linear")
             set_x_axis(axes)
         figure.suptitle(title)
-        figure.legend(*_legend(panels[0], takeovers), loc="outside lower center", ncols=LEGEND_COLUMNS)
+        handles, labels = _legend(panels[0], takeovers)
+        figure.legend(handles, labels, loc="outside lower center", ncols=LEGEND_COLUMNS)
     return figure
 
 
 def _draw_lines(axes: "Axes", panel: Panel) -> None:
     for policy, curve in panel.curves.items():
-        style = "steps-post" if panel.is_setting else "default"
-        marker = "." if len(curve.steps) == 1 else None  # a line of one point would not be seen
-        axes.plot(curve.steps, curve.values, drawstyle=style, marker=marker, **stroke(policy))
+        (line,) = axes.plot(curve.steps, curve.values, color=colour(policy), linestyle=dashes(policy))
+        line.set_drawstyle("steps-post" if panel.is_setting else "default")
+        if len(curve.steps) == 1:  # a line of one point is invisible without a marker
+            line.set_marker(".")
 
 
 def _mark(axes: "Axes", panel: Panel, takeovers: Sequence[Takeover]) -> None:
-    """A dot on the receiver's line, in the donor's colour; on that of a setting where it changes it."""
+    """Draws a dot on the receiver's line, in the donor's colour, where a takeover changes a value."""
     for takeover in takeovers:
         if panel.shows(takeover):
             y = panel.value_at(takeover.receiver, takeover.frames)
-            look = _mark_look(stroke(takeover.receiver)["color"], stroke(takeover.donor)["color"])
-            axes.plot([takeover.frames], [y], **look)
+            (dot,) = axes.plot([takeover.frames], [y])
+            _style_dot(dot, colour(takeover.receiver), colour(takeover.donor))
 
 
-def _mark_look(edge: str, face: str) -> dict[str, object]:
-    return {
-        "marker": "o",
-        "markersize": 5.5,
-        "markeredgecolor": edge,
-        "markerfacecolor": face,
-        "markeredgewidth": 1.2,
-        "linestyle": "none",
-        "zorder": 3,
-    }
+def _style_dot(line: "Line2D", edge_colour: str, face_colour: str) -> None:
+    line.set(
+        marker="o",
+        markersize=5.5,
+        markeredgecolor=edge_colour,
+        markerfacecolor=face_colour,
+        markeredgewidth=1.2,
+        linestyle="none",
+        zorder=3,
+    )
 
 
-def _legend(panel: Panel, takeovers: Sequence[Takeover]) -> tuple[list[object], list[str]]:
-    """Handles and labels."""
+def _legend(panel: Panel, takeovers: Sequence[Takeover]) -> "tuple[list[Line2D], list[str]]":
+    """Returns handles and labels."""
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], **stroke(policy)) for policy in panel.curves]
+    handles = [Line2D([], [], color=colour(policy)) for policy in panel.curves]
+    for policy, handle in zip(panel.curves, handles):
+        handle.set_linestyle(dashes(policy))
     labels = [f"policy {policy}" for policy in panel.curves]
     if takeovers:
-        handles.append(Line2D([], [], **_mark_look(GREY, "white")))
+        dot = Line2D([], [])
+        _style_dot(dot, GREY, "white")
+        handles.append(dot)
         labels.append("takes over the policy of the dot's colour")
     return handles, labels

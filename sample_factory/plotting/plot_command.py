@@ -1,17 +1,21 @@
-"""What the commands that draw a picture have in common."""
+"""Arguments, tables and exit codes of the commands that draw a picture."""
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sample_factory.config.config import ConfigError, nearest
+from sample_factory.config.config import nearest
+from sample_factory.config.flags import ConfigError
+from sample_factory.experiment.exit_codes import run_command
 
 OUT_SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
-    """parser: with an option --out. Raises ConfigError. Prints the help and exits with 0 on --help."""
+    """Parses the arguments. parser: has an option --out.
+
+    Raises ConfigError. Prints the help and exits with 0 on --help.
+    """
     try:
         arguments, rest = parser.parse_known_intermixed_args(list(argv))
     except argparse.ArgumentError as error:
@@ -30,22 +34,27 @@ def run(
     parse_arguments: Callable[[Sequence[str]], argparse.Namespace],
     plot: Callable[[argparse.Namespace], list[str]],
 ) -> int:
-    """Returns the exit code: 0 done, 2 bad input. plot: writes --out and returns what is to be printed."""
-    try:
-        arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
-        rows = plot(arguments)
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: cannot use {error.filename}: {error.strerror}", file=sys.stderr)
-        return 2
-    print("\n".join([*rows, f"written: {arguments.out}"]))
-    return 0
+    """Runs the command; returns the exit code: 0 done, 2 bad input.
+
+    plot: writes the picture --out and returns the lines to print.
+    """
+
+    def command(given: Sequence[str]) -> None:
+        arguments = parse_arguments(given)
+        try:
+            rows = plot(arguments)
+        except OSError as error:
+            raise ConfigError(f"cannot use {error.filename}: {error.strerror}") from error
+        print("\n".join([*rows, f"written: {arguments.out}"]))
+
+    return run_command(command, argv)
 
 
 def aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
-    """Lines of a table. sides: by column, '<' for words, '>' for numbers; the last one holds for the rest."""
+    """Returns the lines of a table.
+
+    sides: alignment by column, "<" for words, ">" for numbers; the last one also holds for the columns after.
+    """
     sides = sides.ljust(len(rows[0]), sides[-1])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [
@@ -54,5 +63,5 @@ def aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
 
 
 def rounded(value: float) -> str:
-    """With the digits that matter."""
+    """Returns the value with three decimals, or three digits if it is small."""
     return f"{value:,.3f}" if value == 0 or abs(value) >= 0.1 else f"{value:.3g}"

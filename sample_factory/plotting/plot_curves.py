@@ -1,4 +1,4 @@
-"""Draws learning curves out of the TensorBoard files of experiments.
+"""Draws learning curves from the TensorBoard files of experiments.
 
 python -m sample_factory.plotting.plot_curves train_dir/seed1 train_dir/seed2 --out=curves.png
 
@@ -15,18 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from sample_factory.config.config import ConfigError, nearest
+from sample_factory.config.config import nearest
+from sample_factory.config.flags import ConfigError
 from sample_factory.monitoring.episode_stats import TAGS
 from sample_factory.plotting import plot_command
 from sample_factory.plotting.draw_curves import Line, Look, draw
 from sample_factory.plotting.plot_command import aligned, rounded
 from sample_factory.plotting.read_summaries import TrainedExperiment, read_experiment
 
-UNSET = "unset"  # of a flag that another experiment of the panel has
+UNSET = "unset"  # value of a flag that only another experiment of the panel has
 
 
 def make_lines(experiments: Sequence[TrainedExperiment], against: str) -> list[Line]:
-    """One for each env and set of flags, in the order in which they come. Raises ConfigError."""
+    """Returns a line for each env and set of flags, in the order of the experiments. Raises ConfigError."""
     groups: dict[str, dict[tuple[Any, ...], list[TrainedExperiment]]] = {}
     for experiment in experiments:
         key = tuple(sorted(experiment.flags.items()))
@@ -41,13 +42,13 @@ def make_lines(experiments: Sequence[TrainedExperiment], against: str) -> list[L
 
 
 def _varied_flags(several: Sequence[Mapping[str, str]]) -> list[str]:
-    """The names of those that have more than one value."""
+    """Returns the names of the flags that have more than one value."""
     names = dict.fromkeys(name for flags in several for name in flags)
     return [name for name in names if len({flags.get(name) for flags in several}) > 1]
 
 
 def _plain(text: str | None) -> str:
-    """A flag's value as one would type it, out of JSON."""
+    """Returns the value of a flag as it would be typed. text: JSON."""
     if text is None:
         return UNSET
     value = json.loads(text)
@@ -57,14 +58,15 @@ def _plain(text: str | None) -> str:
 
 
 def _over_seeds(members: Sequence[TrainedExperiment], flags: str, against: str) -> Line:
-    """Mean and range over the seeds, from where all have begun to where the first ends.
+    """Returns mean and range over the seeds, from the last start to the first end of a seed's curve.
 
-    Further on, the mean would jump with each seed that ends. The grid has the points of all seeds: between
-    them the interpolated mean is a straight line, so that nothing is lost.
+    Beyond that, the mean would jump with each seed that ends. The grid has the points of all seeds: between
+    them the mean of the interpolated curves is a straight line.
     """
     curves = [member.curve for member in members]
     xs = [curve.steps if against == "frames" else curve.seconds for curve in curves]
-    first, last = max(x[0] for x in xs), min(x[-1] for x in xs)
+    first = max(x[0] for x in xs)
+    last = min(x[-1] for x in xs)
     if first > last:
         folders = ", ".join(str(member.folder) for member in members)
         raise ConfigError(f"these seeds of one line have no {against} in common so far: {folders}")
@@ -75,8 +77,8 @@ def _over_seeds(members: Sequence[TrainedExperiment], flags: str, against: str) 
 
 
 def table(lines: Sequence[Line], against: str) -> list[str]:
-    """A heading, and a row for each line: what it is and where it ends."""
-    rows = [("env", "flags", "seeds", against, "mean", "min", "max")]
+    """Returns a heading, and a row for each line with its last values."""
+    rows: list[tuple[str, ...]] = [("env", "flags", "seeds", against, "mean", "min", "max")]
     for line in lines:
         ends = (rounded(values[-1]) for values in (line.mean, line.low, line.high))
         rows.append((line.env, line.flags or "-", str(line.num_seeds), f"{line.x[-1]:,.0f}", *ends))
@@ -97,7 +99,7 @@ def _level(text: str) -> tuple[str, float]:
 def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m sample_factory.plotting.plot_curves",
-        description="Draws learning curves, a panel per env, and prints where they end.",
+        description="Draws learning curves, a panel per env, and prints their last values.",
         allow_abbrev=False,
         exit_on_error=False,
     )
@@ -108,7 +110,7 @@ def _make_parser() -> argparse.ArgumentParser:
         "--against", choices=("frames", "seconds"), default="frames", help="the x axis (frames)"
     )
     parser.add_argument("--title", help="above the panels")
-    parser.add_argument("--policy_index", type=int, default=0, help="whose curves (0)")
+    parser.add_argument("--policy_index", type=int, default=0, help="the policy whose curves are drawn (0)")
     parser.add_argument(
         "--level",
         type=_level,
@@ -130,7 +132,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 def plot(arguments: argparse.Namespace) -> list[str]:
     """Writes the picture; returns the table. Raises ConfigError, and OSError if a file cannot be used."""
-    # A folder that is given twice is not two seeds.
+    # A folder that is given twice is one seed.
     folders = {folder.expanduser().resolve(): folder for folder in arguments.folders}
     experiments = [
         read_experiment(folder.expanduser(), arguments.tag, arguments.policy_index)

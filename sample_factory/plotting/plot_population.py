@@ -1,4 +1,4 @@
-"""Draws what population-based training has done, out of an experiment's TensorBoard files.
+"""Draws the course of population-based training from an experiment's TensorBoard files.
 
 python -m sample_factory.plotting.plot_population train_dir/experiment --out=pbt.png
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sample_factory.config.config import ConfigError
+from sample_factory.config.flags import ConfigError
 from sample_factory.config.pbt_flags import FLAG_TAG, REPLACED_BY_TAG, SHAPING_TAG
 from sample_factory.monitoring.episode_stats import tag_of
 from sample_factory.plotting import plot_command
@@ -22,8 +22,9 @@ from sample_factory.plotting.read_summaries import Curve, read_policies
 
 
 def make_panels(policies: Sequence[Mapping[str, Curve]], objective: str) -> list[Panel]:
-    """policies: curves by tag. The objective, then the settings that are not the same everywhere. Raises
-    ConfigError.
+    """Returns a panel for the objective, and one for each setting that varies. Raises ConfigError.
+
+    policies: curves by tag.
     """
     objectives = _by_policy(policies, objective)
     if not objectives:
@@ -42,7 +43,7 @@ def make_panels(policies: Sequence[Mapping[str, Curve]], objective: str) -> list
 
 
 def find_takeovers(policies: Sequence[Mapping[str, Curve]]) -> list[Takeover]:
-    """Policy by policy, in the order in which they came."""
+    """Returns the takeovers by policy, and of each policy by time."""
     return [
         Takeover(policy, int(donor), float(frames))
         for policy, curve in _by_policy(policies, REPLACED_BY_TAG).items()
@@ -51,9 +52,10 @@ def find_takeovers(policies: Sequence[Mapping[str, Curve]]) -> list[Takeover]:
 
 
 def table(panels: Sequence[Panel], takeovers: Sequence[Takeover], frames: Sequence[float]) -> list[str]:
-    """A column for each policy: where it ends. frames: env frames by policy."""
+    """Returns a table of the last values, with a column for each policy. frames: env frames by policy."""
     policies = range(len(frames))
-    rows = [("policy", *map(str, policies)), ("env frames", *(f"{count:,.0f}" for count in frames))]
+    rows: list[tuple[str, ...]] = [("policy", *map(str, policies))]
+    rows.append(("env frames", *(f"{count:,.0f}" for count in frames)))
     for panel in panels:
         rows.append((panel.title, *(_last_value(panel, policy) for policy in policies)))
     taken = [[str(t.donor) for t in takeovers if t.receiver == policy] for policy in policies]
@@ -75,8 +77,12 @@ def _last_step(curves: Mapping[str, Curve]) -> float:
 
 
 def _up_to(step: float, curve: Curve) -> Curve:
-    """It is written when it changes, and keeps its value from then on."""
-    return Curve(*(np.append(array, last) for array, last in zip(curve, (step, *(a[-1] for a in curve[1:])))))
+    """Returns the curve of a setting extended to a step: it is written only when it changes."""
+    return Curve(
+        np.append(curve.steps, step),
+        np.append(curve.seconds, curve.seconds[-1]),
+        np.append(curve.values, curve.values[-1]),
+    )
 
 
 def _varies(panel: Panel) -> bool:
@@ -88,13 +94,15 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Raises ConfigError. Prints the help and exits with 0 on --help."""
     parser = argparse.ArgumentParser(
         prog="python -m sample_factory.plotting.plot_population",
-        description="Draws objective and settings of a population, and prints where they end.",
+        description="Draws objective and settings of a population, and prints their last values.",
         allow_abbrev=False,
         exit_on_error=False,
     )
-    parser.add_argument("folder", nargs="?", type=Path, help="of an experiment: train_dir/experiment")
+    parser.add_argument("folder", nargs="?", type=Path, help="folder of an experiment: train_dir/experiment")
     parser.add_argument("--out", type=Path, default=Path("pbt.png"), help="the picture (pbt.png)")
-    parser.add_argument("--tag", help="of the objective (that of the experiment's --pbt_target_objective)")
+    parser.add_argument(
+        "--tag", help="tag of the objective (default: of --pbt_target_objective)"
+    )
     parser.add_argument("--title", help="above the panels (env and folder)")
     arguments = plot_command.parse(parser, argv)
     if arguments.folder is None:

@@ -1,4 +1,4 @@
-"""Curves of finished or running experiments, out of their cfg.json and TensorBoard files."""
+"""Reads curves of finished or running experiments from their cfg.json and TensorBoard files."""
 
 import difflib
 import json
@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sample_factory.config.config import PROVENANCE_KEYS, RETIRED_FLAGS, SAID_AT_EACH_START, ConfigError
+from sample_factory.config.config import PROVENANCE_KEYS, RETIRED_FLAGS, SAID_AT_EACH_START
+from sample_factory.config.flags import ConfigError
 from sample_factory.config.sections import TRAINING_SECTIONS, flat_values
 from sample_factory.monitoring.episode_stats import TAGS
 
-# What may differ between two experiments that are the same but for chance.
+# Flags that may differ between two experiments that are the same except for chance.
 WHERE_AND_SEED = ("seed", "experiment", "train_dir", "experiments_root")
 NOT_THE_EXPERIMENT = {*WHERE_AND_SEED, *SAID_AT_EACH_START, *RETIRED_FLAGS, *PROVENANCE_KEYS}
 NUM_NEAREST = 5
@@ -23,16 +24,16 @@ class Curve(NamedTuple):
     """One scalar over all runs of an experiment: three arrays [points] of float64, ordered by step."""
 
     steps: np.ndarray
-    seconds: np.ndarray  # since the first summary; pauses between runs and what a resume undid do not count
+    seconds: np.ndarray  # since the first summary, without pauses between runs and work that was lost
     values: np.ndarray
 
 
 class TrainedExperiment(NamedTuple):
-    """What one experiment adds to a figure."""
+    """The curve of one experiment, and the flags that decide which line of a figure it belongs to."""
 
     folder: Path
     env: str
-    flags: Mapping[str, str]  # name -> JSON text, NOT_THE_EXPERIMENT and env left out
+    flags: Mapping[str, str]  # name -> JSON text, without NOT_THE_EXPERIMENT and env
     curve: Curve  # steps in env frames
 
 
@@ -43,14 +44,14 @@ class _Point(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """One event file."""
+    """The records of one event file."""
 
     began: float  # wall time of its first record
     events: Iterator[Any]  # those after the first record
 
 
 def read_experiment(folder: Path, tag: str, policy_index: int) -> TrainedExperiment:
-    """Raises ConfigError if there is no experiment in `folder`, or no such curve."""
+    """Reads the curve of a tag. Raises ConfigError if there is no experiment or no such curve."""
     values = _read_cfg(folder / "cfg.json")
     curve = _in_frames(_read_curve(folder, policy_index, tag), values)
     flags = {
@@ -62,7 +63,7 @@ def read_experiment(folder: Path, tag: str, policy_index: int) -> TrainedExperim
 
 
 def read_policies(folder: Path) -> tuple[dict[str, Any], list[dict[str, Curve]]]:
-    """The flags of an experiment, and for each of its policies all curves by tag, steps in env frames.
+    """Returns the flags of an experiment, and for each of its policies all curves by tag, in env frames.
 
     Raises ConfigError if there is no experiment in `folder`, or a policy has no summaries.
     """
@@ -75,14 +76,14 @@ def read_policies(folder: Path) -> tuple[dict[str, Any], list[dict[str, Curve]]]
 
 
 def _in_frames(curve: Curve, values: Mapping[str, Any]) -> Curve:
-    """values: of all flags."""
+    """Returns the curve with steps in env frames. values: of all flags."""
     if values["summaries_use_frameskip"]:
         return curve
     return curve._replace(steps=curve.steps * (values["env_frameskip"] or 1))
 
 
 def _read_cfg(path: Path) -> dict[str, Any]:
-    """The flags of an experiment; one that is younger than the experiment has its default."""
+    """Returns the flags of an experiment; a flag that is not in its file has its default."""
     try:
         saved = json.loads(path.read_text())
     except (FileNotFoundError, NotADirectoryError):
@@ -100,7 +101,7 @@ def _read_cfg(path: Path) -> dict[str, Any]:
 
 
 def _read_curve(experiment: Path, policy_index: int, tag: str) -> Curve:
-    """Raises ConfigError if there is none."""
+    """Reads one curve. Raises ConfigError if there is none."""
     points = _read_points(experiment, policy_index)
     if not points.get(tag):
         raise ConfigError(f"{experiment} has no numbers under the tag {tag}{_what_else(tag, points)}")
@@ -108,7 +109,7 @@ def _read_curve(experiment: Path, policy_index: int, tag: str) -> Curve:
 
 
 def _read_points(experiment: Path, policy_index: int) -> dict[str, list[_Point]]:
-    """By tag. Raises ConfigError if there are none at all."""
+    """Returns points by tag, over all runs. Raises ConfigError if there are none at all."""
     points: dict[str, list[_Point]] = {}
     for run in _oldest_first(sorted((experiment / ".summary" / str(policy_index)).glob("*tfevents*"))):
         points = _continued(points, run)
@@ -118,29 +119,29 @@ def _read_points(experiment: Path, policy_index: int) -> dict[str, list[_Point]]
 
 
 def _curve(points: Sequence[_Point]) -> Curve:
-    by_step = {point.step: point for point in points}  # of several at one step, the last one
+    by_step = {point.step: point for point in points}  # the last of several points at one step counts
     return Curve(*np.array([by_step[step] for step in sorted(by_step)], np.float64).T)
 
 
 def _oldest_first(files: Sequence[Path]) -> list[_Run]:
-    # Not at the top of the module: it takes 0.2 s, and whoever mistyped a folder need not wait for it.
-    # The loader that leaves events as they were written: ours are simple values, which need no conversion.
+    # Not at the top of the module: it takes 0.2 s, which an error about a mistyped folder should not.
+    # The legacy loader does not convert events, which simple values do not need.
     from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
     runs = []
     for file in files:
         events = LegacyEventFileLoader(str(file)).Load()
-        first = next(events, None)  # always the version of the file format
+        first = next(events, None)  # the version of the file format
         if first is not None:
             runs.append(_Run(first.wall_time, events))
     return sorted(runs, key=lambda run: run.began)
 
 
 def _continued(points: Mapping[str, list[_Point]], run: _Run) -> dict[str, list[_Point]]:
-    """By tag, the points of earlier runs before this run's first step, then those of this run. A tag that was
-    written, but never as a finite number, has none.
+    """Returns points by tag: those of earlier runs before this run's first step, then those of this run.
 
-    A run that resumes from a checkpoint does again what came after it.
+    A run that resumes from a checkpoint repeats the steps after it. A tag without finite values has no
+    points.
     """
     kept: dict[str, list[_Point]] | None = None
     for event in run.events:
@@ -158,7 +159,7 @@ def _continued(points: Mapping[str, list[_Point]], run: _Run) -> dict[str, list[
 
 
 def _what_else(tag: str, seen: Iterable[str]) -> str:
-    """How the message about a missing tag ends."""
+    """Returns the end of the message about a missing tag."""
     if tag in TAGS.values():
         return ": too few episodes have ended so far"
     close = difflib.get_close_matches(tag, sorted(seen), n=NUM_NEAREST, cutoff=0.0)

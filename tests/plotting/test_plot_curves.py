@@ -8,7 +8,8 @@ import pytest
 from matplotlib.image import imread
 
 from sample_factory.monitoring import tensorboard_writer
-from sample_factory.plotting.draw_curves import Line, Look, draw, short_number
+from sample_factory.plotting.draw_curves import Line, Look, draw
+from sample_factory.plotting.figure_style import short_number
 from sample_factory.plotting.plot_curves import main, make_lines
 from sample_factory.plotting.read_summaries import read_experiment
 
