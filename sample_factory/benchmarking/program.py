@@ -19,6 +19,8 @@ USAGE_SECONDS = 5.0  # a look at all processes takes a few milliseconds of one c
 # Seconds that a program may take to end after SIGINT, a request to stop, and after SIGTERM.
 GRACE_SECONDS = ((signal.SIGINT, 10.0), (signal.SIGTERM, 5.0))
 
+KILL_SECONDS = 10.0  # a killed process takes a moment to disappear
+
 
 class ProcessUsage(NamedTuple):
     """Resident memory of one process."""
@@ -135,6 +137,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
                 descendant.kill()
             except psutil.NoSuchProcess:
                 continue
+        psutil.wait_procs(descendants, KILL_SECONDS)
 
 
 @contextlib.contextmanager

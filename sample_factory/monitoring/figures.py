@@ -15,9 +15,10 @@ the end. Fields:
   processes of that kind and the last 20 s: shares of their time, 0..1, "wait" among them; memory_mb;
   avg_batch_size.
 - learners: a list of objects with policy_id, device, precision and num_parameters.
-- processes: a list of objects with role, worker_index, policy_id (or null) and pid. Roles: "main", "rollout_worker",
-  "policy_worker", "learner", "sampler" (an inline sampler, or a worker of `dummy_sampler`). What these
-  processes start, such as simulators, is not listed.
+- processes: a list of objects with role, worker_index, policy_id (or null) and pid. Roles: "main",
+  "rollout_worker", "policy_worker", "learner", "sampler" (an inline sampler, or a worker of `dummy_sampler`).
+  worker_index counts the processes of one role, policy workers those of one policy_id. Processes that these
+  start, such as simulators, are not listed.
 """
 
 import json
@@ -39,7 +40,7 @@ FPS_WINDOWS = (10.0, 60.0, 300.0)  # seconds
 
 
 class RunProcess(NamedTuple):
-    """A process of a run. worker_index: counts the processes of one role (and policy)."""
+    """A process of a run; the fields are described at the top of this module."""
 
     role: str
     worker_index: int
@@ -168,9 +169,10 @@ class FiguresWriter:
             self._write()
 
     def worker_started(self, index: int) -> None:
-        """Does nothing: each line lists the processes of its time."""
+        """Does nothing: each line lists the present processes."""
 
     def close(self) -> None:
+        """Writes the last line."""
         self._write()
 
     @property

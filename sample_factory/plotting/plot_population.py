@@ -100,9 +100,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("folder", nargs="?", type=Path, help="folder of an experiment: train_dir/experiment")
     parser.add_argument("--out", type=Path, default=Path("pbt.png"), help="the picture (pbt.png)")
-    parser.add_argument(
-        "--tag", help="tag of the objective (default: of --pbt_target_objective)"
-    )
+    parser.add_argument("--tag", help="tag of the objective (default: of --pbt_target_objective)")
     parser.add_argument("--title", help="above the panels (env and folder)")
     arguments = plot_command.parse(parser, argv)
     if arguments.folder is None:

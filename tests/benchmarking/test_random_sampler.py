@@ -34,7 +34,7 @@ def test_each_worker_ends_after_its_frames_and_nothing_is_left(tmp_path):
     figures = read_figures(file)
     assert (figures[0].seconds, figures[0].env_frames) == (0.0, 0)
     assert (figures[-1].seconds, figures[-1].env_frames) == (result.seconds, 6000)
-    assert [(process.role, process.index) for process in figures[-1].processes] == [
+    assert [(process.role, process.worker_index) for process in figures[-1].processes] == [
         ("main", 0),
         ("sampler", 0),
         ("sampler", 1),

@@ -1,0 +1,101 @@
+import json
+
+import pytest
+
+from sample_factory.exchange.messages import LearnerReady, StatsReport, TrainReport
+from sample_factory.monitoring.figures import FiguresWriter, PolicyCounters, RunProcess, read_figures
+
+MAIN = RunProcess("main", 0, 100)
+WORKER = RunProcess("policy_worker", 0, 123, policy_id=1)
+LEARNER = LearnerReady(0, "cpu", "fp32", 9)
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "figures.jsonl"
+
+
+@pytest.fixture
+def writer(file, fake_time):
+    writer = FiguresWriter(str(file), 5.0, 2, lambda: [MAIN, WORKER], fake_time)
+    writer.handle(LEARNER)
+    for policy_id in range(2):
+        writer.handle(TrainReport(policy_id, version=7, env_frames=1000, samples=500, stats=None))
+    return writer
+
+
+def run(writer, fake_time, seconds):
+    for _ in range(round(10 * seconds)):
+        fake_time.seconds += 0.1
+        writer.tick()
+
+
+def test_a_line_is_written_at_the_start_with_the_first_frames_every_interval_and_at_the_end(
+    writer, file, fake_time
+):
+    writer.tick()
+    run(writer, fake_time, 2)
+    writer.handle(TrainReport(0, version=8, env_frames=1400, samples=600, stats=None))
+    run(writer, fake_time, 9)
+    writer.close()
+    figures = read_figures(file)
+    assert [line.seconds for line in figures] == pytest.approx([0, 2.1, 5, 10, 11], abs=0.15)
+    assert [line.env_frames for line in figures] == [0, 400, 400, 400, 400]
+    assert [line.time for line in figures] == pytest.approx([1000 + line.seconds for line in figures])
+
+
+def test_counters_are_those_of_this_run_with_the_time_at_which_they_were_reached(writer, file, fake_time):
+    writer.tick()
+    fake_time.seconds = 1003.0
+    writer.handle(TrainReport(1, version=8, env_frames=1400, samples=600, stats=None))
+    fake_time.seconds = 1004.0
+    writer.close()
+    last = read_figures(file)[-1]
+    assert last.policies == (PolicyCounters(0, 0, 1000.0), PolicyCounters(400, 100, 1003.0))
+    assert (last.env_frames, last.samples) == (400, 100)
+
+
+def test_components_learners_and_processes_are_data(writer, file):
+    writer.handle(StatsReport("rollout_worker", 0, {"wait": 0.5, "memory_mb": 10.0}))
+    writer.handle(StatsReport("rollout_worker", 0, {"wait": 0.7, "memory_mb": 30.0}))
+    writer.tick()
+    (line,) = read_figures(file)
+    assert line.components == {"rollout_worker": {"wait": pytest.approx(0.6), "memory_mb": 20.0}}
+    assert line.learners == (LEARNER,)
+    assert line.processes == (MAIN, WORKER)
+
+
+def test_fps_are_known_for_windows_that_the_run_has_covered(writer, file, fake_time):
+    writer.tick()
+    for second in range(1, 13):
+        writer.handle(TrainReport(0, version=8, env_frames=1000 + 100 * second, samples=600, stats=None))
+        run(writer, fake_time, 1)
+    figures = read_figures(file)
+    assert figures[0].fps == {} and set(figures[-1].fps) == {"10"}
+    assert figures[-1].fps["10"] == pytest.approx(100, rel=0.1)
+
+
+def test_every_line_is_json_and_an_incomplete_last_line_is_ignored(writer, file):
+    writer.tick()
+    writer.close()
+    assert all(json.loads(line)["env_frames"] == 0 for line in file.read_text().splitlines())
+    with open(file, "a") as appended:
+        appended.write('{"time": 10')
+    assert len(read_figures(file)) == 2
+
+
+def test_a_new_run_replaces_the_file(writer, file):
+    file.write_text("of an earlier run\n")
+    writer.tick()
+    assert len(read_figures(file)) == 1
+
+
+def test_a_file_that_cannot_be_written_is_logged_once(tmp_path, fake_time, logged):
+    writer = FiguresWriter(str(tmp_path / "missing" / "figures.jsonl"), 5.0, 1, list, fake_time)
+    writer.tick()
+    writer.close()
+    assert len([line for line in logged() if "COULD NOT WRITE" in line]) == 1
+
+
+def test_a_file_that_does_not_exist_has_no_figures(file):
+    assert read_figures(file) == []
