@@ -230,7 +230,7 @@ class Child:
         """Makes a stuck child print where it is stuck, and kills it; `reason` becomes its failure."""
         self.dump_stacks()
         self.join(DUMP_SECONDS)
-        self._failed = self._failed or Failed(reason)
+        self._failed = self._failed or Failed(reason, message=reason)
         self.kill()
 
     def dump_stacks(self) -> None:

@@ -19,15 +19,8 @@ from multiprocessing.connection import Connection
 from typing import Any, BinaryIO, NamedTuple
 
 from sample_factory.runtime import cpu
-from sample_factory.runtime.failures import (
-    FactoryNotFound,
-    PermanentFailure,
-    describe_exception,
-    qualified_name,
-)
+from sample_factory.runtime.failures import FactoryNotFound, describe_exception
 from sample_factory.runtime.log import LogSettings, log, setup_logging
-
-__all__ = ["ChildContext", "PermanentFailure", "StopFlag", "child_main", "qualified_name", "resolve_factory"]
 
 BEAT_SECONDS = 1.0
 

@@ -42,7 +42,7 @@ def make_loop(tmp_path):
         parts = Parts(
             config, family, info, buffers, channels, 1, population=population, league=make_league(config)
         )
-        return MainLoop(parts, processes=lambda: []), channels, config.experiment_dir
+        return MainLoop(parts, processes=list), channels, config.experiment_dir
 
     return make
 

@@ -5,7 +5,7 @@ import pytest
 
 from sample_factory.experiment import processes
 from sample_factory.runtime.child import ChildFailed, call_in_child
-from sample_factory.runtime.child_side import qualified_name
+from sample_factory.runtime.failures import qualified_name
 
 
 def runs_out_of_memory():

@@ -112,9 +112,7 @@ def test_a_child_that_is_stuck_prints_where_and_counts_as_dead(capfd):
     with Supervisor([stuck, idle], restartable=[stuck], limits=Limits(silent_seconds=0.6)) as supervisor:
         supervisor.start_all()
         supervisor.wait_ready(20)
-        assert await_check(supervisor) == [stuck], (
-            "the other one never sends heartbeats, so it is not stuck"
-        )
+        assert await_check(supervisor) == [stuck], "the other one never sends heartbeats, so it is not stuck"
         assert stuck.failure == "was stuck: no sign of life for 0.6 s"
         assert "in sleep_for_ever" in capfd.readouterr().err
         supervisor.restart(stuck)

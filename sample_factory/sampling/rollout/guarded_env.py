@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sample_factory.envs.protocol import EnvContractError, MultiAgentEnv, ObservationRows, StepResult
-from sample_factory.runtime.child_side import PermanentFailure
+from sample_factory.runtime.failures import PermanentFailure
 
 log = logging.getLogger("sample_factory")
 
