@@ -1,11 +1,11 @@
-"""An environment of your own, with flags of its own.
+"""Trains on your own environment, with its own flags.
 
     python examples/custom_env.py train --experiment=lit_quadrant
     python examples/custom_env.py enjoy --experiment=lit_quadrant
 
 The env is an ordinary Gymnasium env. `register_env` gives it a name, its flags, and defaults for the flags
-that all envs share; `train --help` lists them all. With these defaults the task is learned in some 10
-seconds, and training stops by itself.
+that all envs share; `train --help` lists all flags. With these defaults the task is learned in about 10
+seconds, and then training stops.
 """
 
 import sys
@@ -32,7 +32,7 @@ class LitQuadrantFlags:
 
 
 class LitQuadrant(gym.Env):
-    """A noisy picture, of which one quadrant is brighter. Naming that quadrant is worth a point.
+    """A noisy picture, of which one quadrant is brighter. Choosing that quadrant gives a point.
 
     Observation: uint8 [1, 10, 10]. Action: 0 to 3, a quadrant.
     """
@@ -43,11 +43,13 @@ class LitQuadrant(gym.Env):
         self.observation_space = gym.spaces.Box(0, 255, (1, SIDE, SIDE), np.uint8)
         self.action_space = gym.spaces.Discrete(4)
         self.render_mode = render_mode
-        self._noise, self._episode_steps = noise, episode_steps
+        self._noise = noise
+        self._episode_steps = episode_steps
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         super().reset(seed=seed)  # seeds self.np_random
-        self._step, self._num_right = 0, 0
+        self._step = 0
+        self._num_right = 0
         self._draw()
         return self._picture, {}
 
@@ -56,11 +58,11 @@ class LitQuadrant(gym.Env):
         self._num_right += is_right
         self._step += 1
         self._draw()
-        # Time is up, which is no state of the game: truncated. A won or lost game would be terminated.
+        # A time limit truncates an episode. A game that is won or lost would be terminated instead.
         truncated = self._step == self._episode_steps
         info = {}
         if truncated:
-            # Averaged over episodes, and shown in TensorBoard as 0_aux/avg_accuracy.
+            # Averaged over episodes and written to TensorBoard as 0_aux/avg_accuracy.
             info["episode_extra_stats"] = {"accuracy": self._num_right / self._episode_steps}
         return self._picture, float(is_right), False, truncated, info
 
@@ -76,25 +78,25 @@ class LitQuadrant(gym.Env):
 
 
 def make_env(full_env_name: str, cfg, render_mode: str | None = None) -> gym.Env:
-    """In a rollout worker: one env. `cfg` has every flag as an attribute, the shared ones too."""
+    """In a rollout worker: makes one env. `cfg` has every flag as an attribute, the shared ones too."""
     return LitQuadrant(cfg.noise, cfg.episode_steps, render_mode)
 
 
 DEFAULTS = {
-    "encoder_type": "mlp",  # the presets of convolutions are for larger pictures
+    "encoder_type": "mlp",  # the convolutional presets are for larger pictures
     "encoder_mlp_layers": (64,),
-    "use_rnn": False,  # every picture tells all
+    "use_rnn": False,  # the picture is the whole state
     "gamma": 0.0,  # the next picture does not depend on the action
     "obs_scale": 255.0,
     "learning_rate": 1e-3,
-    "num_envs_per_worker": 16,  # small ones: many at a time
+    "num_envs_per_worker": 16,  # cheap envs: larger batches for inference
     "train_for_env_steps": 50_000,
 }
 
 
 def main(argv: list[str]) -> int:
-    """`train` or `enjoy`, then flags."""
-    # Every env whose name starts with "my_lit_" is of this family; make_env is told the full name.
+    """Runs a command. argv: `train` or `enjoy`, then flags. Returns the exit code."""
+    # Every env whose name starts with "my_lit_" belongs to this family; make_env gets the full name.
     register_env("my_lit_", make_env, LitQuadrantFlags, DEFAULTS)
     commands = {"train": train, "enjoy": enjoy}
     if not argv or argv[0] not in commands:

@@ -1,10 +1,10 @@
-"""A multi-agent environment of your own, registered in the way of Sample Factory 1.
+"""Trains on your own multi-agent environment, registered in the way of Sample Factory 1.
 
     python examples/custom_multi_env.py train --experiment=meeting
     python examples/custom_multi_env.py enjoy --experiment=meeting
 
-Two agents learn to meet, in some 10 seconds. One policy plays both. Scripts written for Sample Factory 1
-register their envs as below; `register_env`, as in custom_env.py, takes a multi-agent env as well.
+Two agents learn to meet, in about 10 seconds. One policy plays both. Scripts written for Sample Factory 1
+register their envs as below; `register_env`, as in custom_env.py, works for a multi-agent env as well.
 """
 
 import sys
@@ -23,20 +23,20 @@ LEFT, STAY, RIGHT = range(3)
 
 
 class Meeting:
-    """Two agents in a narrow corridor. Whenever they meet at a place, both get a point and start elsewhere.
+    """Two agents in a narrow corridor. When they meet at a place, both get a point and start elsewhere.
 
-    Neither knows what the other is about to do: neighbours who both move swap places and have not met. Who
-    runs into a wall is stunned and takes no action for 2 steps.
+    They move at the same time: neighbours who move towards each other swap places and do not meet. An agent
+    that runs into a wall is stunned and takes no action for 2 steps.
 
-    Observation of an agent: its place, the other's, which of the two it is, and whether the other is stunned.
-    Action: left, stay, or right. No base class is needed: the members below are what makes a multi-agent env.
+    Observation of an agent: its place, the other's, its own number, and whether the other is stunned.
+    Action: left, stay, or right. A multi-agent env needs no base class, only the members below.
     """
 
     num_agents = 2
 
     def __init__(self, corridor_length: int):
         self._length = corridor_length
-        # Of one agent. Discrete observations reach the network as one-hot vectors.
+        # The spaces of one agent. Discrete observations reach the network as one-hot vectors.
         self.observation_space = gym.spaces.MultiDiscrete([corridor_length, corridor_length, 2, 2])
         self.action_space = gym.spaces.Discrete(3)
         self._random = np.random.default_rng()
@@ -45,7 +45,8 @@ class Meeting:
         """Returns two lists with an entry for each agent: observations, infos."""
         if seed is not None:
             self._random = np.random.default_rng(seed)
-        self._step, self._num_bumps = 0, 0
+        self._step = 0
+        self._num_bumps = 0
         self._scatter()
         return self._observations(), [{}, {}]
 
@@ -61,22 +62,22 @@ class Meeting:
         infos = [{}, {}]
         if time_is_up:
             infos = [{"episode_extra_stats": {"bumps": self._num_bumps}} for _ in infos]
-            # A multi-agent env resets itself: agents may end their episodes at different times, and what is
-            # returned at an end is the first observation of the next episode.
+            # A multi-agent env resets itself, since its agents may end their episodes at different times. At
+            # an end it returns the first observation of the next episode.
             self.reset()
         for info, stunned in zip(infos, self._stunned):
-            # The coming action of an inactive agent is ignored, so nothing is learned from it either.
+            # The next action of an inactive agent is ignored, and not trained on.
             info["is_active"] = stunned == 0
         return self._observations(), [float(met)] * 2, [False] * 2, [time_is_up] * 2, infos
 
     def render(self) -> np.ndarray:
-        """A frame [height, width, 3] uint8: one agent red, the other green."""
+        """Returns a frame [height, width, 3] uint8: one agent red, the other green."""
         frame = np.zeros((1, self._length, 3), np.uint8)
         frame[0, self._places, (0, 1)] = 255
         return frame.repeat(64, 0).repeat(64, 1)
 
     def close(self) -> None:
-        """Nothing to free here."""
+        """Does nothing: there is nothing to free."""
 
     def _move(self, agent: int, action: int) -> None:
         if self._stunned[agent] > 0:
@@ -101,17 +102,17 @@ class Meeting:
 
 
 def make_env(full_env_name: str, cfg=None, env_config=None) -> Meeting:
-    """In a rollout worker: one env. `cfg` has every flag as an attribute."""
+    """In a rollout worker: makes one env. `cfg` has every flag as an attribute."""
     return Meeting(cfg.corridor_length)
 
 
 def add_extra_params(env: str, parser) -> None:
-    """The family's own flags, as for argparse."""
+    """Adds the family's own flags to an argparse parser."""
     parser.add_argument("--corridor_length", default=7, type=int, help="places in the corridor")
 
 
 def override_default_params(env: str, parser) -> None:
-    """Defaults of flags that all envs share."""
+    """Sets defaults of flags that all envs share."""
     parser.set_defaults(
         encoder_mlp_layers=(64, 64),
         use_rnn=False,
@@ -125,7 +126,7 @@ def override_default_params(env: str, parser) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """`train` or `enjoy`, then flags."""
+    """Runs a command. argv: `train` or `enjoy`, then flags. Returns the exit code."""
     global_env_registry().register_env(
         env_name_prefix="my_meeting",
         make_env_func=make_env,

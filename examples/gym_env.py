@@ -1,12 +1,12 @@
-"""Any env that Gymnasium knows, with a wrapper and defaults of your own.
+"""Trains on an env that is registered with Gymnasium, with your own wrapper and defaults.
 
-As it is, an env needs no script:
+Without a wrapper, an env needs no script:
 
     python -m sample_factory.train --env=gym_CartPole-v1 --experiment=cartpole
     python -m sample_factory.train --env=gym_my_package:MyEnv-v0 --experiment=mine
 
-The second imports `my_package`, which registers MyEnv-v0 with Gymnasium. With a wrapper around them, here one
-that makes controls stick, they are a family of their own, whose names begin with another prefix:
+The second imports `my_package`, which registers MyEnv-v0 with Gymnasium. Envs with a wrapper, here one that
+repeats actions, are a family of their own, whose names have another prefix:
 
     python examples/gym_env.py train --env=sticky_CartPole-v1 --experiment=sticky
     python examples/gym_env.py enjoy --experiment=sticky
@@ -31,11 +31,11 @@ PREFIX = "sticky_"
 class StickyFlags:
     """Flags of sticky envs."""
 
-    stickiness: float = flag(0.1, "how often the last action is taken again, 0 to 1", at_least=0, at_most=1)
+    stickiness: float = flag(0.1, "probability that the previous action is repeated", at_least=0, at_most=1)
 
 
 class StickyActions(gym.Wrapper):
-    """Sometimes the env gets the previous action once more instead of the new one."""
+    """Replaces the action by the previous one with a given probability."""
 
     def __init__(self, env: gym.Env, stickiness: float):
         super().__init__(env)
@@ -47,25 +47,25 @@ class StickyActions(gym.Wrapper):
         return self.env.reset(**kwargs)
 
     def step(self, action: Any):
-        # The env's own generator: the seed of a run determines the wrapper's part too.
+        # The env's own generator, so that the seed of a run also determines the repetitions.
         if self._previous_action is None or self.np_random.random() >= self._stickiness:
             self._previous_action = action
         return self.env.step(self._previous_action)
 
 
 def make_sticky_env(full_env_name: str, cfg, render_mode: str | None = None) -> gym.Env:
-    """In a rollout worker: one env."""
+    """In a rollout worker: makes one env."""
     env = gym.make(full_env_name.removeprefix(PREFIX), render_mode=render_mode)
     return StickyActions(env, cfg.stickiness)
 
 
 def sticky_defaults(full_env_name: str) -> dict[str, Any]:
-    """Those of envs without a wrapper, and how long to train."""
+    """Returns the defaults of envs without a wrapper, and a limit of env frames."""
     return {**gym_defaults(full_env_name), "num_envs_per_worker": 16, "train_for_env_steps": 200_000}
 
 
 def main(argv: list[str]) -> int:
-    """`train` or `enjoy`, then flags."""
+    """Runs a command. argv: `train` or `enjoy`, then flags. Returns the exit code."""
     register_env(PREFIX, make_sticky_env, StickyFlags, sticky_defaults)
     commands = {"train": train, "enjoy": enjoy}
     if not argv or argv[0] not in commands:

@@ -1,13 +1,13 @@
-"""Self-play in a game without a best move: rock, paper, scissors.
+"""Trains by self-play in a game without a best move: rock, paper, scissors.
 
     python examples/rock_paper_scissors.py train --experiment=past --selfplay_past_share=0.8
     python examples/rock_paper_scissors.py strategies --experiment=past
     python examples/rock_paper_scissors.py train --experiment=alone --save_milestones_sec=1
     python examples/rock_paper_scissors.py strategies --experiment=alone
 
-Whatever a player prefers, another move beats it, so that copies of one policy chase each other in circles.
-Playing against past selves too, a policy has to hold its own against all that it has been. `strategies` shows
-what the policy played in the course of training, and what the best answer to that wins.
+Every move is beaten by another one, so a policy that plays only against itself moves in circles. One that
+also plays against its past selves has to do well against all of them. `strategies` prints the policy's
+strategy at each milestone, and how much the best answer to it wins.
 """
 
 import sys
@@ -27,20 +27,20 @@ ENV = "rps_duel"
 MOVES = ("rock", "paper", "scissors")
 ROUNDS = 10  # in an episode
 
-
-# [own move, other's move]: what the player gets in a round.
+# [own move, other's move]: reward of the player in a round.
 PAYOFFS = np.array([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]])
 
 
 def exploitability(strategy: np.ndarray) -> float:
-    """What the best answer to the chances of the three moves, [3], wins per round: 0 at the equilibrium, a
-    third each, and 1 for a player who always does the same.
+    """Returns the reward per round of the best answer to a strategy, the probabilities of the moves, [3].
+
+    It is 0 at the equilibrium (a third each), and 1 for a player that always plays the same move.
     """
     return float((PAYOFFS @ strategy).max())
 
 
 class RockPaperScissors:
-    """Two players who see nothing. Action: rock, paper, or scissors. Reward: what the round was worth."""
+    """Two players with an empty observation. Action: rock, paper, or scissors. Reward: 1, 0 or -1 a round."""
 
     num_agents = 2
     observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
@@ -57,17 +57,17 @@ class RockPaperScissors:
         return self._observations(), [first, -first], [is_over] * 2, [False] * 2, [{}, {}]
 
     def render(self) -> None:
-        """There is nothing to see."""
+        """Does nothing: there is nothing to draw."""
 
     def close(self) -> None:
-        """There is nothing to free."""
+        """Does nothing: there is nothing to free."""
 
     def _observations(self) -> list[np.ndarray]:
         return [np.zeros(1, np.float32)] * 2
 
 
 def make_env(full_env_name: str) -> RockPaperScissors:
-    """In a rollout worker: one env."""
+    """In a rollout worker: makes one env."""
     return RockPaperScissors()
 
 
@@ -75,8 +75,8 @@ DEFAULTS = {
     "encoder_mlp_layers": (16,),
     "hidden_size": 16,
     "use_rnn": False,
-    "gamma": 0.0,  # rounds have nothing to do with each other
-    "exploration_loss_coeff": 0.25,  # moves that are never played are never learned about
+    "gamma": 0.0,  # rounds are independent of each other
+    "exploration_loss_coeff": 0.25,  # nothing is learned about moves that are never played
     "learning_rate": 0.01,
     "rollout": ROUNDS,
     "batch_size": 320,
@@ -90,7 +90,7 @@ DEFAULTS = {
 
 
 def strategies(argv: list[str]) -> int:
-    """Prints what the milestones of --policy_index play, and by how much that can be exploited."""
+    """Prints the strategies of the milestones of --policy_index, and their exploitability."""
     try:
         config = parse_config(argv, resolve_family, evaluation=True)
     except ConfigError as error:
@@ -111,7 +111,7 @@ def strategies(argv: list[str]) -> int:
 
 
 def strategy_of(milestone: Path, config: Config) -> np.ndarray:
-    """The chances of the three moves."""
+    """Returns the probabilities of the three moves."""
     import torch
 
     from sample_factory.checkpoints.file_format import read_state
@@ -125,13 +125,13 @@ def strategy_of(milestone: Path, config: Config) -> np.ndarray:
 
 
 def describe(name: str, strategy: np.ndarray) -> str:
-    """A line for people."""
+    """Returns a line of text about a strategy."""
     moves = ", ".join(f"{move} {chance:.2f}" for move, chance in zip(MOVES, strategy))
     return f"{name}: {moves}; exploitability {exploitability(strategy):.3f}"
 
 
 def main(argv: list[str]) -> int:
-    """`train` or `strategies`, then flags."""
+    """Runs a command. argv: `train` or `strategies`, then flags. Returns the exit code."""
     register_env("rps_", make_env, defaults=DEFAULTS)
     commands = {"train": train, "strategies": strategies}
     if not argv or argv[0] not in commands:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sample_factory.benchmarking.flag_sweep import SWEPT_FLAGS
 from sample_factory.config.config import Config, parse_config
@@ -17,7 +17,7 @@ from sample_factory.plotting.plot_command import OUT_SUFFIXES
 
 @dataclass(frozen=True)
 class BenchmarkFlags:
-    """What to measure, and where the figures go."""
+    """Measurement and files of the benchmark."""
 
     seconds: float = flag(60.0, "seconds of measurement in each stage", at_least=2)
     warmup_seconds: float = flag(15.0, "seconds before the measurement that do not count", at_least=0)
@@ -55,7 +55,7 @@ def parse_arguments(argv: Sequence[str]) -> BenchmarkRequest:
         allow_abbrev=False,
         exit_on_error=False,
     )
-    add_flags(parser, BenchmarkFlags, "What to measure, and where the figures go", {})
+    add_flags(parser, BenchmarkFlags, "Measurement and files of the benchmark", {})
     try:
         _, training_flags = parser.parse_known_args(argv)
     except argparse.ArgumentError as error:
@@ -106,8 +106,12 @@ def with_values(request: BenchmarkRequest, values: Mapping[str, int]) -> Benchma
         parser.add_argument(f"--{name}")
     _, others = parser.parse_known_args(request.training_flags)
     config = request.config
-    sampling = {name: value for name, value in values.items() if name in vars(config.sampling)}
-    learning = {name: value for name, value in values.items() if name in vars(config.learning)}
+    sampling: dict[str, Any] = {
+        name: value for name, value in values.items() if name in vars(config.sampling)
+    }
+    learning: dict[str, Any] = {
+        name: value for name, value in values.items() if name in vars(config.learning)
+    }
     changed = dataclasses.replace(
         config,
         sampling=dataclasses.replace(config.sampling, **sampling),

@@ -65,7 +65,7 @@ def parts_table(sampling: Stage, training: Stage, counts: Counts) -> list[str]:
         "policy_worker": f"policy workers ({counts.policy_workers}), ms per batch",
         "learner": f"learner ({counts.learners}), ms per {counts.samples_per_iteration:,} samples",
     }
-    rows = [("where the time goes", "sampling", "ms", "training", "ms")]
+    rows: list[tuple[str, ...]] = [("where the time goes", "sampling", "ms", "training", "ms")]
     for component in PARTS:
         with_learner = training.parts.get(component, {})
         without = sampling.parts.get(component, {})

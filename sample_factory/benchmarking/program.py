@@ -112,7 +112,7 @@ def _machine_seconds() -> float:
         for state, seconds in times._asdict().items()
         if core in cores and state not in NOT_BUSY
     ]
-    return sum(busy)
+    return float(sum(busy))
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""What the stages of a benchmark reached: from the figures that they wrote and the use of CPU and memory."""
+"""Measures the stages of a benchmark by the figures that they wrote and their use of CPU and memory."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -202,7 +202,7 @@ def parts_of_work(
 
 
 def busy_cores(usages: Sequence[Usage], window: Window) -> Cores | None:
-    """Returns None if fewer than two usages were taken in the window."""
+    """Returns the mean number of busy cores; None if the window has fewer than two usages."""
     inside = [usage for usage in usages if window.begin <= usage.wall_time <= window.end]
     if len(inside) < 2:
         return None

@@ -101,7 +101,9 @@ def evaluate(config: Config, family: EnvFamily) -> Evaluation:
             episodes = _play(
                 runner,
                 lambda: screen.show(env),
-                lambda *done: signals.requested is not None or limits.are_reached(*done, screen),
+                lambda episodes, frames: (
+                    signals.requested is not None or limits.are_reached(episodes, frames, screen)
+                ),
             )
         finally:
             video = screen.close()

@@ -57,7 +57,7 @@ class TrainedPolicy:
 
 
 def load_policy(
-    config: Config, choice: PolicyChoice, observation_space: gym.Space, action_space: gym.Space
+    config: Config, choice: PolicyChoice, observation_space: gym.Space[Any], action_space: gym.Space[Any]
 ) -> TrainedPolicy:
     """Loads the chosen checkpoint into the model that the flags describe.
 
@@ -110,7 +110,7 @@ def _find_milestone(checkpoints: Checkpoints, checkpoint: str) -> Path:
 
 
 def _build(
-    config: Config, policy_index: int, observation_space: gym.Space, action_space: gym.Space
+    config: Config, policy_index: int, observation_space: gym.Space[Any], action_space: gym.Space[Any]
 ) -> ActorCritic:
     """Builds the model in float32; on the CPU, which is faster for one env, unless --device=gpu is typed."""
     device = "gpu" if config.typed.get("device") == "gpu" else "cpu"

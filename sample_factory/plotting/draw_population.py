@@ -121,9 +121,7 @@ def _legend(panel: Panel, takeovers: Sequence[Takeover]) -> "tuple[list[Line2D],
     """Returns handles and labels."""
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], color=colour(policy)) for policy in panel.curves]
-    for policy, handle in zip(panel.curves, handles):
-        handle.set_linestyle(dashes(policy))
+    handles = [Line2D([], [], color=colour(policy), linestyle=dashes(policy)) for policy in panel.curves]
     labels = [f"policy {policy}" for policy in panel.curves]
     if takeovers:
         dot = Line2D([], [])

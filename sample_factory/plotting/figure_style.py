@@ -1,7 +1,7 @@
 """Colours, sizes and fonts that all figures share. Imports matplotlib in functions only, since it is slow."""
 
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from sample_factory.config.flags import ConfigError
 
@@ -16,7 +16,8 @@ DOTS_PER_INCH = 150  # a README shows a figure at half its size on ordinary scre
 NUM_TICKS = 6
 # Distinguishable for most who are colour-blind: the palette of Okabe and Ito without its black and yellow.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-DASHES = ("-", ":", "-.")  # for more lines than colours; "--" is a level
+Dashes = Literal["-", ":", "-."]
+DASHES: tuple[Dashes, ...] = ("-", ":", "-.")  # for more lines than colours; "--" is a level
 GREY = "#606060"
 # Any: the keys of matplotlib's settings are literals in its type hints.
 STYLE: dict[Any, Any] = {
@@ -72,7 +73,7 @@ def colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
 
-def dashes(number: int) -> str:
+def dashes(number: int) -> Dashes:
     """Returns the dashes of line `number`; colour and dashes together differ for 18 lines."""
     return DASHES[number // len(COLOURS) % len(DASHES)]
 

@@ -1,4 +1,4 @@
-"""The program as a user runs it, on an experiment with untrained weights."""
+"""The `enjoy` command, on an experiment with untrained weights."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ CARTPOLE = "gym_CartPole-v1"
 
 @pytest.fixture
 def registry(monkeypatch):
-    """What a test registers is gone afterwards."""
+    """Removes what a test registers after the test."""
     monkeypatch.setattr(env_registry, "_FAMILIES", dict(env_registry._FAMILIES))
     return register_env
 
@@ -109,7 +109,7 @@ def test_a_video_shorter_than_the_evaluation(saved_experiment):
     assert len(result.episodes) == 3
 
 
-def test_an_undrawable_env_is_evaluated_all_the_same(saved_experiment, registry, caplog, monkeypatch):
+def test_an_undrawable_env_is_evaluated_without_pictures(saved_experiment, registry, caplog, monkeypatch):
     monkeypatch.setattr("sample_factory.runtime.log.log.propagate", True)
 
     def make_env(full_env_name, cfg, env_config, render_mode=None):
@@ -194,7 +194,7 @@ def test_a_window_that_is_closed_ends_the_evaluation(saved_experiment, monkeypat
     assert result.env_frames == 3
 
 
-def test_without_a_display_it_says_so_once_and_goes_on(saved_experiment, monkeypatch, caplog):
+def test_without_a_display_it_logs_that_once_and_plays(saved_experiment, monkeypatch, caplog):
     monkeypatch.setattr("sample_factory.runtime.log.log.propagate", True)
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
         monkeypatch.delenv(name, raising=False)
@@ -205,7 +205,7 @@ def test_without_a_display_it_says_so_once_and_goes_on(saved_experiment, monkeyp
     assert caplog.text.count("there is no display") == 1
 
 
-def test_a_failing_env_is_not_taken_for_the_end(saved_experiment, registry):
+def test_an_exception_of_the_env_is_not_treated_as_the_end(saved_experiment, registry):
     class Failing(Undrawable):
         def step(self, action):
             raise ZeroDivisionError
@@ -237,7 +237,7 @@ def test_bad_input_is_one_line_and_exit_code_2(saved_experiment, capsys, flags, 
     assert len(error_lines) == 1 and words in error_lines[0]
 
 
-def test_weights_that_do_not_fit_are_told_and_exit_code_1(saved_experiment, capsys):
+def test_weights_that_do_not_fit_are_one_line_and_exit_code_1(saved_experiment, capsys):
     flags = [*saved_experiment(CARTPOLE), "--no_render", "--encoder_mlp_layers", "8"]
     assert program.main(flags) == 1
     assert "does not fit the model" in capsys.readouterr().err

@@ -75,7 +75,7 @@ def test_the_sides_are_swapped_after_each_match(choosing, play):
     assert [result.has_first_half for result in series.results] == [True, False, True]
 
 
-def test_a_side_with_an_advantage_makes_nobody_better(choosing, play):
+def test_an_advantage_of_one_side_favours_no_team(choosing, play):
     register("cards_uneven", bonuses=[10.0, 0.0])
     choosing("cards_uneven", 3), choosing("cards_uneven", 2, policy=1)
     series = play("--opponent_policy_index=1", "--num_matches=10")

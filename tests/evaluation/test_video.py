@@ -73,7 +73,7 @@ def test_sizes_are_even_and_at_least_480_high_and_small_pixels_stay_equal(height
     assert video_size(height, width) == expected
 
 
-def test_a_folder_that_cannot_be_written_to_is_told(tmp_path):
+def test_a_folder_that_cannot_be_written_to_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(VideoError, match="cannot write"):
         VideoWriter(tmp_path / "file" / "a.mp4", 10).write(picture(480, 640, 9))

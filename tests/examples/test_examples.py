@@ -1,4 +1,4 @@
-"""Every example as a user starts it: a plain script."""
+"""Runs every example as a user starts it: as a script."""
 
 import json
 import os
@@ -13,12 +13,12 @@ pytestmark = pytest.mark.timeout(200)
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-# Not the number of cores: what is learned in so many frames depends on the number of envs.
+# Not the number of cores: the result after a number of frames depends on the number of envs.
 WORKERS = "--num_workers=2"
 
 
 def run(script: str, *arguments: str) -> subprocess.CompletedProcess:
-    """The output is that of a user's terminal."""
+    """Runs an example; stdout is all that a terminal would show."""
     return subprocess.run(
         [sys.executable, str(EXAMPLES / script), *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -30,7 +30,7 @@ def run(script: str, *arguments: str) -> subprocess.CompletedProcess:
 
 
 def train_then_enjoy(script: str, train_dir: Path, flags: list[str], episodes: int) -> dict[str, float]:
-    """Means over the episodes that enjoy has played with what was learned: reward, length."""
+    """Returns the means of reward and length over the episodes that `enjoy` plays after `train`."""
     identity = ["--experiment=a", f"--train_dir={train_dir}"]
     trained = run(script, "train", *identity, WORKERS, *flags)
     assert trained.returncode == 0, trained.stdout
@@ -46,8 +46,8 @@ def train_then_enjoy(script: str, train_dir: Path, flags: list[str], episodes: i
     [
         # Random actions get 2.5, and 7 in the best of 2,000 episodes; the most is 10.
         ("custom_env.py", ["--train_for_env_steps=30000"], 8.5),
-        # Random actions get 2.3, and 8 in the best of 1,000 episodes; a rule by which one of two neighbours
-        # waits for the other gets 21.7.
+        # Random actions get 2.3, and 8 in the best of 1,000 episodes; a rule that lets one of two neighbours
+        # wait for the other gets 21.7.
         ("custom_multi_env.py", ["--corridor_length=6"], 12),
         # Random actions get 4, and no more than 11; the built-in encoder 9; the most is 16.
         ("custom_encoder.py", [], 13),
@@ -59,7 +59,7 @@ def test_an_example_learns_its_task_in_seconds(tmp_path, script, flags, at_least
     assert train_then_enjoy(script, tmp_path, flags, episodes=10)["reward"] >= at_least
 
 
-def test_a_doom_scenario_of_ones_own_runs_with_its_own_flag(tmp_path):
+def test_a_custom_doom_scenario_runs_with_its_own_flag(tmp_path):
     small = ["--num_workers=1", "--num_envs_per_worker=2", "--rollout=8", "--batch_size=64"]
     flags = ["--turret_seconds=1", "--train_for_env_steps=600", *small]
     means = train_then_enjoy("custom_doom_scenario.py", tmp_path, flags, episodes=2)
@@ -68,7 +68,7 @@ def test_a_doom_scenario_of_ones_own_runs_with_its_own_flag(tmp_path):
     assert list((tmp_path / "a" / "checkpoint_p0").glob("checkpoint_*.pth"))
 
 
-def test_rock_paper_scissors_is_played_against_past_selves_and_shows_its_strategies(tmp_path):
+def test_rock_paper_scissors_is_played_against_past_selves_and_prints_its_strategies(tmp_path):
     identity = ["--experiment=a", f"--train_dir={tmp_path}"]
     flags = ["--selfplay_past_share=0.8", "--num_envs_per_worker=8", "--train_for_env_steps=25000"]
     trained = run("rock_paper_scissors.py", "train", *identity, WORKERS, *flags)
@@ -85,7 +85,7 @@ def test_rock_paper_scissors_is_played_against_past_selves_and_shows_its_strateg
 
 
 @pytest.mark.parametrize("script", sorted(path.name for path in EXAMPLES.glob("*.py")))
-def test_an_example_without_a_command_says_how_it_is_used(script):
+def test_an_example_without_a_command_prints_its_usage(script):
     called = run(script)
     assert called.returncode == 2
     assert called.stdout.startswith("usage: ") and len(called.stdout.splitlines()) == 1

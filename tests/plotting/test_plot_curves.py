@@ -18,7 +18,7 @@ TAG = "0_aux/avg_reward"
 
 @pytest.fixture
 def train(tmp_path, fake_time, monkeypatch):
-    """Writes one run of an experiment: one reward per step and second; a resumed run says where it begins."""
+    """Writes one run of an experiment: one reward per step and second; resumed_at: its first step."""
     monkeypatch.setattr(tensorboard_writer, "time", types.SimpleNamespace(time=fake_time))
 
     def write(name, rewards, resumed_at=None, **flags):
@@ -43,7 +43,7 @@ def lines_of(folders, against="frames", tag=TAG):
     return make_lines([read_experiment(folder, tag, 0) for folder in folders], against)
 
 
-def test_a_resumed_run_wins_from_its_first_step_on(train):
+def test_a_resumed_run_replaces_earlier_points_from_its_first_step_on(train):
     train("a", {100: 1.0, 200: 2.0, 300: 3.0, 400: 4.0})
     train("a", {300: 30.0, 500: 50.0}, resumed_at=250)
     curve = read_experiment(train("a", {600: 60.0}, resumed_at=500), TAG, 0).curve
@@ -51,14 +51,14 @@ def test_a_resumed_run_wins_from_its_first_step_on(train):
     assert curve.values.tolist() == [1, 2, 30, 50, 60]
 
 
-def test_a_run_that_does_not_say_where_it_begins_begins_with_its_first_summary(train):
+def test_a_run_without_a_start_record_begins_with_its_first_summary(train):
     train("a", {100: 1.0, 200: 2.0, 300: 3.0})
     curve = read_experiment(train("a", {200: 20.0}), TAG, 0).curve
     assert curve.steps.tolist() == [100, 200]
     assert curve.values.tolist() == [1, 20]
 
 
-def test_seconds_count_neither_pauses_nor_what_a_resume_undid(train):
+def test_seconds_exclude_pauses_and_work_that_was_lost(train):
     train("a", {100: 1.0, 200: 2.0, 300: 3.0, 400: 4.0})
     curve = read_experiment(train("a", {300: 3.0, 400: 4.0}, resumed_at=250), TAG, 0).curve
     assert curve.seconds.tolist() == [0, 1, 1, 2]
@@ -98,17 +98,17 @@ def test_seeds_of_the_same_flags_are_one_line(train):
     assert found == [("doom_basic", "gamma=0.9", 2), ("doom_basic", "gamma=0.8", 1), ("doom_battle", "", 1)]
 
 
-def test_a_flag_that_is_younger_than_the_experiment_has_its_default(train):
+def test_a_flag_that_is_not_in_the_file_has_its_default(train):
     (line,) = lines_of([train("a", {0: 0.0}), train("b", {0: 0.0}, gamma=0.99)])
     assert line.num_seeds == 2
 
 
-def test_all_flags_that_differ_are_told_as_they_would_be_typed(train):
+def test_all_flags_that_differ_are_shown_as_they_would_be_typed(train):
     first = train("a", {0: 0.0}, learning_rate=1e-6, encoder_mlp_layers=[64, 32], use_rnn=True, maze_size=3)
     second = train("b", {0: 0.0}, learning_rate=1e-6, encoder_mlp_layers=[], use_rnn=False)
     third = train("c", {0: 0.0}, learning_rate=0.001, encoder_mlp_layers=[], use_rnn=False)
-    told = {tuple(sorted(line.flags.split(", "))) for line in lines_of([first, second, third])}
-    assert told == {
+    shown = {tuple(sorted(line.flags.split(", "))) for line in lines_of([first, second, third])}
+    assert shown == {
         ("encoder_mlp_layers=64,32", "learning_rate=1e-06", "maze_size=3", "use_rnn=True"),
         ("encoder_mlp_layers=", "learning_rate=1e-06", "maze_size=unset", "use_rnn=False"),
         ("encoder_mlp_layers=", "learning_rate=0.001", "maze_size=unset", "use_rnn=False"),
@@ -198,7 +198,7 @@ def test_the_same_flags_have_the_same_colour_in_all_panels_and_others_do_not_wit
     assert len(set(second)) == 3
 
 
-def test_more_lines_than_colours_are_told_apart_by_dashes():
+def test_more_lines_than_colours_differ_in_dashes():
     (axes,) = draw_lines([line(flags=f"x={i}") for i in range(14)])
     assert len({(drawn.get_color(), drawn.get_linestyle()) for drawn in axes.lines}) == 14
 

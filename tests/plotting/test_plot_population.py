@@ -10,7 +10,7 @@ from sample_factory.plotting.read_summaries import read_policies
 
 OBJECTIVE, RATE, CLIP = "0_aux/avg_true_reward", "zz_pbt/cfg_learning_rate", "zz_pbt/cfg_ppo_clip_ratio"
 HEALTH, DONOR = "zz_pbt/rew_delta_HEALTH_0", "zz_pbt/replaced_by"
-# Policy 0 stays as it is; policy 1 takes over its weights at 200 and with them a hundred times the rate.
+# Policy 0 does not change; at 200, policy 1 takes over its weights and its rate, a hundred times its own.
 POLICIES = [
     {0: {RATE: 1e-3, CLIP: 0.1, HEALTH: 0.5}, 100: {OBJECTIVE: 5.0}, 300: {OBJECTIVE: 9.0}},
     {
