@@ -18,7 +18,9 @@ import numpy as np
 
 from sample_factory import register_env
 from sample_factory.checkpoints.milestones import env_frames_of, milestones_of
-from sample_factory.config.config import Config, ConfigError, parse_config
+from sample_factory.config.config import Config
+from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.train import main as train

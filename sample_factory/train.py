@@ -8,8 +8,8 @@ from sample_factory.experiment.exit_codes import run_command
 
 def train(argv: Sequence[str]) -> int:
     """Runs the experiment that the flags describe; returns its exit code."""
-    from sample_factory.config.config import parse_config
     from sample_factory.config.flags import ConfigError
+    from sample_factory.config.parsing import parse_config
     from sample_factory.envs.env_registry import resolve_family
 
     config = parse_config(argv, resolve_family)

@@ -7,7 +7,8 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from sample_factory.config.config import Config, build_config
+from sample_factory.config.config import Config
+from sample_factory.config.parsing import build_config
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_info import env_info

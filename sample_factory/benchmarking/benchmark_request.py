@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sample_factory.benchmarking.flag_sweep import SWEPT_FLAGS
-from sample_factory.config.config import Config, parse_config
+from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, add_flags, flag
+from sample_factory.config.parsing import parse_config
 from sample_factory.plotting.draw_bars import check_drawing
 from sample_factory.plotting.plot_command import OUT_SUFFIXES
 

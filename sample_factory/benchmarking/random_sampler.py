@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sample_factory.config.config import Config, parse_config
+from sample_factory.config.config import Config
 from sample_factory.config.flags import flag
+from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import ROLLOUT_WORKER_NICENESS
 from sample_factory.envs.env_registry import EnvFamily, resolve_family
 from sample_factory.monitoring.figures import Figures, FiguresFile, RunProcess

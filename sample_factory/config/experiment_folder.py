@@ -1,13 +1,13 @@
-"""Where an experiment is on disk, and the files of flags that are read before anything else is known."""
+"""The folder of an experiment, and the files of flags that are read before all flags are known."""
 
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from sample_factory.config import flags
-from sample_factory.config.flags import ConfigError
+from sample_factory.config.flags import ConfigError, Layer
 from sample_factory.config.sections import RunFlags
 
 IDENTITY = ("env", "experiment", "experiments_root", "train_dir", "restart_behavior")
@@ -15,16 +15,10 @@ PLACE = ("experiment", "experiments_root", "train_dir")
 SAVED = "saved cfg.json"
 
 
-class FileOfFlags(NamedTuple):
-    """source: what messages call it."""
-
-    source: str
-    values: Mapping[str, Any]
-
-
 def experiment_folder(run: RunFlags) -> Path:
-    """train_dir/[experiments_root/]experiment. Raises ConfigError for names that would lead elsewhere."""
-    name, root = run.experiment, run.experiments_root or ""
+    """Returns train_dir/[experiments_root/]experiment. Raises ConfigError for names that lead elsewhere."""
+    name = run.experiment
+    root = run.experiments_root or ""
     if name in ("", ".", "..") or any(mark in name for mark in "/\\") or not name.isprintable():
         raise ConfigError(
             f"--experiment={name!r} must be a plain folder name; group runs with --experiments_root"
@@ -35,25 +29,24 @@ def experiment_folder(run: RunFlags) -> Path:
         raise ConfigError(f"--train_dir={run.train_dir!r} must be a folder; leave it out for ./train_dir")
     try:
         return Path(run.train_dir).expanduser().absolute() / root / name
-    except RuntimeError as error:  # ~somebody
+    except RuntimeError as error:  # e.g. ~name of an unknown user
         raise ConfigError(f"--train_dir={run.train_dir}: {error}") from None
 
 
-def read_file_of_flags(path: str) -> FileOfFlags:
-    """--cfg. Raises ConfigError."""
+def read_file_of_flags(path: str) -> Layer:
+    """Reads the file that --cfg names. Raises ConfigError."""
     if not path:
         raise ConfigError("--cfg is empty; name a JSON file of flags, or leave it out")
     values = read_json(Path(path).expanduser())
     _check_identity(values, path)
-    return FileOfFlags(path, values)
+    return Layer(path, values)
 
 
-def read_saved(
-    typed: Mapping[str, Any], file_values: Mapping[str, Any], evaluation: bool = False
-) -> FileOfFlags:
-    """cfg.json of the experiment if it is to be resumed or evaluated; no values if there is none.
+def read_saved(typed: Mapping[str, Any], file_values: Mapping[str, Any], evaluation: bool = False) -> Layer:
+    """Reads cfg.json of an experiment that is to be resumed or evaluated; no values if there is none.
 
-    typed, file_values: where the experiment is. Raises ConfigError.
+    typed, file_values: flag -> value on the command line and in the --cfg file; they name the folder.
+    Raises ConfigError.
     """
     named = {key: typed.get(key, file_values.get(key)) for key in PLACE}
     run = RunFlags(**{key: value for key, value in named.items() if value is not None})
@@ -64,22 +57,23 @@ def read_saved(
             f"no experiment at {folder}: cfg.json is missing; check --experiment and --train_dir"
         )
     if path is None or typed.get("restart_behavior", "resume") != "resume":
-        return FileOfFlags(SAVED, {})
-    saved, source = read_json(path), f"{SAVED} {path}"
+        return Layer(SAVED, {})
+    saved = read_json(path)
+    source = f"{SAVED} {path}"
     _check_identity(saved, source)
-    # The folder may have been moved or copied: where it was found is what counts.
-    return FileOfFlags(source, {**saved, **{key: vars(run)[key] for key in PLACE}})
+    # The folder may have been moved or copied since cfg.json was written.
+    return Layer(source, {**saved, **{key: vars(run)[key] for key in PLACE}})
 
 
 def _saved_path(folder: Path) -> Path | None:
     try:
         return next((folder / name for name in ("cfg.json", "config.json") if (folder / name).exists()), None)
-    except OSError as error:  # a name that is too long, a folder that may not be looked into
-        raise ConfigError(f"cannot look into the experiment folder {folder}: {error.strerror}") from None
+    except OSError as error:  # e.g. the name is too long, or the folder may not be read
+        raise ConfigError(f"cannot read the experiment folder {folder}: {error.strerror}") from None
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A file of one object. Raises ConfigError."""
+    """Reads a file that holds one JSON object. Raises ConfigError."""
     try:
         values = json.loads(path.read_text())
     except OSError as error:
@@ -92,7 +86,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _check_identity(values: Mapping[str, Any], source: str) -> None:
-    """These are used before the types of all flags are known."""
+    """Raises ConfigError for values of the wrong type among the flags that are used before all others."""
     named = {key: values[key] for key in IDENTITY if values.get(key) is not None}
     try:
         flags.coerce(RunFlags, named, source)
@@ -101,7 +95,7 @@ def _check_identity(values: Mapping[str, Any], source: str) -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Raises OSError, and then leaves the file as it was."""
+    """Writes a text file so that readers see the old or the new contents. On OSError the old file stays."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         temporary.write_text(text)

@@ -6,16 +6,23 @@ import math
 import os
 import types
 import typing
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-MAX_INT = 2**63 - 1  # what arrays and tensors hold
-MAX_FLOAT = 3.4e38  # what a float32 holds
-NEVER = int(1e10)  # a limit that stands for none
+MAX_INT = 2**63 - 1  # of an int64
+MAX_FLOAT = 3.4e38  # of a float32
+NEVER = int(1e10)  # a limit that is never reached
 
 
 class ConfigError(ValueError):
     """Bad input of the user; the message says what is wrong and what would be right."""
+
+
+class Layer(NamedTuple):
+    """Values of some flags from one source, such as a file. source: its name in error messages."""
+
+    source: str
+    values: Mapping[str, Any]
 
 
 def flag(
@@ -26,19 +33,24 @@ def flag(
     is_folder: bool = False,
     **checks: float,
 ) -> Any:
-    """A dataclass field that is also a command-line flag of the same name.
+    """Returns a dataclass field that is also a command-line flag of the same name.
 
-    aliases: other spellings that are accepted (those of v2, mostly).
-    is_folder: the value is the path of a folder that must be there.
-    checks: `at_least`, `above`, `at_most`: bounds of a number.
+    aliases: other names that are accepted (mostly those of v2).
+    is_folder: the value is the path of a folder that must exist.
+    checks: bounds of a number: `at_least`, `above`, `at_most`.
     """
-    metadata = {"help": help, "choices": tuple(choices), "aliases": tuple(aliases), "checks": checks}
-    metadata["is_folder"] = is_folder
+    metadata = {
+        "help": help,
+        "choices": tuple(choices),
+        "aliases": tuple(aliases),
+        "checks": checks,
+        "is_folder": is_folder,
+    }
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def parse_bool(text: str) -> bool:
-    """Strict: `true` or `false` in any case."""
+    """Parses `true` or `false`, in upper or lower case."""
     lowered = str(text).lower()
     if lowered not in ("true", "false"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a bool; write True or False")
@@ -46,7 +58,7 @@ def parse_bool(text: str) -> bool:
 
 
 def parse_int(text: str) -> int:
-    """An integer; 4_000_000 and 4e6 are fine too."""
+    """Parses an integer, also in the forms 4_000_000 and 4e6."""
     try:
         value = float(text) if any(mark in text.lower() for mark in ("e", ".")) else int(text)
     except ValueError:
@@ -56,18 +68,26 @@ def parse_int(text: str) -> int:
     return int(value)
 
 
-def scalar_type(annotation: Any) -> tuple[type, bool, bool]:
-    """(scalar type, is it a list, may it be None) of a field's annotation."""
+class FlagType(NamedTuple):
+    """The type of a flag: `scalar`, or a tuple of it (is_list), or None (is_optional)."""
+
+    scalar: type
+    is_list: bool = False
+    is_optional: bool = False
+
+
+def flag_type(annotation: Any) -> FlagType:
+    """Returns the type of a flag from the annotation of its field, e.g. `tuple[int, ...]` or `str | None`."""
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         inner = [arg for arg in typing.get_args(annotation) if arg is not type(None)]
-        return scalar_type(inner[0])[0], scalar_type(inner[0])[1], True
+        return flag_type(inner[0])._replace(is_optional=True)
     if typing.get_origin(annotation) is tuple:
-        return typing.get_args(annotation)[0], True, False
-    return annotation, False, False
+        return FlagType(typing.get_args(annotation)[0], is_list=True)
+    return FlagType(annotation)
 
 
-def fields_of(section: type) -> list[tuple[dataclasses.Field, Any]]:
-    """The flags of a section: (field, resolved annotation)."""
+def section_fields(section: type) -> list[tuple[dataclasses.Field[Any], Any]]:
+    """Returns (field, resolved annotation) for each flag of a section."""
     hints = typing.get_type_hints(section)
     return [(field, hints[field.name]) for field in dataclasses.fields(section)]
 
@@ -75,14 +95,19 @@ def fields_of(section: type) -> list[tuple[dataclasses.Field, Any]]:
 def add_flags(
     parser: argparse.ArgumentParser, section: type, title: str, defaults: Mapping[str, Any]
 ) -> None:
-    """Adds every field of a section to the parser. What is not typed stays out of the namespace.
+    """Adds every flag of a section to the parser. Flags that are not typed are not set in the namespace.
 
-    `defaults` are shown in the help; they are those of this env, not the fields' own.
+    defaults: flag -> default of this env, shown in the help instead of the default of the section.
     """
     group = parser.add_argument_group(title)
-    parsers = {bool: parse_bool, int: parse_int, float: float, str: str}
-    for field, annotation in fields_of(section):
-        scalar, is_list, _ = scalar_type(annotation)
+    parsers: Mapping[type, Callable[[str], Any]] = {
+        bool: parse_bool,
+        int: parse_int,
+        float: float,
+        str: str,
+    }
+    for field, annotation in section_fields(section):
+        scalar, is_list, _ = flag_type(annotation)
         names = [f"--{name}" for name in (field.name, *field.metadata["aliases"])]
         is_switch = scalar is bool and not is_list
         nargs = "*" if is_list else "?" if is_switch else None
@@ -98,7 +123,7 @@ def add_flags(
         )
 
 
-def _help_text(field: dataclasses.Field, defaults: Mapping[str, Any]) -> str:
+def _help_text(field: dataclasses.Field[Any], defaults: Mapping[str, Any]) -> str:
     default = defaults.get(field.name, field.default)
     shown = " ".join(map(str, default)) or "empty" if isinstance(default, (tuple, list)) else default
     choices = (
@@ -107,17 +132,17 @@ def _help_text(field: dataclasses.Field, defaults: Mapping[str, Any]) -> str:
     return f"{field.metadata['help']}{choices} (default: {shown})".replace("%", "%%")
 
 
-def coerce(section: type, values: dict[str, Any], source: str) -> dict[str, Any]:
-    """Values from JSON or from code as the types of the section's fields.
+def coerce(section: type, values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Converts values from JSON or from code to the types of a section's flags.
 
-    A single value stands for a list of one, as on the command line.
-    Raises ValueError naming the key, the value, the type and the source.
+    A single value is accepted as a list of one, as on the command line. Raises ValueError with the key, the
+    value, the type and the source.
     """
-    coerced = {}
-    annotations = {field.name: annotation for field, annotation in fields_of(section)}
+    coerced: dict[str, Any] = {}
+    annotations = {field.name: annotation for field, annotation in section_fields(section)}
     for key, value in values.items():
-        scalar, is_list, optional = scalar_type(annotations[key])
-        if value is None and optional:
+        scalar, is_list, is_optional = flag_type(annotations[key])
+        if value is None and is_optional:
             coerced[key] = None
         elif is_list:
             items = value if isinstance(value, (list, tuple)) else (value,)
@@ -139,14 +164,16 @@ def _coerce_scalar(scalar: type, value: Any, key: str, source: str) -> Any:
 
 
 def check_values(section: Any, sources: Mapping[str, str] | None = None) -> None:
-    """Raises ValueError when a field is outside its choices or bounds.
+    """Raises ValueError for a flag outside its choices or bounds.
 
-    sources: of fields whose value was not typed, where it is from, for the message.
+    sources: flag -> name of the source of its value, for the message; empty for the command line.
     """
     for field in dataclasses.fields(section):
-        value, source = getattr(section, field.name), (sources or {}).get(field.name)
+        value = getattr(section, field.name)
+        source = (sources or {}).get(field.name)
         name = f"{source}: --{field.name}" if source else f"--{field.name}"
-        choices, checks = field.metadata["choices"], field.metadata["checks"]
+        choices = field.metadata["choices"]
+        checks = field.metadata["checks"]
         if choices and value is not None and value not in choices:
             shown = value if str(value).isprintable() else repr(value)
             raise ValueError(f"{name}={shown}: choose one of {', '.join(map(str, choices))}")

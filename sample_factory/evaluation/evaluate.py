@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from sample_factory.config.config import Config
-from sample_factory.config.evaluation_flags import EvaluationFlags
 from sample_factory.config.flags import NEVER, ConfigError
+from sample_factory.config.monitoring_flags import EvaluationFlags
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import MultiAgentEnv
 from sample_factory.evaluation.episode_runner import EpisodeResult, EpisodeRunner

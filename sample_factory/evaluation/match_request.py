@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from sample_factory.config.config import Config, parse_config
+from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
+from sample_factory.config.parsing import parse_config
 from sample_factory.evaluation.policy_choice import Contestant, PolicyChoice
 
 Value = TypeVar("Value")

@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from sample_factory.config.config import Config, chunk_length
+from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.pbt_flags import MAX_BATCH_GROWTH
+from sample_factory.config.population_flags import MAX_BATCH_GROWTH
 from sample_factory.envs.env_info import EnvInfo
 
 
@@ -98,7 +98,7 @@ def make_topology(config: Config, info: EnvInfo) -> Topology:
         num_policies=sampling.num_policies,
         policy_workers_per_policy=1 if sampling.serial_mode else sampling.policy_workers_per_policy,
         rollout=learning.rollout,
-        chunk_length=chunk_length(config),
+        chunk_length=config.chunk_length,
         frameskip=info.frameskip,
         trajectories_per_batch=trajectories,
         max_ready_batches=max(1, sampling.num_batches_to_accumulate - 1) if sampling.async_rl else 1,

@@ -2,7 +2,8 @@
 
 import logging
 
-from sample_factory.config.config import RETIRED_FLAGS, Config
+from sample_factory.config.config import Config
+from sample_factory.config.parsing import RETIRED_FLAGS
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.topology import make_topology
 from sample_factory.experiment.checks import check_and_probe

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from sample_factory.config.config import Config
-from sample_factory.config.pbt_flags import REPLACED_BY_TAG
+from sample_factory.config.population_flags import REPLACED_BY_TAG
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.messages import LearnerMessage, PolicyReplaced, Report, RolloutMessage
 from sample_factory.monitoring.episode_stats import EpisodeStats

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from sample_factory.config.sections import MonitoringFlags
+from sample_factory.config.monitoring_flags import MonitoringFlags
 from sample_factory.exchange.messages import Report, SaveRequest, TrainReport
 from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.runtime.clock import Every

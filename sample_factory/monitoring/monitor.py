@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from sample_factory.config.sections import NEVER, MonitoringFlags
+from sample_factory.config.flags import NEVER
+from sample_factory.config.monitoring_flags import MonitoringFlags
 from sample_factory.exchange.messages import (
     ComponentReady,
     EpisodeReport,

@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sample_factory.config.config import nearest
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import nearest
 from sample_factory.experiment.exit_codes import run_command
 
 OUT_SUFFIXES = (".png", ".svg", ".pdf")

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from sample_factory.config.config import nearest
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import nearest
 from sample_factory.monitoring.episode_stats import TAGS
 from sample_factory.plotting import plot_command
 from sample_factory.plotting.draw_curves import Line, Look, draw

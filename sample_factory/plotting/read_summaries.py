@@ -9,14 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sample_factory.config.config import PROVENANCE_KEYS, RETIRED_FLAGS, SAID_AT_EACH_START
+from sample_factory.config.config import PROVENANCE_KEYS
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import NOT_RESUMED_FLAGS, RETIRED_FLAGS
 from sample_factory.config.sections import TRAINING_SECTIONS, flat_values
 from sample_factory.monitoring.episode_stats import TAGS
 
 # Flags that may differ between two experiments that are the same except for chance.
 WHERE_AND_SEED = ("seed", "experiment", "train_dir", "experiments_root")
-NOT_THE_EXPERIMENT = {*WHERE_AND_SEED, *SAID_AT_EACH_START, *RETIRED_FLAGS, *PROVENANCE_KEYS}
+NOT_THE_EXPERIMENT = {*WHERE_AND_SEED, *NOT_RESUMED_FLAGS, *RETIRED_FLAGS, *PROVENANCE_KEYS}
 NUM_NEAREST = 5
 
 

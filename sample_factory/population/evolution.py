@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sample_factory.config.pbt_flags import FLAG_TAG, SHAPING_TAG
+from sample_factory.config.population_flags import FLAG_TAG, SHAPING_TAG
 from sample_factory.exchange.messages import (
     Donated,
     DonateRequest,

@@ -14,7 +14,7 @@ import numpy as np
 from sample_factory.checkpoints.milestones import Milestone, find_milestones
 from sample_factory.config.experiment_folder import read_json, write_atomically
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.selfplay_flags import SelfplayFlags
+from sample_factory.config.population_flags import SelfplayFlags
 from sample_factory.exchange.messages import (
     MatchReport,
     MilestoneSaved,

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sample_factory.config.pbt_flags import MAX_BATCH_GROWTH
+from sample_factory.config.population_flags import MAX_BATCH_GROWTH
 
 RESET_CHANCE = 0.05  # that a number that is to change goes back to its default instead
 NEAR_ONE_FACTORS = (1.01, 1.2)  # for what a number like a discount lacks to 1

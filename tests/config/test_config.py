@@ -3,8 +3,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from sample_factory.config.config import ConfigError, parse_config
-from sample_factory.config.flags import flag
+from sample_factory.config.flags import ConfigError, flag
+from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import EnvFamily
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from sample_factory.benchmarking.benchmark_request import parse_arguments as parse_benchmark
 from sample_factory.benchmarking.random_sampler import RandomSamplerFlags
-from sample_factory.config.config import parse_config
+from sample_factory.config.parsing import parse_config
 from sample_factory.envs import gym_family
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.human_game import HumanGameFlags

@@ -3,8 +3,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from sample_factory.config.config import parse_config
 from sample_factory.config.flags import flag
+from sample_factory.config.parsing import parse_config
 from sample_factory.envs import env_registry
 from sample_factory.envs.env_registry import (
     UnknownEnvError,

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from sample_factory.checkpoints.store import Checkpoints
-from sample_factory.config.config import Config, parse_config
+from sample_factory.config.config import Config
+from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig

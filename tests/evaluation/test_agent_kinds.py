@@ -2,7 +2,8 @@
 
 import pytest
 
-from sample_factory.config.config import ConfigError, parse_config
+from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import main as enjoy
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import register_env, resolve_family

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sample_factory import enjoy as program
-from sample_factory.config.config import parse_config
+from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import enjoy
 from sample_factory.envs import env_registry
 from sample_factory.envs.env_registry import register_env, resolve_family

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from sample_factory import match as program
-from sample_factory.config.config import parse_config
+from sample_factory.config.parsing import parse_config
 from sample_factory.envs import env_registry
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.match_request import parse_arguments

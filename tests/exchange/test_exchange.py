@@ -4,7 +4,7 @@ import threading
 import numpy as np
 import pytest
 
-from sample_factory.config.config import ConfigError
+from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.exchange.policy_weights import PolicyWeights, Stamp
 from sample_factory.exchange.topology import make_topology

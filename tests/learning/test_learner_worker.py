@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from sample_factory.config.config import parse_config
+from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import probe_env_info
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.exchange.messages import ComponentReady, Trajectories

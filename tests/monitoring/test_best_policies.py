@@ -1,6 +1,6 @@
 import pytest
 
-from sample_factory.config.sections import MonitoringFlags
+from sample_factory.config.monitoring_flags import MonitoringFlags
 from sample_factory.exchange.messages import EpisodeReport, SaveRequest, TrainReport
 from sample_factory.monitoring.best_policies import BestPolicies
 from sample_factory.monitoring.policy_progress import PolicyProgress

@@ -4,7 +4,7 @@ import sys
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from sample_factory.config.sections import MonitoringFlags
+from sample_factory.config.monitoring_flags import MonitoringFlags
 from sample_factory.exchange.messages import (
     ComponentReady,
     EpisodeReport,

@@ -1,6 +1,6 @@
 import pytest
 
-from sample_factory.config.pbt_flags import PbtFlags
+from sample_factory.config.population_flags import PbtFlags
 from sample_factory.exchange.messages import Donated, DonateRequest, NewSettings, NewShaping, SettingsTaken
 from sample_factory.population.evolution import RETRY_SECONDS, Evolution
 from sample_factory.population.mutation import MutationRule

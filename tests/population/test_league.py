@@ -5,7 +5,7 @@ import pytest
 
 from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.selfplay_flags import SelfplayFlags
+from sample_factory.config.population_flags import SelfplayFlags
 from sample_factory.exchange.messages import MatchReport, MilestoneSaved, OpponentLost, PolicyReplaced
 from sample_factory.population import league as league_module
 from sample_factory.population.league import FILE_NAME, MATCHES_PER_UPDATE, League, thinned

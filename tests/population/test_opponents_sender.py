@@ -3,7 +3,7 @@ import time
 import pytest
 
 from sample_factory.checkpoints.milestones import Milestone
-from sample_factory.config.selfplay_flags import SelfplayFlags
+from sample_factory.config.population_flags import SelfplayFlags
 from sample_factory.exchange.messages import MilestoneSaved
 from sample_factory.population.league import League, OpponentsSender
 from sample_factory.runtime.socket_queue import SocketQueue

@@ -2,7 +2,7 @@ import pytest
 
 from sample_factory.config.experiment_folder import write_atomically
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.pbt_flags import PbtFlags
+from sample_factory.config.population_flags import PbtFlags
 from sample_factory.population import pbt
 from sample_factory.population.mutation import MutationRule
 from sample_factory.population.pbt import Member, Population, tuned_hyperparameters

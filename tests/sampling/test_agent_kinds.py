@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from sample_factory.config.config import ConfigError
+from sample_factory.config.flags import ConfigError
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_info import env_info
 from sample_factory.exchange.kind_storage import (

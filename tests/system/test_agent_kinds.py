@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from sample_factory.config.config import ConfigError, parse_config
+from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.experiment.run import run_experiment
 from tests.system.hunters import EPISODE_STEPS, Hunters

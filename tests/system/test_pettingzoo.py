@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sample_factory.config.config import parse_config
+from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import main as enjoy
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.experiment.run import run_experiment

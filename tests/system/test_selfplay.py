@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from sample_factory.checkpoints.milestones import env_frames_of
-from sample_factory.config.config import ConfigError, parse_config
+from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.experiment.run import run_experiment
 from tests.system.running import SMALL, run, scalars

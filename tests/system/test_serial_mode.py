@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from sample_factory.config.config import parse_config
+from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.experiment.run import run_experiment
 from tests.system.running import SMALL, scalars

@@ -1,0 +1,101 @@
+"""Rules between flags, each with its reason. Bounds of a single flag are in its section."""
+
+from pathlib import Path
+
+from sample_factory.config.config import Config
+from sample_factory.config.experiment_folder import experiment_folder
+from sample_factory.config.flags import ConfigError
+
+
+def check_consistency(config: Config) -> None:
+    """Raises ConfigError if flags contradict each other."""
+    _check_sampling(config)
+    _check_trajectories(config)
+    _check_learning_rate(config)
+    _check_population(config)
+    _check_folders(config)
+
+
+def _check_sampling(config: Config) -> None:
+    sampling = config.sampling
+    if sampling.num_envs_per_worker % sampling.worker_num_splits:
+        raise ConfigError(
+            f"--num_envs_per_worker={sampling.num_envs_per_worker} must be a multiple of --worker_num_splits="
+            f"{sampling.worker_num_splits}: each split gets equally many envs. An odd number works with "
+            "--worker_num_splits=1"
+        )
+    if sampling.sampler_only and not sampling.async_rl:
+        raise ConfigError(
+            "--sampler_only=True needs --async_rl=True: without learning there is nothing to alternate with"
+        )
+    if config.selfplay.selfplay_past_share > 0 and sampling.inline_samplers:
+        raise ConfigError(
+            "--selfplay_past_share does not work with --inline_samplers: new past selves would not reach the "
+            "envs; use --inline_samplers=0"
+        )
+
+
+def _check_trajectories(config: Config) -> None:
+    learning = config.learning
+    recurrence = learning.rollout if learning.recurrence == -1 else learning.recurrence
+    if recurrence < 1 or learning.rollout % recurrence:
+        raise ConfigError(
+            f"--recurrence={learning.recurrence} must divide --rollout={learning.rollout}: for "
+            "backpropagation through time, a trajectory is cut into chunks of equal length"
+        )
+    if learning.use_cpc and learning.cpc_forward_steps > learning.rollout:
+        raise ConfigError(
+            f"--cpc_forward_steps={learning.cpc_forward_steps} must be at most --rollout={learning.rollout}: "
+            "a trajectory holds no observation further ahead"
+        )
+    if learning.batch_size % learning.rollout:
+        raise ConfigError(
+            f"--batch_size={learning.batch_size} must be a multiple of --rollout={learning.rollout}: a "
+            "minibatch consists of whole trajectories"
+        )
+
+
+def _check_learning_rate(config: Config) -> None:
+    learning = config.learning
+    has_one_step = learning.ppo_epochs * learning.num_batches_per_iteration == 1
+    is_adaptive = learning.lr_schedule.startswith("kl_adaptive")
+    if is_adaptive and has_one_step and not config.sampling.async_rl:
+        raise ConfigError(
+            f"--lr_schedule={learning.lr_schedule} needs several SGD steps per iteration (--ppo_epochs, "
+            "--num_batches_per_iteration) or --async_rl=True: before the only step of an iteration, the "
+            "policy is still the one that acted, so their KL divergence is 0"
+        )
+    if learning.lr_adaptive_min > learning.lr_adaptive_max:
+        raise ConfigError(
+            f"--lr_adaptive_min={learning.lr_adaptive_min} must be at most --lr_adaptive_max="
+            f"{learning.lr_adaptive_max}"
+        )
+
+
+def _check_population(config: Config) -> None:
+    population = config.population
+    sampling = config.sampling
+    if not population.with_pbt:
+        return
+    if sampling.num_policies < 2:
+        raise ConfigError(
+            f"--with_pbt=True needs --num_policies of at least 2, not {sampling.num_policies}: policies take "
+            "over each other's weights"
+        )
+    if sampling.inline_samplers:
+        raise ConfigError(
+            "--with_pbt=True does not work with --inline_samplers: new reward shaping would not reach the "
+            "envs; use --inline_samplers=0"
+        )
+    if population.pbt_perturb_min > population.pbt_perturb_max:
+        raise ConfigError(
+            f"--pbt_perturb_min={population.pbt_perturb_min} must be at most --pbt_perturb_max="
+            f"{population.pbt_perturb_max}"
+        )
+
+
+def _check_folders(config: Config) -> None:
+    figures_file = config.monitoring.figures_file
+    if figures_file is not None and not Path(figures_file).expanduser().absolute().parent.is_dir():
+        raise ConfigError(f"--figures_file={figures_file}: its folder does not exist; create it first")
+    experiment_folder(config.run)  # raises ConfigError for names that lead elsewhere

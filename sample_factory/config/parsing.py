@@ -1,0 +1,219 @@
+"""From the command line, files of flags and defaults to a Config."""
+
+import argparse
+import dataclasses
+import difflib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from sample_factory.config.config import PROVENANCE_KEYS, Config
+from sample_factory.config.consistency import check_consistency
+from sample_factory.config.experiment_folder import (
+    IDENTITY,
+    SAVED,
+    read_file_of_flags,
+    read_saved,
+)
+from sample_factory.config.flags import ConfigError, Layer, add_flags, check_values, coerce
+from sample_factory.config.sections import TRAINING_SECTIONS
+
+# These flags say how to run this time, not what the experiment is: they are never taken from a saved
+# cfg.json. A folder that was overwritten once must not be deleted by the next resume.
+NOT_RESUMED_FLAGS = (
+    "restart_behavior",
+    "cfg",
+    "load_checkpoint_kind",
+    "sampler_only",
+    "benchmark",
+    "figures_file",
+)
+# Flags of the original without an effect here, and why. They are accepted with a warning, so that its
+# commands work.
+RETIRED_FLAGS = {
+    "train_in_background_thread": "batching and training always overlap",
+    "use_spectral_norm": "no built-in layer ever used it",
+    "num_minibatches_to_accumulate": "use --num_batches_to_accumulate",
+    "heartbeat_interval": "components are watched without heartbeats of their own",
+    "batched_sampling": "a vectorised environment is always sampled as a batch",
+    "pixel_format": "the layout of an image is derived from its shape",
+    "env_framestack": "no built-in family stacks frames",
+    "use_env_info_cache": "the environment is probed at each start",
+}
+COMMAND_LINE = "command line"
+
+
+class Family(Protocol):
+    """The part of an env family that the configuration uses."""
+
+    @property
+    def flags(self) -> type | None:
+        """A dataclass whose fields are `flag(...)`."""
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """Flag -> value, instead of the default of the flag's section."""
+
+
+def parse_config(
+    argv: Sequence[str],
+    resolve_family: Callable[[str], Family],
+    evaluation: bool = False,
+    extra_sections: Mapping[str, type] | None = None,
+) -> Config:
+    """Turns a command line into a Config.
+
+    Precedence: default of the flag < default of the family < --cfg file < saved cfg.json < command line.
+
+    resolve_family: returns the family of a full env name.
+    evaluation: the experiment must exist, and --env may be left out, because its cfg.json has it.
+    extra_sections: name -> section of the flags that only this program has; stored in `Config.extra`. Without
+        `evaluation`, such a program has no experiment, and no cfg.json is read.
+
+    Raises ConfigError. Prints the help and exits with 0 on --help.
+    """
+    identity = _parse_identity(argv)
+    file = read_file_of_flags(identity["cfg"]) if "cfg" in identity else Layer("", {})
+    has_experiment = evaluation or not extra_sections
+    saved = read_saved(identity, file.values, evaluation) if has_experiment else Layer(SAVED, {})
+    env_name = identity.get("env") or saved.values.get("env") or file.values.get("env")
+    if not env_name:
+        raise ConfigError("--env is missing: the full name of an environment, e.g. --env=doom_battle")
+    family = resolve_family(env_name)
+    sections = {**TRAINING_SECTIONS, **(extra_sections or {})}
+    if family.flags is not None:
+        sections["family"] = family.flags
+    _index_fields(sections)
+    typed = _parse_typed(argv, sections, family.defaults, env_name)
+    resumed = {key: value for key, value in saved.values.items() if key not in NOT_RESUMED_FLAGS}
+    layers = [
+        Layer(f"defaults of {env_name}", dict(family.defaults)),
+        file,
+        Layer(saved.source, resumed),
+        Layer(COMMAND_LINE, {**typed, "env": env_name}),
+    ]
+    return build_config(sections, layers, typed)
+
+
+def build_config(
+    sections: Mapping[str, type], layers: Sequence[tuple[str, Mapping[str, Any]]], typed: Mapping[str, Any]
+) -> Config:
+    """Builds the sections from layers of (source, values); later layers win.
+
+    typed: flag -> value, for the flags on the command line. Raises ConfigError for a bad value.
+    """
+    index = _index_fields(sections)
+    values: dict[str, dict[str, Any]] = {name: {} for name in sections}
+    unknown: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    try:
+        for source, layer in layers:
+            for alias_or_flag, value in layer.items():
+                key = index.flag_of_alias.get(alias_or_flag, alias_or_flag)
+                if key not in index.section_of_flag:
+                    _refuse_typo(key, source, [*index.section_of_flag, *index.flag_of_alias])
+                    unknown[key] = value
+                    continue
+                section = index.section_of_flag[key]
+                values[section].update(coerce(sections[section], {key: value}, source))
+                sources[key] = "" if source == COMMAND_LINE else source
+        built = {name: section(**values[name]) for name, section in sections.items()}
+        for section_values in built.values():
+            check_values(section_values, sources)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    for key in PROVENANCE_KEYS:
+        unknown.pop(key, None)
+    fields = {field.name for field in dataclasses.fields(Config)}
+    extra = {name: built.pop(name) for name in list(built) if name not in fields}
+    config = Config(**built, typed=dict(typed), unknown=unknown, extra=extra)
+    check_consistency(config)
+    return config
+
+
+def _refuse_typo(key: str, source: str, known: Sequence[str]) -> None:
+    """Raises ConfigError for a key that is likely to be a misspelt flag.
+
+    Keys of a saved cfg.json are never refused: another version or another program may have written them.
+    """
+    hint = nearest(key, known)
+    if not source.startswith(SAVED) and key not in RETIRED_FLAGS and key not in PROVENANCE_KEYS and hint:
+        raise ConfigError(f"{source}: unknown flag {key}{hint}")
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """Returns '; did you mean X?', or an empty string if no known word is similar."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _parse_identity(argv: Sequence[str]) -> dict[str, Any]:
+    """Returns the flags that decide which other flags exist."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for name in (*IDENTITY, "cfg"):
+        parser.add_argument(f"--{name}", default=argparse.SUPPRESS)
+    try:
+        return vars(parser.parse_known_args(list(argv))[0])
+    except argparse.ArgumentError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _parse_typed(
+    argv: Sequence[str], sections: Mapping[str, type], defaults: Mapping[str, Any], env_name: str
+) -> dict[str, Any]:
+    """Returns flag -> value for the flags on the command line, aliases resolved.
+
+    Raises ConfigError for an unknown flag and for a value of the wrong type.
+    """
+    parser = argparse.ArgumentParser(
+        usage=f"{os.path.basename(sys.argv[0])} --env={env_name} --experiment=NAME [flags]",
+        description=f"The flags of {env_name}, with their defaults.",
+        add_help=False,
+        allow_abbrev=False,
+        exit_on_error=False,
+    )
+    parser.add_argument("-h", "--help", action="help", help="show this list and exit")
+    for name, section in sections.items():
+        title = (section.__doc__ or name).strip().splitlines()[0].rstrip(".")
+        add_flags(parser, section, title, defaults)
+    for name in RETIRED_FLAGS:
+        parser.add_argument(f"--{name}", nargs="?", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    try:
+        typed, rest = parser.parse_known_args(list(argv))
+    except argparse.ArgumentError as error:
+        raise ConfigError(str(error)) from None
+    if rest:
+        known = [option for action in parser._actions for option in action.option_strings]
+        word = rest[0].split("=")[0]
+        raise ConfigError(
+            f"unknown flag {rest[0]}{nearest(word, known)} (--help lists the flags of {env_name})"
+        )
+    return dict(vars(typed))
+
+
+class _FieldIndex(NamedTuple):
+    """Names of all flags."""
+
+    section_of_flag: Mapping[str, str]
+    flag_of_alias: Mapping[str, str]
+
+
+def _index_fields(sections: Mapping[str, type]) -> _FieldIndex:
+    """Raises ConfigError for a field that is not a flag, and for two flags of one name."""
+    section_of_flag: dict[str, str] = {}
+    flag_of_alias: dict[str, str] = {}
+    for name, section in sections.items():
+        for field in dataclasses.fields(section):
+            if "aliases" not in field.metadata:
+                raise ConfigError(
+                    f"{section.__name__}.{field.name} is no flag; write {field.name} = flag(default, help)"
+                )
+            if field.name in section_of_flag:
+                raise ConfigError(
+                    f"{section.__name__}.{field.name}: there is a flag --{field.name} already; choose "
+                    "another name, or give it a default through register_env(defaults=...)"
+                )
+            section_of_flag[field.name] = name
+            flag_of_alias.update(dict.fromkeys(field.metadata["aliases"], field.name))
+    return _FieldIndex(section_of_flag, flag_of_alias)
