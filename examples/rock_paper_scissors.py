@@ -118,8 +118,14 @@ def strategy_of(milestone: Path, config: Config) -> np.ndarray:
 
     from sample_factory.checkpoints.file_format import read_state
 
-    spaces = gym.spaces.Dict(obs=RockPaperScissors.observation_space), RockPaperScissors.action_space
-    spec = PolicySpec(config.model, *spaces, config.learning.normalize_returns, "cpu", "fp32")
+    spec = PolicySpec(
+        flags=config.model,
+        observation_space=gym.spaces.Dict(obs=RockPaperScissors.observation_space),
+        action_space=RockPaperScissors.action_space,
+        normalize_returns=config.learning.normalize_returns,
+        device="cpu",
+        precision="fp32",
+    )
     model = spec.build().model
     model.load_state_dict(read_state(milestone)["model"])
     output = model.act({"obs": torch.zeros(1, 1)}, torch.zeros(1, model.state_size))

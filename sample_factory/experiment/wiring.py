@@ -105,12 +105,13 @@ def policy_spec(parts: Parts, policy_id: int) -> PolicySpec:
     config = parts.config
     spaces = parts.info.kinds.spaces[parts.buffers.topology.kind_of_policy(policy_id)]
     return PolicySpec(
-        config.model,
-        *spaces,
-        config.learning.normalize_returns,
-        config.run.device,
-        config.run.precision,
-        registered_encoder(config.model.encoder_custom),
+        flags=config.model,
+        observation_space=spaces.observation,
+        action_space=spaces.action,
+        normalize_returns=config.learning.normalize_returns,
+        device=config.run.device,
+        precision=config.run.precision,
+        custom_encoder=registered_encoder(config.model.encoder_custom),
     )
 
 

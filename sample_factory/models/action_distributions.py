@@ -1,9 +1,12 @@
-"""Probability distributions over the actions of a gymnasium space. Its components are independent given the
-observation; spaces/actions.py says how actions and logits are laid out.
+"""Probability distributions over the actions of a Gymnasium space.
+
+The components of the space are independent given the observation. See `spaces/actions.py` for the layout of
+actions and logits. K: number of values in an action; L: number of logits.
 """
 
 import functools
 import math
+from typing import Any, Protocol
 
 import gymnasium as gym
 import torch
@@ -11,48 +14,82 @@ from torch import Tensor
 
 from sample_factory.spaces.actions import ActionLayout, action_layout
 
-MIN_LOG_STD, MAX_LOG_STD = math.log(1e-4), math.log(1e4)
+MIN_LOG_STD = math.log(1e-4)
+MAX_LOG_STD = math.log(1e4)
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
-# Both have probability exactly 0 and, being finite, make no NaN. Padding lies lower, so that a row whose mask
-# forbids everything is uniform over real actions rather than over padding.
+# Both give probability exactly 0 and, being finite, no NaN. Padding is lower, so that a row whose mask
+# forbids everything is uniform over real actions, without the padding.
 FORBIDDEN_LOGIT = -1e8
 PADDING_LOGIT = -1e10
 
 
-def action_distribution(space: gym.Space, logits: Tensor, action_mask: Tensor | None = None):
-    """The distribution over `space` that logits [..., num_logits] float32 stand for.
+class ActionDistribution(Protocol):
+    """Distribution over actions [..., K] float32; all quantities have the shape [...] of its batch."""
 
-    action_mask: [..., number of discrete logits], nonzero where the choice is allowed; boxes have no mask.
+    def sample(self) -> Tensor:
+        """Returns random actions, [..., K]."""
+
+    def mode(self) -> Tensor:
+        """Returns the most likely choices, and the means of continuous components, [..., K]."""
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Returns the logarithm of the probability (of the density, if continuous) of actions [..., K]."""
+
+    def entropy(self) -> Tensor:
+        """Returns the entropy in nats (the differential entropy, if continuous)."""
+
+    def kl(self, other: Any) -> Tensor:
+        """Returns KL(self || other); `other` is of the same class and space."""
+
+    def symmetric_kl_with_uniform(self) -> Tensor:
+        """Returns the sum over components of (KL(pi || u) + KL(u || pi)) / 2.
+
+        u: uniform distribution over the allowed choices. Raises ValueError for spaces with a Box.
+        """
+
+
+def action_distribution(
+    space: gym.Space[Any], logits: Tensor, action_mask: Tensor | None = None
+) -> ActionDistribution:
+    """Returns the distribution over `space` with logits [..., L] float32.
+
+    action_mask: [..., number of discrete logits], nonzero where the choice is allowed. Boxes have no mask.
     """
     layout = action_layout(space)
-    return distribution_of(layout, mask_logits(layout, logits, action_mask))
+    return layout_distribution(layout, mask_logits(layout, logits, action_mask))
 
 
-def distribution_of(layout: ActionLayout, logits: Tensor):
-    """As `action_distribution`, for callers that keep the layout. Masked logits are masked already."""
+def layout_distribution(layout: ActionLayout, logits: Tensor) -> ActionDistribution:
+    """Returns the distribution of logits [..., L] that are already masked."""
     if not layout.box_actions:
         return CategoricalActions(layout.discrete_sizes, logits)
-    if not layout.discrete_actions:
-        return GaussianActions(*logits.chunk(2, dim=-1)) if _is_one_box(layout) else _gaussian(layout, logits)
-    return MixedActions(layout, logits)
+    if layout.discrete_actions:
+        return MixedActions(layout, logits)
+    if _is_one_box(layout):
+        means, log_stds = logits.chunk(2, dim=-1)
+        return GaussianActions(means, log_stds)
+    return _gaussian(layout, logits)
 
 
 def mask_logits(layout: ActionLayout, logits: Tensor, action_mask: Tensor | None) -> Tensor:
-    """Logits [..., L] that give what is forbidden probability exactly 0; if all is, a row is uniform."""
+    """Returns logits [..., L] with which forbidden choices have probability exactly 0.
+
+    A row in which every choice is forbidden becomes uniform. action_mask: as in `action_distribution`.
+    """
     if action_mask is None:
         return logits
     allowed = action_mask.bool()
     if layout.box_actions:
-        everything = torch.ones(logits.shape, dtype=torch.bool, device=logits.device)
-        allowed = everything.index_copy(-1, columns(layout.discrete_logits, logits.device), allowed)
+        all_allowed = torch.ones(logits.shape, dtype=torch.bool, device=logits.device)
+        allowed = all_allowed.index_copy(-1, columns(layout.discrete_logits, logits.device), allowed)
     return torch.where(allowed, logits, FORBIDDEN_LOGIT)
 
 
-@functools.cache  # for good: CUDA graphs read them
+@functools.cache  # never freed: CUDA graphs read these tensors
 def columns(indices: tuple[int, ...], device: torch.device) -> Tensor:
-    """Indices as an int64 tensor that lives on the device once."""
-    with torch.inference_mode(False):  # autograd could not save a tensor first made in inference mode
+    """Returns the indices as an int64 tensor on the device, the same one in every call."""
+    with torch.inference_mode(False):  # autograd cannot save a tensor created in inference mode
         return torch.tensor(indices, dtype=torch.int64, device=device)
 
 
@@ -68,9 +105,11 @@ def _gaussian(layout: ActionLayout, logits: Tensor) -> "GaussianActions":
 
 @functools.lru_cache(maxsize=256)
 def _padding(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Column of each entry of a [K, max size] table in a row of logits with a column of padding last."""
-    padding_column, width = sum(sizes), max(sizes)
-    table, first = [], 0
+    """Returns the columns, in a row of logits and a padding, of the entries of a [K, max(sizes)] table."""
+    padding_column = sum(sizes)
+    width = max(sizes)
+    table: list[int] = []
+    first = 0
     for size in sizes:
         table += [*range(first, first + size), *[padding_column] * (width - size)]
         first += size
@@ -78,9 +117,9 @@ def _padding(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class CategoricalActions:
-    """K independent categorical variables, computed as one table [..., K, max size], whatever K is.
+    """K independent categorical variables, computed together as one table [..., K, max(sizes)].
 
-    sizes: choices of each; logits: [..., sum(sizes)] float32, unnormalised.
+    sizes: number of choices of each variable. logits: [..., sum(sizes)] float32, unnormalised.
     """
 
     def __init__(self, sizes: tuple[int, ...], logits: Tensor):
@@ -88,75 +127,86 @@ class CategoricalActions:
         if len(set(sizes)) > 1:
             padded = torch.nn.functional.pad(logits, (0, 1), value=PADDING_LOGIT)
             logits = padded.index_select(-1, columns(_padding(sizes), logits.device))
-        table = logits.unflatten(-1, (len(sizes), max(sizes)))
+        table = torch.unflatten(logits, -1, (len(sizes), max(sizes)))
         self.log_probs = torch.log_softmax(table, dim=-1)
 
     def sample(self) -> Tensor:
-        """Actions [..., K] float32."""
-        # argmax(log p + Gumbel noise), and -log of an exponential variable is Gumbel noise.
+        """Returns actions [..., K] float32, by the Gumbel-max trick (Maddison et al. 2014, section 3)."""
+        # argmax(log p + g) with Gumbel noise g = -log e, where e is exponentially distributed.
         noise = torch.empty_like(self.log_probs).exponential_().clamp_(min=1e-30).log_()
         return torch.sub(self.log_probs, noise).argmax(dim=-1).float()
 
     def mode(self) -> Tensor:
-        """The most likely action, [..., K] float32."""
+        """Returns the most likely choices, [..., K] float32."""
         return self.log_probs.argmax(dim=-1).float()
 
     def log_prob(self, actions: Tensor) -> Tensor:
-        """Log-probability [...] of actions [..., K]."""
+        """Returns the log-probability [...] of actions [..., K]."""
         return self.log_probs.gather(-1, actions.long().unsqueeze(-1)).flatten(-2).sum(dim=-1)
 
     def entropy(self) -> Tensor:
-        """[...], in nats."""
+        """Returns the entropy [...], in nats."""
         return -(self.log_probs.exp() * self.log_probs).sum(dim=(-2, -1))
 
     def kl(self, other: "CategoricalActions") -> Tensor:
-        """KL(self || other), [...]."""
+        """Returns KL(self || other), [...]."""
         return (self.log_probs.exp() * (self.log_probs - other.log_probs)).sum(dim=(-2, -1))
 
     def symmetric_kl_with_uniform(self) -> Tensor:
-        """Sum over components of (KL(pi || u) + KL(u || pi)) / 2, [...]; u: uniform over what is allowed."""
+        """Returns the sum over components of (KL(pi || u) + KL(u || pi)) / 2, [...].
+
+        u: uniform distribution over the allowed choices.
+        """
         allowed = self.log_probs > FORBIDDEN_LOGIT / 2
         mean_log_probs = torch.where(allowed, self.log_probs, 0.0).sum(dim=-1) / allowed.sum(dim=-1)
         return 0.5 * (-self.entropy() - mean_log_probs.sum(dim=-1))
 
 
 class GaussianActions:
-    """D independent normal variables. means, log_stds: [..., D] float32; deviations stay in [1e-4, 1e4]."""
+    """D independent normal variables.
+
+    means, log_stds: [..., D] float32. Standard deviations are clipped to [1e-4, 1e4].
+    """
 
     def __init__(self, means: Tensor, log_stds: Tensor):
         self.means = means
         self.log_stds = log_stds.clamp(MIN_LOG_STD, MAX_LOG_STD)
 
     def sample(self) -> Tensor:
-        """Actions [..., D] float32; not clipped to the bounds of the space, which is up to the env."""
+        """Returns actions [..., D] float32, not clipped to the bounds of the space: the env does that."""
         return self.means + self.log_stds.exp() * torch.randn_like(self.means)
 
     def mode(self) -> Tensor:
-        """The means, [..., D]."""
+        """Returns the means, [..., D]."""
         return self.means
 
     def log_prob(self, actions: Tensor) -> Tensor:
-        """Log-density [...] of actions [..., D]."""
+        """Returns the log-density [...] of actions [..., D]."""
         scaled = (actions - self.means) * (-self.log_stds).exp()
         return -(0.5 * scaled.square() + self.log_stds + HALF_LOG_2PI).sum(dim=-1)
 
     def entropy(self) -> Tensor:
-        """Differential entropy [...], in nats."""
+        """Returns the differential entropy [...], in nats."""
         return (self.log_stds + (0.5 + HALF_LOG_2PI)).sum(dim=-1)
 
     def kl(self, other: "GaussianActions") -> Tensor:
-        """KL(self || other), [...]."""
+        """Returns KL(self || other), [...]."""
         log_std_ratio = self.log_stds - other.log_stds
         shift = (self.means - other.means) * (-other.log_stds).exp()
         return (0.5 * ((2 * log_std_ratio).exp() + shift.square() - 1) - log_std_ratio).sum(dim=-1)
 
     def symmetric_kl_with_uniform(self) -> Tensor:
-        """Raises ValueError: there is no uniform distribution over the real line."""
-        raise ValueError("--exploration_loss=symmetric_kl needs discrete actions; use entropy with a Box")
+        """Raises ValueError: there is no uniform distribution over the real numbers."""
+        raise ValueError(
+            "--exploration_loss=symmetric_kl needs discrete actions; use --exploration_loss=entropy for a Box"
+        )
 
 
 class MixedActions:
-    """Discrete and Box components side by side; every quantity is the sum of the two halves."""
+    """Discrete and Box components side by side; every quantity is the sum over the two parts.
+
+    logits: [..., L] float32 in the layout of the space.
+    """
 
     def __init__(self, layout: ActionLayout, logits: Tensor):
         self.layout = layout
@@ -165,32 +215,33 @@ class MixedActions:
         self.box = _gaussian(layout, logits)
 
     def _join(self, discrete: Tensor, box: Tensor) -> Tensor:
+        """Puts discrete [..., number of choices] and box [..., D] values into the order of the space."""
         joined = torch.cat((discrete, box), dim=-1)
         places = columns(self.layout.discrete_actions + self.layout.box_actions, joined.device)
         return torch.empty_like(joined).index_copy_(-1, places, joined)
 
     def sample(self) -> Tensor:
-        """Actions [..., K] float32, in the order of the space."""
+        """Returns actions [..., K] float32, in the order of the space."""
         return self._join(self.discrete.sample(), self.box.sample())
 
     def mode(self) -> Tensor:
-        """The most likely choices and the means, [..., K] float32."""
+        """Returns the most likely choices and the means, [..., K] float32."""
         return self._join(self.discrete.mode(), self.box.mode())
 
     def log_prob(self, actions: Tensor) -> Tensor:
-        """Log-probability times density, [...], of actions [..., K]."""
+        """Returns the logarithm of probability times density, [...], of actions [..., K]."""
         discrete = actions.index_select(-1, columns(self.layout.discrete_actions, actions.device))
         box = actions.index_select(-1, columns(self.layout.box_actions, actions.device))
         return self.discrete.log_prob(discrete) + self.box.log_prob(box)
 
     def entropy(self) -> Tensor:
-        """[...], in nats."""
+        """Returns entropy plus differential entropy [...], in nats."""
         return self.discrete.entropy() + self.box.entropy()
 
     def kl(self, other: "MixedActions") -> Tensor:
-        """KL(self || other), [...]."""
+        """Returns KL(self || other), [...]."""
         return self.discrete.kl(other.discrete) + self.box.kl(other.box)
 
     def symmetric_kl_with_uniform(self) -> Tensor:
-        """Raises ValueError, as for any space with a Box."""
+        """Raises ValueError, like every distribution with a Box."""
         return self.box.symmetric_kl_with_uniform()

@@ -1,8 +1,8 @@
-"""The network of a policy: observations to action logits and a value, with a recurrent state in between."""
+"""Network of a policy: maps observations and a recurrent state to action logits and a value."""
 
 import math
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import gymnasium as gym
 import numpy as np
@@ -10,9 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.models.action_distributions import columns, distribution_of, mask_logits
+from sample_factory.models.action_distributions import (
+    ActionDistribution,
+    columns,
+    layout_distribution,
+    mask_logits,
+)
 from sample_factory.models.cores import make_core
-from sample_factory.models.encoders import make_encoder, mlp
+from sample_factory.models.encoders import box_shape, make_encoder, mlp, out_size
 from sample_factory.models.normalizers import ObservationNormalizers, RunningNormalizer
 from sample_factory.spaces.actions import ACTION_MASK, ActionLayout, action_layout
 
@@ -35,10 +40,11 @@ class PolicyOutput(NamedTuple):
 
 
 class Unroll(NamedTuple):
-    """T steps for B rows, differentiable: logits [T, B, L] (masked) and values [T, B], both float32.
+    """T steps for B rows, differentiable.
 
-    encodings [T, B, E] and beliefs [T, B, H] are what the encoder and the core of the actor's tower gave, in
-    the precision they ran in.
+    logits: [T, B, L] float32, masked. values: [T, B] float32.
+    encodings: [T, B, E], beliefs: [T, B, H]: outputs of encoder and core of the actor's tower, in the dtype
+        in which these ran.
     """
 
     logits: Tensor
@@ -48,7 +54,11 @@ class Unroll(NamedTuple):
 
 
 class TowerOutput(NamedTuple):
-    """Of T steps for B rows: encoder [T, B, E], core [T, B, H], decoder [T, B, F], the last state [B, H']."""
+    """T steps for B rows.
+
+    Outputs of encoder [T, B, E], core [T, B, H] and decoder [T, B, F]; rnn_state: [B, state_size], after the
+    last step.
+    """
 
     encodings: Tensor
     beliefs: Tensor
@@ -57,32 +67,36 @@ class TowerOutput(NamedTuple):
 
 
 class Tower(nn.Module):
-    """Encoder, core and decoder: normalised observations and a state to features."""
+    """Encoder, core and decoder: maps normalised observations and a recurrent state to features."""
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
         super().__init__()
         self.encoder = make_encoder(flags, observation_space)
-        self.core = make_core(flags, self.encoder.out_size)
+        self.core = make_core(flags, out_size(self.encoder))
         self.decoder = mlp(flags, self.core.out_size, flags.decoder_mlp_layers)
         self.out_size = flags.decoder_mlp_layers[-1] if flags.decoder_mlp_layers else self.core.out_size
 
     def forward(
         self, observations: Mapping[str, Tensor], rnn_state: Tensor, resets: np.ndarray | None
     ) -> TowerOutput:
-        """Observations [T * B, ...], and rnn_state [B, state_size] before the first step."""
-        encodings = self.encoder(observations).unflatten(0, (-1, rnn_state.shape[0]))
+        """Runs T steps of B rows.
+
+        observations: [T * B, ...], time-major. rnn_state: [B, state_size], before the first step.
+        resets: as in ActorCritic.unroll.
+        """
+        encodings = torch.unflatten(self.encoder(observations), 0, (-1, rnn_state.shape[0]))
         beliefs, rnn_state = self.core(encodings, rnn_state, resets)
         return TowerOutput(encodings, beliefs, self.decoder(beliefs), rnn_state)
 
 
 class ActionHead(nn.Module):
-    """Features [..., F] to logits [..., L] in the layout of the action space."""
+    """Maps features [..., F] to logits [..., L] in the layout of the action space."""
 
     def __init__(self, flags: ModelFlags, layout: ActionLayout, in_size: int):
         super().__init__()
         self.layout = layout
         self.tanh_scale = flags.continuous_tanh_scale
-        self.learned_log_std = None
+        self.learned_log_std: nn.Parameter | None = None
         num_outputs = layout.num_logits
         if layout.log_stds and not flags.adaptive_stddev:
             num_outputs -= len(layout.log_stds)
@@ -92,60 +106,69 @@ class ActionHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         layout = self.layout
-        outputs = self.linear(features)
+        outputs: Tensor = self.linear(features)
         if not layout.means:
             return outputs
         if self.learned_log_std is not None:
             log_stds = self.learned_log_std.expand(*outputs.shape[:-1], -1)
             outputs = torch.cat((outputs, log_stds), dim=-1)
-            # Where each logit is in (everything but log-stds, log-stds).
-            others = [i for i in range(layout.num_logits) if i not in layout.log_stds]
-            places = np.argsort(others + list(layout.log_stds))
-            outputs = outputs.index_select(-1, columns(tuple(places.tolist()), outputs.device))
+            outputs = outputs.index_select(-1, columns(self._places(), outputs.device))
         if self.tanh_scale > 0:
             means = columns(layout.means, outputs.device)
             squashed = torch.tanh(outputs.index_select(-1, means) / self.tanh_scale) * self.tanh_scale
             outputs = outputs.index_copy(-1, means, squashed)
         return outputs
 
+    def _places(self) -> tuple[int, ...]:
+        """Returns the column of each logit in a row of all other logits followed by the log-stds."""
+        log_stds = self.layout.log_stds
+        others = [i for i in range(self.layout.num_logits) if i not in log_stds]
+        return tuple(np.argsort(others + list(log_stds)).tolist())
+
 
 class ActorCritic(nn.Module):
     """A policy and its value function; made by `make_actor_critic`.
 
     Callers may wrap `act` and `unroll` in torch.autocast: normalisation, heads and distributions stay
-    float32, and so are all outputs but encodings and beliefs. Observations are raw tensors, as the
-    environment wrote them. An observation `action_mask` (one number per discrete logit, nonzero: allowed) is
-    applied to the logits that come out, so that no caller can forget it. Values are on the scale of
-    normalised returns when there is a `returns_normalizer`; to apply it is up to the caller.
+    float32, and so are all outputs but encodings and beliefs. Observations are raw tensors, as the env has
+    written them. The observation `action_mask` (one number per discrete logit, nonzero: allowed), if there is
+    one, is applied to all logits returned. Values are on the scale of normalised returns if there is a
+    `returns_normalizer`; applying it is left to the caller.
+
+    state_size: number of floats in a row of rnn_state: the state of the actor's tower, then the critic's.
     """
 
     def __init__(
         self,
         flags: ModelFlags,
         observation_space: gym.spaces.Dict,
-        action_space: gym.Space,
+        action_space: gym.Space[Any],
         normalize_returns: bool = False,
     ):
         super().__init__()
         self.layout = action_layout(action_space)
         self.num_logits = self.layout.num_logits
         self.num_action_values = self.layout.num_action_values
-        self.observation_shapes = {key: space.shape for key, space in observation_space.spaces.items()}
+        self.observation_shapes = {key: box_shape(observation_space, key) for key in observation_space.spaces}
         self.observation_normalizers = ObservationNormalizers(flags, observation_space)
         self.returns_normalizer = RunningNormalizer(()) if normalize_returns else None
-        # One tower for both heads, or the actor's and the critic's.
+        # One tower for both heads, or one for the actor's and one for the critic's.
         num_towers = 1 if flags.actor_critic_share_weights else 2
         self.towers = nn.ModuleList(Tower(flags, observation_space) for _ in range(num_towers))
-        self.action_head = ActionHead(flags, self.layout, self.towers[0].out_size)
-        self.critic_head = nn.Linear(self.towers[-1].out_size, 1)
-        # A row of state is that of the actor's tower, then that of the critic's.
-        self.state_size = sum(tower.core.state_size for tower in self.towers)
+        towers = self._each_tower()
+        self.action_head = ActionHead(flags, self.layout, towers[0].out_size)
+        self.critic_head = nn.Linear(towers[-1].out_size, 1)
+        self.state_size = sum(tower.core.state_size for tower in towers)
 
     @torch.no_grad()
     def act(
         self, observations: Mapping[str, Tensor], rnn_state: Tensor, deterministic: bool = False
     ) -> PolicyOutput:
-        """Chooses one action for each row: observations [B, ...], rnn_state [B, state_size]. No gradient."""
+        """Chooses one action for each row, without a gradient.
+
+        observations: [B, ...]. rnn_state: [B, state_size].
+        deterministic: the mode of the distribution instead of a sample.
+        """
         logits, values, towers = self._forward(observations, rnn_state, None)
         distribution = self.distribution(logits[0])
         actions = distribution.mode() if deterministic else distribution.sample()
@@ -161,10 +184,11 @@ class ActorCritic(nn.Module):
     def unroll(
         self, observations: Mapping[str, Tensor], rnn_state: Tensor, resets: np.ndarray | None = None
     ) -> Unroll:
-        """Runs T steps of B rows from their states.
+        """Runs T steps of B rows.
 
-        observations: [T, B, ...] or [T * B, ...], time-major. rnn_state: [B, state_size].
-        resets: bool [T, B] in host memory, or None: where True, the state is zeroed before that step.
+        observations: [T, B, ...] or [T * B, ...], time-major.
+        rnn_state: [B, state_size], before the first step.
+        resets: bool [T, B] in host memory, or None: where True, the row's state is zeroed before that step.
         """
         logits, values, towers = self._forward(observations, rnn_state, resets)
         return Unroll(logits, values, towers[0].encodings, towers[0].beliefs)
@@ -175,44 +199,55 @@ class ActorCritic(nn.Module):
         rows = {key: observations[key].reshape(-1, *shape) for key, shape in self.observation_shapes.items()}
         normalized = self.observation_normalizers(rows)
         rnn_states = rnn_state.float().chunk(len(self.towers), dim=-1)
-        towers = [tower(normalized, own, resets) for tower, own in zip(self.towers, rnn_states)]
+        outputs: list[TowerOutput] = [
+            tower(normalized, own_state, resets) for tower, own_state in zip(self.towers, rnn_states)
+        ]
         with torch.autocast(rnn_state.device.type, enabled=False):
-            logits = self.action_head(towers[0].features.float())
-            values = self.critic_head(towers[-1].features.float()).squeeze(-1)
+            logits = self.action_head(outputs[0].features.float())
+            values = self.critic_head(outputs[-1].features.float()).squeeze(-1)
         if ACTION_MASK in rows:
             logits = mask_logits(self.layout, logits, rows[ACTION_MASK].view(*logits.shape[:2], -1))
-        return logits, values, towers
+        return logits, values, outputs
 
-    def distribution(self, logits: Tensor, action_mask: Tensor | None = None):
-        """The action distribution of logits [..., L]; those of `act` and `unroll` are masked already."""
-        return distribution_of(self.layout, mask_logits(self.layout, logits, action_mask))
+    def _each_tower(self) -> Sequence[Tower]:
+        return cast(Sequence[Tower], self.towers)
+
+    def distribution(self, logits: Tensor, action_mask: Tensor | None = None) -> ActionDistribution:
+        """Returns the action distribution of logits [..., L].
+
+        action_mask: as in `action_distribution`; logits of `act` and `unroll` are already masked.
+        """
+        return layout_distribution(self.layout, mask_logits(self.layout, logits, action_mask))
 
     def prepare_to_act(self, dtype: torch.dtype) -> None:
-        """Keeps the weights of encoder and core in `dtype`, for a model that only acts, in autocast.
+        """Converts the towers' weights to `dtype`, for a model that only acts, and in autocast.
 
-        Autocast rounds the same weights to the same numbers, but does so in every call, which takes half the
-        time of a small batch. Loading float32 weights into the model afterwards rounds them once. Rounded to
-        bfloat16 on a CPU, weights are packed as well when they are first used, see `packed`.
+        Autocast would round the same weights to the same numbers in every call, which takes half the time of
+        a small batch. Float32 weights that are loaded afterwards are rounded once. On a CPU, bfloat16 weights
+        are also packed at their first use, see cpu_layers.py.
         """
-        for tower in self.towers:
+        for tower in self._each_tower():
             tower.encoder.to(dtype)
             tower.decoder.to(dtype)
             tower.core.prepare_to_act(dtype)
 
     def update_normalizers(self, observations: Mapping[str, Tensor], valid: Tensor | None = None) -> None:
-        """Takes raw observations [T, ..., *shape] into the running statistics, where bool `valid` is True."""
+        """Adds raw observations [T, ..., *shape] to the running statistics.
+
+        valid: bool [T, ...]; steps where it is False are excluded.
+        """
         self.observation_normalizers.update(observations, valid)
 
 
 def make_actor_critic(
     flags: ModelFlags,
     observation_space: gym.spaces.Dict,
-    action_space: gym.Space,
+    action_space: gym.Space[Any],
     normalize_returns: bool = False,
 ) -> ActorCritic:
-    """The initialised model that the flags describe, on the CPU.
+    """Returns the initialised model that the flags describe, on the CPU.
 
-    Raises ValueError or TypeError, with what would be right, for spaces and flags that do not go together.
+    Raises ValueError or TypeError, with what would be right, if the spaces and the flags do not fit together.
     """
     model = ActorCritic(flags, observation_space, action_space, normalize_returns)
     initialize(model, flags.policy_initialization, flags.policy_init_gain)
@@ -220,15 +255,18 @@ def make_actor_critic(
 
 
 def initialize(model: nn.Module, initialization: str, gain: float) -> None:
-    """Starts every linear and convolution layer: weights orthogonal or xavier_uniform, biases 0.
+    """Initialises every linear and convolution layer: biases 0, weights by `initialization`.
 
-    Recurrent cells keep the defaults of torch; with torch_default all layers do.
+    initialization: orthogonal (Saxe et al. 2014), xavier_uniform (Glorot and Bengio 2010), or torch_default,
+        which changes nothing. Recurrent cells always keep torch's defaults.
+    gain: scale of the weights.
     """
     if initialization == "torch_default":
         return
-    start = {"orthogonal": nn.init.orthogonal_, "xavier_uniform": nn.init.xavier_uniform_}[initialization]
+    initializers = {"orthogonal": nn.init.orthogonal_, "xavier_uniform": nn.init.xavier_uniform_}
+    set_weights = initializers[initialization]
     for module in model.modules():
-        if isinstance(module, (nn.Linear, nn.Conv2d)):
-            start(module.weight, gain=gain)
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            set_weights(module.weight, gain=gain)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)

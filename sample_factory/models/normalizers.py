@@ -1,6 +1,7 @@
 """Running normalisation of observations and returns by mean and standard deviation."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self, cast
 
 import gymnasium as gym
 import numpy as np
@@ -10,22 +11,27 @@ from torch import Tensor, nn
 from sample_factory.config.sections import ModelFlags
 from sample_factory.spaces.actions import ACTION_MASK
 
-# Rows handled at once, so that the intermediate results of a large batch stay in the cache: 2,112 images of
-# 3x72x128 take 38 ms to bfloat16 on one core, where whole-batch operations take 377 ms.
+# Size of the chunks handled at once, so that the intermediate results of a large batch stay in the cache.
+# Measured: normalising 2,112 images of 3x72x128 to bfloat16 on one core takes 38 ms; at once, 377 ms.
 CHUNK_BYTES = 1 << 19
 
-# Pictures of neighbouring steps hardly differ, and the statistics of all take a tenth of the learner's time.
+# Images of successive steps hardly differ, and the statistics of all take a tenth of the learner's time.
 IMAGE_STRIDE = 4
 
 
 class RunningNormalizer(nn.Module):
-    """Mean and variance, per element, of everything that `update` has seen.
+    """Normalises by the mean and variance, per element, of all samples passed to `update`.
 
-    Before that they are `start_mean` and `start_std` squared, with the weight of one sample.
+    The statistics start as `start_mean` and the square of `start_std`, with the weight of one sample. They
+    change in `update` only, so the owner decides when acting and training get new ones. They are float64
+    buffers and part of the state_dict.
 
-    The statistics change in `update` only, so that a batch is acted on and trained on with the same ones as
-    long as its owner wants. They are float64 buffers and part of the state_dict.
+    shape: of one sample. eps: added to the variance. clip: largest absolute value of the result.
     """
+
+    mean: Tensor  # [*shape]
+    variance: Tensor  # [*shape]
+    count: Tensor  # [], number of samples
 
     def __init__(
         self,
@@ -48,7 +54,10 @@ class RunningNormalizer(nn.Module):
         return (self.variance + self.eps).sqrt()
 
     def normalize(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """(x - mean) / sqrt(variance + eps), clipped to +-5; [..., *shape] of any dtype to dtype."""
+        """Returns (x - mean) / sqrt(variance + eps), clipped to +-clip.
+
+        x: [..., *shape] of any dtype; the result has the same shape and the given dtype, and no gradient.
+        """
         mean, inverse = self._mean_and_inverse()
         rows = x.detach().reshape(-1, *self.shape)
         out = torch.empty(rows.shape, dtype=dtype, device=x.device)
@@ -57,43 +66,45 @@ class RunningNormalizer(nn.Module):
         return out.view(x.shape)
 
     def _mean_and_inverse(self) -> tuple[Tensor, Tensor]:
-        """What `normalize` subtracts and multiplies by, float32; kept, for many small batches follow.
+        """Returns the mean and 1 / sqrt(variance + eps), both float32.
 
-        Not on a GPU, where it takes no time, and a CUDA graph would go on with the numbers of its capture.
+        They are cached on a CPU, because many small batches follow. On a GPU they take no time, and a CUDA
+        graph would keep using the numbers of its capture.
         """
         if self._affine is not None:
             return self._affine
-        affine = self.mean.float(), self._scale().reciprocal().float()
+        affine = (self.mean.float(), self._scale().reciprocal().float())
         if self.mean.is_cpu:
             self._affine = affine
         return affine
 
-    def _load_from_state_dict(self, *args, **kwargs) -> None:
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         self._affine = None
         super()._load_from_state_dict(*args, **kwargs)
 
-    def _apply(self, *args, **kwargs):
+    def _apply(self, *args: Any, **kwargs: Any) -> Self:
         self._affine = None  # it would stay on the old device
-        return super()._apply(*args, **kwargs)
+        super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+        return self
 
     def denormalize(self, x: Tensor) -> Tensor:
-        """The inverse, [..., *shape] float32; x is clipped to +-5, where `normalize` ends."""
+        """Returns the inverse of `normalize`, [..., *shape] float32; x is clipped to +-clip first."""
         return x.float().clamp(-self.clip, self.clip) * self._scale().float() + self.mean.float()
 
     @torch.no_grad()
     def update(self, x: Tensor, valid: Tensor | None = None) -> None:
-        """Takes the rows of x, [..., *shape], into the statistics, if bool `valid` [...] is True and all of
-        the row is finite.
+        """Adds the samples of x [..., *shape] to the statistics.
 
-        Merges two sets of samples by the parallel algorithm of Chan et al. 1979, "Updating formulae and a
-        pairwise algorithm for computing sample variances".
+        valid: bool [...]; samples where it is False are excluded, and so are samples that are not finite.
+        Two sets of samples are merged by the algorithm of Chan et al. 1979, "Updating formulae and a pairwise
+        algorithm for computing sample variances".
         """
         rows = x.reshape(-1, *self.shape)
         if x.is_floating_point():
-            # One NaN or inf would stay in the statistics for ever.
+            # A single NaN or inf would make the statistics useless for ever.
             finite = rows.isfinite().reshape(len(rows), -1).all(dim=1)
             valid = finite if valid is None else valid.reshape(-1) & finite
-        # The count stays on the device: a GPU must not wait for the host here. A CPU had better look first.
+        # On a GPU the host must not wait for the count, so it stays there. On a CPU checking first is cheap.
         if valid is None or (x.device.type == "cpu" and valid.all()):
             count = self.count.new_full((), len(rows))
             excluded = None
@@ -110,9 +121,11 @@ class RunningNormalizer(nn.Module):
         self._affine = None
 
     def _moments(self, rows: Tensor, excluded: Tensor | None, count: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance, float64, of the `count` rows of [N, *shape] that bool `excluded` [N] leaves.
+        """Returns the mean and the variance, float64, of `count` of the rows [N, *shape].
 
-        Float32 sums are short, and of differences from the running mean.
+        excluded: bool [N], True for the other rows; None if there are none.
+
+        For accuracy, float32 sums run over one chunk only, and over differences from the running mean.
         """
         shift = self.mean.float()
         sums = torch.zeros_like(self.mean)
@@ -131,13 +144,13 @@ class RunningNormalizer(nn.Module):
 
 
 def _chunks(rows: Tensor) -> tuple[Tensor, ...]:
-    return rows.split(_chunk_size(rows))
+    return torch.split(rows, _chunk_size(rows))
 
 
 def _float_chunks(rows: Tensor) -> Iterator[Tensor]:
-    """Copies of the chunks in float32, to be changed in place: all in the same memory, one after another.
+    """Yields float32 copies of the chunks, which may be changed in place; each reuses the memory of the last.
 
-    Arithmetic on bytes and floats at once takes three times as long as to convert first.
+    Arithmetic that mixes bytes and floats takes three times as long as converting first.
     """
     buffer = torch.empty(rows[: _chunk_size(rows)].shape, device=rows.device)
     for chunk in _chunks(rows):
@@ -145,7 +158,7 @@ def _float_chunks(rows: Tensor) -> Iterator[Tensor]:
 
 
 def _chunk_size(rows: Tensor) -> int:
-    """How many of the rows [N, ...] fit the cache as float32; on a GPU, all of them."""
+    """Returns how many of the rows [N, ...] fit into the cache as float32; on a GPU, all of them."""
     if rows.device.type != "cpu":
         return max(1, len(rows))
     row_bytes = 4 * max(1, rows.shape[1:].numel())
@@ -153,7 +166,7 @@ def _chunk_size(rows: Tensor) -> int:
 
 
 class FixedNormalizer(nn.Module):
-    """(x - subtract) / scale, with numbers that do not change."""
+    """(x - subtract) / scale with constants."""
 
     def __init__(self, shape: tuple[int, ...], subtract: float = 0.0, scale: float = 1.0):
         super().__init__()
@@ -162,7 +175,7 @@ class FixedNormalizer(nn.Module):
         self.scale = scale
 
     def normalize(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """[...] of any dtype to `dtype`."""
+        """Returns (x - subtract) / scale in `dtype`; x: any shape and dtype."""
         if (self.subtract, self.scale) == (0.0, 1.0):
             return x.to(dtype)
         return ((x.float() - self.subtract) * (1 / self.scale)).to(dtype)
@@ -171,11 +184,14 @@ class FixedNormalizer(nn.Module):
         """Does nothing."""
 
 
-class ObservationNormalizers(nn.Module):
-    """One normaliser per observation, in sorted order; the action mask is left out.
+Normalizer = RunningNormalizer | FixedNormalizer
 
-    Running statistics are taken of the raw observation: subtracting and dividing by constants first would
-    change nothing but the meaning of eps, which is scaled instead.
+
+class ObservationNormalizers(nn.Module):
+    """One normaliser per observation, in the order of sorted keys, without the action mask.
+
+    Running statistics are those of the raw observation: subtracting and dividing by constants first would
+    only change the meaning of eps, which is scaled instead.
     """
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
@@ -183,31 +199,40 @@ class ObservationNormalizers(nn.Module):
         self.keys = tuple(key for key in sorted(observation_space.spaces) if key != ACTION_MASK)
         unknown = set(flags.normalize_input_keys) - set(self.keys)
         if unknown:
-            raise ValueError(f"--normalize_input_keys {sorted(unknown)}: there are {', '.join(self.keys)}")
+            raise ValueError(
+                f"--normalize_input_keys: there is no observation {', '.join(sorted(unknown))}; use some of "
+                f"{', '.join(self.keys)}"
+            )
         self.normalizers = nn.ModuleList(
-            _make_normalizer(flags, key, observation_space[key]) for key in self.keys
+            _make_normalizer(flags, key, cast(gym.spaces.Box, observation_space[key])) for key in self.keys
         )
 
     def forward(self, observations: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Raw observations [B, ...] to float32 ones, without the action mask.
+        """Maps raw observations [B, ...] to normalised ones in float32, without the action mask.
 
-        Under autocast images come in its type at once: the first convolution would round them to it anyway.
+        Under autocast, images get autocast's dtype at once: the first convolution would round them in any
+        case.
         """
         normalized = {}
-        for key, normalizer in zip(self.keys, self.normalizers):
+        for key, normalizer in zip(self.keys, self._each()):
             x = observations[key]
             dtype = _image_dtype(x.device) if x.dim() == 4 else torch.float32
             normalized[key] = normalizer.normalize(x, dtype)
         return normalized
 
     def update(self, observations: Mapping[str, Tensor], valid: Tensor | None = None) -> None:
-        """Takes raw observations [T, ..., *shape] into the running statistics, where bool `valid` [T, ...] is
-        True; of images every IMAGE_STRIDE-th step.
+        """Adds raw observations [T, ..., *shape] to the running statistics.
+
+        Of images, only every IMAGE_STRIDE-th step is used.
+        valid: bool [T, ...]; steps where it is False are excluded.
         """
-        for key, normalizer in zip(self.keys, self.normalizers):
+        for key, normalizer in zip(self.keys, self._each()):
             x = observations[key]
             stride = IMAGE_STRIDE if len(normalizer.shape) == 3 else 1
             normalizer.update(x[::stride], None if valid is None else valid[::stride])
+
+    def _each(self) -> Sequence[Normalizer]:
+        return cast(Sequence[Normalizer], self.normalizers)
 
 
 def _image_dtype(device: torch.device) -> torch.dtype:
@@ -215,11 +240,12 @@ def _image_dtype(device: torch.device) -> torch.dtype:
     return torch.get_autocast_dtype(device.type) if autocast else torch.float32
 
 
-def _make_normalizer(flags: ModelFlags, key: str, space: gym.spaces.Box) -> nn.Module:
+def _make_normalizer(flags: ModelFlags, key: str, space: gym.spaces.Box) -> Normalizer:
     is_image = len(space.shape) == 3
-    subtract, scale = (flags.obs_subtract_mean, flags.obs_scale) if is_image else (0.0, 1.0)
+    subtract = flags.obs_subtract_mean if is_image else 0.0
+    scale = flags.obs_scale if is_image else 1.0
     if not flags.normalize_input or (flags.normalize_input_keys and key not in flags.normalize_input_keys):
         return FixedNormalizer(space.shape, subtract, scale)
-    # The first batch is acted on with these: bytes must not saturate the clip.
+    # The first actions are chosen with these statistics: bytes must not be clipped.
     start_std = 255.0 if space.dtype == np.uint8 and scale == 1.0 else scale
     return RunningNormalizer(space.shape, eps=1e-5 * scale**2, start_mean=subtract, start_std=start_std)

@@ -1,11 +1,13 @@
-"""What a policy's network is made of: plain data without torch, from which any process builds the same."""
+"""Specification of a policy's network: data without torch from which any process builds the same one."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.models.encoder_registry import register_encoder
+from sample_factory.models.encoder_registry import EncoderFactory, register_encoder
 from sample_factory.runtime import gpu
+
+MIN_IMAGE_SIDE = 32
 
 if TYPE_CHECKING:
     import torch
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class BuiltPolicy(NamedTuple):
-    """A network on its device; autocast: whether it is to run under bf16 autocast there."""
+    """A network on its device. autocast: whether callers have to run it under bfloat16 autocast."""
 
     model: "ActorCritic"
     device: "torch.device"
@@ -22,23 +24,33 @@ class BuiltPolicy(NamedTuple):
 
 
 class PolicySpec(NamedTuple):
-    """The model's flags and all else that decides its shape and arithmetic."""
+    """Flags of the model and everything else that determines its shape and arithmetic.
+
+    observation_space: a Dict of Box; action_space: Discrete, MultiDiscrete, Box or a Tuple of these.
+    device: --device, auto, gpu or cpu. precision: --precision, auto, fp32 or bf16.
+    custom_encoder: the factory that is registered as --encoder_custom, if any.
+    """
 
     flags: ModelFlags
     observation_space: Any
     action_space: Any
     normalize_returns: bool
-    device: str  # auto, gpu, cpu
-    precision: str  # auto, fp32, bf16
-    custom_encoder: Any = None  # what --encoder_custom names, if a user registered it
+    device: str
+    precision: str
+    custom_encoder: EncoderFactory | str | None = None
 
     def build(self, index: int = 0) -> BuiltPolicy:
-        """In the process that uses it. index: which of several policies; they take the GPUs in turn."""
+        """Builds the network, in the process that uses it.
+
+        index: number of the policy; several policies are assigned to the GPUs in turn.
+        Raises what `make_actor_critic` raises, and RuntimeError if the device is not available.
+        """
         import torch
 
         from sample_factory.models.actor_critic import make_actor_critic
 
         if self.custom_encoder is not None:
+            assert self.flags.encoder_custom is not None
             register_encoder(self.flags.encoder_custom, self.custom_encoder)
         device = torch.device(gpu.resolve_device(self.device, index))
         model = make_actor_critic(
@@ -47,16 +59,19 @@ class PolicySpec(NamedTuple):
         return BuiltPolicy(model.to(device), device, self._wants_bf16(device))
 
     def _flags_for_own_keys(self) -> ModelFlags:
-        """--normalize_input_keys may name observations that only agents of another kind have."""
-        flags, keys = self.flags, self.observation_space.spaces
-        own = tuple(key for key in flags.normalize_input_keys if key in keys)
+        """Returns the flags without the --normalize_input_keys that only agents of another kind have."""
+        flags = self.flags
+        own = tuple(key for key in flags.normalize_input_keys if key in self.observation_space.spaces)
         if own == flags.normalize_input_keys:
             return flags
-        # No key at all would stand for every key.
+        # An empty tuple would mean all keys.
         return replace(flags, normalize_input_keys=own, normalize_input=flags.normalize_input and bool(own))
 
     def _wants_bf16(self, device: Any) -> bool:
-        """auto: where the hardware has bf16 and there are images to encode; an MLP gains nothing by it."""
+        """Whether to use bfloat16; with auto, if the hardware supports it and there are images to encode.
+
+        An MLP gains nothing by it.
+        """
         if self.precision != "auto":
             return self.precision == "bf16"
         shapes = [space.shape for space in self.observation_space.spaces.values()]
@@ -64,11 +79,8 @@ class PolicySpec(NamedTuple):
         return has_images and gpu.has_bf16(device)
 
 
-MIN_IMAGE_SIDE = 32
-
-
 def state_size(flags: ModelFlags) -> int:
-    """Floats in the recurrent state of one agent; 0 without an RNN."""
+    """Returns the number of floats in the recurrent state of one agent; 0 without an RNN."""
     if not flags.use_rnn:
         return 0
     towers = 1 if flags.actor_critic_share_weights else 2

@@ -6,12 +6,7 @@ from torch import nn
 
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.encoder_registry import register_encoder
-from sample_factory.models.encoders import (
-    PatchConv2d,
-    make_encoder,
-    make_observation_encoder,
-    pixels_to_channels,
-)
+from sample_factory.models.encoders import make_encoder, make_observation_encoder
 
 S = gym.spaces
 
@@ -56,35 +51,6 @@ def test_both_layouts_of_a_picture_give_the_same_features():
     hwc.load_state_dict(chw.state_dict())
     x = torch.randn(2, 3, 72, 128)
     torch.testing.assert_close(hwc(x.permute(0, 2, 3, 1).contiguous()), chw(x), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-@pytest.mark.parametrize("side", [2, 3, 4])
-def test_pixels_to_channels_is_pixel_unshuffle(side, dtype):
-    x = torch.randn(2, 3, 12, 24).to(dtype)
-    expected = nn.functional.pixel_unshuffle(x, side)
-    for given in (x, x.contiguous(memory_format=torch.channels_last), x.clone().requires_grad_()):
-        assert torch.equal(pixels_to_channels(given, side), expected)
-
-
-@pytest.mark.parametrize("size", [(72, 128), (84, 84), (37, 42), (8, 8), (75, 131)])
-@pytest.mark.parametrize(("kernel", "stride"), [(8, 4), (4, 2), (3, 3)])
-def test_patch_convolution_is_the_convolution(size, kernel, stride):
-    x = torch.randn(2, 3, *size)
-    patch, plain = PatchConv2d(3, 6, kernel, stride), nn.Conv2d(3, 6, kernel, stride)
-    plain.load_state_dict(patch.state_dict())
-    ours, theirs = patch(x), plain(x)
-    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-    for out in (ours, theirs):
-        out.square().sum().backward()
-    torch.testing.assert_close(patch.weight.grad, plain.weight.grad, rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(patch.bias.grad, plain.bias.grad, rtol=1e-3, atol=1e-3)
-
-
-def test_patch_convolution_passes_a_gradient_on():
-    x = torch.randn(2, 3, 16, 16, requires_grad=True)
-    PatchConv2d(3, 6, 8, 4)(x).sum().backward()
-    assert x.grad.abs().sum() > 0
 
 
 @pytest.mark.parametrize("preset", ["convnet_simple", "convnet_impala", "convnet_atari"])
@@ -179,8 +145,8 @@ def test_a_registered_encoder_is_used():
 
 
 def test_an_encoder_is_found_by_module_and_attribute():
-    register_encoder("lazy", "sample_factory.models.doom:VizdoomEncoder")
-    for name in ("lazy", "sample_factory.models.doom:VizdoomEncoder"):
+    register_encoder("lazy", "sample_factory.models.encoders:VizdoomEncoder")
+    for name in ("lazy", "sample_factory.models.encoders:VizdoomEncoder"):
         make_encoder(ModelFlags(encoder_custom=name), MIXED_SPACE)
 
 
@@ -190,6 +156,6 @@ def test_ways_to_get_an_encoder_wrong_are_named():
     with pytest.raises(ValueError, match="did you mean doubling"):
         make_encoder(ModelFlags(encoder_custom="doublng"), MIXED_SPACE)
     with pytest.raises(ValueError, match="no attribute Nothing"):
-        make_encoder(ModelFlags(encoder_custom="sample_factory.models.doom:Nothing"), MIXED_SPACE)
+        make_encoder(ModelFlags(encoder_custom="sample_factory.models.encoders:Nothing"), MIXED_SPACE)
     with pytest.raises(TypeError, match="out_size"):
         make_encoder(ModelFlags(encoder_custom="sizeless"), MIXED_SPACE)

@@ -71,7 +71,8 @@ class Sampler:
         context = ChildContext("test")
         self.stopping = context.stopping
         rollout = RolloutSettings(RewardRule(1.0, 1e9), 1, False, 0.0, mix_policies=True)
-        spec = PolicySpec(self.config.model, *adapt(env).kinds.spaces[0], True, "cpu", "fp32")
+        spaces = adapt(env).kinds.spaces[0]
+        spec = PolicySpec(self.config.model, spaces.observation, spaces.action, True, "cpu", "fp32")
         inference = InferenceSettings(
             spec, min_requests=2, num_threads=1, seed=1, experiment_dir=self.config.experiment_dir
         )

@@ -39,7 +39,7 @@ class MatchSettings(NamedTuple):
 
 
 class EngineSettings(NamedTuple):
-    """Scenario, map folders and match of an engine. wad_folders: searched for the scenario's .wad before any other folder."""
+    """Scenario and match of an engine. wad_folders: searched first for the scenario's .wad."""
 
     env_name: str
     scenario: Path

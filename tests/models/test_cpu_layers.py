@@ -1,4 +1,4 @@
-"""Packed layers compute what plain ones do, with the newest weights, wherever they are asked to."""
+"""Layers for the CPU compute what torch's plain ones do, always with the latest weights."""
 
 import copy
 import pickle
@@ -7,11 +7,17 @@ import pytest
 import torch
 from torch import nn
 
-from sample_factory.models import packed
-from sample_factory.models.encoders import PatchConv2d
-from sample_factory.models.packed import Conv2d, Linear, PackedWeight
+from sample_factory.models import cpu_layers
+from sample_factory.models.cpu_layers import (
+    ELU,
+    Conv2d,
+    Linear,
+    PackedWeight,
+    PatchConv2d,
+    pixels_to_channels,
+)
 
-needs_packing = pytest.mark.skipif(not packed._can_pack(), reason="this CPU or torch cannot pack weights")
+needs_packing = pytest.mark.skipif(not cpu_layers._can_pack(), reason="this CPU or torch cannot pack weights")
 
 LAYERS = {
     "linear": (lambda: Linear(24, 40), (24,)),
@@ -141,12 +147,12 @@ def test_after_acting_a_layer_still_computes_in_float32(make, shape):
 def test_where_packing_is_impossible_the_plain_layer_acts(make, shape, monkeypatch):
     layer, x = layer_of(make), input_of(shape)
     expected = act(layer, x)
-    monkeypatch.setattr(packed, "ops", torch.ops.no_such_library)
-    packed._can_pack.cache_clear()
+    monkeypatch.setattr(cpu_layers, "ops", torch.ops.no_such_library)
+    cpu_layers._can_pack.cache_clear()
     try:
         assert torch.equal(act(layer_of(make), x), expected)
     finally:
-        packed._can_pack.cache_clear()
+        cpu_layers._can_pack.cache_clear()
 
 
 @needs_packing
@@ -176,3 +182,70 @@ def test_names_and_shapes_in_checkpoints_are_the_plain_ones():
     for ours, plain in ((Linear(4, 5), nn.Linear(4, 5)), (Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3))):
         shapes = [{name: x.shape for name, x in layer.state_dict().items()} for layer in (ours, plain)]
         assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("side", [2, 3, 4])
+def test_pixels_to_channels_is_pixel_unshuffle(side, dtype):
+    x = torch.randn(2, 3, 12, 24).to(dtype)
+    expected = nn.functional.pixel_unshuffle(x, side)
+    for given in (x, x.contiguous(memory_format=torch.channels_last), x.clone().requires_grad_()):
+        assert torch.equal(pixels_to_channels(given, side), expected)
+
+
+@pytest.mark.parametrize("size", [(72, 128), (84, 84), (37, 42), (8, 8), (75, 131)])
+@pytest.mark.parametrize(("kernel", "stride"), [(8, 4), (4, 2), (3, 3)])
+def test_patch_convolution_is_the_convolution(size, kernel, stride):
+    x = torch.randn(2, 3, *size)
+    patch, plain = PatchConv2d(3, 6, kernel, stride), nn.Conv2d(3, 6, kernel, stride)
+    plain.load_state_dict(patch.state_dict())
+    ours, theirs = patch(x), plain(x)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    for out in (ours, theirs):
+        out.square().sum().backward()
+    torch.testing.assert_close(patch.weight.grad, plain.weight.grad, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(patch.bias.grad, plain.bias.grad, rtol=1e-3, atol=1e-3)
+
+
+def test_patch_convolution_passes_a_gradient_on():
+    x = torch.randn(2, 3, 16, 16, requires_grad=True)
+    PatchConv2d(3, 6, 8, 4)(x).sum().backward()
+    assert x.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize(
+    "shape, memory_format",
+    [
+        ((0, 3), torch.contiguous_format),
+        ((5,), torch.contiguous_format),
+        ((7, 8, 9, 10), torch.channels_last),
+        ((3, 300, 300), torch.contiguous_format),
+    ],
+)
+def test_bfloat16_elu_is_its_definition_rounded_once(shape, memory_format):
+    x = (torch.randn(shape, generator=torch.Generator().manual_seed(1)) * 3).to(torch.bfloat16)
+    x = x.contiguous(memory_format=memory_format).requires_grad_()
+    y = ELU()(x)
+    exact = x.detach().double()
+    expected = torch.where(exact > 0, exact, torch.expm1(exact))
+    assert y.dtype == torch.bfloat16 and y.shape == x.shape
+    torch.testing.assert_close(y.double(), expected, rtol=2**-8, atol=1e-7)
+    y.backward(torch.ones_like(y))
+    slope = torch.where(exact > 0, 1.0, torch.exp(exact))
+    torch.testing.assert_close(x.grad.double(), slope, rtol=2**-7, atol=2**-8)
+
+
+def test_bfloat16_elu_keeps_what_is_not_finite():
+    x = torch.tensor([float("nan"), float("inf"), float("-inf")], dtype=torch.bfloat16)
+    y = ELU()(x)
+    assert y[0].isnan() and y[1] == float("inf") and y[2] == -1
+
+
+def test_float32_elu_is_torch_s_forward_and_backward():
+    x = torch.linspace(-4, 4, 101)
+    mine, torch_s = x.clone().requires_grad_(), x.clone().requires_grad_()
+    y, expected = ELU()(mine), torch.nn.functional.elu(torch_s)
+    assert torch.equal(y, expected)
+    (y * x).sum().backward()
+    (expected * x).sum().backward()
+    torch.testing.assert_close(mine.grad, torch_s.grad, rtol=1e-6, atol=1e-6)
