@@ -26,7 +26,7 @@ SPACES = {
     "boxes": BOXES,
     "nested": NESTED,
 }
-# What each space consists of: an int for a Discrete, a float for a Box of that many dimensions.
+# Components of each space: an int for a Discrete, a float for a Box of that many dimensions.
 PARTS = {
     "discrete": [4],
     "multi": [3, 2, 5],
@@ -40,12 +40,14 @@ DISCRETE_ONLY = ["discrete", "multi", "equal", "nested"]
 
 
 def reference(name, logits):
-    """torch's distribution of every part, in order."""
-    parts, start = [], 0
+    """Returns torch's distribution of every component, in order."""
+    parts = []
+    start = 0
     for part in PARTS[name]:
         size = int(part)
         if isinstance(part, float):
-            means, log_stds = logits[..., start : start + size], logits[..., start + size : start + 2 * size]
+            means = logits[..., start : start + size]
+            log_stds = logits[..., start + size : start + 2 * size]
             parts.append(Normal(means, log_stds.exp()))
             start += 2 * size
         else:
@@ -59,7 +61,8 @@ def summed(name, tensors):
 
 
 def split_actions(name, actions):
-    parts, start = [], 0
+    parts = []
+    start = 0
     for part in PARTS[name]:
         size = int(part) if isinstance(part, float) else 1
         columns = actions[..., start : start + size]
@@ -89,9 +92,12 @@ def test_other_spaces_are_refused(space):
 @pytest.mark.parametrize("batch", [(), (6,), (4, 6)])
 @pytest.mark.parametrize("name", SPACES)
 def test_quantities_are_sums_over_independent_parts(name, batch):
-    logits, other_logits = random_logits(name, *batch), random_logits(name, *batch, seed=1)
-    ours, other = action_distribution(SPACES[name], logits), action_distribution(SPACES[name], other_logits)
-    theirs, theirs_other = reference(name, logits), reference(name, other_logits)
+    logits = random_logits(name, *batch)
+    other_logits = random_logits(name, *batch, seed=1)
+    ours = action_distribution(SPACES[name], logits)
+    other = action_distribution(SPACES[name], other_logits)
+    theirs = reference(name, logits)
+    theirs_other = reference(name, other_logits)
     actions = ours.sample()
     assert actions.shape == (*batch, action_layout(SPACES[name]).num_action_values)
     assert actions.dtype == torch.float32
@@ -196,7 +202,8 @@ def test_a_mask_makes_no_nan_and_no_gradient_for_what_it_forbids():
 
 
 def test_masked_ratio_is_exactly_1_on_policy():
-    logits, mask = torch.randn(64, 10), [[1, 1, 0, 1, 0, 1, 1, 0, 0, 0]] * 64
+    logits = torch.randn(64, 10)
+    mask = [[1, 1, 0, 1, 0, 1, 1, 0, 0, 0]] * 64
     behavior = masked(MULTI, logits, mask)
     actions = behavior.sample()
     ratio = (masked(MULTI, logits.clone(), mask).log_prob(actions) - behavior.log_prob(actions)).exp()
@@ -216,7 +223,7 @@ def test_extreme_logits_make_no_nan():
 
 
 def test_a_distribution_made_in_inference_mode_does_not_spoil_training():
-    space = S.MultiDiscrete([2, 3, 4, 6])  # of its own, since column indices are cached
+    space = S.MultiDiscrete([2, 3, 4, 6])  # used in no other test, since column indices are cached
     with torch.inference_mode():
         action_distribution(space, torch.zeros(2, 15)).sample()
     logits = torch.zeros(2, 15, requires_grad=True)

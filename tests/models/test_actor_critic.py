@@ -14,14 +14,16 @@ from sample_factory.models.encoder_registry import register_encoder
 from sample_factory.models.policy_spec import state_size
 
 S = gym.spaces
-STEPS, ROWS = 7, 4
+STEPS = 7
+ROWS = 4
 SMALL = {"hidden_size": 16, "encoder_mlp_layers": (12,)}
 IMAGE = S.Dict(obs=S.Box(0, 255, (3, 36, 48), np.uint8), speed=S.Box(-np.inf, np.inf, (3,), np.float32))
 VECTOR = S.Dict(obs=S.Box(-np.inf, np.inf, (3,), np.float32))
 MASKED = S.Dict(obs=VECTOR["obs"], action_mask=S.Box(0, 1, (9,), np.uint8))
 ACTIONS = S.Tuple([S.Discrete(3), S.Discrete(2), S.Discrete(4)])
 MIXED = S.Tuple([S.Discrete(3), S.Box(-1, 1, (2,)), S.Discrete(2), S.Box(-1, 1, (1,))])
-MIXED_MEANS, MIXED_LOG_STDS = [3, 4, 9], [5, 6, 10]
+MIXED_MEANS = [3, 4, 9]
+MIXED_LOG_STDS = [5, 6, 10]
 
 DOOM_OBSERVATIONS = S.Dict(
     obs=S.Box(0, 255, (3, 72, 128), np.uint8), measurements=S.Box(-np.inf, np.inf, (23,), np.float32)
@@ -35,20 +37,20 @@ def make_model(observation_space=VECTOR, action_space=ACTIONS, normalize_returns
     return make_actor_critic(flags, observation_space, action_space, normalize_returns)
 
 
-def observations_of(space, *batch):
+def random_observations(space, *batch):
     rng = np.random.default_rng(0)
     observations = {}
     for key, box in space.spaces.items():
         shape = (*batch, *box.shape)
-        is_uint8, high = box.dtype == np.uint8, 256 if key == "obs" else 2
-        values = rng.integers(0, high, shape) if is_uint8 else rng.normal(size=shape)
+        high = 256 if key == "obs" else 2
+        values = rng.integers(0, high, shape) if box.dtype == np.uint8 else rng.normal(size=shape)
         observations[key] = torch.from_numpy(values.astype(box.dtype))
     if "action_mask" in observations:
         observations["action_mask"][..., [0, 3, 5]] = 1  # something is always allowed
     return observations
 
 
-def resets_of():
+def random_resets():
     return np.random.default_rng(1).random((STEPS, ROWS)) < 0.2
 
 
@@ -68,8 +70,10 @@ VARIANTS = {
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_acting_and_then_unrolling_give_the_same_log_probs(variant, action_space):
     model = make_model(action_space=action_space, **VARIANTS[variant])
-    observations, resets = observations_of(VECTOR, STEPS, ROWS), resets_of()
-    first_state = state = torch.randn(ROWS, model.state_size)
+    observations = random_observations(VECTOR, STEPS, ROWS)
+    resets = random_resets()
+    first_state = torch.randn(ROWS, model.state_size)
+    state = first_state
     steps = []
     for t in range(STEPS):
         state = torch.where(torch.from_numpy(resets[t]).unsqueeze(-1), 0.0, state)
@@ -85,7 +89,7 @@ def test_acting_and_then_unrolling_give_the_same_log_probs(variant, action_space
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_shapes_and_types(variant):
     model = make_model(IMAGE, MIXED, **VARIANTS[variant])
-    out = model.act(observations_of(IMAGE, ROWS), torch.zeros(ROWS, model.state_size))
+    out = model.act(random_observations(IMAGE, ROWS), torch.zeros(ROWS, model.state_size))
     shapes = {
         "actions": (ROWS, 5),
         "log_probs": (ROWS,),
@@ -105,7 +109,8 @@ def test_the_state_size_is_known_without_a_network(variant):
 
 
 def test_time_and_batch_may_come_flat():
-    model, observations = make_model(IMAGE), observations_of(IMAGE, STEPS, ROWS)
+    model = make_model(IMAGE)
+    observations = random_observations(IMAGE, STEPS, ROWS)
     state = torch.zeros(ROWS, model.state_size)
     flat = {key: x.flatten(0, 1) for key, x in observations.items()}
     torch.testing.assert_close(model.unroll(flat, state), model.unroll(observations, state), rtol=0, atol=0)
@@ -114,8 +119,9 @@ def test_time_and_batch_may_come_flat():
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_parameter_learns(variant):
     model = make_model(IMAGE, MIXED, **VARIANTS[variant])
-    observations, state = observations_of(IMAGE, STEPS, ROWS), torch.zeros(ROWS, model.state_size)
-    unrolled = model.unroll(observations, state, resets_of())
+    observations = random_observations(IMAGE, STEPS, ROWS)
+    state = torch.zeros(ROWS, model.state_size)
+    unrolled = model.unroll(observations, state, random_resets())
     distribution = model.distribution(unrolled.logits)
     (distribution.log_prob(distribution.sample()).sum() + unrolled.values.sum()).backward()
     for name, parameter in model.named_parameters():
@@ -124,7 +130,8 @@ def test_every_parameter_learns(variant):
 
 def test_separate_towers_do_not_influence_each_other():
     model = make_model(actor_critic_share_weights=False)
-    observations, state = observations_of(VECTOR, STEPS, ROWS), torch.randn(ROWS, 32)
+    observations = random_observations(VECTOR, STEPS, ROWS)
+    state = torch.randn(ROWS, 32)
     before = model.unroll(observations, state)
     critic_changed = state.clone()
     critic_changed[:, 16:] += 1
@@ -133,7 +140,8 @@ def test_separate_towers_do_not_influence_each_other():
 
 
 def test_deterministic_actions_are_the_mode():
-    model, observations = make_model(action_space=MIXED), observations_of(VECTOR, ROWS)
+    model = make_model(action_space=MIXED)
+    observations = random_observations(VECTOR, ROWS)
     outputs = [model.act(observations, torch.zeros(ROWS, 16), deterministic=True) for _ in range(2)]
     assert torch.equal(outputs[0].actions, outputs[1].actions)
     assert torch.equal(outputs[0].actions, model.distribution(outputs[0].logits).mode())
@@ -148,7 +156,7 @@ def test_doom_battle_has_the_size_of_the_paper():
 def test_doom_without_measurements():
     space = S.Dict(obs=DOOM_OBSERVATIONS["obs"])
     model = make_actor_critic(ModelFlags(encoder_custom="vizdoom"), space, DOOM_ACTIONS)
-    out = model.act(observations_of(space, 2), torch.zeros(2, model.state_size))
+    out = model.act(random_observations(space, 2), torch.zeros(2, model.state_size))
     assert out.actions.shape == (2, 5)
 
 
@@ -183,7 +191,8 @@ def test_recurrent_cells_keep_their_initialisation():
 
 
 def test_the_mask_is_in_the_logits_of_acting_and_of_learning():
-    model, observations = make_model(MASKED), observations_of(MASKED, STEPS, ROWS)
+    model = make_model(MASKED)
+    observations = random_observations(MASKED, STEPS, ROWS)
     forbidden = observations["action_mask"] == 0
     unrolled = model.unroll(observations, torch.zeros(ROWS, 16))
     assert ((unrolled.logits == FORBIDDEN_LOGIT) == forbidden).all()
@@ -194,9 +203,9 @@ def test_the_mask_is_in_the_logits_of_acting_and_of_learning():
     assert torch.isfinite(out.log_probs).all()
 
 
-def test_the_learned_deviation_starts_as_told_and_does_not_depend_on_the_state():
+def test_the_learned_deviation_starts_at_its_flag_and_does_not_depend_on_the_observation():
     model = make_model(action_space=MIXED, adaptive_stddev=False, initial_stddev=0.25)
-    logits = model.unroll(observations_of(VECTOR, STEPS, ROWS), torch.zeros(ROWS, 16)).logits
+    logits = model.unroll(random_observations(VECTOR, STEPS, ROWS), torch.zeros(ROWS, 16)).logits
     log_stds = logits[..., MIXED_LOG_STDS]
     torch.testing.assert_close(log_stds, torch.full_like(log_stds, 0.25).log())
     assert logits[..., MIXED_MEANS].std(dim=(0, 1)).min() > 0
@@ -207,17 +216,18 @@ def test_tanh_squashes_means_only():
     plain = make_model(action_space=MIXED)
     for some in (model, plain):
         nn.init.constant_(some.action_head.linear.bias, 50.0)
-    observations, state = observations_of(VECTOR, STEPS, ROWS), torch.zeros(ROWS, 16)
+    observations = random_observations(VECTOR, STEPS, ROWS)
+    state = torch.zeros(ROWS, 16)
     squashed, free = (some.unroll(observations, state).logits for some in (model, plain))
     torch.testing.assert_close(squashed[..., MIXED_MEANS], torch.full((STEPS, ROWS, 3), 2.0))
     others = [i for i in range(11) if i not in MIXED_MEANS]
     torch.testing.assert_close(squashed[..., others], free[..., others])
 
 
-def test_normalisers_change_only_when_told():
+def test_normalisers_change_in_update_normalizers_only():
     model = make_model(IMAGE, normalize_returns=True)
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    observations = observations_of(IMAGE, STEPS, ROWS)
+    observations = random_observations(IMAGE, STEPS, ROWS)
     model.unroll(observations, torch.zeros(ROWS, 16))
     model.act({key: x[0] for key, x in observations.items()}, torch.zeros(ROWS, 16))
     torch.testing.assert_close(dict(model.state_dict()), before)
@@ -232,7 +242,8 @@ def test_normalisers_change_only_when_told():
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_state_dict_round_trip_with_weights_only(variant):
     model = make_model(IMAGE, MIXED, normalize_returns=True, **VARIANTS[variant])
-    observations, state = observations_of(IMAGE, STEPS, ROWS), torch.randn(ROWS, model.state_size)
+    observations = random_observations(IMAGE, STEPS, ROWS)
+    state = torch.randn(ROWS, model.state_size)
     model.update_normalizers(observations)
     model.returns_normalizer.update(torch.randn(9))
     file = io.BytesIO()
@@ -256,11 +267,12 @@ def test_parameters_can_be_viewed_as_one_vector():
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_autocast_keeps_outputs_float32_and_close(variant):
     model = make_model(IMAGE, MIXED, **VARIANTS[variant])
-    observations, state = observations_of(IMAGE, STEPS, ROWS), torch.zeros(ROWS, model.state_size)
+    observations = random_observations(IMAGE, STEPS, ROWS)
+    state = torch.zeros(ROWS, model.state_size)
     model.update_normalizers(observations)
-    exact = model.unroll(observations, state, resets_of())
+    exact = model.unroll(observations, state, random_resets())
     with torch.autocast("cpu", torch.bfloat16):
-        rounded = model.unroll(observations, state, resets_of())
+        rounded = model.unroll(observations, state, random_resets())
         out = model.act({key: x[0] for key, x in observations.items()}, state)
     for ours, expected in ((rounded.logits, exact.logits), (rounded.values, exact.values)):
         assert ours.dtype == torch.float32
@@ -273,8 +285,10 @@ def test_in_bfloat16_the_learner_sees_the_log_probs_that_were_acted_with(variant
     learner = make_model(IMAGE, **VARIANTS[variant])
     actor = copy.deepcopy(learner).requires_grad_(False)
     actor.prepare_to_act(torch.bfloat16)
-    observations, resets = observations_of(IMAGE, STEPS, ROWS), resets_of()
-    first_state = state = torch.randn(ROWS, actor.state_size)
+    observations = random_observations(IMAGE, STEPS, ROWS)
+    resets = random_resets()
+    first_state = torch.randn(ROWS, actor.state_size)
+    state = first_state
     steps = []
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
         for t in range(STEPS):
@@ -294,12 +308,13 @@ def test_in_bfloat16_the_learner_sees_the_log_probs_that_were_acted_with(variant
 def test_a_model_prepared_to_act_does_so_as_autocast_does(variant):
     model, new = (make_model(IMAGE, MIXED, policy_init_gain=gain, **VARIANTS[variant]) for gain in (1.0, 0.5))
     model.requires_grad_(False).prepare_to_act(torch.bfloat16)
-    observations, state = observations_of(IMAGE, ROWS), torch.randn(ROWS, model.state_size)
+    observations = random_observations(IMAGE, ROWS)
+    state = torch.randn(ROWS, model.state_size)
     weights = {key: value + 0.01 for key, value in new.state_dict().items()}
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
         before = model.act(observations, state, deterministic=True)
     for some in (model, new):
-        some.load_state_dict(weights)  # float32 weights go on being welcome
+        some.load_state_dict(weights)  # float32 weights can still be loaded
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
         ours, expected = (some.act(observations, state, deterministic=True) for some in (model, new))
     assert not torch.equal(before.logits, ours.logits)
@@ -307,7 +322,7 @@ def test_a_model_prepared_to_act_does_so_as_autocast_does(variant):
         torch.testing.assert_close(mine, theirs, rtol=2e-3, atol=2e-3)
 
 
-def test_to_act_all_but_heads_and_statistics_is_kept_rounded():
+def test_prepare_to_act_rounds_the_towers_but_neither_heads_nor_statistics():
     model = make_model(IMAGE, normalize_returns=True)
     model.prepare_to_act(torch.bfloat16)
     for name, tensor in model.state_dict().items():
@@ -315,7 +330,7 @@ def test_to_act_all_but_heads_and_statistics_is_kept_rounded():
 
 
 class PlainEncoder(nn.Module):
-    """As a user would write it, of torch's modules."""
+    """An encoder of torch's modules, as users write them."""
 
     def __init__(self, flags, observation_space):
         super().__init__()
@@ -329,7 +344,8 @@ class PlainEncoder(nn.Module):
 def test_an_encoder_of_plain_modules_acts_as_well():
     register_encoder("plain_modules", PlainEncoder)
     model = make_model(IMAGE, encoder_custom="plain_modules").requires_grad_(False)
-    observations, state = observations_of(IMAGE, ROWS), torch.randn(ROWS, model.state_size)
+    observations = random_observations(IMAGE, ROWS)
+    state = torch.randn(ROWS, model.state_size)
     outputs = []
     for prepare in (lambda dtype: None, model.prepare_to_act):
         prepare(torch.bfloat16)

@@ -5,16 +5,19 @@ import torch
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.cores import make_core
 
-STEPS, ROWS, IN, HIDDEN = 9, 5, 6, 7
+STEPS = 9
+ROWS = 5
+IN = 6
+HIDDEN = 7
 
 
-def core_of(rnn_type="gru", layers=1):
+def make_test_core(rnn_type="gru", layers=1):
     torch.manual_seed(0)
     return make_core(ModelFlags(rnn_type=rnn_type, rnn_num_layers=layers, hidden_size=HIDDEN), IN)
 
 
 def step_by_step(core, x, state, resets):
-    """Ground truth: zero the state where it is reset, then one step, T times."""
+    """Ground truth: zeroes the state where it is reset, then runs one step, T times."""
     outputs = []
     for t in range(len(x)):
         state = torch.where(torch.from_numpy(resets[t]).unsqueeze(-1), 0.0, state)
@@ -37,7 +40,7 @@ RESETS = {
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("rnn_type", ["gru", "lstm"])
 def test_a_whole_trajectory_equals_step_by_step(rnn_type, layers, name):
-    core = core_of(rnn_type, layers)
+    core = make_test_core(rnn_type, layers)
     results = []
     for run in (core, lambda *args: step_by_step(core, *args)):
         torch.manual_seed(1)
@@ -53,7 +56,8 @@ def test_a_whole_trajectory_equals_step_by_step(rnn_type, layers, name):
 
 @pytest.mark.parametrize("rnn_type", ["gru", "lstm"])
 def test_a_reset_forgets_what_was_before(rnn_type):
-    core, resets = core_of(rnn_type), RESETS["first"].copy()
+    core = make_test_core(rnn_type)
+    resets = RESETS["first"].copy()
     resets[4] = True
     x = torch.randn(STEPS, ROWS, IN)
     first, _ = core(x, torch.randn(ROWS, core.state_size), resets)
@@ -63,7 +67,9 @@ def test_a_reset_forgets_what_was_before(rnn_type):
 
 
 def test_no_resets_is_the_same_as_none():
-    core, x, state = core_of(), torch.randn(STEPS, ROWS, IN), torch.randn(ROWS, HIDDEN)
+    core = make_test_core()
+    x = torch.randn(STEPS, ROWS, IN)
+    state = torch.randn(ROWS, HIDDEN)
     torch.testing.assert_close(core(x, state, None), core(x, state, RESETS["none"]), rtol=0, atol=0)
 
 
@@ -71,18 +77,19 @@ def test_no_resets_is_the_same_as_none():
     ("rnn_type", "layers", "size"), [("gru", 1, 7), ("gru", 2, 14), ("lstm", 1, 14), ("lstm", 2, 28)]
 )
 def test_state_sizes(rnn_type, layers, size):
-    assert core_of(rnn_type, layers).state_size == size
+    assert make_test_core(rnn_type, layers).state_size == size
 
 
 def test_an_lstm_row_holds_h_then_c_of_each_layer():
-    core = core_of("lstm", 2)
+    core = make_test_core("lstm", 2)
     out, state = core(torch.randn(1, ROWS, IN), torch.zeros(ROWS, core.state_size))
     torch.testing.assert_close(state.view(ROWS, 2, 2, HIDDEN)[:, 1, 0], out[0])
 
 
 def test_without_an_rnn_features_pass_through():
     core = make_core(ModelFlags(use_rnn=False), IN)
-    x, state = torch.randn(STEPS, ROWS, IN), torch.zeros(ROWS, 0)
+    x = torch.randn(STEPS, ROWS, IN)
+    state = torch.zeros(ROWS, 0)
     assert core.state_size == 0 and core.out_size == IN
     out, out_state = core(x, state, RESETS["random"])
     assert out is x and out_state is state
@@ -90,8 +97,9 @@ def test_without_an_rnn_features_pass_through():
 
 @pytest.mark.parametrize("rnn_type", ["gru", "lstm"])
 def test_state_and_outputs_stay_float32_under_autocast(rnn_type):
-    core = core_of(rnn_type, 2)
-    x, state = torch.randn(STEPS, ROWS, IN), torch.randn(ROWS, core.state_size)
+    core = make_test_core(rnn_type, 2)
+    x = torch.randn(STEPS, ROWS, IN)
+    state = torch.randn(ROWS, core.state_size)
     expected, expected_state = core(x, state, RESETS["random"])
     with torch.autocast("cpu", torch.bfloat16):
         outputs, last_state = core(x.bfloat16(), state, RESETS["random"])

@@ -5,7 +5,10 @@ from sample_factory.models.cpc import ActionConditionalCPC
 from sample_factory.spaces.actions import action_layout
 
 MIXED = gym.spaces.Tuple((gym.spaces.Discrete(3), gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)))
-BELIEF, ENCODING, STEPS, ROWS = 6, 5, 4, 3
+BELIEF = 6
+ENCODING = 5
+STEPS = 4
+ROWS = 3
 
 
 def make_cpc():
@@ -20,7 +23,9 @@ def random_actions():
 
 
 def test_the_prediction_k_steps_ahead_depends_on_the_first_k_actions_only():
-    cpc, beliefs, actions = make_cpc(), torch.randn(ROWS, BELIEF), random_actions()
+    cpc = make_cpc()
+    beliefs = torch.randn(ROWS, BELIEF)
+    actions = random_actions()
     before = cpc.predict(beliefs, actions)
     for column in range(actions.shape[-1]):
         changed = actions.clone()
@@ -31,13 +36,16 @@ def test_the_prediction_k_steps_ahead_depends_on_the_first_k_actions_only():
 
 
 def test_predictions_start_from_the_belief():
-    cpc, actions = make_cpc(), random_actions()
+    cpc = make_cpc()
+    actions = random_actions()
     zero, one = (cpc.predict(torch.full((ROWS, BELIEF), x), actions) for x in (0.0, 1.0))
     assert not torch.allclose(zero[0], one[0])
 
 
 def test_predictions_of_any_leading_shape():
-    cpc, beliefs, actions = make_cpc(), torch.randn(2, ROWS, BELIEF), random_actions()
+    cpc = make_cpc()
+    beliefs = torch.randn(2, ROWS, BELIEF)
+    actions = random_actions()
     together = cpc.predict(beliefs, torch.stack([actions, actions], dim=1))
     assert together.shape == (STEPS, 2, ROWS, BELIEF)
     torch.testing.assert_close(together[:, 1], cpc.predict(beliefs[1], actions))

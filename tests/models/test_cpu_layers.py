@@ -44,7 +44,7 @@ def act(layer, x):
 
 
 def exact(layer, x):
-    """In float64, from the weights as they are, by the plain layer."""
+    """Returns the plain layer's output in float64, computed from the same weights."""
     plain = nn.Linear if isinstance(layer, nn.Linear) else nn.Conv2d
     return plain.forward(copy.deepcopy(layer).double(), x.double())
 
@@ -55,7 +55,7 @@ def assert_rounded_once(out, layer, x):
 
 
 @EVERY_LAYER
-def test_every_number_of_rows_gets_what_the_plain_layer_gives(make, shape):
+def test_the_output_is_the_plain_layers_for_any_number_of_rows(make, shape):
     layer = layer_of(make)
     for rows in (0, 16, 1, 3, 8, 31, 64):
         x = input_of(shape, rows)
@@ -64,12 +64,13 @@ def test_every_number_of_rows_gets_what_the_plain_layer_gives(make, shape):
 
 @EVERY_LAYER
 def test_float32_inputs_are_rounded_as_autocast_does(make, shape):
-    layer, x = layer_of(make), input_of(shape).float() * 1.001
+    layer = layer_of(make)
+    x = input_of(shape).float() * 1.001
     assert torch.equal(act(layer, x), act(layer, x.bfloat16()))
 
 
 @pytest.mark.parametrize("make, shape", [LAYERS["convolution"], LAYERS["padded convolution"]])
-def test_another_size_of_picture_may_follow(make, shape):
+def test_a_layer_takes_pictures_of_another_size_later(make, shape):
     layer = layer_of(make)
     for size in (shape, (16, 30, 12), (16, 9, 50)):
         x = input_of(size).contiguous(memory_format=torch.channels_last)
@@ -103,8 +104,9 @@ def view_as_vector(layer, new):
 
 @EVERY_LAYER
 @pytest.mark.parametrize("change", [load, assign, copy_in_place, convert, view_as_vector])
-def test_the_newest_weights_act(change, make, shape):
-    layer, x = layer_of(make), input_of(shape)
+def test_changed_weights_are_used_at_once(change, make, shape):
+    layer = layer_of(make)
+    x = input_of(shape)
     before = act(layer, x)
     torch.manual_seed(1)
     change(layer, make().state_dict())
@@ -114,8 +116,9 @@ def test_the_newest_weights_act(change, make, shape):
 
 
 @EVERY_LAYER
-def test_copies_act_on_their_own_weights(make, shape):
-    layer, x = layer_of(make), input_of(shape)
+def test_copies_use_their_own_weights(make, shape):
+    layer = layer_of(make)
+    x = input_of(shape)
     before = act(layer, x)
     for again in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
         assert torch.equal(act(again, x), before)
@@ -126,7 +129,8 @@ def test_copies_act_on_their_own_weights(make, shape):
 
 @EVERY_LAYER
 def test_after_acting_a_layer_still_learns(make, shape):
-    layer, x = layer_of(make), input_of(shape)
+    layer = layer_of(make)
+    x = input_of(shape)
     act(layer, x)
     layer.requires_grad_(True)
     layer(x.requires_grad_()).sum().backward()
@@ -135,7 +139,8 @@ def test_after_acting_a_layer_still_learns(make, shape):
 
 @EVERY_LAYER
 def test_after_acting_a_layer_still_computes_in_float32(make, shape):
-    layer, x = layer_of(make), input_of(shape)
+    layer = layer_of(make)
+    x = input_of(shape)
     act(layer, x)
     with torch.inference_mode():
         out = layer.float()(x.float())
@@ -144,8 +149,9 @@ def test_after_acting_a_layer_still_computes_in_float32(make, shape):
 
 
 @EVERY_LAYER
-def test_where_packing_is_impossible_the_plain_layer_acts(make, shape, monkeypatch):
-    layer, x = layer_of(make), input_of(shape)
+def test_where_packing_is_impossible_the_plain_layer_computes_the_same(make, shape, monkeypatch):
+    layer = layer_of(make)
+    x = input_of(shape)
     expected = act(layer, x)
     monkeypatch.setattr(cpu_layers, "ops", torch.ops.no_such_library)
     cpu_layers._can_pack.cache_clear()
@@ -157,7 +163,9 @@ def test_where_packing_is_impossible_the_plain_layer_acts(make, shape, monkeypat
 
 @needs_packing
 def test_weights_are_packed_once_for_many_batches():
-    weight, x, calls = torch.randn(8, 6).bfloat16(), input_of((6,)), []
+    weight = torch.randn(8, 6).bfloat16()
+    x = input_of((6,))
+    calls = []
 
     def pack(weight):
         calls.append(weight)
@@ -197,9 +205,11 @@ def test_pixels_to_channels_is_pixel_unshuffle(side, dtype):
 @pytest.mark.parametrize(("kernel", "stride"), [(8, 4), (4, 2), (3, 3)])
 def test_patch_convolution_is_the_convolution(size, kernel, stride):
     x = torch.randn(2, 3, *size)
-    patch, plain = PatchConv2d(3, 6, kernel, stride), nn.Conv2d(3, 6, kernel, stride)
+    patch = PatchConv2d(3, 6, kernel, stride)
+    plain = nn.Conv2d(3, 6, kernel, stride)
     plain.load_state_dict(patch.state_dict())
-    ours, theirs = patch(x), plain(x)
+    ours = patch(x)
+    theirs = plain(x)
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
     for out in (ours, theirs):
         out.square().sum().backward()
@@ -243,8 +253,10 @@ def test_bfloat16_elu_keeps_what_is_not_finite():
 
 def test_float32_elu_is_torch_s_forward_and_backward():
     x = torch.linspace(-4, 4, 101)
-    mine, torch_s = x.clone().requires_grad_(), x.clone().requires_grad_()
-    y, expected = ELU()(mine), torch.nn.functional.elu(torch_s)
+    mine = x.clone().requires_grad_()
+    torch_s = x.clone().requires_grad_()
+    y = ELU()(mine)
+    expected = torch.nn.functional.elu(torch_s)
     assert torch.equal(y, expected)
     (y * x).sum().backward()
     (expected * x).sum().backward()

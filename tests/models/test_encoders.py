@@ -16,7 +16,7 @@ def image_space(*shape):
 
 
 def flat_size(preset, shape):
-    """Features that reach the first fully connected layer."""
+    """Returns the number of features that reach the first fully connected layer."""
     flags = ModelFlags(encoder_subtype=preset, encoder_extra_fc_layers=0)
     encoder = make_observation_encoder(flags, "obs", shape)
     assert encoder(torch.zeros(2, *shape)).shape == (2, encoder.out_size)
@@ -54,13 +54,13 @@ def test_both_layouts_of_a_picture_give_the_same_features():
 
 
 @pytest.mark.parametrize("preset", ["convnet_simple", "convnet_impala", "convnet_atari"])
-def test_an_image_too_small_for_the_preset_is_an_error_that_says_sizes(preset):
+def test_an_image_too_small_for_the_preset_is_an_error_with_the_sizes(preset):
     message = r"'obs' of shape \(3, 7, 7\).*7x7 pixels before a convolution of 8x8"
     with pytest.raises(ValueError, match=message):
         make_observation_encoder(ModelFlags(encoder_subtype=preset), "obs", (3, 7, 7))
 
 
-def test_more_than_three_dimensions_need_an_own_encoder():
+def test_more_than_three_dimensions_need_an_encoder_of_the_users():
     with pytest.raises(ValueError, match="register an encoder"):
         make_observation_encoder(ModelFlags(), "voxels", (4, 8, 8, 8))
 
@@ -150,7 +150,7 @@ def test_an_encoder_is_found_by_module_and_attribute():
         make_encoder(ModelFlags(encoder_custom=name), MIXED_SPACE)
 
 
-def test_ways_to_get_an_encoder_wrong_are_named():
+def test_a_wrong_encoder_is_an_error_that_says_why():
     register_encoder("doubling", Doubling)
     register_encoder("sizeless", Sizeless)
     with pytest.raises(ValueError, match="did you mean doubling"):

@@ -1,11 +1,14 @@
-"""GRU.unroll computes what nn.GRU does, with resets, in any type; in bfloat16 at least as exactly."""
+"""GRU.unroll computes what nn.GRU does, with resets, in any dtype; in bfloat16 at least as accurately."""
 
 import pytest
 import torch
 
 from sample_factory.models.gru import GRU, _Unroll
 
-STEPS, ROWS, IN, HIDDEN = 9, 5, 6, 7
+STEPS = 9
+ROWS = 5
+IN = 6
+HIDDEN = 7
 
 
 def gru_of(layers=1, dtype=torch.float64, size=HIDDEN, in_size=IN):
@@ -22,7 +25,7 @@ def inputs_of(layers, dtype=torch.float64, size=HIDDEN, in_size=IN, rows=ROWS, s
 
 
 def by_torch(gru, x, hidden, keep):
-    """Ground truth: zero the state where it is reset, then one step of nn.GRU, T times."""
+    """Ground truth: zeroes the state where it is reset, then runs one step of nn.GRU, T times."""
     outputs = []
     for t in range(len(x)):
         hidden = hidden if keep is None else hidden * keep[t]
@@ -32,8 +35,9 @@ def by_torch(gru, x, hidden, keep):
 
 
 def results_of(run, gru, x, hidden, keep):
-    """Outputs, last hidden and all gradients of a run."""
-    x, hidden = x.clone().requires_grad_(), hidden.clone().requires_grad_()
+    """Returns outputs, last hidden state and all gradients of a run."""
+    x = x.clone().requires_grad_()
+    hidden = hidden.clone().requires_grad_()
     gru.zero_grad()
     outputs, last = run(x, hidden, keep)
     (outputs.square().sum() + (last * 1.5).sum()).backward()
@@ -76,7 +80,8 @@ def test_in_bfloat16_it_is_as_near_to_float64_as_torch_s(layers):
         with torch.autocast("cpu", torch.bfloat16):
             return by_torch(gru, *args)
 
-    ours, theirs = results_of(unroll, gru, *args), results_of(torch_unroll, gru, *args)
+    ours = results_of(unroll, gru, *args)
+    theirs = results_of(torch_unroll, gru, *args)
     exact = results_of(
         lambda *args: by_torch(gru, *args), gru.double(), *(tensor.double() for tensor in args)
     )
@@ -96,7 +101,7 @@ def test_without_gradients_the_numbers_are_the_same():
             torch.testing.assert_close(gru.unroll(x, hidden, keep, dtype), with_gradients, rtol=0, atol=0)
 
 
-def test_nothing_given_is_changed():
+def test_the_arguments_are_not_changed():
     gru = gru_of(2, torch.float32)
     given = inputs_of(2, torch.float32)
     before = [tensor.clone() for tensor in given]
@@ -105,8 +110,9 @@ def test_nothing_given_is_changed():
     torch.testing.assert_close(list(given), before, rtol=0, atol=0)
 
 
-def test_new_weights_act_after_packed_ones():
-    gru, new = gru_of(2, torch.bfloat16).requires_grad_(False), gru_of(2, torch.bfloat16)
+def test_weights_that_are_loaded_after_acting_replace_the_packed_ones():
+    gru = gru_of(2, torch.bfloat16).requires_grad_(False)
+    new = gru_of(2, torch.bfloat16)
     x, hidden, keep = inputs_of(2, torch.float32)
     torch.nn.init.normal_(new.weight_hh_l1)
     torch.nn.init.normal_(new.weight_ih_l0)

@@ -15,7 +15,7 @@ SPACE = S.Dict(
 
 
 def with_first_sample(rows):
-    """Mean and variance of the rows and of the sample of N(0, 1) that statistics start from."""
+    """Returns mean and variance of the rows and of one sample of N(0, 1), the start of the statistics."""
     rows = rows.double()
     count = len(rows) + 1
     mean = rows.sum(0) / count
@@ -23,14 +23,14 @@ def with_first_sample(rows):
     return mean, variance
 
 
-@pytest.mark.parametrize("pieces", [1, 3, 50])
+@pytest.mark.parametrize("num_parts", [1, 3, 50])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
-def test_statistics_are_those_of_everything_seen(pieces, dtype):
+def test_statistics_are_those_of_everything_seen(num_parts, dtype):
     torch.manual_seed(0)
     rows = (torch.randn(50, 4, 2) * 20 + 100).to(dtype)
     normalizer = RunningNormalizer((4, 2))
-    for piece in rows.split(50 // pieces):
-        normalizer.update(piece)
+    for part in rows.split(50 // num_parts):
+        normalizer.update(part)
     mean, variance = with_first_sample(rows)
     torch.testing.assert_close(normalizer.mean, mean, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(normalizer.variance, variance, rtol=1e-5, atol=1e-5)
@@ -38,8 +38,10 @@ def test_statistics_are_those_of_everything_seen(pieces, dtype):
 
 
 def test_masked_rows_are_missing_rows():
-    rows, valid = torch.randn(6, 5, 3), torch.rand(6, 5) < 0.5
-    masked, alone = RunningNormalizer((3,)), RunningNormalizer((3,))
+    rows = torch.randn(6, 5, 3)
+    valid = torch.rand(6, 5) < 0.5
+    masked = RunningNormalizer((3,))
+    alone = RunningNormalizer((3,))
     rows[~valid] = float("nan")
     masked.update(rows, valid)
     alone.update(rows[valid])
@@ -55,8 +57,8 @@ def test_an_update_with_no_valid_row_changes_nothing():
 def test_a_large_offset_does_not_cost_precision():
     rows = torch.randn(5000, 1, generator=torch.Generator().manual_seed(0)) + 1000
     normalizer = RunningNormalizer((1,))
-    for piece in rows.split(500):
-        normalizer.update(piece)
+    for part in rows.split(500):
+        normalizer.update(part)
     _mean, variance = with_first_sample(rows)
     torch.testing.assert_close(normalizer.variance, variance, rtol=1e-4, atol=0)
 
@@ -93,7 +95,8 @@ def test_denormalize_is_the_inverse():
 
 
 def test_state_dict_round_trip():
-    normalizer, again = RunningNormalizer((3,)), RunningNormalizer((3,))
+    normalizer = RunningNormalizer((3,))
+    again = RunningNormalizer((3,))
     normalizer.update(torch.randn(10, 3))
     again.load_state_dict(normalizer.state_dict())
     x = torch.randn(4, 3)
@@ -111,13 +114,14 @@ def observations():
 
 
 def one_step(rows):
-    """[B, ...] as the observations of one time step of B agents."""
+    """Returns [B, ...] as the observations of one time step of B agents, [1, B, ...]."""
     return {key: x.unsqueeze(0) for key, x in rows.items()}
 
 
 def test_normalize_follows_updates_loads_and_conversions():
     x = torch.tensor([[1.0, 5.0], [3.0, 9.0]])
-    normalizer, other = RunningNormalizer((2,)), RunningNormalizer((2,))
+    normalizer = RunningNormalizer((2,))
+    other = RunningNormalizer((2,))
     start = normalizer.normalize(x)
     normalizer.update(x)
     updated = normalizer.normalize(x)
@@ -129,7 +133,7 @@ def test_normalize_follows_updates_loads_and_conversions():
     torch.testing.assert_close(other.double().normalize(x), normalizer.normalize(x - 1))
 
 
-def test_of_images_every_fourth_step_counts_and_of_vectors_every_one():
+def test_every_fourth_step_of_images_and_every_step_of_vectors_is_used():
     rows = {key: x.unflatten(0, (10, 2)) for key, x in observations().items()}
     valid = torch.rand(10, 2) < 0.7
     normalizers = ObservationNormalizers(ModelFlags(), SPACE)
@@ -156,7 +160,8 @@ def test_only_the_chosen_keys_are_normalised():
     flags = ModelFlags(normalize_input_keys=("measurements",), obs_subtract_mean=10.0, obs_scale=128.0)
     normalizers = ObservationNormalizers(flags, SPACE)
     normalizers.update(observations())
-    raw, normalized = observations(), normalizers(observations())
+    raw = observations()
+    normalized = normalizers(observations())
     torch.testing.assert_close(normalized["obs"], (raw["obs"].float() - 10) / 128)
     assert not torch.equal(normalized["measurements"], raw["measurements"])
 
@@ -182,7 +187,7 @@ def test_an_unknown_key_is_an_error():
         ObservationNormalizers(ModelFlags(normalize_input_keys=("pixels",)), SPACE)
 
 
-def test_keys_that_are_no_names_are_fine():
+def test_keys_may_be_no_identifiers():
     space = S.Dict({"a.b": S.Box(-1, 1, (2,)), "keys": S.Box(-1, 1, (2,)), "type": S.Box(-1, 1, (2,))})
     normalized = ObservationNormalizers(ModelFlags(), space)({key: torch.zeros(3, 2) for key in space})
     assert set(normalized) == {"a.b", "keys", "type"}
@@ -196,9 +201,10 @@ def test_images_come_in_the_type_of_autocast_and_vectors_do_not():
     assert normalized["measurements"].dtype == torch.float32
 
 
-def test_what_a_graph_on_a_gpu_would_go_on_reading_is_not_kept():
+def test_mean_and_inverse_are_cached_on_the_cpu_only():
     normalizer = RunningNormalizer((3,)).to("meta")
-    first, second = normalizer._mean_and_inverse(), normalizer._mean_and_inverse()
+    first = normalizer._mean_and_inverse()
+    second = normalizer._mean_and_inverse()
     assert first[0] is not second[0]
     normalizer = RunningNormalizer((3,))
     assert normalizer._mean_and_inverse()[0] is normalizer._mean_and_inverse()[0]

@@ -16,7 +16,8 @@ def play(render_mode, num_steps=40):
     """(rewards, ends, pictures rendered after each step) of random play with one seed."""
     cfg = types.SimpleNamespace(**flat_values(DoomFlags()), **doom_defaults("doom_basic"))
     env = make_doom_env("doom_basic", cfg, render_mode=render_mode)
-    rng, rows = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    rows = []
     env.reset(seed=3)
     env.render()
     for _ in range(num_steps):

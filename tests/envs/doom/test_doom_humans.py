@@ -76,7 +76,10 @@ class Stepping(threading.Thread):
 
     def __init__(self, env):
         super().__init__(daemon=True)
-        self.env, self.results, self.num_steps, self.is_to_end = env, [], 0, False
+        self.env = env
+        self.results = []
+        self.num_steps = 0
+        self.is_to_end = False
         self.start()
 
     def run(self):

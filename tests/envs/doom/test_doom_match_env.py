@@ -111,7 +111,8 @@ def test_an_engine_that_hangs_ends_its_match(make_env, monkeypatch):
 
 
 def test_a_broken_match_is_rebuilt_and_the_worker_goes_on(make_env):
-    made, told = [], []
+    made = []
+    told = []
 
     def make():
         made.append(make_env("doom_duel", timelimit=SHORT))

@@ -55,7 +55,8 @@ def test_a_change_is_worth_its_weight_up_to_a_maximum(name, before, after, again
 
 
 def test_nothing_is_paid_for_the_first_step_of_a_new_life():
-    dead, alive = {"DEAD": 1, "HEALTH": 0}, {"DEAD": 0, "HEALTH": 100}
+    dead = {"DEAD": 1, "HEALTH": 0}
+    alive = {"DEAD": 0, "HEALTH": 100}
     assert reward_of_change(AGAINST_BOTS, dead, alive) == 0
 
 

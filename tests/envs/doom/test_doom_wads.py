@@ -45,7 +45,8 @@ def test_a_missing_map_is_an_error_that_names_the_flag():
 def test_a_stand_in_is_announced_once(caplog):
     wads._warn_of_fallback.cache_clear()
     with caplog.at_level(logging.WARNING, "sample_factory"):
-        first, second = find_wad("ssl2.wad"), find_wad("ssl2.wad")
+        first = find_wad("ssl2.wad")
+        second = find_wad("ssl2.wad")
     assert first == second and first.doom_map is not None
     assert len(caplog.records) == 1 and "ssl2.wad" in caplog.text
 
