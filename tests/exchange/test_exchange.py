@@ -32,8 +32,8 @@ def topology(num_agents=1, **flags):
     ),
 )
 def test_a_run_cannot_deadlock(workers, envs, splits, agents, policies, batch):
-    """When every worker lacks free buffers for a split, some learner must have a full batch, whoever got
-    them."""
+    """When every worker lacks free buffers for a split, at least one learner has a full batch, however the
+    buffers are distributed."""
     t = topology(
         agents,
         num_workers=workers,
@@ -81,7 +81,7 @@ class TestBuffers:
         self.buffers.release(taken[:1], 1)
         assert self.buffers.counts() == (self.total - 1, 1, 0)
 
-    def test_a_trajectory_of_nobody_is_free_at_once(self):
+    def test_a_buffer_without_a_policy_is_free_at_once(self):
         taken = self.buffers.acquire(0, np.array([0]))
         self.hand_over(taken, 0)
         assert self.buffers.counts() == (self.total, 0, 0)

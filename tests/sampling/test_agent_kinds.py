@@ -1,4 +1,4 @@
-"""Agents of one env that differ in their spaces: who plays them, where their data lies, what is trained."""
+"""Agents of one env that differ in their spaces: their policies, memory and training data."""
 
 import types
 
@@ -204,7 +204,7 @@ def test_buffers_of_different_kinds_share_memory_and_never_touch_each_other():
         assert np.array_equal(rows, [written[b, key][t] for b, t in zip(*picked)])
 
 
-def test_memory_is_what_the_largest_kind_needs_slot_by_slot():
+def test_each_slot_is_as_large_as_the_kind_that_needs_most():
     _, memory = storage(LAYOUTS)
     # Per step: 15 and 8 bytes, 36 bytes, and 7, 4 and 3 bytes.
     assert [slot.shape for slot in memory] == [(5, 4 * 36), (5, 4 * 8), (5, 4 * 3)]

@@ -52,7 +52,7 @@ class ShowsNaN(CountingEnv):
 
 
 class AnswersNaN(CountingModel):
-    """At the end of every episode."""
+    """Its value is inf at the end of every episode."""
 
     def act(self, observations, state, deterministic=False):
         output = super().act(observations, state, deterministic)
@@ -99,7 +99,7 @@ class Sampler:
             thread.join()
 
     def trajectories(self, count, policy=0):
-        """The next full buffers of a policy; the caller holds them until it releases them."""
+        """Returns the next full buffers of a policy; the caller must release them."""
         found, deadline = [], time.monotonic() + 30
         while len(found) < count:
             assert time.monotonic() < deadline, f"only {len(found)} of {count} trajectories in 30 s"
@@ -154,11 +154,11 @@ def test_every_policy_gets_the_trajectories_it_acted_in(monkeypatch):
                 assert_lines_up(sampler.buffers, buffer)
 
 
-def test_sampling_pauses_while_no_buffer_is_free_and_goes_on_after_a_release(monkeypatch):
+def test_sampling_pauses_while_no_buffer_is_free_and_continues_after_a_release(monkeypatch):
     with Sampler(monkeypatch) as sampler:
         buffers, deadline = sampler.buffers, time.monotonic() + 30
         held = []
-        # Until the pipeline stands still: nobody releases anything.
+        # Until sampling stops: no buffer is released.
         while buffers.counts()[0] >= sampler.buffers.topology.agents_per_split * 2:
             held += sampler.trajectories(1)
             assert time.monotonic() < deadline
@@ -196,7 +196,7 @@ def incidents(sampler):
     return [r for r in sampler.channels.reports.get_many(0.0, 100_000) if isinstance(r, Incident)]
 
 
-def test_every_observation_with_nan_is_counted_and_the_first_told_with_worker_env_and_agent(monkeypatch):
+def test_every_observation_with_nan_is_counted_and_the_first_logged_with_worker_env_and_agent(monkeypatch):
     with Sampler(monkeypatch, num_agents=2, env_class=ShowsNaN) as sampler:
         held = sampler.trajectories(16)
         broken = np.isnan(sampler.buffers.obs["obs"][held, :-1]).any(axis=-1)
@@ -210,7 +210,7 @@ def test_every_observation_with_nan_is_counted_and_the_first_told_with_worker_en
         assert {incident.text for incident in found[1:]} == {""}
 
 
-def test_every_answer_with_inf_is_counted_and_the_first_told_with_the_policy(monkeypatch):
+def test_every_answer_with_inf_is_counted_and_the_first_logged_with_the_policy(monkeypatch):
     with Sampler(monkeypatch, model=AnswersNaN) as sampler:
         held = sampler.trajectories(16)
         broken = np.isinf(sampler.buffers.outputs[held]).any(axis=-1)
@@ -234,7 +234,7 @@ def test_a_policy_worker_waits_for_more_requests_the_longer_the_slower_its_answe
     waits = []
 
     class OneRequest:
-        """There is never a second one."""
+        """Yields one request at a time, and never a second one soon after."""
 
         def get_many(self, timeout):
             waits.append(timeout)

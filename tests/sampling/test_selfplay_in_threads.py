@@ -34,7 +34,7 @@ class ActsWithItsWeight(CountingModel):
 
 @pytest.fixture
 def past_selves(tmp_path):
-    """Their milestones, with files."""
+    """Milestones with files."""
     milestones = [Milestone(0, weight, env_frames=10 * weight) for weight in PAST_WEIGHTS]
     for milestone in milestones:
         path, weight = milestone.path(tmp_path / "test"), milestone.version
@@ -58,7 +58,7 @@ def make_sampler(monkeypatch, tmp_path):
 
 
 class Steps:
-    """Everything that was done in full buffers: who learns from it, the action, whether an episode ended."""
+    """Steps in full buffers: which policy learns from them, actions, whether an episode ended, and so on."""
 
     def __init__(self, sampler, count):
         buffers, self.columns = sampler.buffers, []
@@ -79,7 +79,7 @@ class Steps:
         self.policy_ids, self.actions, self.ended, self.versions, self.obs, self.states = map(np.stack, parts)
 
     def _take(self, sampler, count):
-        """Full buffers of policy 0; those of other policies are released, so that free ones remain."""
+        """Returns full buffers of policy 0; releases those of other policies, so that free ones remain."""
         found, deadline = [], time.monotonic() + 20
         while len(found) < count:
             assert time.monotonic() < deadline, f"only {len(found)} of {count} trajectories in 20 s"
@@ -92,19 +92,19 @@ class Steps:
         return found
 
 
-def test_what_past_selves_do_is_nobodys_to_learn_and_what_the_live_policy_does_is_its_own(
-    make_sampler, past_selves
-):
+def test_only_the_steps_of_the_live_policy_are_trained_on(make_sampler, past_selves):
     with make_sampler(past_selves) as sampler:
         steps = Steps(sampler, 60)
     live, past = steps.actions == LIVE_WEIGHT, np.isin(steps.actions, PAST_WEIGHTS)
     assert (live | past).all()
     assert (steps.policy_ids[live] == 0).all() and (steps.policy_ids[past] == INACTIVE).all()
     assert past.sum() > 100 and {*np.unique(steps.actions[past])} == set(PAST_WEIGHTS)
-    assert (steps.versions[past] == steps.actions[past]).all(), "the past self that was asked for has acted"
+    assert (steps.versions[past] == steps.actions[past]).all(), "the requested past self has acted"
 
 
-def test_the_env_is_given_a_past_selfs_actions_and_its_memory_counts_its_own_steps(make_sampler, past_selves):
+def test_the_env_gets_a_past_selfs_actions_and_its_recurrent_state_counts_its_own_steps(
+    make_sampler, past_selves
+):
     with make_sampler(past_selves) as sampler:
         steps = Steps(sampler, 60)
     assert np.array_equal(steps.obs[:, 1:, LAST_ACTION], steps.actions)
@@ -133,15 +133,17 @@ def test_only_live_policies_have_episodes_and_each_match_against_a_past_self_has
     assert len(episodes) < 1.7 * len(matches), "two agents end an episode in each match"
 
 
-def test_a_lost_past_self_is_told_once_and_its_matches_are_played_to_their_end(make_sampler, past_selves):
+def test_an_unreadable_past_self_is_reported_once_and_its_matches_are_played_to_their_end(
+    make_sampler, past_selves
+):
     with make_sampler([past_selves[0], GONE]) as sampler:
         steps = Steps(sampler, 60)
         reports = sampler.channels.reports.get_many(0.0, 100_000)
     (incident,) = [report for report in reports if isinstance(report, Incident)]
     assert incident.kind == "lost_opponents" and GONE.path(Path()).name in incident.text
     assert [report for report in reports if isinstance(report, OpponentLost)] == [OpponentLost(GONE)]
-    stood_in = (steps.actions == LIVE_WEIGHT) & (steps.policy_ids == INACTIVE)
-    assert stood_in.any(), "the live policy stands in, and learns nothing from it"
+    replaced = (steps.actions == LIVE_WEIGHT) & (steps.policy_ids == INACTIVE)
+    assert replaced.any(), "the live policy replaces it, and learns nothing from it"
     assert (steps.policy_ids[np.isin(steps.actions, PAST_WEIGHTS)] == INACTIVE).all()
 
 

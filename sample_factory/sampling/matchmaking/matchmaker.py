@@ -12,7 +12,7 @@ MATCHES_PER_DRAW = 10
 
 
 class Player(NamedTuple):
-    """What plays an agent: a policy with its current weights ("live"), or with those of a past self."""
+    """Plays an agent: a policy with its current weights ("live"), or with those of a past self."""
 
     policy_id: int
     past_self: Milestone | None = None  # None: live

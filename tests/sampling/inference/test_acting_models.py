@@ -43,7 +43,7 @@ def outputs(model):
     return torch.cat([output.logits, output.values[:, None], output.rnn_state], dim=1)
 
 
-def test_a_past_self_answers_as_the_weights_in_its_file_do(tmp_path):
+def test_a_past_self_acts_with_the_weights_in_its_file(tmp_path):
     frozen = FrozenModels(make_model(0), tmp_path, limit=2)
     for seed in (1, 2, 3, 1):
         past_self, original = save(tmp_path, seed)
@@ -51,7 +51,7 @@ def test_a_past_self_answers_as_the_weights_in_its_file_do(tmp_path):
         assert torch.equal(outputs(acting.model), outputs(original)) and acting.stamp.version == seed
 
 
-def test_the_live_model_stays_as_it_is(tmp_path):
+def test_loading_past_selves_does_not_change_the_live_model(tmp_path):
     live = make_model(0)
     before, frozen = outputs(live), FrozenModels(live, tmp_path, limit=1)
     for seed in (1, 2):
@@ -59,7 +59,7 @@ def test_the_live_model_stays_as_it_is(tmp_path):
     assert torch.equal(outputs(live), before)
 
 
-def test_no_more_than_so_many_are_in_memory_and_the_one_that_rested_longest_goes(tmp_path):
+def test_at_the_limit_the_least_recently_used_past_self_is_dropped(tmp_path):
     frozen = FrozenModels(make_model(0), tmp_path, limit=2)
     first, second, third = (save(tmp_path, seed)[0] for seed in (1, 2, 3))
     for past_self in (first, second, first, third):
@@ -73,7 +73,7 @@ def test_no_more_than_so_many_are_in_memory_and_the_one_that_rested_longest_goes
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut off", "of another model", "of no model", "empty"])
-def test_a_file_that_cannot_be_used_is_named(tmp_path, damage):
+def test_an_error_names_a_file_that_cannot_be_used(tmp_path, damage):
     past_self, _ = save(tmp_path, 1, ModelFlags(encoder_mlp_layers=(9,), hidden_size=8))
     path = past_self.path(tmp_path)
     if damage == "missing":
@@ -86,17 +86,17 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path, damage):
     with pytest.raises(UnreadableOpponent, match=re.escape(str(path))):
         frozen.get(past_self)
     good, original = save(tmp_path, 2)
-    assert torch.equal(outputs(frozen.get(good).model), outputs(original)), "others are not concerned"
+    assert torch.equal(outputs(frozen.get(good).model), outputs(original)), "others can still be used"
 
 
 class TooLarge(torch.nn.Linear):
-    """There is memory for one only."""
+    """A model with no memory left for a copy."""
 
     def __deepcopy__(self, memo):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
 
-def test_too_little_memory_is_no_fault_of_the_file(tmp_path):
+def test_too_little_memory_is_not_reported_as_an_unreadable_file(tmp_path):
     live = TooLarge(1, 1)
     write(tmp_path, milestone(1), {"model": live.state_dict(), "train_step": 1})
     with pytest.raises(torch.OutOfMemoryError):

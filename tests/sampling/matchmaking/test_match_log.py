@@ -15,7 +15,7 @@ BEGUN_0, BEGUN_1 = np.array([True, False]), np.array([False, True])
 
 
 def results(*ended):
-    """Of a match in which these (agent, player, objective) end, in this order."""
+    """Returns the results of a match in which these (agent, player, objective) end, in this order."""
     log = MatchLog(num_agents=3)
     for episode in ended:
         log.end(*episode)
@@ -41,11 +41,11 @@ def test_where_agents_end_one_by_one_the_last_episode_of_each_counts():
     assert results((0, LIVE, 0.0), (0, LIVE, 9.0), (1, PAST, 5.0)) == [MatchReport(1, A, 1.0)]
 
 
-def test_an_objective_that_is_no_number_gives_no_result():
+def test_an_objective_of_nan_gives_no_result():
     assert results((0, LIVE, float("nan")), (1, PAST, 1.0)) == []
 
 
-def test_a_match_is_over_when_everybody_in_an_episode_has_ended_one_in_it():
+def test_a_match_is_over_when_each_agent_within_an_episode_has_ended_one_before():
     log = MatchLog(num_agents=2)
     log.end(0, LIVE, 0.0)
     assert not log.is_over(BEGUN_1) and not log.is_over(BEGUN_0 | BEGUN_1)
@@ -55,7 +55,7 @@ def test_a_match_is_over_when_everybody_in_an_episode_has_ended_one_in_it():
     assert not log.is_over(BEGUN_0), "a new match"
 
 
-def test_a_match_whose_env_was_lost_has_no_result():
+def test_a_match_whose_env_was_rebuilt_has_no_result():
     log = MatchLog(num_agents=2)
     log.end(0, PAST, 0.0)
     log.abandon()
@@ -64,7 +64,7 @@ def test_a_match_whose_env_was_lost_has_no_result():
 
 
 def step(log, *acting):
-    """Of agents [4] bool."""
+    """Adds a step of four agents in which only those of `acting` are active."""
     log.add(np.zeros(4), np.isin(np.arange(4), acting))
 
 
@@ -82,7 +82,7 @@ def test_an_agent_that_misses_a_match_of_its_env_does_not_shift_the_next_one():
     assert [report.score for report in log.take_reports() if isinstance(report, MatchReport)] == [1.0]
 
 
-def test_a_past_selfs_episodes_are_no_episodes_of_its_policy_and_true_objective_decides():
+def test_episodes_of_a_past_self_are_not_reported_and_the_true_objective_decides_the_match():
     log = EpisodeLog(["env 0", "env 1"], agents_per_env=2, frameskip=1)
     log.end(2, LIVE, {"true_objective": 1.0})
     log.end(3, PAST, {"true_objective": 4.0})

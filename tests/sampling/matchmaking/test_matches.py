@@ -55,7 +55,7 @@ class Mortal:
 
 
 class Matches:
-    """Who is asked to act in each step, and what is reported."""
+    """The past selves that act in each step, and the reported results."""
 
     def __init__(self, num_matches):
         env = Mortal()
@@ -93,14 +93,14 @@ def test_one_live_policy_and_one_past_self_meet_in_every_match(matches):
     assert len({tuple(acting) for acting in full}) > 4
 
 
-def test_the_result_is_that_of_the_two_who_met(matches):
+def test_each_result_belongs_to_the_two_players_of_the_match(matches):
     met = [steps[0] for i, steps in enumerate(matches.acting) if i % 4 != 1]
     assert len(matches.results) == len(met)
     for result, acting in zip(matches.results, met):
         assert result.past_self in acting
 
 
-def test_who_outlives_the_other_acts_alone_until_the_match_is_over(matches):
+def test_the_agent_that_lives_longer_acts_alone_until_the_match_is_over(matches):
     for i, (first, second, third, last) in enumerate(matches.acting):
         assert first == second and third == last and set(third) <= set(first)
         assert len(third) == 1 and len(first) == (1 if i % 4 == 1 else 2)

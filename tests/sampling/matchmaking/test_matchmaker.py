@@ -31,7 +31,7 @@ def make_matchmaker(share, *messages, num_policies=1, num_agents=2, mix=True):
 
 
 def matches(matchmaker, num_agents=2, count=DRAWS):
-    """The players of so many draws."""
+    """Yields the players of each draw."""
     for _ in range(count):
         yield [matchmaker.player_of(agent) for agent in range(num_agents)]
         for _ in range(MATCHES_PER_DRAW):
@@ -39,7 +39,7 @@ def matches(matchmaker, num_agents=2, count=DRAWS):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_the_share_of_matches_against_past_selves_is_what_was_asked_for(share):
+def test_the_share_of_matches_against_past_selves_is_the_given_one(share):
     matchmaker, _ = make_matchmaker(share, opponents())
     past = [any(not player.is_live for player in players) for players in matches(matchmaker)]
     assert np.mean(past) == pytest.approx(share, abs=0.08)
@@ -71,7 +71,7 @@ def test_agents_of_different_kinds_meet_past_selves_of_policies_of_their_own_kin
     assert seen == {(Player(0), Player(1, C)), (Player(0, A), Player(1))}
 
 
-def test_agents_of_one_env_are_of_one_policy_if_they_are_not_to_be_mixed():
+def test_without_mixing_all_agents_of_an_env_are_played_by_one_policy():
     messages = opponents(0), opponents(1, (C,))
     matchmaker, _ = make_matchmaker(1.0, *messages, num_policies=2, mix=False)
     assert all(len({player.policy_id for player in players}) == 1 for players in matches(matchmaker))
@@ -90,7 +90,7 @@ def test_opponents_are_drawn_by_the_weights_that_the_live_policy_has_for_them():
     assert set(drawn[1]) == {A}
 
 
-def test_a_policy_without_past_selves_plays_as_it_is_now():
+def test_a_policy_without_past_selves_is_played_live():
     matchmaker, _ = make_matchmaker(1.0, opponents(0, ()))
     assert all(player == Player(0) for players in matches(matchmaker) for player in players)
 
@@ -111,25 +111,25 @@ def test_the_first_past_selves_are_met_in_the_next_match():
     assert {matchmaker.player_of(agent) for agent in (0, 1)} == {Player(0), Player(0, A)}
 
 
-def test_without_past_selves_the_draws_are_those_of_a_matchmaker_that_knows_none():
+def test_without_past_selves_the_draws_do_not_depend_on_their_share():
     rng = np.random.default_rng(0)
     plain = Matchmaker(3, [0, 0], True, rng)
     other, _ = make_matchmaker(0.5, num_policies=3)
     assert list(matches(plain)) == list(matches(other))
 
 
-NOBODY = np.zeros(2, bool)  # is in an episode
+NONE_BEGUN = np.zeros(2, bool)  # no agent is within an episode
 
 
 def test_agents_that_end_together_begin_a_match_together():
     matchmaker, _ = make_matchmaker(1.0, opponents())
     players = PlayerAssignment([matchmaker], 2)
     for _ in range(MATCHES_PER_DRAW * 20):
-        players.next_episodes([0, 1], [0], NOBODY)
+        players.next_episodes([0, 1], [0], NONE_BEGUN)
         assert players.is_live.tolist().count(True) == 1
 
 
-def test_who_ended_early_begins_the_next_match_with_the_others():
+def test_an_agent_that_ended_early_begins_the_next_match_with_the_others():
     matchmaker, _ = make_matchmaker(1.0, opponents(0, EIGHT))
     players = PlayerAssignment([matchmaker], 2)
     matches = set()
@@ -137,7 +137,7 @@ def test_who_ended_early_begins_the_next_match_with_the_others():
         before = players.player_of(0), players.player_of(1)
         assert players.next_episodes([0], [], np.array([False, True])) == [0]
         assert (players.player_of(0), players.player_of(1)) == before
-        assert players.next_episodes([1], [0], NOBODY) == [0, 1]
+        assert players.next_episodes([1], [0], NONE_BEGUN) == [0, 1]
         assert players.is_live.tolist().count(True) == 1
         matches.add((players.player_of(0), players.player_of(1)))
     assert len(matches) > 5

@@ -22,7 +22,7 @@ from tests.counting import (
 
 
 class Named:
-    """A GuardedEnv in whose steps nothing is caught; `loses`: the steps, counted from 0, that it loses."""
+    """A GuardedEnv that catches no errors. loses: steps, counted from 0, in which it is rebuilt instead."""
 
     def __init__(self, env, number, loses=()):
         self.env, self.name, self.loses, self.steps = env, f"worker 0: env {number} (counting)", loses, 0
@@ -40,7 +40,7 @@ class Named:
 
 
 def no_actions(rows):
-    """For all agents of an env."""
+    """Returns the first action for all agents of an env."""
     return np.zeros((len(rows.buffers), 1), np.float32)
 
 
@@ -60,14 +60,14 @@ def make_vector(num_agents=1, num_policies=1, sleeper=1000, rule=RewardRule(1.0,
 
 
 class Trajectory(NamedTuple):
-    """A full buffer, and the policies that get it."""
+    """A full buffer and the policies whose learners get it."""
 
     buffer: int
     policy_ids: list[int]
 
 
 def finish(vector):
-    """The trajectory of each agent of a rollout, or None while there are too few free buffers."""
+    """Returns the trajectory of each agent of a rollout, or None while there are too few free buffers."""
     full = vector.finish_rollout()
     if full is None:
         return None
@@ -78,7 +78,7 @@ def finish(vector):
 
 
 def play(vector, buffers, steps):
-    """Acts as the counting model would; returns the trajectories that were finished."""
+    """Acts as the counting model would. Returns the finished trajectories."""
     finished = []
     for _ in range(steps):
         if vector.rollout_is_full:
@@ -124,7 +124,7 @@ def test_rewards_are_scaled_and_then_clipped_but_reported_raw():
 
 
 @pytest.mark.parametrize("broken", [np.inf, -np.inf, np.nan])
-def test_a_reward_that_is_no_number_stays_none_for_the_learner_to_mask(broken):
+def test_a_non_finite_reward_is_stored_as_nan(broken):
     vector, buffers = make_vector(rule=RewardRule(0.5, 1.0))
     buffers_used, shape = vector._buffer_indices, vector._buffer_indices.shape
     vector._store(np.full(shape, broken), np.zeros(shape, bool), np.zeros(shape, bool))
@@ -151,7 +151,7 @@ def test_truncation_is_not_termination():
     assert buffers.truncated[b].any() and buffers.terminated[b].any()
 
 
-def test_an_inactive_agent_is_asked_for_nothing_and_its_steps_are_marked():
+def test_an_inactive_agent_has_no_requests_and_its_steps_are_marked():
     vector, buffers = make_vector(num_agents=2, sleeper=1)
     finished = play(vector, buffers, 9)
     active, sleeper = finished[0].buffer, finished[1].buffer
@@ -162,7 +162,7 @@ def test_an_inactive_agent_is_asked_for_nothing_and_its_steps_are_marked():
     assert_lines_up(buffers, sleeper)
 
 
-def test_the_learner_is_told_who_does_not_act_after_a_rollout():
+def test_buffers_show_which_agents_are_inactive_after_a_rollout():
     vector, buffers = make_vector(num_agents=2, sleeper=1, batch_size=256)
     finished = play(vector, buffers, 3 * 8 + 1)
     # The sleeper sleeps in the steps 3, 6, 9, ..., counted from 0: in step 24, but neither in 8 nor in 16.
@@ -208,45 +208,45 @@ def test_without_free_buffers_the_rollout_stays_whole_and_can_be_finished_later(
     assert len(finish(vector)) == 2
 
 
-class Dead(CountingEnv):
-    """Agent 1 ends once, and from then on says at each step that it is ended and inactive."""
+class Ended(CountingEnv):
+    """Agent 1 ends its episode in the first step, and is reported as ended and inactive in every step."""
 
     def _step_agent(self, agent, action):
         result = super()._step_agent(agent, action)
         return result if agent == 0 else (result[0], 0.0, True, False, {"is_active": False})
 
 
-def test_an_agent_that_stays_dead_has_one_episode():
-    buffers, _ = make_shared(make_config(worker_num_splits=1, num_envs_per_worker=1), Dead(0, 2))
+def test_an_agent_that_stays_inactive_has_one_episode():
+    buffers, _ = make_shared(make_config(worker_num_splits=1, num_envs_per_worker=1), Ended(0, 2))
     matchmakers = [Matchmaker(1, [0, 0], True, np.random.default_rng(0))]
-    vector = EnvVector([Named(Dead(0, 2), 0)], matchmakers, buffers, 0, 0, RewardRule(1.0, 1e9))
+    vector = EnvVector([Named(Ended(0, 2), 0)], matchmakers, buffers, 0, 0, RewardRule(1.0, 1e9))
     vector.reset([None], [0], no_actions)
     play(vector, buffers, 9)
     assert sorted(report.length for report in vector.log.take_reports()) == [1, 3, 4]
 
 
-class Posthumous(Dead):
-    """What agent 1 is given after its end, and says."""
+class RewardedWhileInactive(Ended):
+    """Agent 1 gets rewards also while it is inactive."""
 
     def _step_agent(self, agent, action):
         result = super()._step_agent(agent, action)
         if agent == 0 or self.total_steps <= 3:
             return result
-        if self.total_steps == 6:  # born again
+        if self.total_steps == 6:  # active again from the next step on
             return result[0], 5.0, False, False, {}
         return result[0], 100.0, False, self.total_steps == 8, {"is_active": self.total_steps == 7}
 
 
-def test_what_an_agent_is_given_between_its_episodes_belongs_to_none():
-    vector, _ = make_party(Posthumous(0, 2))
+def test_rewards_between_two_episodes_of_an_agent_belong_to_neither():
+    vector, _ = make_party(RewardedWhileInactive(0, 2))
     play(vector, vector._buffers, 8)
     returns = [report.reward for report in vector.log.take_reports()]
-    # Agent 1: dead from the first step on; two steps of its own follow the sixth, in which it did not act.
+    # Agent 1 is inactive from the first step on; its next two active steps follow the sixth.
     assert returns == [0.0, 1.0 + 2 + 3, 1.0 + 2 + 3 + 4, 100.0 + 100.0]
 
 
 class Latecomer(CountingEnv):
-    """Agent 1 joins with the second step, which the env says from the first observation on."""
+    """Agent 1 is inactive in the first step of an episode of the env."""
 
     def reset(self, seed=None, options=None):
         return super().reset()[0], [{}, {"is_active": False}]
@@ -260,7 +260,7 @@ def make_party(env):
     return vector, buffers
 
 
-def test_who_has_not_joined_when_the_env_starts_is_asked_for_nothing():
+def test_an_agent_that_is_inactive_after_the_reset_has_no_requests():
     vector, buffers = make_party(Latecomer(0, 2))
     (_, request), *_ = vector.requests()
     assert len(request.buffer_indices) == 1
@@ -269,7 +269,7 @@ def test_who_has_not_joined_when_the_env_starts_is_asked_for_nothing():
     assert list(joined) == [INACTIVE, *[0] * 7]
 
 
-def test_who_has_not_joined_when_a_lost_env_starts_again_is_asked_for_nothing():
+def test_an_agent_that_is_inactive_after_a_rebuild_has_no_requests():
     vector, buffers = make_party(Latecomer(0, 2))
     vector._envs[0].loses = (2,)
     finished = play(vector, buffers, 9)
@@ -280,9 +280,9 @@ def test_who_has_not_joined_when_a_lost_env_starts_again_is_asked_for_nothing():
 
 def test_with_alternation_the_learner_gets_a_trajectory_even_of_an_agent_that_never_acted():
     config = make_config(worker_num_splits=1, num_envs_per_worker=1, async_rl=False)
-    buffers, _ = make_shared(config, Dead(0, 2))
+    buffers, _ = make_shared(config, Ended(0, 2))
     matchmakers = [Matchmaker(1, [0, 0], True, np.random.default_rng(0))]
-    vector = EnvVector([Named(Dead(0, 2), 0)], matchmakers, buffers, 0, 0, RewardRule(1.0, 1e9))
+    vector = EnvVector([Named(Ended(0, 2), 0)], matchmakers, buffers, 0, 0, RewardRule(1.0, 1e9))
     vector.reset([None], [0], no_actions)
     for _ in range(3):
         for trajectory in play(vector, buffers, 8):
@@ -291,7 +291,7 @@ def test_with_alternation_the_learner_gets_a_trajectory_even_of_an_agent_that_ne
 
 
 @pytest.mark.parametrize("num_agents", [1, 2])
-def test_a_step_in_which_the_env_was_lost_is_nobodys_and_ends_no_episode(num_agents):
+def test_a_step_in_which_the_env_was_rebuilt_is_not_trained_on_and_ends_no_episode(num_agents):
     vector, buffers = make_vector(num_agents)
     vector._envs[1].loses = (2,)
     buffers.rnn_state[:] = 7.0
@@ -309,7 +309,7 @@ def test_a_step_in_which_the_env_was_lost_is_nobodys_and_ends_no_episode(num_age
     assert all(length >= 3 for length in lengths), "no episode was cut short by the loss"
 
 
-def test_an_env_that_is_lost_in_the_random_first_steps_begins_with_an_episode_all_the_same():
+def test_an_env_that_is_rebuilt_in_the_random_first_steps_begins_with_a_new_episode():
     vector, buffers = make_vector()
     vector._envs[0].loses = (2,)
     vector.reset([None] * 2, [4, 4], no_actions)
@@ -319,7 +319,7 @@ def test_an_env_that_is_lost_in_the_random_first_steps_begins_with_an_episode_al
     ]  # lost in its third step; 3 steps, 1 more
 
 
-def test_a_lost_env_starts_with_a_recurrent_state_of_zero():
+def test_a_rebuilt_env_starts_with_a_recurrent_state_of_zero():
     vector, buffers = make_vector()
     vector._envs[0].loses = (0,)
     buffers.rnn_state[:] = 7.0
@@ -327,7 +327,7 @@ def test_a_lost_env_starts_with_a_recurrent_state_of_zero():
     assert buffers.rnn_state[vector._buffer_indices].ravel().tolist() == [0.0, 7.0]
 
 
-def test_a_reward_that_is_no_number_is_told_once_with_the_env_and_counted_each_time():
+def test_a_non_finite_reward_is_logged_once_with_the_env_and_counted_each_time():
     vector, buffers = make_vector()
     step = vector._envs[1].step
     vector._envs[1].step = lambda actions, into: step(actions, into)._replace(rewards=(float("nan"),))
@@ -339,7 +339,7 @@ def test_a_reward_that_is_no_number_is_told_once_with_the_env_and_counted_each_t
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
-def test_a_broken_reward_does_not_make_the_episodes_return_one(broken):
+def test_a_non_finite_reward_does_not_make_the_episodes_return_non_finite(broken):
     vector, buffers = make_vector()
     step = vector._envs[1].step
     rewards = iter([broken, *[1.0] * 10])

@@ -81,14 +81,14 @@ def test_an_env_that_raises_in_its_first_reset_is_rebuilt():
     assert "port in use" in guarded.reported[0]
 
 
-def test_a_broken_env_that_cannot_be_closed_is_rebuilt_all_the_same(caplog):
+def test_a_broken_env_is_rebuilt_even_if_it_cannot_be_closed(caplog):
     guarded = Guarded(Faulty(errors={1: KeyError()}, close_error=RuntimeError("no engine")), CountingEnv())
     guarded.env.reset(None, guarded.rows)
     assert guarded.step() is None
     assert f"{NAME} could not be closed: RuntimeError: no engine" in caplog.text
 
 
-def test_an_env_that_goes_on_raising_is_given_up_with_the_last_error():
+def test_an_env_that_keeps_raising_ends_the_worker_with_the_last_error():
     errors = [Faulty(reset_error=KeyError(f"map{i}")) for i in range(MAX_REBUILDS + 1)]
     guarded = Guarded(*errors)
     with pytest.raises(
@@ -98,7 +98,7 @@ def test_an_env_that_goes_on_raising_is_given_up_with_the_last_error():
     assert NAME in str(info.value) and isinstance(info.value.__cause__, KeyError)
 
 
-def test_an_env_that_raises_now_and_then_is_rebuilt_for_ever(monkeypatch):
+def test_an_env_that_rarely_raises_is_rebuilt_without_limit(monkeypatch):
     minutes = iter(range(1000))
     monkeypatch.setattr(guarded_env.time, "monotonic", lambda: 61.0 * next(minutes))
     guarded = Guarded(*[Faulty(errors={1: KeyError()}) for _ in range(10)])
@@ -106,7 +106,7 @@ def test_an_env_that_raises_now_and_then_is_rebuilt_for_ever(monkeypatch):
     assert [guarded.step() for _ in range(9)] == [None] * 9
 
 
-def test_a_broken_contract_is_given_up_at_once():
+def test_an_env_that_violates_its_contract_is_not_rebuilt():
     guarded = Guarded(Faulty(errors={1: EnvContractError("observation 'obs' has shape (2,)")}), CountingEnv())
     guarded.env.reset(None, guarded.rows)
     with pytest.raises(EnvBroken, match=r"worker 1: env 3 \(counting\): observation 'obs' has shape \(2,\)"):

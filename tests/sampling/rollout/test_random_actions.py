@@ -25,7 +25,7 @@ def with_mask(action_space, mask):
         (spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (2,)), spaces.Discrete(3))), [1, 0, 0, 1, 1]),
     ],
 )
-def test_what_a_mask_forbids_is_never_drawn_and_all_else_is(space, mask):
+def test_actions_that_a_mask_forbids_are_never_drawn_and_all_others_are(space, mask):
     kinds, rows = with_mask(space, mask)
     draw, layout = RandomActions(kinds, 0), action_layout(space)
     drawn = np.concatenate([draw(rows) for _ in range(100)])

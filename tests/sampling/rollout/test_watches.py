@@ -52,23 +52,23 @@ def make_child():
         child.kill()
 
 
-def test_a_simulator_that_stays_gone_ends_the_process_which_names_the_env(make_child, capfd):
+def test_a_simulator_that_stays_gone_ends_the_process_with_a_message_that_names_the_env(make_child, capfd):
     child = make_child([False, True, True, True])
     assert child.join(timeout=15)
     assert child.exit_code == EXIT_CODE
     assert f"{NAME} waits for its simulator, which is gone" in capfd.readouterr().err
 
 
-def test_a_simulator_that_was_replaced_in_time_ends_nothing(make_child):
+def test_a_simulator_that_is_replaced_in_time_does_not_end_the_process(make_child):
     child = make_child([True, True, False] * 5)  # then StopIteration ends the watch
     assert child.join(timeout=15)
     assert "StopIteration" in child.failure
 
 
-def test_a_simulator_that_nobody_waits_for_is_left_to_its_env(make_child):
+def test_a_simulator_that_no_call_waits_for_does_not_end_the_process(make_child):
     child = make_child([True] * 20, called=-1)
     assert not child.join(timeout=1.0), "it keeps running"
 
 
-def test_an_env_without_a_simulator_has_none_that_could_be_gone():
+def test_the_process_of_an_env_without_a_simulator_is_never_gone():
     assert not adapt(CountingEnv()).process.process_is_gone()
