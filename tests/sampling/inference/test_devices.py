@@ -1,4 +1,4 @@
-"""A GPU's way of inference, with everything on the CPU where there is no GPU; then graphs are imitated."""
+"""Tests of inference as on a GPU. Without a GPU, everything runs on the CPU, and CUDA graphs are imitated."""
 
 import copy
 import logging
@@ -25,7 +25,7 @@ DEVICES = ["cpu", pytest.param("gpu", marks=NEEDS_GPU)]
 
 @pytest.fixture(autouse=True)
 def exact_products(monkeypatch):
-    """Convolutions and recurrent networks otherwise round to TF32 on a GPU."""
+    """Switches TF32 off, to which convolutions and recurrent networks round on a GPU."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
@@ -49,7 +49,7 @@ class Imitation:
 
 
 class Counted(Imitation):
-    """The same counts, of real graphs."""
+    """Counts captures and replays of real graphs."""
 
     def __init__(self, device):
         super().__init__()
@@ -95,8 +95,8 @@ def ask(inference, model, n, seed=0):
     return inference.answer(model, inputs)
 
 
-def assert_equal_but_for_the_draw(answers, expected):
-    """Actions are drawn, and log-probabilities are of what was drawn: values, logits and states are left."""
+def assert_equal_except_actions(answers, expected):
+    """Compares values, logits and states. Actions are random, and log-probabilities depend on them."""
     ours, theirs = answers.packed[:, NUM_ACTIONS + 1 :], expected.packed[:, NUM_ACTIONS + 1 :]
     np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(answers.rnn_state, expected.rnn_state, rtol=1e-3, atol=1e-4)
@@ -110,7 +110,7 @@ def test_padded_batches_give_the_answers_that_batches_of_the_right_size_give(dev
     for n in (33, 1, 8, 9, 2, 17, 33, 5):
         answers = ask(inference, policy.model, n, seed=n)
         assert len(answers.packed) == len(answers.rnn_state) == n
-        assert_equal_but_for_the_draw(answers, ask(CpuInference(plain, SHAPES), plain.model, n, seed=n))
+        assert_equal_except_actions(answers, ask(CpuInference(plain, SHAPES), plain.model, n, seed=n))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -124,7 +124,7 @@ def test_there_is_one_graph_for_each_power_of_two(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_what_is_drawn_differs_from_time_to_time(device):
+def test_actions_differ_from_call_to_call(device):
     policy = build(device)
     inference = GpuInference(policy, SHAPES, capture_on(policy))
     drawn = [ask(inference, policy.model, 8).packed[:, :NUM_ACTIONS].copy() for _ in range(3)]
@@ -132,7 +132,7 @@ def test_what_is_drawn_differs_from_time_to_time(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_weights_and_statistics_that_are_loaded_later_count(device):
+def test_weights_and_statistics_that_are_loaded_after_a_capture_are_used(device):
     policy = build(device)
     inference = GpuInference(policy, SHAPES, capture_on(policy))
     before = ask(inference, policy.model, 8).packed.copy()
@@ -143,7 +143,7 @@ def test_weights_and_statistics_that_are_loaded_later_count(device):
         policy.model.load_state_dict(newer.model.state_dict())
     answers = ask(inference, policy.model, 8)
     assert not np.allclose(answers.packed[:, -1], before[:, -1])
-    assert_equal_but_for_the_draw(answers, ask(CpuInference(newer, SHAPES), newer.model, 8))
+    assert_equal_except_actions(answers, ask(CpuInference(newer, SHAPES), newer.model, 8))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -162,7 +162,7 @@ def test_past_selves_act_with_their_own_weights_and_without_a_graph(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_what_no_graph_can_do_is_done_without_one_and_said_once(device, caplog):
+def test_a_network_that_cannot_be_captured_acts_without_graphs_after_one_warning(device, caplog):
     policy = build(device)
 
     def refuse(run):
@@ -173,7 +173,7 @@ def test_what_no_graph_can_do_is_done_without_one_and_said_once(device, caplog):
     with caplog.at_level(logging.WARNING, "sample_factory"):
         for n in (3, 12, 3):
             answers = ask(inference, policy.model, n)
-            assert_equal_but_for_the_draw(answers, ask(CpuInference(plain, SHAPES), plain.model, n))
+            assert_equal_except_actions(answers, ask(CpuInference(plain, SHAPES), plain.model, n))
     (message,) = [record.getMessage() for record in caplog.records]
     assert "no CUDA graphs" in message and "not permitted" in message
 
@@ -236,7 +236,7 @@ def test_a_graph_whose_first_replay_is_wrong_switches_all_graphs_off_with_a_warn
         for n in (16, 5, 5, 16, 32):
             answers = ask(inference, policy.model, n, seed=n)
             expected = ask(CpuInference(policy, SHAPES), policy.model, n, seed=n)
-            assert_equal_but_for_the_draw(answers, expected)
+            assert_equal_except_actions(answers, expected)
             assert (answers.packed[:, 0] < 3).all()
     (message,) = [record.getMessage() for record in caplog.records]
     assert "CUDA graphs are switched off" in message and "for 8 rows" in message and what in message
@@ -253,7 +253,7 @@ def test_a_graph_that_repeats_its_capture_instead_of_reading_new_inputs_is_wrong
     inference = GpuInference(policy, SHAPES, repeat)
     with caplog.at_level(logging.WARNING, "sample_factory"):
         answers = ask(inference, policy.model, 8)
-    assert_equal_but_for_the_draw(answers, ask(CpuInference(policy, SHAPES), policy.model, 8))
+    assert_equal_except_actions(answers, ask(CpuInference(policy, SHAPES), policy.model, 8))
     assert "CUDA graphs are switched off" in caplog.text
 
 
@@ -294,7 +294,7 @@ def test_rounding_and_a_network_that_answers_nan_do_not_make_a_graph_wrong(caplo
 
 
 @NEEDS_GPU
-def test_a_network_that_waits_for_the_gpu_is_no_graph_but_still_acts(caplog):
+def test_a_network_that_waits_for_the_gpu_acts_without_graphs(caplog):
     policy = build("gpu")
     act = policy.model.act
 
@@ -308,7 +308,7 @@ def test_a_network_that_waits_for_the_gpu_is_no_graph_but_still_acts(caplog):
     with caplog.at_level(logging.WARNING, "sample_factory"):
         for n in (3, 12):
             expected = ask(CpuInference(plain, SHAPES), plain.model, n)
-            assert_equal_but_for_the_draw(ask(inference, policy.model, n), expected)
+            assert_equal_except_actions(ask(inference, policy.model, n), expected)
     (message,) = [record.getMessage() for record in caplog.records]
     assert "synchroniz" in message
     assert torch.cuda.current_stream() == torch.cuda.default_stream()
