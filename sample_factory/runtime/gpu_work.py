@@ -30,7 +30,7 @@ def host_array(shape: tuple[int, ...], dtype: np.dtype, device: torch.device) ->
 
 
 class Uploads:
-    """Copies arrays to the device on a stream of their own, which overlaps with its other work."""
+    """Copies arrays to the device on a stream of their own, which overlaps with its other streams."""
 
     def __init__(self, device: torch.device):
         self._device = device
@@ -76,7 +76,7 @@ class Downloads:
 
 
 class GraphCapture:
-    """Makes CUDA graphs of functions that run on the device. A graph starts all kernels of one at once.
+    """Makes CUDA graphs of functions on the device. A graph starts all kernels of its function at once.
 
     The graphs share memory: running one overwrites the results of the others.
     """
