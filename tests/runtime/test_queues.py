@@ -128,14 +128,17 @@ def test_a_message_that_can_never_fit_is_an_error(make):
 
 
 @transports
-@pytest.mark.parametrize("size", range(450, 500))
-def test_every_message_that_is_accepted_fits(make, size):
-    q = make(max_bytes=500)
-    try:
-        sent = q.put(b"x" * size, keep_waiting=lambda: False)
-    except ValueError:
-        return
-    assert sent and get(q, timeout=0) == b"x" * size
+def test_every_message_that_is_accepted_fits(make):
+    num_refused = 0
+    for size in range(450, 510):  # around the limit of faster-fifo
+        q = make(max_bytes=500)
+        try:
+            sent = q.put(b"x" * size, keep_waiting=lambda: False)
+        except ValueError:
+            num_refused += 1
+            continue
+        assert sent and get(q, timeout=0) == b"x" * size
+    assert num_refused == 0 or make is FasterFifoQueue
 
 
 @transports
