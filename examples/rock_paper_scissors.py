@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory import register_env
-from sample_factory.checkpoints.milestones import env_frames_of, milestones_of
+from sample_factory.checkpoints.milestones import find_milestones
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
@@ -98,13 +98,14 @@ def strategies(argv: list[str]) -> int:
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    milestones = milestones_of(config.experiment_dir, config.evaluation.policy_index[0])
+    milestones = find_milestones(config.experiment_dir, config.evaluation.policy_index[0])
     if len(milestones) < 2:
         print(f"error: fewer than 2 milestones in {config.experiment_dir}", file=sys.stderr)
         return 2
-    played = np.array([strategy_of(path, config) for path in milestones])
-    for path, strategy in zip(milestones, played):
-        print(describe(f"{env_frames_of(path):>9,} frames", strategy))
+    files = [milestone.path(config.experiment_dir) for milestone in milestones]
+    played = np.array([strategy_of(path, config) for path in files])
+    for milestone, strategy in zip(milestones, played):
+        print(describe(f"{milestone.env_frames:>9,} frames", strategy))
     late = played[len(played) // 2 :]
     mean = np.mean([exploitability(strategy) for strategy in late])
     print(f"mean exploitability in the second half: {mean:.3f}")

@@ -1,6 +1,10 @@
-"""What stands in a checkpoint file."""
+"""Reads and writes checkpoint files: torch's zip archives of tensors and plain numbers."""
 
+import errno
+import os
+import shutil
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +12,13 @@ import torch
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """The contents, by checksum; runs no code of the file's. Raises whatever a damaged one leads to."""
+    """Returns the contents of a checkpoint on the CPU; runs no code of the file's.
+
+    Raises ValueError if the file is damaged or holds something else, and whatever torch raises then.
+    """
     if not zipfile.is_zipfile(path):
         raise ValueError("the file is empty, cut off, or no checkpoint")
-    # torch writes checksums, but takes a tensor with a wrong one. This takes 0.2 s per GB.
+    # torch writes checksums, but accepts a tensor with a wrong one. The test takes 0.2 s per GB.
     with zipfile.ZipFile(path) as archive:
         damaged = archive.testzip()
     if damaged is not None:
@@ -20,3 +27,48 @@ def read_state(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise ValueError(f"it holds a {type(state).__name__} and no training state")
     return state
+
+
+def write_state(state: Mapping[str, Any], path: Path, temporary: Path) -> None:
+    """Writes under the name `temporary`, then renames: a file named `path` is always complete.
+
+    Raises OSError or RuntimeError; see `why_not_written`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(temporary, "wb") as file:
+        torch.save(dict(state), file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def why_not_written(state: Mapping[str, Any], folder: Path, error: Exception) -> str:
+    """Returns the cause of an error of `write_state`, in one line. folder: exists, on the same disk."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, OSError):
+        cause = cause.__context__  # torch's own words for a full disk are "unexpected pos 768 vs 662"
+    if cause is None:
+        return " ".join(str(error).split())
+    if cause.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return str(cause)
+    sizes = f"it needs about {_size_text(_num_bytes(state))}"
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:  # the disk has been removed
+        return f"{cause.strerror}: {sizes}"
+    return f"{cause.strerror}: {sizes}, {_size_text(free)} are free"
+
+
+def _size_text(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:.1f} MB" if num_bytes >= 1e6 else f"{num_bytes / 1e3:.1f} kB"
+
+
+def _num_bytes(value: Any) -> int:
+    """Returns the size of all tensors in nested mappings and sequences."""
+    if isinstance(value, torch.Tensor):
+        return value.nbytes
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return 0
+    return sum(_num_bytes(item) for item in value)

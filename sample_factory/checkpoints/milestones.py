@@ -1,11 +1,30 @@
-"""Milestones: checkpoints of a policy that are never deleted, and their file names. Imports no torch."""
+"""Names of checkpoint files; milestones, the checkpoints that are never deleted. Imports no torch."""
 
 import re
+import time
 from pathlib import Path
 from typing import NamedTuple
 
+from sample_factory.runtime.clock import Every, Now
+
 FOLDER = "milestones"
 NAME = re.compile(r"checkpoint_(\d+)_(\d+)\.pth\.milestone")
+RETRY_SECONDS = 30.0  # after a milestone that could not be saved, for example because the disk is full
+
+
+def checkpoint_folder(experiment_dir: Path, policy_id: int) -> Path:
+    """Returns the folder with all checkpoints of a policy."""
+    return Path(experiment_dir) / f"checkpoint_p{policy_id}"
+
+
+def checkpoint_name(version: int, env_frames: int) -> str:
+    """Returns the file name of a checkpoint."""
+    return f"checkpoint_{version:09d}_{env_frames}.pth"
+
+
+def version_of(path: Path) -> int:
+    """Returns the number of SGD steps in the file name of a checkpoint of any sort."""
+    return int(path.name.split("_")[1])
 
 
 class Milestone(NamedTuple):
@@ -17,13 +36,8 @@ class Milestone(NamedTuple):
 
     def path(self, experiment_dir: Path) -> Path:
         """Returns the file in an experiment folder. `path(Path())` is relative to that folder."""
-        name = f"checkpoint_{self.version:09d}_{self.env_frames}.pth.milestone"
+        name = f"{checkpoint_name(self.version, self.env_frames)}.milestone"
         return checkpoint_folder(experiment_dir, self.policy_id) / FOLDER / name
-
-
-def checkpoint_folder(experiment_dir: Path, policy_id: int) -> Path:
-    """Returns the folder with all checkpoints of a policy."""
-    return Path(experiment_dir) / f"checkpoint_p{policy_id}"
 
 
 def find_milestones(experiment_dir: Path, policy_id: int) -> list[Milestone]:
@@ -38,18 +52,43 @@ def find_milestones(experiment_dir: Path, policy_id: int) -> list[Milestone]:
     return sorted(found)
 
 
-def milestone_path(experiment_dir: Path, policy_id: int, version: int, env_frames: int) -> Path:
-    """Returns the file of a milestone."""
-    return Milestone(policy_id, version, env_frames).path(experiment_dir)
+class MilestoneSchedule:
+    """Says when a milestone is due: every so many seconds, and whenever the env frames have passed a multiple
+    of `every_frames`. A milestone stays due until it has been saved.
+    """
 
+    def __init__(
+        self,
+        every_sec: float,
+        every_frames: int,
+        env_frames: int,
+        has_milestone: bool,
+        now: Now = time.monotonic,
+    ):
+        """every_sec: -1 for never; every_frames: 0 for never; env_frames: at the start of this run.
 
-def milestones_of(experiment_dir: Path, policy_id: int) -> list[Path]:
-    """Returns the files of a policy's milestones, by version."""
-    return [milestone.path(experiment_dir) for milestone in find_milestones(experiment_dir, policy_id)]
+        has_milestone: without one, the first is due at once, so that there always is a past self.
+        """
+        self._time_is_due = Every(every_sec if every_sec > 0 else float("inf"), now=now)
+        self._is_overdue = False
+        self._every_frames = every_frames
+        self._multiple = self._multiple_of(env_frames) if has_milestone else -1
+        self._now = now
+        self._not_before = now()
 
+    def is_due(self, env_frames: int) -> bool:
+        """env_frames: those that the policy has been trained on by now."""
+        self._is_overdue |= self._time_is_due()
+        is_wanted = self._is_overdue or self._multiple_of(env_frames) > self._multiple
+        return is_wanted and self._now() >= self._not_before
 
-def env_frames_of(milestone: Path) -> int:
-    """Returns the env frames that the policy in a milestone file had been trained on."""
-    match = NAME.fullmatch(milestone.name)
-    assert match is not None, f"{milestone} is no milestone"
-    return int(match[2])
+    def record(self, env_frames: int, is_saved: bool) -> None:
+        """Called after a milestone was due, with whether it could be saved; if not, it is due again later."""
+        if is_saved:
+            self._is_overdue = False
+            self._multiple = self._multiple_of(env_frames)
+        else:
+            self._not_before = self._now() + RETRY_SECONDS
+
+    def _multiple_of(self, env_frames: int) -> int:
+        return env_frames // self._every_frames if self._every_frames else -1

@@ -8,12 +8,8 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from sample_factory.checkpoints.store import (
-    CheckpointError,
-    Checkpoints,
-    read_checkpoint,
-    version_of,
-)
+from sample_factory.checkpoints.milestones import version_of
+from sample_factory.checkpoints.store import CheckpointError, Checkpoints, read_checkpoint
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.evaluation.policy_choice import PolicyChoice

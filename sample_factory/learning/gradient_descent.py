@@ -57,7 +57,7 @@ class GradientDescent:
             optimizer.zero_grad(set_to_none=True)
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate
-        loss.backward()
+        torch.autograd.backward(loss)
         limit = self._flags.max_grad_norm or float("inf")
         norms = [
             torch.nn.utils.clip_grad_norm_(self._modules[name].parameters(), limit)

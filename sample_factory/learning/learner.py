@@ -19,7 +19,7 @@ from sample_factory.learning.batch import Batch
 from sample_factory.learning.gradient_descent import MODEL, GradientDescent
 from sample_factory.learning.optimizers import LearningRate
 from sample_factory.learning.settings import LearnerSettings
-from sample_factory.models.actor_critic import ActorCritic
+from sample_factory.models.actor_critic import ActorCritic, Tower
 from sample_factory.runtime.gpu_work import Downloads
 
 SAME_LOSS = 1e-6
@@ -244,4 +244,5 @@ def compile_encoders(model: ActorCritic, device: torch.device) -> None:
     if device.type == "cpu" and not any(map(shutil.which, compilers)):
         raise RuntimeError(f"--compile on a CPU needs a C++ compiler: found no {' or '.join(compilers)}")
     for tower in model.towers:
+        assert isinstance(tower, Tower)
         tower.encoder.compile()

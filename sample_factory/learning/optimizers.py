@@ -1,18 +1,21 @@
 """Adam or LAMB, and how the learning rate changes."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
 from sample_factory.config.sections import LearningFlags
 
-KL_TOO_LARGE, KL_TOO_SMALL, LR_FACTOR = 2.0, 0.5, 1.5
+# The adaptive schedules change the rate by LR_FACTOR beyond these multiples of the threshold.
+KL_TOO_LARGE = 2.0
+KL_TOO_SMALL = 0.5
+LR_FACTOR = 1.5
 
 
 def make_optimizer(flags: LearningFlags, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    """The optimizer that --optimizer names."""
+    """Returns the optimizer that --optimizer names."""
     betas = (flags.adam_beta1, flags.adam_beta2)
     if flags.optimizer == "lamb":
         return Lamb(parameters, flags.learning_rate, betas, flags.adam_eps)
@@ -20,17 +23,17 @@ def make_optimizer(flags: LearningFlags, parameters: Iterable[torch.nn.Parameter
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Takes the moments from a saved state; the numbers that are flags stay those of the flags."""
+    """Loads moments from a saved state; betas and epsilon stay those of the present flags."""
     flags = [{key: group[key] for key in ("betas", "eps")} for group in optimizer.param_groups]
-    optimizer.load_state_dict(state)
+    optimizer.load_state_dict(dict(state))
     for group, own in zip(optimizer.param_groups, flags):
         group.update(own)
 
 
 class Adam(torch.optim.Adam):
-    """PyTorch's Adam, without the wrappers that load torch._dynamo: over a second at the start of a learner.
+    """PyTorch's Adam without the wrappers that load torch._dynamo, which takes over a second.
 
-    They only matter to a function that is compiled and calls these methods.
+    The wrappers only matter to a compiled function that calls these methods.
     """
 
     step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
@@ -41,11 +44,10 @@ class Adam(torch.optim.Adam):
 
 
 class Lamb(torch.optim.Optimizer):
-    """LAMB (You et al. 2020, algorithm 2, without weight decay): Adam's step, scaled for each matrix to the
-    norm of its weights.
+    """LAMB without weight decay (You et al. 2020, https://arxiv.org/abs/1904.00962, algorithm 2).
 
-    Biases and other vectors take Adam's step as it is: they start at 0, where a step scaled to their norm
-    would keep them.
+    It is Adam with the step of each matrix scaled to the norm of its weights. The steps of biases and other
+    vectors are not scaled: they start at 0, and a step scaled to their norm would keep them there.
     """
 
     def __init__(
@@ -54,17 +56,20 @@ class Lamb(torch.optim.Optimizer):
         super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps})
 
     @torch.no_grad()
-    def step(self, closure: Callable | None = None) -> None:
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     self._update(parameter, group)
 
     def _update(self, parameter: torch.nn.Parameter, group: dict[str, Any]) -> None:
-        state, grad = self.state[parameter], parameter.grad
+        state = self.state[parameter]
+        grad = parameter.grad
+        assert grad is not None
         if not state:
             state["step"] = torch.tensor(0.0)
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
         beta1, beta2 = group["betas"]
         state["step"] += 1
         state["exp_avg"].lerp_(grad, 1 - beta1)
@@ -73,35 +78,38 @@ class Lamb(torch.optim.Optimizer):
         deviation = (state["exp_avg_sq"] / (1 - beta2 ** state["step"])).sqrt_().add_(group["eps"])
         update = mean / deviation
         if parameter.ndim > 1:
-            weight_norm, update_norm = parameter.norm(), update.norm()
+            weight_norm = parameter.norm()
+            update_norm = update.norm()
             update *= torch.where((weight_norm > 0) & (update_norm > 0), weight_norm / update_norm, 1.0)
         parameter.sub_(update * group["lr"])
 
 
 class LearningRate:
-    """--lr_schedule: the step size as a function of the KL between updates, or of progress."""
+    """The step size by --lr_schedule: a function of the KL between updates, or of progress."""
 
     def __init__(self, flags: LearningFlags, train_for_env_frames: int):
         self.value = flags.learning_rate
-        self._flags, self._end = flags, train_for_env_frames
+        self._flags = flags
+        self._end = train_for_env_frames
 
     def after_minibatch(self, kl: float) -> None:
-        """kl: mean KL(behaviour, new) over the minibatch."""
+        """kl: mean KL(behaviour || new) over the minibatch, in nats."""
         if self._flags.lr_schedule == "kl_adaptive_minibatch":
             self._adapt(kl)
 
     def after_epoch(self, mean_kl: float) -> None:
-        """mean_kl: over the minibatches of the epoch."""
+        """mean_kl: mean of those over the minibatches of the epoch."""
         if self._flags.lr_schedule == "kl_adaptive_epoch":
             self._adapt(mean_kl)
 
     def at_frame(self, env_frames: int) -> None:
-        """Linear decay follows the env frames, so a resumed run is where it was."""
+        """Decays linearly with the env frames, so that a resumed run continues with the same rate."""
         if self._flags.lr_schedule == "linear_decay":
             self.value = self._flags.learning_rate * max(0.0, 1.0 - env_frames / self._end)
 
     @property
     def needs_kl(self) -> bool:
+        """Whether the schedule depends on the KL."""
         return self._flags.lr_schedule.startswith("kl_adaptive")
 
     def _adapt(self, kl: float) -> None:

@@ -53,7 +53,7 @@ def test_the_first_batch_is_announced_once_with_the_speed_of_what_came_after_the
     ]
     announced = [text for text in texts if "first batch" in text]
     assert len(announced) == 1
-    assert re.fullmatch(r"policy 0: the first batch is there; sampling at [\d,]+ FPS", announced[0])
+    assert re.fullmatch(r"policy 0: the first batch is ready; sampling at [\d,]+ FPS", announced[0])
 
 
 def test_the_next_batch_is_made_as_soon_as_the_trainer_has_taken_one_though_no_message_comes(parts):

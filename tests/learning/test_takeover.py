@@ -5,7 +5,7 @@ import torch
 
 from sample_factory.checkpoints.store import Checkpoints
 from sample_factory.exchange.messages import Donated, DonateRequest, NewSettings
-from sample_factory.learning.takeover import Takeover
+from sample_factory.learning.saver import Takeover
 from tests.learning.test_learner import B, T, make_batch, make_learner, weights
 
 LR = {"learning_rate": 0.5}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sample_factory.checkpoints.milestones import env_frames_of
+from sample_factory.checkpoints.milestones import find_milestones
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
@@ -75,8 +75,8 @@ def test_results_stand_in_the_folder_and_in_tensorboard_and_a_resumed_run_goes_o
 def test_an_experiment_that_goes_on_with_past_selves_has_one_at_once(tmp_path):
     train_in_processes(tmp_path, 1500, "--selfplay_past_share=0")
     train_in_processes(tmp_path, 2500, "--selfplay_snapshot_env_steps=1000000")
-    (first,) = milestones(tmp_path / "a")
-    assert env_frames_of(first) >= 1500
+    (first,) = find_milestones(tmp_path / "a", 0)
+    assert first.env_frames >= 1500
 
 
 def test_a_damaged_milestone_is_an_incident_and_leaves_the_league_when_it_is_drawn(tmp_path):

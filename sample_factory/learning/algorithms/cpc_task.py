@@ -7,7 +7,7 @@ from torch import Tensor
 from sample_factory.algo.cpc import contrastive_loss, draw_comparisons, usable_comparisons
 from sample_factory.config.sections import LearningFlags
 from sample_factory.learning.batch import Batch
-from sample_factory.models.actor_critic import ActorCritic, Unroll
+from sample_factory.models.actor_critic import ActorCritic, Tower, Unroll
 from sample_factory.models.cpc import ActionConditionalCPC
 
 CPC_COEFF = 0.1
@@ -17,6 +17,7 @@ NUM_WRONG = 20
 def make_cpc(model: ActorCritic) -> ActionConditionalCPC:
     """Returns the networks of the task for the actor's tower of the model, on its device."""
     tower = model.towers[0]
+    assert isinstance(tower, Tower)
     cpc = ActionConditionalCPC(model.layout, tower.core.out_size, tower.encoder.out_size)
     return cpc.to(model.critic_head.weight.device)
 

@@ -1,0 +1,103 @@
+"""The batching thread of a learner process: tickets in, batches out."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from sample_factory.exchange.messages import (
+    ComponentReady,
+    DonateRequest,
+    NewSettings,
+    SaveRequest,
+    Trajectories,
+    WorkerDied,
+)
+from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.learning.batcher import Batcher
+from sample_factory.learning.handover import Handover
+from sample_factory.runtime.queues import Queue
+
+
+class Receiver:
+    """Receives the messages of one learner and makes batches.
+
+    All fields belong to the batching thread; `handover` is shared with the trainer thread.
+    """
+
+    def __init__(
+        self,
+        policy_id: int,
+        buffers: TrajectoryBuffers,
+        batcher: Batcher,
+        inbox: Queue,
+        handover: Handover,
+        announce: Callable[[ComponentReady], None],
+    ):
+        """announce: called once, when the first batch is ready."""
+        self._policy_id = policy_id
+        self._buffers = buffers
+        self._batcher = batcher
+        self._inbox = inbox
+        self._handover = handover
+        self._announce = announce
+        self._tickets: list[int] = []  # numbers of full buffers, the oldest first
+        self._first_tickets: tuple[float, int] | None = None  # time of the first message, and its tickets
+        self._is_announced = False
+
+    def step(self, batch_size: int, timeout: float) -> bool:
+        """Receives messages, and makes a batch if there are enough tickets and the trainer has room for it.
+
+        batch_size: in trajectories. Returns whether anything was done within `timeout` seconds.
+        """
+        if len(self._tickets) >= batch_size and self._handover.is_full:
+            # No message may come meanwhile: sampling can be waiting for these very buffers.
+            self._handover.wait_for_room(timeout)
+            timeout = 0.0
+        any_received = self.receive(timeout)
+        if len(self._tickets) < batch_size or self._handover.is_full:
+            return any_received
+        # The oldest trajectories first: they are the furthest off the present policy.
+        tickets = self._tickets[:batch_size]
+        self._tickets = self._tickets[batch_size:]
+        self._handover.put_batch(self._batcher.next_batch(tickets))
+        if not self._is_announced:
+            self._announce_first_batch(batch_size)
+        return True
+
+    def receive(self, timeout: float) -> bool:
+        """Handles the messages that arrive within `timeout` seconds; returns whether there were any."""
+        messages = self._inbox.get_many(timeout=timeout)
+        for message in messages:
+            match message:
+                case Trajectories(buffer_indices):
+                    self._tickets.extend(buffer_indices)
+                    self._first_tickets = self._first_tickets or (time.monotonic(), len(buffer_indices))
+                case WorkerDied(worker_index):
+                    self._buffers.release_lost(worker_index, self._policy_id, self._tickets)
+                case SaveRequest() | DonateRequest() | NewSettings():
+                    self._handover.put_request(message)
+        return bool(messages)
+
+    def discard(self) -> int | None:
+        """For --sampler_only: releases all buffers received.
+
+        Returns the env frames of this policy in them, or None if there were no buffers.
+        """
+        tickets = np.array(self._tickets, np.int64)
+        self._tickets = []
+        if not len(tickets):
+            return None
+        own = self._buffers.policy_ids[tickets] == self._policy_id
+        self._buffers.release(tickets, self._policy_id)
+        return int(own.sum()) * self._buffers.topology.frameskip
+
+    def _announce_first_batch(self, batch_size: int) -> None:
+        """Users wait for a sign that the run works, and the first SGD step takes a few seconds."""
+        assert self._first_tickets is not None
+        self._is_announced = True
+        topology = self._buffers.topology
+        began, num_first = self._first_tickets
+        frames = (batch_size - num_first) * topology.rollout * topology.frameskip
+        fps = f"; sampling at {frames / (time.monotonic() - began):,.0f} FPS" if frames > 0 else ""
+        self._announce(ComponentReady("learner", f"policy {self._policy_id}: the first batch is ready{fps}"))

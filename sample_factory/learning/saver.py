@@ -1,0 +1,148 @@
+"""Checkpoints of a learner, and the exchange of weights in population-based training."""
+
+import hashlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sample_factory.checkpoints.file_format import read_state
+from sample_factory.checkpoints.milestones import Milestone, MilestoneSchedule
+from sample_factory.checkpoints.store import CheckpointError, Checkpoints
+from sample_factory.exchange.messages import (
+    Donated,
+    DonateRequest,
+    MilestoneSaved,
+    NewSettings,
+    Report,
+    SaveRequest,
+    SettingsTaken,
+)
+from sample_factory.learning.learner import Learner
+from sample_factory.learning.settings import LearnerWorkerSettings
+from sample_factory.runtime.clock import Every
+
+log = logging.getLogger("sample_factory")
+
+
+class SavedState(NamedTuple):
+    """The first arguments of `Checkpoints.save` and the like."""
+
+    state: dict[str, Any]
+    version: int
+    env_frames: int
+
+
+def saved_state(learner: Learner) -> SavedState:
+    """Returns what a checkpoint of this moment holds."""
+    return SavedState(learner.state_dict(), learner.version, learner.env_frames)
+
+
+class Saver:
+    """Resumes a learner and saves its checkpoints: regular ones, milestones, and the best one.
+
+    All fields belong to the trainer thread, and to the main thread before the trainer has started and after
+    it has ended.
+    """
+
+    def __init__(self, learner: Learner, checkpoints: Checkpoints, settings: LearnerWorkerSettings):
+        """Resumes from the newest usable checkpoint. Raises CheckpointError if none of those there is."""
+        self._learner = learner
+        self._checkpoints = checkpoints
+        self._is_enabled = settings.learn
+        self._time_to_save = Every(settings.save_every_sec)
+        self._resume(settings.load_checkpoint_kind)
+        self._milestones = MilestoneSchedule(
+            settings.save_milestones_sec,
+            settings.snapshot_env_frames,
+            learner.env_frames,
+            has_milestone=bool(checkpoints.milestones()),
+        )
+
+    def _resume(self, kind: str) -> None:
+        state = self._checkpoints.load(kind, check=self._learner.load_state_dict)
+        if state is None and not self._checkpoints.is_empty():
+            other = "best" if kind == "latest" else "latest"
+            raise CheckpointError(
+                f"{self._checkpoints.folder} has no {kind} checkpoint yet; try --load_checkpoint_kind={other}"
+            )
+        if state is not None:
+            learner = self._learner
+            self._checkpoints.supersede(learner.version)
+            counts = (learner.policy_id, learner.version, learner.env_frames)
+            log.info("Policy %d resumes at %d SGD steps, %d env frames", *counts)
+
+    def save(self) -> bool:
+        """Saves a checkpoint, unless nothing is learned (--sampler_only). Returns False if that failed."""
+        if not self._is_enabled:
+            return True
+        return self._checkpoints.save(*saved_state(self._learner)) is not None
+
+    def save_when_due(self, send: Callable[[Report], None]) -> None:
+        """Saves a regular checkpoint and a milestone, each if its time has come."""
+        if self._time_to_save():
+            self.save()
+        learner = self._learner
+        if not self._milestones.is_due(learner.env_frames):
+            return
+        path = self._checkpoints.save_milestone(*saved_state(learner))
+        self._milestones.record(learner.env_frames, is_saved=path is not None)
+        if path is not None:
+            send(MilestoneSaved(Milestone(learner.policy_id, learner.version, learner.env_frames)))
+
+    def save_best(self, request: SaveRequest) -> None:
+        """Saves the best checkpoint, if the value is better than that of the last one."""
+        best = self._learner.best_value
+        if best is None or request.value > best:
+            self._learner.best_value = request.value
+            self._checkpoints.save_best(*saved_state(self._learner), request.metric, request.value)
+
+
+class Takeover:
+    """Population-based training: gives the weights of a policy away, and replaces them by another's.
+
+    Used by the trainer thread between two batches, so that neither weights nor flags change within one.
+    """
+
+    def __init__(self, learner: Learner, checkpoints: Checkpoints):
+        self._learner = learner
+        self._checkpoints = checkpoints
+
+    def answer(self, request: DonateRequest | NewSettings) -> Donated | SettingsTaken:
+        """Does what is requested. A failure is described in the answer, and the learner stays unchanged."""
+        if isinstance(request, DonateRequest):
+            return self._donate(request)
+        return self._take(request)
+
+    def _donate(self, request: DonateRequest) -> Donated:
+        path = self._checkpoints.save_donation(self._learner.state_dict())
+        if path is None:
+            return Donated(request.ticket, None, "")
+        return Donated(request.ticket, str(path), _sha256(path))
+
+    def _take(self, settings: NewSettings) -> SettingsTaken:
+        donation = settings.donation
+        if donation is not None:
+            try:
+                self._load(donation)
+            except (OSError, RuntimeError, ValueError) as error:
+                return SettingsTaken(settings.ticket, f"{type(error).__name__}: {error}")
+        self._learner.set_hyperparameters(settings.hyperparameters)
+        if donation is not None:
+            # The main process saves the settings when it has the answer. A resumed run must not combine them
+            # with the former weights.
+            self._checkpoints.save(*saved_state(self._learner))
+        return SettingsTaken(settings.ticket, "")
+
+    def _load(self, donation: Donated) -> None:
+        assert donation.path is not None, "only donations that could be written are passed on"
+        path = Path(donation.path)
+        found = _sha256(path)
+        if found != donation.sha256:
+            raise RuntimeError(f"{path} has SHA-256 {found}, not {donation.sha256}")
+        self._learner.take_over(read_state(path))
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,110 @@
+"""The trainer thread of a learner process: trains on batches, publishes weights, reports."""
+
+import itertools
+from collections.abc import Callable, Mapping
+
+from sample_factory.exchange.channels import Channels
+from sample_factory.exchange.messages import Report, SettingsTaken, StatsReport, TrainReport
+from sample_factory.learning.handover import Handover
+from sample_factory.learning.learner import Learner
+from sample_factory.learning.saver import Saver, Takeover
+from sample_factory.runtime import cpu
+from sample_factory.runtime.clock import Clock, Every
+
+REPORT_SECONDS = 5.0
+# Seconds between train/ summaries, by number of SGD steps: frequent at the start of a run.
+SUMMARY_SECONDS = ((0, 2.0), (100_000, 60.0), (1_000_000, 120.0))
+
+
+class Trainer:
+    """Trains a learner, publishes its weights, reports, and saves.
+
+    All fields belong to the trainer thread, and to the main thread before the trainer has started and after
+    it has ended; `handover` is shared. With --sampler_only nothing is trained, and the batching thread calls
+    `count_frames`.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        saver: Saver,
+        takeover: Takeover,
+        handover: Handover,
+        channels: Channels,
+        send: Callable[[Report], None],
+    ):
+        """send: to the main process."""
+        self._learner = learner
+        self._saver = saver
+        self._takeover = takeover
+        self._handover = handover
+        self._weights = channels.weights[learner.policy_id]
+        self._num_iterations = channels.progress["iterations"]
+        self._send = send
+        self._clock = Clock()
+        self._time_to_report = Every(REPORT_SECONDS)
+        self._time_to_summarise = Every(SUMMARY_SECONDS[0][1], at_first=True)
+
+    def publish(self) -> None:
+        """Makes the present weights available to policy workers."""
+        self._weights.publish(self._learner.published_state(), self._learner.stamp)
+
+    def train_once(self, timeout: float) -> bool:
+        """Trains on a batch if there is one within `timeout` seconds; publishes, reports and saves."""
+        self._answer_requests()
+        self._clock.lap("other")
+        batch = self._handover.take_batch(timeout)
+        self._clock.lap("wait")
+        if batch is None:
+            return False
+        stats = self._learner.train(batch, want_summaries=self._time_to_summarise())
+        self._clock.lap("train")
+        self.publish()
+        self._num_iterations[self._learner.policy_id] += 1
+        self._clock.lap("publish")
+        self.report(stats.summaries)
+        self._saver.save_when_due(self._send)
+        save_request = self._handover.take_save_request()
+        if save_request is not None:
+            self._saver.save_best(save_request)
+        return True
+
+    def _answer_requests(self) -> None:
+        """Population-based training: a request waits for the end of an iteration."""
+        while (request := self._handover.take_request()) is not None:
+            answer = self._takeover.answer(request)
+            if isinstance(answer, SettingsTaken):
+                self.publish()
+            self._send(answer)
+
+    def count_frames(self, env_frames: int) -> None:
+        """For --sampler_only: counts and reports frames as if they had been trained on."""
+        self._learner.env_frames += env_frames
+        self.report({})
+
+    def report(self, summaries: Mapping[str, float]) -> None:
+        """Sends progress, and now and then where the time goes."""
+        learner = self._learner
+        report = TrainReport(
+            learner.policy_id,
+            learner.version,
+            learner.env_frames,
+            learner.samples,
+            summaries or None,
+            learner.best_value,
+        )
+        self._send(report)
+        if summaries:
+            self._time_to_summarise = Every(_summary_seconds(learner.version))
+        if self._time_to_report():
+            shares = self._clock.take_shares()
+            shares["memory_mb"] = cpu.rss_mb()
+            self._send(StatsReport("learner", learner.policy_id, shares))
+
+
+def _summary_seconds(version: int) -> float:
+    """Returns the interval between summaries: linear between the points of SUMMARY_SECONDS."""
+    for (begin, low), (end, high) in itertools.pairwise(SUMMARY_SECONDS):
+        if version < end:
+            return low + (high - low) * (version - begin) / (end - begin)
+    return SUMMARY_SECONDS[-1][1]
