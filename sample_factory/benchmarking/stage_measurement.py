@@ -155,7 +155,8 @@ def frame_rate(figures: Sequence[Figures], policy_id: int, window: Window) -> fl
         inside = [(time, frames) for time, frames in lines if window.begin <= time <= window.end]
     if len(inside) < 2 or inside[-1][1] <= inside[0][1]:
         raise NotMeasured("no batch was completed while it was measured: give it more --seconds")
-    (first_time, first_frames), (last_time, last_frames) = inside[0], inside[-1]
+    first_time, first_frames = inside[0]
+    last_time, last_frames = inside[-1]
     return (last_frames - first_frames) / (last_time - first_time)
 
 

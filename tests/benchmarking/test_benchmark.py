@@ -151,7 +151,8 @@ def test_ctrl_c_ends_everything_and_leaves_nothing(tmp_path):
 
 
 def test_all_three_stages_of_a_real_run(capsys, monkeypatch, tmp_path):
-    temporary, out = tmp_path / "temporary", tmp_path / "out"
+    temporary = tmp_path / "temporary"
+    out = tmp_path / "out"
     temporary.mkdir()
     out.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))

@@ -1,4 +1,4 @@
-"""A saved experiment with untrained weights, for the programs that play a policy."""
+"""Saved experiments with untrained or chosen weights, for the commands that play a policy."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ SMALL = ["--hidden_size=8", "--encoder_mlp_layers", "8", "--use_rnn=False"]
 
 @pytest.fixture
 def saved_experiment(tmp_path: Path) -> Callable[..., list[str]]:
-    """save(env, *flags) makes a folder with cfg.json and a checkpoint; returns the flags that name it."""
+    """Returns save(env, *flags), which makes an experiment folder and returns the flags that name it."""
 
     def save(env_name: str, *typed: str) -> list[str]:
         identity = [f"--env={env_name}", "--experiment=tiny", f"--train_dir={tmp_path}"]
@@ -34,7 +34,7 @@ def saved_experiment(tmp_path: Path) -> Callable[..., list[str]]:
 
 @pytest.fixture
 def choosing(tmp_path: Path) -> Callable[..., Checkpoints]:
-    """choosing(env, action, experiment, policy) saves a policy that always chooses that action."""
+    """Returns save(env, action, experiment, policy), which saves a policy that always chooses the action."""
 
     def save(env_name: str, action: int, experiment: str = "tiny", policy: int = 0) -> Checkpoints:
         identity = [f"--env={env_name}", f"--experiment={experiment}", f"--train_dir={tmp_path}"]
@@ -49,7 +49,7 @@ def choosing(tmp_path: Path) -> Callable[..., Checkpoints]:
 
 
 def always(config: Config, action: int) -> dict:
-    """The state of a policy that always chooses one of the actions of a Discrete space."""
+    """Returns the state of a policy that always chooses one of the actions of a Discrete space."""
     model = _untrained(config)
     torch.nn.init.zeros_(model.action_head.linear.weight)
     torch.nn.init.zeros_(model.action_head.linear.bias)

@@ -1,4 +1,4 @@
-"""Small envs whose episodes are known beforehand."""
+"""Small envs with episodes that are known beforehand."""
 
 import gymnasium as gym
 import numpy as np
@@ -23,7 +23,7 @@ class Undrawable(gym.Env):
 class UnevenAgents:
     """Two agents: the episodes of agent 0 have 2 steps, those of agent 1 have 3; each step is worth 1.
 
-    Agent 1 is inactive in the second step of each of its episodes. `actions` remembers what came.
+    Agent 1 is inactive in the second step of each of its episodes. `actions`: the actions of each step.
     """
 
     num_agents = 2
@@ -54,18 +54,19 @@ class UnevenAgents:
 
 
 class Cards:
-    """Agents each put down a card for two rounds; the objective of an agent is its last card plus its bonus.
+    """Each agent puts down a card in each of two rounds; its objective is its last card plus its bonus.
 
-    `cards[i]` is what they put down in step i. It can be drawn: a picture for each round, all red.
+    `cards[i]`: the cards of step i. The env can be drawn: a red picture for each round.
     """
 
     observation_space = gym.spaces.Box(-1, 1, (3,))
     action_space = gym.spaces.Discrete(5)
 
     def __init__(self, num_agents=2, bonuses=None, leaves_early=None):
-        """leaves_early: an agent whose episode ends after the first round, and who then waits for the end of
-        the second, which counts as an episode of its own."""
-        self.is_multiagent, self.num_agents = True, num_agents
+        """leaves_early: an agent whose episode ends after the first round. It is inactive in the second, which
+        counts as an episode of its own."""
+        self.is_multiagent = True
+        self.num_agents = num_agents
         self._bonuses = bonuses or [0.0] * num_agents
         self._leaves_early = leaves_early
         self.cards = []

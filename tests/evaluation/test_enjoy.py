@@ -31,7 +31,8 @@ def evaluate(identity, *typed):
 
 
 def num_pictures(path) -> int:
-    capture, count = cv2.VideoCapture(str(path)), 0
+    capture = cv2.VideoCapture(str(path))
+    count = 0
     while capture.read()[0]:
         count += 1
     return count
@@ -151,7 +152,8 @@ def test_each_agent_has_its_own_policy_and_checkpoint(choosing, registry, tmp_pa
 
 def test_one_policy_plays_all_agents_if_only_one_is_named(choosing, registry, tmp_path):
     registry("cards", lambda full_env_name, cfg, env_config: Cards())
-    choosing("cards", 2), choosing("cards", 4, policy=1)
+    choosing("cards", 2)
+    choosing("cards", 4, policy=1)
     identity = ["--experiment=tiny", f"--train_dir={tmp_path}", "--max_num_episodes=2"]
     assert [episode.true_objective for episode in evaluate(identity).episodes] == [2.0, 2.0]
     result = evaluate(identity, "--policy_index=1")
@@ -181,7 +183,8 @@ def test_a_window_that_is_closed_ends_the_evaluation(saved_experiment, monkeypat
     import pygame
 
     identity = saved_experiment(CARTPOLE)
-    real_flip, flips = pygame.display.flip, []
+    real_flip = pygame.display.flip
+    flips = []
 
     def flip():
         real_flip()

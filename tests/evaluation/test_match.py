@@ -52,7 +52,8 @@ def objectives(series):
 
 
 def test_the_better_policy_wins_every_match(choosing, play):
-    choosing("cards", 3), choosing("cards", 1, "worse")
+    choosing("cards", 3)
+    choosing("cards", 1, "worse")
     series = play("--opponent_experiment=worse", "--num_matches=7")
     assert series.tally == (7, 0, 0)
     assert objectives(series) == [(3.0, 1.0)] * 7
@@ -60,7 +61,9 @@ def test_the_better_policy_wins_every_match(choosing, play):
 
 
 def test_the_worse_policy_loses_and_equal_ones_draw(choosing, play):
-    choosing("cards", 3), choosing("cards", 4, policy=1), choosing("cards", 3, policy=2)
+    choosing("cards", 3)
+    choosing("cards", 4, policy=1)
+    choosing("cards", 3, policy=2)
     assert play("--opponent_policy_index=1", "--num_matches=3").tally == (0, 0, 3)
     draws = play("--opponent_policy_index=2", "--num_matches=3")
     assert draws.tally == (0, 3, 0)
@@ -68,16 +71,19 @@ def test_the_worse_policy_loses_and_equal_ones_draw(choosing, play):
 
 
 def test_the_sides_are_swapped_after_each_match(choosing, play):
-    choosing("cards", 3), choosing("cards", 1, "worse")
+    choosing("cards", 3)
+    choosing("cards", 1, "worse")
     series = play("--opponent_experiment=worse", "--num_matches=3")
-    ours_first, theirs_first = [[3, 1]] * 2, [[1, 3]] * 2  # two rounds each
+    ours_first = [[3, 1]] * 2  # a match has two rounds
+    theirs_first = [[1, 3]] * 2
     assert made[-1].cards == [*ours_first, *theirs_first, *ours_first]
     assert [result.has_first_half for result in series.results] == [True, False, True]
 
 
 def test_an_advantage_of_one_side_favours_no_team(choosing, play):
     register("cards_uneven", bonuses=[10.0, 0.0])
-    choosing("cards_uneven", 3), choosing("cards_uneven", 2, policy=1)
+    choosing("cards_uneven", 3)
+    choosing("cards_uneven", 2, policy=1)
     series = play("--opponent_policy_index=1", "--num_matches=10")
     assert series.tally == (5, 0, 5)
     assert series.objective.mean - series.opponent_objective.mean == pytest.approx(1.0)
@@ -85,7 +91,8 @@ def test_an_advantage_of_one_side_favours_no_team(choosing, play):
 
 def test_a_team_is_half_of_the_agents_and_is_judged_by_its_mean(choosing, play):
     register("cards_four", num_agents=4, bonuses=[4.0, 0.0, 0.0, 0.0])
-    choosing("cards_four", 1), choosing("cards_four", 2, policy=1)
+    choosing("cards_four", 1)
+    choosing("cards_four", 2, policy=1)
     series = play("--opponent_policy_index=1", "--num_matches=2")
     assert made[-1].cards == [[1, 1, 2, 2]] * 2 + [[2, 2, 1, 1]] * 2
     assert objectives(series) == [(1.0 + 4.0 / 2, 2.0), (1.0, 2.0 + 4.0 / 2)]
@@ -94,13 +101,15 @@ def test_a_team_is_half_of_the_agents_and_is_judged_by_its_mean(choosing, play):
 
 def test_teams_of_equal_objectives_draw_in_any_order_of_the_agents(choosing, play):
     register("cards_six", num_agents=6, bonuses=[0.1, 0.2, 0.3, 0.3, 0.2, 0.1])
-    choosing("cards_six", 0), choosing("cards_six", 0, policy=1)
+    choosing("cards_six", 0)
+    choosing("cards_six", 0, policy=1)
     assert play("--opponent_policy_index=1", "--num_matches=2").tally == (0, 2, 0)
 
 
 def test_an_agent_whose_episode_ends_early_waits_for_the_end_of_the_match(choosing, play):
     register("cards_early", leaves_early=1)
-    choosing("cards_early", 3), choosing("cards_early", 1, policy=1)
+    choosing("cards_early", 3)
+    choosing("cards_early", 1, policy=1)
     series = play("--opponent_policy_index=1", "--num_matches=4")
     assert objectives(series) == [(3.0, 1.0)] * 4
     assert made[-1].cards == ([[3, 1], [3, 0], [1, 3], [1, 0]]) * 2, "an inactive agent's action is 0"
@@ -121,7 +130,8 @@ def test_past_plays_against_present(choosing, play, tmp_path):
 
 def test_prints_the_result_and_writes_it(choosing, play, tmp_path, capsys):
     register("cards_uneven", bonuses=[1.0, 0.0])
-    choosing("cards_uneven", 3), choosing("cards_uneven", 2, policy=1)
+    choosing("cards_uneven", 3)
+    choosing("cards_uneven", 2, policy=1)
     file = tmp_path / "matches.json"
     play("--opponent_policy_index=1", "--num_matches=4", f"--json={file}")
     assert capsys.readouterr().out.splitlines() == [
@@ -140,7 +150,8 @@ def test_prints_the_result_and_writes_it(choosing, play, tmp_path, capsys):
 
 def test_prints_its_progress(choosing, play, capsys, monkeypatch):
     monkeypatch.setattr("sample_factory.evaluation.match_series.PROGRESS_SECONDS", 1e-9)
-    choosing("cards", 3), choosing("cards", 1, policy=1)
+    choosing("cards", 3)
+    choosing("cards", 1, policy=1)
     play("--opponent_policy_index=1", "--num_matches=2")
     assert capsys.readouterr().out.splitlines()[:2] == [
         "1 match: 1 wins, 0 draws, 0 losses (of 2)",
@@ -149,7 +160,8 @@ def test_prints_its_progress(choosing, play, capsys, monkeypatch):
 
 
 def test_a_seed_determines_the_matches(saved_experiment, choosing, play):
-    saved_experiment("cards", *SMALL), choosing("cards", 2, policy=1)  # untrained weights choose at random
+    saved_experiment("cards", *SMALL)  # untrained weights choose at random
+    choosing("cards", 2, policy=1)
     flags = ("--opponent_policy_index=1", "--num_matches=20")
     first, same, other = (objectives(play(*flags, f"--seed={seed}")) for seed in (1, 1, 2))
     assert first == same != other
@@ -194,7 +206,8 @@ def test_bad_input_is_one_line_and_exit_code_2(choosing, tmp_path, capsys, flags
     checkpoints = choosing("cards", 3)
     for version in (7, 12):
         checkpoints.save_milestone({}, version, 8)
-    choosing("cards", 1, policy=1), choosing("cards_one", 1, "elsewhere")
+    choosing("cards", 1, policy=1)
+    choosing("cards_one", 1, "elsewhere")
     assert program.main(["--experiment=tiny", f"--train_dir={tmp_path}", "--num_matches=2", *flags]) == 2
     error_lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert len(error_lines) == 1 and words in error_lines[0]
@@ -224,5 +237,6 @@ def test_a_signal_ends_the_series_and_the_matches_so_far_count(choosing, play):
             return super().step(actions)
 
     register_env("cards_interrupting", lambda full_env_name, cfg, env_config: Interrupting())
-    choosing("cards_interrupting", 3), choosing("cards_interrupting", 1, policy=1)
+    choosing("cards_interrupting", 3)
+    choosing("cards_interrupting", 1, policy=1)
     assert play("--opponent_policy_index=1", "--num_matches=100").tally == (2, 0, 0)

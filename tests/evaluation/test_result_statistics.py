@@ -32,7 +32,8 @@ def test_the_observed_rate_is_one_quantile_from_both_ends(wins, matches):
 
 
 def test_wins_and_losses_have_mirrored_intervals():
-    wins, losses = win_rate(3, 10), win_rate(7, 10)
+    wins = win_rate(3, 10)
+    losses = win_rate(7, 10)
     assert (1 - wins.high, 1 - wins.low) == pytest.approx((losses.low, losses.high))
 
 

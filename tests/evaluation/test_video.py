@@ -22,7 +22,8 @@ def write(path, pictures):
 
 def read(path):
     """RGB pictures."""
-    capture, pictures = cv2.VideoCapture(str(path)), []
+    capture = cv2.VideoCapture(str(path))
+    pictures = []
     while (found := capture.read())[0]:
         pictures.append(cv2.cvtColor(found[1], cv2.COLOR_BGR2RGB))
     return pictures

@@ -8,8 +8,11 @@ from sample_factory.plotting.draw_population import Takeover, draw
 from sample_factory.plotting.plot_population import find_takeovers, main, make_panels
 from sample_factory.plotting.read_summaries import read_policies
 
-OBJECTIVE, RATE, CLIP = "0_aux/avg_true_reward", "zz_pbt/cfg_learning_rate", "zz_pbt/cfg_ppo_clip_ratio"
-HEALTH, DONOR = "zz_pbt/rew_delta_HEALTH_0", "zz_pbt/replaced_by"
+OBJECTIVE = "0_aux/avg_true_reward"
+RATE = "zz_pbt/cfg_learning_rate"
+CLIP = "zz_pbt/cfg_ppo_clip_ratio"
+HEALTH = "zz_pbt/rew_delta_HEALTH_0"
+DONOR = "zz_pbt/replaced_by"
 # Policy 0 does not change; at 200, policy 1 takes over its weights and its rate, a hundred times its own.
 POLICIES = [
     {0: {RATE: 1e-3, CLIP: 0.1, HEALTH: 0.5}, 100: {OBJECTIVE: 5.0}, 300: {OBJECTIVE: 9.0}},
