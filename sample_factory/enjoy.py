@@ -24,7 +24,7 @@ def enjoy(config: "Config") -> "Evaluation":
     from sample_factory.envs.env_registry import resolve_family
     from sample_factory.evaluation.evaluate import evaluate
 
-    return evaluate(config, resolve_family(config.run.env))
+    return evaluate(config, resolve_family(config.env_name))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

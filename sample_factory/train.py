@@ -17,7 +17,7 @@ def train(argv: Sequence[str]) -> int:
         raise ConfigError(f"--algo={config.run.algo}: use python -m sample_factory.run_algorithm for it")
     from sample_factory.experiment.run import run_experiment
 
-    return run_experiment(config, resolve_family(config.run.env))
+    return run_experiment(config, resolve_family(config.env_name))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -112,7 +112,7 @@ def report(request: BenchmarkRequest, stages: Mapping[str, Stage], hardware: Har
     sampling = config.sampling
     training = stages["training"]
     heading = (
-        f"{config.run.env}: {sampling.num_workers} x {sampling.num_envs_per_worker} envs, batch size "
+        f"{config.env_name}: {sampling.num_workers} x {sampling.num_envs_per_worker} envs, batch size "
         f"{config.learning.batch_size:,}, {request.flags.seconds:g} s each; learner {training.learner}"
     )
     tables = [
@@ -161,7 +161,7 @@ def figures(
     """Returns the contents of the --json file without the versions."""
     return {
         "hardware": hardware._asdict(),
-        "env": request.config.run.env,
+        "env": request.config.env_name,
         "flags": list(request.training_flags),
         "seconds": request.flags.seconds,
         "warmup_seconds": request.flags.warmup_seconds,
@@ -192,7 +192,7 @@ def draw_chart(request: BenchmarkRequest, file: str, stages: Mapping[str, Stage]
     bars = [Bar(STAGES[name], stage.fps, True) for name, stage in stages.items()]
     bars += [Bar(name, fps, False) for name, fps in request.others]
     sampling = request.config.sampling
-    title = f"{request.config.run.env}, {sampling.num_workers} x {sampling.num_envs_per_worker} envs"
+    title = f"{request.config.env_name}, {sampling.num_workers} x {sampling.num_envs_per_worker} envs"
     draw_bars(bars, title, str(hardware)).savefig(Path(file).expanduser(), dpi="figure")
 
 

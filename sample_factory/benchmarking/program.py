@@ -16,8 +16,8 @@ from sample_factory.runtime import cpu
 NOT_BUSY = ("idle", "iowait", "guest", "guest_nice")  # the time of guests is also part of another state
 POLL_SECONDS = 0.1
 USAGE_SECONDS = 5.0  # a look at all processes takes a few milliseconds of one core
-# Seconds that a program may take to end after SIGINT, a request to stop, and after SIGTERM. The first is longer
-# than `dummy_sampler` waits for its workers before it kills them.
+# Seconds that a program may take to end after SIGINT, a request to stop, and after SIGTERM. The first is more
+# than `dummy_sampler` gives its workers before it kills them.
 GRACE_SECONDS = ((signal.SIGINT, 15.0), (signal.SIGTERM, 5.0))
 
 KILL_SECONDS = 10.0  # a killed process takes a moment to disappear

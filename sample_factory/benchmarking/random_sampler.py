@@ -157,7 +157,7 @@ def parse_arguments(argv: Sequence[str]) -> tuple[Config, EnvFamily]:
     Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help.
     """
     config = parse_config(argv, _family_in_one_split, extra_sections={"random_sampler": RandomSamplerFlags})
-    return config, _family_in_one_split(config.run.env)
+    return config, _family_in_one_split(config.env_name)
 
 
 def _family_in_one_split(env: str) -> EnvFamily:

@@ -26,7 +26,7 @@ def play(config: Config) -> None:
     cfg = config.namespace()
     try:
         endpoint = None if join is None else human_player.Endpoint.parse(join)
-        spec = doom_spec(config.run.env)
+        spec = doom_spec(config.env_name)
         # This process has one player, the person: alone, or (num_humans=1) as the one who joins a match.
         cfg.num_agents = 1
         cfg.num_humans = 0 if endpoint is None else 1

@@ -74,10 +74,10 @@ def _single_value(flag_name: str, values: Sequence[Value]) -> Value:
 
 def _check(config: Config, opponent_config: Config, flags: MatchFlags) -> None:
     """Finds before the first match what would otherwise fail after the last one. Raises ConfigError."""
-    if config.run.env != opponent_config.run.env:
+    if config.env_name != opponent_config.env_name:
         raise ConfigError(
-            f"{config.run.experiment} was trained in {config.run.env}, {opponent_config.run.experiment} in "
-            f"{opponent_config.run.env}; choose with --env where they meet"
+            f"{config.run.experiment} was trained in {config.env_name}, {opponent_config.run.experiment} in "
+            f"{opponent_config.env_name}; choose with --env where they meet"
         )
     if config.evaluation.save_video:
         raise ConfigError("--save_video: a match is not drawn; sample_factory.enjoy shows several policies")

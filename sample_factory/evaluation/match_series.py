@@ -99,7 +99,7 @@ class MatchSeries(NamedTuple):
             "opponent_objective": self.opponent_objective if self.results else None,
         }
         return {
-            "env": self.contestants[0].config.run.env,
+            "env": self.contestants[0].config.env_name,
             "contestants": [
                 {"experiment": str(contestant.config.experiment_dir), **contestant.choice._asdict()}
                 for contestant in self.contestants
@@ -116,7 +116,7 @@ def run_match(request: MatchRequest) -> MatchSeries:
     Raises ConfigError when a checkpoint is missing, the env has no two teams or the file cannot be written,
     CheckpointError for an unusable checkpoint.
     """
-    family = resolve_family(request.contestants[0].config.run.env)
+    family = resolve_family(request.contestants[0].config.env_name)
     series = play_matches(request.contestants, family, request.flags.num_matches)
     print(series.summary())
     path = request.flags.json
@@ -144,7 +144,7 @@ def play_matches(
         StopSignals() as signals,
         contextlib.closing(make_adapted_env(family, config.namespace(), env_config)) as env,
     ):
-        _check_teams(config.run.env, env)
+        _check_teams(config.env_name, env)
         teams = [
             load_policy(contestant.config, contestant.choice, *env.kinds.spaces[0])
             for contestant in contestants

@@ -157,7 +157,7 @@ def open_screen(config: Config, env_fps: float, frames_per_picture: int) -> Scre
     video = None
     if not evaluation.no_render:
         try:
-            window = Window(f"{config.run.env} - {config.run.experiment}", pictures_per_second)
+            window = Window(f"{config.env_name} - {config.run.experiment}", pictures_per_second)
         except WindowError as error:
             log.warning(
                 "Nothing is drawn: %s (--no_render turns drawing off; --save_video writes a video)", error
@@ -194,5 +194,5 @@ def make_env(config: Config, family: EnvFamily) -> MultiAgentEnv:
         return make_adapted_env(family, cfg, env_config, EVERY_FRAME)
     except Exception as error:  # no standard says what an env raises for an unknown render_mode
         env = make_adapted_env(family, cfg, env_config)  # raises again if the render mode was not the reason
-        log.warning("%s cannot be drawn: %s", config.run.env, error)
+        log.warning("%s cannot be drawn: %s", config.env_name, error)
         return env

@@ -63,8 +63,9 @@ class Cards:
     action_space = gym.spaces.Discrete(5)
 
     def __init__(self, num_agents=2, bonuses=None, leaves_early=None):
-        """leaves_early: an agent whose episode ends after the first round. It is inactive in the second, which
-        counts as an episode of its own."""
+        """leaves_early: an agent whose episode ends after the first round. The second round, in which it is
+        inactive, counts as an episode of its own.
+        """
         self.is_multiagent = True
         self.num_agents = num_agents
         self._bonuses = bonuses or [0.0] * num_agents
