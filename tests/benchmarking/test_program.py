@@ -31,12 +31,8 @@ def test_a_program_that_takes_too_long_is_killed_with_all_that_it_started(tmp_pa
 
 
 def test_a_usage_has_the_memory_of_each_process_by_its_id():
-    sleep = "import time; time.sleep(60)"
-    script = (
-        "import subprocess, sys, time\n"
-        f"child = subprocess.Popen([sys.executable, '-c', {sleep!r}])\n"
-        "print(child.pid, flush=True); time.sleep(60)"
-    )
+    child = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     try:
         child_pid = int(process.stdout.readline())
