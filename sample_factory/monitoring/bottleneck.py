@@ -1,22 +1,22 @@
-"""Which part of a run limits its speed."""
+"""Finds the part of a run that limits its speed."""
 
 from collections.abc import Mapping
 
-# Component -> (the part of the work it does, what to call its processes).
+# Component -> (its part of the work, the name of its processes in logs).
 PARTS = {
     "rollout_worker": ("simulation", "rollout workers"),
     "policy_worker": ("inference", "policy workers"),
     "learner": ("learner", "learner"),
 }
-SAME = 0.05  # shares closer than this are not told apart: they are means over a few seconds
-IDLE = 0.5
+SAME = 0.05  # shares closer than this count as equal: they are means over a few seconds
+IDLE = 0.5  # a run whose components all wait for longer than this share has no bottleneck
 
 
 def bottlenecks(waits: Mapping[str, float]) -> list[str]:
-    """The busiest component and those about as busy; empty when none is busy for even half of its time.
+    """Returns the busiest component and those about as busy; none if all wait for most of their time.
 
-    waits: component -> share of its time, 0..1, that it waits for others. Every part of a run waits for the
-    slowest, which waits for nobody.
+    waits: component -> share of its time, 0..1, in which it waits for others. Every part of a run waits for
+        the slowest, which does not wait.
     """
     if not waits:
         return []
@@ -27,20 +27,20 @@ def bottlenecks(waits: Mapping[str, float]) -> list[str]:
 
 
 def describe_bottleneck(waits: Mapping[str, float]) -> str:
-    """In words, e.g. "bottleneck: learner (busy 98 %; rollout workers wait 61 %)".
+    """Returns a text such as "bottleneck: learner (busy 98 %; rollout workers wait 61 %)".
 
-    waits: as of `bottlenecks`. Empty while fewer than two of the components are known.
+    waits: see `bottlenecks`. The text is empty while fewer than two components have reported.
     """
     known = {component: waits[component] for component in PARTS if component in waits}
     if len(known) < 2:
         return ""
-    guilty = bottlenecks(known)
-    if len(guilty) in (0, len(known)):
+    busiest = bottlenecks(known)
+    if len(busiest) in (0, len(known)):
         waiting = ", ".join(_waiting(component, wait) for component, wait in known.items())
         return f"bottleneck: none in particular ({waiting})"
-    names = " and ".join(PARTS[component][0] for component in guilty)
-    busy = " and ".join(_percent(1 - known[component]) for component in guilty)
-    others = [_waiting(component, wait) for component, wait in known.items() if component not in guilty]
+    names = " and ".join(PARTS[component][0] for component in busiest)
+    busy = " and ".join(_percent(1 - known[component]) for component in busiest)
+    others = [_waiting(component, wait) for component, wait in known.items() if component not in busiest]
     return f"bottleneck: {names} ({'; '.join([f'busy {busy}', *others])})"
 
 

@@ -1,8 +1,8 @@
-"""What the components say about themselves, averaged over each kind of component."""
+"""Means of the statistics that components report, and counts of incidents."""
 
 import collections
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from sample_factory.exchange.messages import INCIDENTS, Incident, StatsReport
 
@@ -23,9 +23,7 @@ V1_TAGS = {
 
 
 class ComponentStats:
-    """The reports of the last KEEP_SECONDS. Where there are none, as of a learner whose iterations take
-    longer, the last one stands.
-    """
+    """The reports of the last KEEP_SECONDS, or the last report of a component that reports less often."""
 
     def __init__(self, now: Callable[[], float]):
         self._now = now
@@ -33,19 +31,20 @@ class ComponentStats:
         self._incidents = dict.fromkeys(INCIDENTS, 0)
 
     def add_incident(self, incident: Incident) -> None:
-        """Counts it, and logs what there is to say."""
+        """Counts an incident, and logs its text if it has one."""
         self._incidents[incident.kind] += incident.times
         if incident.text:
             log.error(incident.text)
 
     def add(self, report: StatsReport) -> None:
+        """Adds a report and discards those that are older than KEEP_SECONDS."""
         reports = self._reports.setdefault((report.component, report.policy_id), collections.deque())
         reports.append((self._now(), report))
         while reports[0][0] < self._now() - KEEP_SECONDS:
             reports.popleft()
 
     def waits(self) -> dict[str, float]:
-        """Component -> mean share of its time, 0..1, that it waits for others."""
+        """Returns component -> mean share of its time, 0..1, in which it waits for others."""
         found: dict[str, list[float]] = {}
         for (component, _), reports in self._reports.items():
             found.setdefault(component, []).extend(_values(reports, "wait"))
@@ -65,9 +64,13 @@ class ComponentStats:
         }
 
     def summaries(self, policy_id: int) -> dict[str, float]:
-        """Tag -> mean over the components that serve a policy (rollout workers count as policy 0's)."""
-        # What is about the whole run stands with policy 0.
-        scalars = {f"0_aux/{kind}": n for kind, n in self._incidents.items()} if policy_id == 0 else {}
+        """Returns TensorBoard tag -> mean over the components of a policy.
+
+        Policy 0 also has the values of the whole run: those of rollout workers and the counts of incidents.
+        """
+        scalars: dict[str, float] = {}
+        if policy_id == 0:
+            scalars.update({f"0_aux/{kind}": count for kind, count in self._incidents.items()})
         for (component, policy), reports in self._reports.items():
             names = {name for _, report in reports for name in report.stats} if policy == policy_id else ()
             for name in sorted(names):
@@ -76,7 +79,7 @@ class ComponentStats:
         return scalars
 
 
-def _values(reports, name: str) -> list[float]:
+def _values(reports: Iterable[tuple[float, StatsReport]], name: str) -> list[float]:
     return [report.stats[name] for _, report in reports if name in report.stats]
 
 

@@ -1,4 +1,4 @@
-"""What the console says about a run, in words."""
+"""Texts about a run for the log."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,18 +9,25 @@ from sample_factory.monitoring.policy_progress import Lag, PolicyProgress
 
 
 class Status(NamedTuple):
-    """One moment of a run."""
+    """The state of a run at one moment.
 
-    env_frames: int  # of all policies, earlier runs included
-    fps: Mapping[float, float]  # by length of the window in seconds; only windows that are covered
-    progress: float | None  # 0..1 of --train_for_env_steps; None: there is no limit
+    env_frames: of all policies, earlier runs included.
+    fps: length of the window in seconds -> frames per second, for the windows that the run has covered.
+    progress: fraction of --train_for_env_steps; None without that limit.
+    seconds_left: None if it is not known.
+    bottleneck: a text; may be empty.
+    """
+
+    env_frames: int
+    fps: Mapping[float, float]
+    progress: float | None
     seconds_left: float | None
     bottleneck: str
     policies: Sequence[PolicyProgress]
 
 
 def status_text(status: Status) -> str:
-    """One line, and one more for each policy if there are several."""
+    """Returns one line, followed by one line for each policy if there are several."""
     parts = [f"env frames {status.env_frames:,}{_progress_text(status)}", _fps_text(status.fps)]
     if len(status.policies) == 1:
         parts += [*_policy_parts(status.policies[0]), status.bottleneck]
@@ -33,34 +40,34 @@ def status_text(status: Status) -> str:
 
 
 def episodes_text(episodes: EpisodeStats) -> str:
-    """Averages over the last episodes, and over how many of them."""
-    reward, length = episodes.spread("reward"), episodes.spread("len")
-    if reward is None or length is None:
+    """Returns the means over the last episodes, and the number of episodes."""
+    reward = episodes.spread("reward")
+    length = episodes.spread("len")
+    true_objective = episodes.spread("true_objective")
+    if reward is None or length is None or true_objective is None:
         return "no episode has ended yet"
-    objective = ""
-    if episodes.has_own_objective:
-        objective = f", true objective {episodes.spread('true_objective').mean:.3f}"
-    number = "1 episode" if reward.count == 1 else f"{reward.count} episodes"
+    objective = f", true objective {true_objective.mean:.3f}" if episodes.has_own_objective else ""
+    number = "1 episode" if reward.num_episodes == 1 else f"{reward.num_episodes} episodes"
     return f"reward {reward.mean:.3f}{objective}, length {length.mean:.0f} frames ({number})"
 
 
 def duration_text(seconds: float) -> str:
-    """The two largest units, e.g. "2 h 05 min"."""
-    minutes, seconds = divmod(round(seconds), 60)
+    """Returns a duration in its two largest units, e.g. "2 h 05 min"."""
+    minutes, whole_seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     if days:
         return f"{days} d {hours:02d} h"
     if hours:
         return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+    return f"{minutes} min {whole_seconds:02d} s" if minutes else f"{whole_seconds} s"
 
 
 def _progress_text(status: Status) -> str:
-    said = [] if status.progress is None else [f"{100 * status.progress:.1f} %"]
+    parts = [] if status.progress is None else [f"{100 * status.progress:.1f} %"]
     if status.seconds_left is not None and math.isfinite(status.seconds_left):
-        said.append(f"{duration_text(status.seconds_left)} left")
-    return f" ({', '.join(said)})" if said else ""
+        parts.append(f"{duration_text(status.seconds_left)} left")
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _fps_text(fps: Mapping[float, float]) -> str:

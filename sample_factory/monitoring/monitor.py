@@ -1,4 +1,4 @@
-"""Everything a run says about itself: console, TensorBoard, and which policy is the best so far."""
+"""The progress of a run, for people: status lines in the log, and TensorBoard."""
 
 import logging
 import math
@@ -35,7 +35,7 @@ SUMMARY_FPS_SECONDS = 60.0
 
 
 class Timers(NamedTuple):
-    """What `Monitor.tick` does now and then."""
+    """When the actions of `Monitor.tick` are due."""
 
     sample: Every
     status: Every
@@ -44,7 +44,7 @@ class Timers(NamedTuple):
 
 
 def start_timers(flags: MonitoringFlags, now: Callable[[], float]) -> Timers:
-    """All but the first are due for the first time when their interval has passed."""
+    """Returns timers that start now: `sample` is due at once, the others after their interval."""
     return Timers(
         sample=Every(SAMPLE_SECONDS, at_first=True, now=now),
         status=Every(flags.status_interval, now=now),
@@ -54,11 +54,11 @@ def start_timers(flags: MonitoringFlags, now: Callable[[], float]) -> Timers:
 
 
 class Monitor:
-    """In the main process: takes in reports, tells the user. Promises:
+    """In the main process: logs the status of the run and writes TensorBoard files. Promises:
 
-    1. Rates, the time that is left and the final means are about this run; `env_frames` and progress include
-       the runs that it resumes.
-    2. The time of the run starts with the first `tick`, when everything is up.
+    1. Rates, the time left and the final means refer to this run; `env_frames` and the progress include the
+       runs that it resumes.
+    2. The time of the run starts with the first `tick`, when all workers are ready.
     3. It never loads torch or TensorFlow.
     """
 
@@ -70,21 +70,23 @@ class Monitor:
         frameskip: int,
         now: Callable[[], float] = time.monotonic,
     ):
-        self._folder, self._flags, self._now = Path(experiment_dir), flags, now
+        self._folder = Path(experiment_dir)
+        self._flags = flags
+        self._now = now
         self._frames_per_x = 1 if flags.summaries_use_frameskip else frameskip
         self._policies = [PolicyProgress(flags.stats_avg) for _ in range(num_policies)]
-        # v1's folders, so that its users' TensorBoard commands find them.
+        # The folders are v1's.
         self._writers = [TensorboardWriter(self._folder / ".summary" / str(i)) for i in range(num_policies)]
         self._components = ComponentStats(now)
         self._frame_rates = RateWindow(FPS_SECONDS)
         self._sample_rates = [RateWindow((SUMMARY_FPS_SECONDS,)) for _ in range(num_policies)]
         self._started: float | None = None
         self._mean_fps: float | None = None
-        self._has_told_frames = False
+        self._has_logged_frames = False
         self._timers = start_timers(flags, now)
 
     def handle(self, report: Report) -> None:
-        """Takes in what a component reports."""
+        """Updates the state of the run with a report."""
         match report:
             case EpisodeReport():
                 self._policies[report.policy_id].episodes.add(report)
@@ -101,10 +103,10 @@ class Monitor:
                 self._policies[report.policy_id].episodes.clear()
 
     def tick(self) -> None:
-        """Does what is due. To be called several times a second."""
+        """Logs and writes what is due. To be called several times a second."""
         if self._started is None:
             self._started = self._now()
-            # Anew: starting up may have taken so long that all are due, and there is nothing to tell yet.
+            # Workers may have started so slowly that all timers are due before there is anything to log.
             self._timers = start_timers(self._flags, self._now)
         if self._timers.sample():
             self._sample()
@@ -119,16 +121,16 @@ class Monitor:
         """Does nothing."""
 
     def _has_first_frames(self) -> bool:
-        """Once, as soon as anything has been learned from: whoever started the run waits for that line."""
-        is_first = self._new_frames > 0 and not self._has_told_frames
+        """Returns True once, after the first iteration of training: users wait for that first status line."""
+        is_first = self._new_frames > 0 and not self._has_logged_frames
         if is_first:
-            self._has_told_frames = True
+            self._has_logged_frames = True
             status = Every(self._flags.status_interval, now=self._now)
             self._timers = self._timers._replace(status=status)
         return is_first
 
     def stopping(self) -> None:
-        """The main loop has ended: the time it takes to save and stop does not enter the run's mean FPS."""
+        """Computes the mean FPS of the run, so that the time for saving and stopping does not count."""
         self._mean_fps = self._compute_mean_fps()
 
     def close(self) -> None:
@@ -143,20 +145,20 @@ class Monitor:
 
     @property
     def is_done(self) -> bool:
-        """All policies have --train_for_env_steps, or --train_for_seconds of this run have passed."""
+        """Whether all policies have reached --train_for_env_steps, or --train_for_seconds have passed."""
         if self._seconds >= self._flags.train_for_seconds:
             return True
         return all(policy.env_frames >= self._flags.train_for_env_steps for policy in self._policies)
 
     def write(self, policy_id: int, scalars: Mapping[str, float]) -> None:
-        """Adds tag -> value to a policy's TensorBoard curves, at its env frames (or steps) of now."""
+        """Adds tag -> value to the TensorBoard curves of a policy, at its present env frames (or steps)."""
         self._writers[policy_id].write(scalars, self._policies[policy_id].env_frames // self._frames_per_x)
 
     def status(self) -> str:
-        """The run at this moment, in words."""
+        """Returns the status of the run as text."""
         self._sample()
         fps = self._frame_rates.rates()
-        # The shortest window is told from the start, the others once they say something else.
+        # The shortest window is always shown. A longer one says the same until the run has covered it.
         covered = {window: fps[window] for window in fps if window <= max(self._seconds, FPS_SECONDS[0])}
         return status_text(
             Status(
@@ -170,7 +172,7 @@ class Monitor:
         )
 
     def summary(self) -> list[str]:
-        """The last lines of a run."""
+        """Returns the last lines of a run for the log."""
         fps = self._compute_mean_fps() if self._mean_fps is None else self._mean_fps
         lines = [
             f"{self._new_frames:,} env frames in {duration_text(self._seconds)}, {fps:,.0f} FPS on average; "
@@ -205,8 +207,9 @@ class Monitor:
         return sum(min(policy.env_frames, limit) for policy in self._policies) / (limit * len(self._policies))
 
     def _seconds_left(self, fps: float) -> float | None:
-        """Until the first of the limits that are set."""
-        estimates, limit = [], self._flags.train_for_env_steps
+        """Returns the seconds until the first limit is reached; None if there is none."""
+        estimates: list[float] = []
+        limit = self._flags.train_for_env_steps
         if limit < NEVER and fps > 0:
             estimates.append(sum(max(0, limit - policy.env_frames) for policy in self._policies) / fps)
         if self._flags.train_for_seconds < NEVER:
@@ -237,7 +240,7 @@ class Monitor:
                 **policy.episodes.summaries(),
                 **self._components.summaries(policy_id),
             }
-            if policy_id == 0:  # as in v1, what is about the whole run stands with policy 0
+            if policy_id == 0:  # as in v1, values of the whole run are written for policy 0
                 scalars["0_aux/_fps"] = self._frame_rates.rates()[SUMMARY_FPS_SECONDS]
                 scalars["0_aux/master_process_memory_mb"] = rss_mb()
             self.write(policy_id, {tag: value for tag, value in scalars.items() if math.isfinite(value)})

@@ -1,4 +1,4 @@
-"""Scalars for TensorBoard, without TensorFlow and without torch."""
+"""Writes scalars for TensorBoard, without TensorFlow and without torch."""
 
 import io
 import itertools
@@ -16,10 +16,11 @@ _file_numbers = itertools.count()
 
 
 class TensorboardWriter:
-    """One event file in `folder`, made when the first scalars come. Promises:
+    """Writes one event file in `folder`, which is created with the first scalars. Promises:
 
     1. The file on disk always consists of whole records: a write that fails is undone.
-    2. A full disk loses nothing and stops nothing: it is reported once, and what is pending is written later.
+    2. A full disk is logged once and does not end the run; pending scalars are kept in memory and written
+       later.
     """
 
     def __init__(self, folder: Path):
@@ -30,13 +31,13 @@ class TensorboardWriter:
         self._is_failing = False
 
     def begin(self, x: int) -> None:
-        """A run resumes from what had been learned at `x`: TensorBoard hides what was written beyond."""
+        """Marks the start of a run that resumes at position `x`: TensorBoard hides scalars beyond it."""
         from tensorboard.compat.proto.event_pb2 import SessionLog
 
         self._add(step=x + 1, session_log=SessionLog(status=SessionLog.START))
 
     def write(self, scalars: Mapping[str, float], x: int) -> None:
-        """Adds tag -> value at position `x` of the axis. In memory until the next `flush`."""
+        """Adds tag -> value at position `x` of the axis. Kept in memory until the next `flush`."""
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         if not scalars:
@@ -45,15 +46,20 @@ class TensorboardWriter:
         self._add(step=x, summary=Summary(value=values))
 
     def flush(self) -> None:
-        """Appends what is pending to the file."""
+        """Appends the pending scalars to the file."""
         data = self._pending.getvalue()
         if not data:
             return
+        assert self._path is not None, "pending data has come through _add"
         try:
             _append(self._path, data)
         except OSError as error:
             if not self._is_failing:
-                log.error("COULD NOT WRITE %s: %s. Will try again; training goes on", self._path, error)
+                log.error(
+                    "COULD NOT WRITE %s: %s. Training continues; the next flush tries again",
+                    self._path,
+                    error,
+                )
             self._is_failing = True
             return
         self._is_failing = False
@@ -61,7 +67,7 @@ class TensorboardWriter:
         self._pending.truncate()
 
     def _add(self, **content: Any) -> None:
-        # Not at the top of the file: it takes 0.2 s, which every importer of this module would pay.
+        # Not at the top of the file: these imports take 0.2 s.
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -74,7 +80,7 @@ class TensorboardWriter:
 
 
 def _append(path: Path, data: bytes) -> None:
-    """All or nothing. Raises OSError."""
+    """Appends all of the data, or nothing and raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "ab", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
@@ -82,6 +88,6 @@ def _append(path: Path, data: bytes) -> None:
             if file.write(data) < len(data):
                 raise OSError(f"no room for {len(data):,} bytes")
         except OSError:
-            # Readers stop for good at a record that is cut off.
+            # Readers stop at a truncated record and never read beyond it.
             file.truncate(size)
             raise

@@ -1,4 +1,4 @@
-"""The past selves of all policies, how the live ones do against them, and how often each is played against.
+"""The past selves of all policies, the results against them, and how often each is chosen as an opponent.
 
 Prioritised fictitious self-play: Vinyals et al. 2019 (AlphaStar), "Prioritized fictitious self-play".
 """
@@ -30,32 +30,35 @@ from sample_factory.runtime.queues import Queue
 log = logging.getLogger("sample_factory")
 
 FILE_NAME = "league.json"
-MATCHES_PER_UPDATE = 50  # results after which the weights count as changed
-SEND_SECONDS = 2.0
-MIN_WEIGHT = 1e-3  # an opponent that never wins is still met now and then, so that its win rate stays true
+HOW_TO_REPAIR = "repair it, or delete it to start with no results"
+MATCHES_PER_UPDATE = 50  # between updates of the prioritised weights
+SEND_SECONDS = 2.0  # between messages about changes of the league
+MIN_WEIGHT = 1e-3  # an opponent that never wins is still drawn sometimes, so that its win rate stays current
 
 
 class League:
-    """In the main process. Promises:
+    """In the main process: past selves, ratings and win rates. Promises:
 
-    1. Every milestone in the experiment folder is a past self, those of earlier runs too. In use are at most
-       --selfplay_max_opponents of each policy.
-    2. Results and ratings survive in league.json.
+    1. Every milestone in the experiment folder is a past self, those of earlier runs included. At most
+       --selfplay_max_opponents of each policy are in use.
+    2. Results and ratings are kept in league.json.
     """
 
     def __init__(self, flags: SelfplayFlags, folder: Path, num_policies: int):
         """Raises ConfigError if league.json cannot be read."""
-        self._flags, self._folder, self._num_policies = flags, folder, num_policies
+        self._flags = flags
+        self._folder = folder
+        self._num_policies = num_policies
         self._live_elo = [START_ELO] * num_policies
         self._past_elo: dict[Milestone, float] = {}
-        self._records: dict[tuple[int, Milestone], Record] = {}  # of a live policy against a past self
+        self._records: dict[tuple[int, Milestone], Record] = {}  # by live policy and past self
         self._past_selves: list[list[Milestone]] = [[] for _ in range(num_policies)]
         self._num_matches = 0
         self._changed: set[int] = set()  # policies, see take_changed
         self._load()
 
     def handle(self, report: Report) -> None:
-        """Takes in what concerns the league; other reports are none of its business."""
+        """Updates the league with a report; ignores reports that do not concern it."""
         match report:
             case MilestoneSaved(milestone):
                 self._add(milestone, self._live_elo[milestone.policy_id])
@@ -67,12 +70,13 @@ class League:
                 self._copy_results(donor, policy_id)
 
     def take_changed(self) -> set[int]:
-        """The policies whose past selves, or the weights of these, have changed since the last call."""
-        changed, self._changed = self._changed, set()
+        """Returns the policies whose past selves or weights have changed since the last call."""
+        changed = self._changed
+        self._changed = set()
         return changed
 
     def opponents(self, policy: int) -> Opponents:
-        """The past selves of a policy, as they are now."""
+        """Returns the past selves of a policy that are in use now, with their weights."""
         used = self._in_use(self._past_selves[policy])
         weights = [
             [self._weight(live, past_self) for past_self in used] for live in range(self._num_policies)
@@ -80,8 +84,9 @@ class League:
         return Opponents(policy, tuple(used), np.array(weights, np.float32))
 
     def summaries(self, policy_id: int) -> dict[str, float]:
-        """Tag -> value, of a live policy against the past selves in use that it has met: it may be that it
-        never plays against those of some policies.
+        """Returns TensorBoard tag -> value for a live policy, over the past selves in use that it has met.
+
+        With some assignments of policies to agents, it never meets the past selves of certain policies.
         """
         used = [past_self for past_selves in self._past_selves for past_self in self._in_use(past_selves)]
         records = [self._record(policy_id, past_self) for past_self in used]
@@ -92,15 +97,15 @@ class League:
         return {f"zz_selfplay/{name}": value for name, value in scalars.items()}
 
     def save(self) -> None:
-        """Writes league.json. A disk that refuses costs a log line and not the run."""
+        """Writes league.json. An OSError is logged and does not end the run."""
         past_selves = {
             _name(past_self): self._saved(past_self) for own in self._past_selves for past_self in own
         }
         contents = {"policies": [{"elo": elo} for elo in self._live_elo], "past_selves": past_selves}
         try:
             write_atomically(self._folder / FILE_NAME, json.dumps(contents, indent=4) + "\n")
-        except OSError as error:  # say a full disk: the next time all is written again
-            log.error("could not save the results of self-play in %s: %s", self._folder, error.strerror)
+        except OSError as error:  # e.g. a full disk: the next save writes everything
+            log.error("Could not save the results of self-play in %s: %s", self._folder, error.strerror)
 
     def _add(self, past_self: Milestone, elo: float) -> None:
         if past_self not in self._past_elo:
@@ -137,11 +142,12 @@ class League:
         self._changed.update(range(self._num_policies))
 
     def _weight(self, live: int, past_self: Milestone) -> float:
-        """How often a live policy draws a past self: (1 - win rate)^p, the harder ones more often."""
+        """Returns the relative frequency with which a live policy draws a past self: (1 - win rate)^p."""
         if self._flags.selfplay_sampling == "uniform":
             return 1.0
         difficulty = 1.0 - self._record(live, past_self).win_rate
-        return max(MIN_WEIGHT, difficulty**self._flags.selfplay_priority_exponent)
+        weight: float = difficulty**self._flags.selfplay_priority_exponent
+        return max(MIN_WEIGHT, weight)
 
     def _in_use(self, past_selves: Sequence[Milestone]) -> list[Milestone]:
         return thinned(past_selves, self._flags.selfplay_max_opponents)
@@ -165,7 +171,8 @@ class League:
                 for past_self in find_milestones(self._folder, policy):
                     self._load_past_self(past_self, saved.get("past_selves", {}))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ConfigError(f"{file} does not hold what a league saves ({error!r}); {MEND}") from None
+            message = f"{file} does not have the form of a saved league ({error!r}); {HOW_TO_REPAIR}"
+            raise ConfigError(message) from None
         if any(self._past_selves):
             log.info("Self-play: %d past selves of earlier runs", sum(map(len, self._past_selves)))
 
@@ -214,14 +221,12 @@ class OpponentsSender:
             unsent.remove(policy_id)
 
 
-MEND = "mend it, or delete it to start with no results"
-
-
 def thinned(milestones: Sequence[Milestone], limit: int) -> list[Milestone]:
-    """At most `limit` of a policy's milestones, the earliest first: spread evenly over its env frames.
+    """Returns at most `limit` of a policy's milestones, spread evenly over its env frames.
 
-    One after another comes in; when there are too many, the one goes whose neighbours are the closest. So a
-    new one displaces one other, and the first stays. With a limit of 1 the newest is all there is.
+    milestones: by env frames. They are added in turn; when there are too many, the one with the closest
+    neighbours is removed. So a new milestone replaces at most one, and the first is always kept, except with
+    a limit of 1, which keeps the newest.
     """
     kept: list[Milestone] = []
     for milestone in milestones:
@@ -230,7 +235,7 @@ def thinned(milestones: Sequence[Milestone], limit: int) -> list[Milestone]:
             continue
         frames = [milestone.env_frames for milestone in kept]
         gaps = {i: frames[i + 1] - frames[i - 1] for i in range(1, len(kept) - 1)}
-        kept.pop(min(gaps, key=gaps.get, default=0))
+        kept.pop(min(gaps, key=lambda i: gaps[i], default=0))
     return kept
 
 
@@ -243,4 +248,4 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return read_json(path)
     except ConfigError as error:
-        raise ConfigError(f"{error}; {MEND}") from None
+        raise ConfigError(f"{error}; {HOW_TO_REPAIR}") from None

@@ -7,11 +7,12 @@ from sample_factory.population.mutation import MutationRule
 from sample_factory.population.pbt import Member, Population
 
 DEFAULT = Member({"learning_rate": 1e-4}, {"delta": {"HEALTH": [0.01, -0.01]}})
-FRAMES, OBJECTIVES = [0, 100], [10.0, 1.0]  # policy 1 is due, and much worse
+FRAMES = [0, 100]  # policy 1 is due
+OBJECTIVES = [10.0, 1.0]  # and much worse
 
 
 class Run:
-    """An Evolution of two policies, and what it said to whom."""
+    """An Evolution of two policies, and the messages that it has sent."""
 
     def __init__(self, folder):
         flags = PbtFlags(
@@ -19,22 +20,25 @@ class Run:
         )
         rule = MutationRule(1.0, 1.1, 1.5, 32, 1024)
         self.population = Population(flags, DEFAULT, rule, folder, 2, seed=1)
-        self.to_learners, self.to_workers, self.changes, self.seconds = [], [], [], 0.0
-        self.learners_listen = True
+        self.to_learners = []
+        self.to_workers = []
+        self.accepted = []
+        self.seconds = 0.0
+        self.learners_read = True
         self.evolution = Evolution(
             self.population,
-            self.tell_learner,
+            self.send_to_learner,
             self.to_workers.append,
-            self.changes.append,
+            self.accepted.append,
             now=lambda: self.seconds,
         )
 
-    def tell_learner(self, policy, message):
+    def send_to_learner(self, policy, message):
         self.to_learners.append((policy, message))
-        return self.learners_listen
+        return self.learners_read
 
     def tick(self, frames=FRAMES, objectives=OBJECTIVES):
-        """What is said to learners because of it."""
+        """Returns the messages that the tick sends to learners."""
         before = len(self.to_learners)
         self.evolution.tick(frames, objectives)
         return self.to_learners[before:]
@@ -52,15 +56,15 @@ def test_a_replacement_goes_from_the_donors_file_to_the_receiver_and_only_then_c
     run.evolution.handle(donation)
     policy, settings = run.to_learners[-1]
     assert policy == 1 and isinstance(settings, NewSettings) and settings.donation == donation
-    assert run.population.members[1] == former and not run.changes
+    assert run.population.members[1] == former and not run.accepted
     run.evolution.handle(SettingsTaken(1, ""))
     member = run.population.members[1]
     assert member.hyperparameters == settings.hyperparameters != former.hyperparameters
     assert run.to_workers == [NewShaping(1, member.shaping)]
-    assert [(change.policy_id, change.donor) for change in run.changes] == [(1, 0)]
+    assert [(change.policy_id, change.donor) for change in run.accepted] == [(1, 0)]
 
 
-def test_only_one_decision_is_under_way(run):
+def test_only_one_decision_is_pending_at_a_time(run):
     run.tick()
     assert run.tick([100, 100]) == []
 
@@ -72,35 +76,36 @@ def test_a_policy_that_keeps_its_weights_gets_its_settings_without_a_donor(run):
     assert run.tick([0, 100]) == [], "it is decided on"
 
 
-def test_of_a_policy_that_stays_as_it_is_its_learner_hears_nothing(run):
+def test_the_learner_of_a_policy_that_keeps_weights_and_settings_gets_no_message(run):
     assert run.tick([100, 0]) == []
     assert run.tick([100, 0]) == [] and run.population.due([100, 0]) is None, "it is decided on"
 
 
-def test_a_learner_that_takes_no_messages_does_not_stop_the_evolution(run):
-    run.learners_listen = False
+def test_a_learner_that_reads_no_messages_does_not_stop_the_evolution(run):
+    run.learners_read = False
     assert run.tick() and run.tick() == []
-    run.learners_listen, run.seconds = True, RETRY_SECONDS
+    run.learners_read = True
+    run.seconds = RETRY_SECONDS
     assert run.tick() == [(0, DonateRequest(2))]
 
 
-def test_a_new_rollout_worker_is_told_the_shaping_of_all_policies(run):
+def test_a_new_rollout_worker_gets_the_shaping_of_all_policies(run):
     members = run.population.members
     assert run.evolution.shaping() == [NewShaping(i, members[i].shaping) for i in range(2)]
 
 
 @pytest.mark.parametrize("failure", [Donated(1, None, ""), SettingsTaken(1, "RuntimeError: other SHA-256")])
-def test_a_replacement_that_fails_changes_nothing_and_is_tried_again_later(run, failure):
+def test_a_replacement_that_fails_changes_nothing_and_is_tried_later(run, failure):
     former = run.population.members[1]
     run.tick()
     run.evolution.handle(failure)
-    assert run.population.members[1] == former and not run.to_workers and not run.changes
+    assert run.population.members[1] == former and not run.to_workers and not run.accepted
     assert run.tick() == []
     run.seconds = RETRY_SECONDS
     assert run.tick() == [(0, DonateRequest(2))]
 
 
-def test_answers_to_an_earlier_request_are_not_taken_for_this_ones(run):
+def test_answers_to_an_earlier_request_are_ignored(run):
     run.tick()
     run.evolution.handle(Donated(1, None, ""))
     run.seconds = RETRY_SECONDS

@@ -38,7 +38,7 @@ def play(league, past_self, scores, policy=0):
         league.handle(MatchReport(policy, past_self, score))
 
 
-def test_a_new_milestone_is_a_change_once_and_an_opponent_from_then_on(make_league, save):
+def test_a_new_milestone_is_a_change_once_and_an_opponent_afterwards(make_league, save):
     league = make_league()
     past_self = save(league, 100)
     assert league.take_changed() == {0} and league.take_changed() == set()
@@ -79,7 +79,7 @@ def test_win_rates_are_over_those_that_a_policy_has_met(make_league, save):
     assert summaries["zz_selfplay/num_opponents"] == 1
 
 
-def test_a_policy_that_takes_over_another_has_its_rating_and_results(make_league, save):
+def test_a_policy_that_takes_over_another_gets_its_rating_and_results(make_league, save):
     league = make_league(num_policies=2, selfplay_sampling="prioritized")
     both, donors, own = save(league, 100), save(league, 200), save(league, 300)
     for policy, past_self, score in ((0, both, 1.0), (0, donors, 1.0), (1, both, 0.0), (1, own, 0.0)):
@@ -111,7 +111,7 @@ def test_prioritized_weights_are_a_power_of_the_chance_to_lose_and_never_zero(ma
     assert league.opponents(0).weights.tolist() == [[pytest.approx(1e-3), pytest.approx(0.75**2)]]
 
 
-def test_new_weights_are_a_change_after_some_matches_if_they_matter(make_league, save):
+def test_prioritized_weights_are_a_change_after_a_number_of_matches(make_league, save):
     for sampling, changed in (("prioritized", {0}), ("uniform", set())):
         league = make_league(selfplay_sampling=sampling)
         past_self = save(league, 100)
@@ -141,7 +141,7 @@ def test_milestones_without_results_are_past_selves_too(make_league, save, tmp_p
     assert len(make_league().opponents(0).past_selves) == 1
 
 
-def test_a_lost_one_is_taken_out_of_use_and_its_results_are_ignored(make_league, save):
+def test_a_lost_past_self_is_no_longer_used_and_its_results_are_ignored(make_league, save):
     league = make_league()
     lost, kept = save(league, 100), save(league, 200)
     league.take_changed()
@@ -155,31 +155,31 @@ def test_a_lost_one_is_taken_out_of_use_and_its_results_are_ignored(make_league,
 @pytest.mark.parametrize("text", ["{", '{"policies": 3}', '{"policies": [{"elo": "high"}]}'])
 def test_a_file_that_cannot_be_read_is_refused_by_name(make_league, tmp_path, text):
     (tmp_path / FILE_NAME).write_text(text)
-    with pytest.raises(ConfigError, match="league.json.*mend it, or delete it"):
+    with pytest.raises(ConfigError, match="league.json.*repair it, or delete it"):
         make_league()
 
 
-def test_a_full_disk_costs_a_log_line_and_not_the_run(make_league, monkeypatch, caplog):
+def test_a_full_disk_is_logged_and_does_not_end_the_run(make_league, monkeypatch, caplog):
     def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(league_module, "write_atomically", full)
     make_league().save()
-    assert "could not save the results of self-play" in caplog.text and "No space left" in caplog.text
+    assert "Could not save the results of self-play" in caplog.text and "No space left" in caplog.text
 
 
 def frames(milestones):
     return [milestone.env_frames for milestone in milestones]
 
 
-def test_in_use_are_so_many_spread_over_the_whole_training():
+def test_the_past_selves_in_use_are_limited_and_spread_over_the_whole_training():
     milestones = [Milestone(0, i, 10 * i) for i in range(1000)]
     used = frames(thinned(milestones, 8))
     assert len(used) == 8 and used[0] == 0 and used[-1] == 9990
     assert max(after - before for before, after in itertools.pairwise(used)) <= 3 * 10000 / 7
 
 
-def test_a_new_milestone_is_always_in_use_and_displaces_one_at_most():
+def test_a_new_milestone_is_always_in_use_and_replaces_at_most_one():
     milestones = [Milestone(0, i, 10 * i) for i in range(40)]
     for limit in (1, 2, 5):
         for count in range(1, 40):

@@ -13,7 +13,7 @@ def mutations(values, defaults=None, rule=ALWAYS):
 
 
 def factors(name, value, of=lambda x: x):
-    """By how much a value grows or shrinks, as a factor above 1."""
+    """Returns the factor, above 1, by which a value grows or shrinks."""
     ratios = [of(changed[name]) / of(value) for changed in mutations({name: value})]
     assert min(ratios) < 1 < max(ratios), "both directions"
     return [max(ratio, 1 / ratio) for ratio in ratios]
@@ -24,7 +24,7 @@ def test_a_number_grows_or_shrinks_by_a_factor_of_the_range():
     assert min(found) >= 1.1 and max(found) <= 1.5 and max(found) - min(found) > 0.3
 
 
-def test_of_a_discount_what_it_lacks_to_one_changes():
+def test_a_discount_factor_changes_by_its_difference_to_one():
     found = factors("gamma", 0.99, of=lambda x: 1 - x)
     assert min(found) >= 1.009 and max(found) <= 1.201
     assert all(changed["gamma"] < 1 for changed in mutations({"gamma": 1.0}))
@@ -32,7 +32,7 @@ def test_of_a_discount_what_it_lacks_to_one_changes():
 
 @pytest.mark.parametrize("name", ["gamma", "learning_rate"])
 @pytest.mark.parametrize("extreme", [0.0, 1e-9, 0.95, 1.0])
-def test_no_mutation_leads_beyond_what_the_command_line_takes(name, extreme):
+def test_mutations_stay_within_the_bounds_of_the_flags(name, extreme):
     assert all(0 <= changed[name] <= 1 for changed in mutations({name: extreme}))
 
 
@@ -52,14 +52,14 @@ def test_a_switch_is_flipped():
     assert all(changed == {"normalize_returns": False} for changed in mutations({"normalize_returns": True}))
 
 
-def test_about_a_share_of_the_numbers_changes():
+def test_the_mutation_rate_is_the_share_of_numbers_that_change():
     rule = ALWAYS._replace(rate=0.15)
     values = {f"number_{i}": 1.0 for i in range(100)}
     changed = [sum(new != 1.0 for new in found.values()) for found in mutations(values, rule=rule)]
     assert np.mean(changed) == pytest.approx(15, abs=1)
 
 
-def test_now_and_then_a_number_goes_back_to_its_default():
+def test_some_numbers_are_reset_to_their_default():
     back = [found["gamma"] == 0.9 for found in mutations({"gamma": 0.99}, {"gamma": 0.9})]
     assert 0.02 < np.mean(back) < 0.1
 

@@ -29,7 +29,7 @@ def save(league, policy, frames):
 
 
 def received(inbox):
-    """(policy, past selves) of each message."""
+    """Returns (policy, past selves) of each message in an inbox."""
     return [(message.policy_id, message.past_selves) for message in inbox.get_many(0.0)]
 
 

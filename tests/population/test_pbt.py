@@ -73,14 +73,14 @@ def test_the_first_policy_copies_without_mutation(make_population):
         (0.0, 0.0, False),
     ],
 )
-def test_the_gap_that_it_takes_is_a_share_of_the_larger_objective_whatever_its_sign(
+def test_the_necessary_gap_is_a_fraction_of_the_larger_objective_whatever_its_sign(
     make_population, own, other, replaced
 ):
     decision = make_population(num_policies=2).decide(0, [own, other])
     assert (decision.donor == 1) == replaced
 
 
-def test_until_it_is_accepted_a_decision_changes_nothing(make_population):
+def test_a_decision_changes_nothing_before_it_is_accepted(make_population):
     population = make_population(num_policies=2)
     decision = population.decide(1, [10.0, 0.0])
     assert make_population(num_policies=2, seed=2).members == population.members
@@ -103,7 +103,7 @@ def test_settings_and_the_time_of_the_last_decision_survive(make_population, tmp
     }
 
 
-def test_discount_and_batch_size_evolve_where_they_are_asked_to():
+def test_discount_and_batch_size_evolve_if_flags_say_so():
     usual = tuned_hyperparameters(PbtFlags())
     assert "learning_rate" in usual and "gamma" not in usual and "batch_size" not in usual
     both = tuned_hyperparameters(PbtFlags(pbt_optimize_gamma=True, pbt_optimize_batch_size=True))
@@ -113,11 +113,11 @@ def test_discount_and_batch_size_evolve_where_they_are_asked_to():
 def test_a_file_that_cannot_be_read_is_refused_by_name(make_population, tmp_path):
     make_population()
     (tmp_path / "policy_01_cfg.json").write_text("{")
-    with pytest.raises(ConfigError, match="policy_01_cfg.json.*mend it, or delete it"):
+    with pytest.raises(ConfigError, match="policy_01_cfg.json.*repair it, or delete it"):
         make_population()
 
 
-def test_what_a_file_lacks_is_taken_from_the_defaults_and_what_is_unknown_left_out(make_population, tmp_path):
+def test_missing_settings_have_their_default_and_unknown_ones_are_ignored(make_population, tmp_path):
     make_population()
     (tmp_path / "policy_00_cfg.json").write_text('{"learning_rate": 0.5, "gone": 1}')
     (tmp_path / "policy_00_reward_shaping.json").write_text("{}")
@@ -125,7 +125,7 @@ def test_what_a_file_lacks_is_taken_from_the_defaults_and_what_is_unknown_left_o
     assert member == Member({"learning_rate": 0.5, "ppo_clip_ratio": 0.1}, DEFAULT.shaping)
 
 
-def test_a_full_disk_costs_a_log_line_and_not_the_run(make_population, tmp_path, monkeypatch, caplog):
+def test_a_full_disk_is_logged_and_does_not_end_the_run(make_population, tmp_path, monkeypatch, caplog):
     population = make_population(num_policies=2)
 
     def full(*_):
@@ -137,11 +137,11 @@ def test_a_full_disk_costs_a_log_line_and_not_the_run(make_population, tmp_path,
 
 
 class Killed(BaseException):
-    """Stands for the end of the process."""
+    """Imitates the end of the process."""
 
 
 @pytest.mark.parametrize("num_written", range(4))
-def test_a_run_that_is_killed_while_it_writes_decides_anew(
+def test_a_run_that_is_killed_while_it_writes_decides_again(
     make_population, tmp_path, monkeypatch, num_written
 ):
     population = make_population(num_policies=2)
@@ -164,21 +164,21 @@ def test_a_run_that_is_killed_while_it_writes_decides_anew(
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("policy_01_cfg.json", '{"learning_rate": "fast"}', "learning_rate = 'fast' should be of the form"),
-        ("policy_01_cfg.json", '{"learning_rate": NaN}', "learning_rate = nan should be of the form"),
+        ("policy_01_cfg.json", '{"learning_rate": "fast"}', "learning_rate = 'fast' should have the form of"),
+        ("policy_01_cfg.json", '{"learning_rate": NaN}', "learning_rate = nan should have the form of"),
         ("policy_01_cfg.json", '{"learning_rate": true}', "learning_rate = True should be of type float"),
         ("policy_01_cfg.json", '{"learning_rate": -0.1}', "learning_rate=-0.1: must be above 0"),
-        ("policy_01_reward_shaping.json", '{"delta": 1}', "delta = 1 should be of the form"),
-        ("policy_01_reward_shaping.json", '{"delta": {"HEALTH": [1]}}', r"HEALTH = \[1\] should be of the"),
-        ("pbt_progress.json", '{"0": "never"}', "0 = 'never' should be of the form 0"),
+        ("policy_01_reward_shaping.json", '{"delta": 1}', "delta = 1 should have the form of"),
+        ("policy_01_reward_shaping.json", '{"delta": {"HEALTH": [1]}}', r"HEALTH = \[1\] should have the"),
+        ("pbt_progress.json", '{"0": "never"}', "0 = 'never' should have the form of 0"),
     ],
 )
-def test_settings_that_nobody_could_have_typed_are_refused_in_one_line(
+def test_settings_that_the_command_line_would_refuse_are_refused_in_one_line(
     make_population, tmp_path, name, content, message
 ):
     make_population()
     (tmp_path / name).write_text(content)
-    with pytest.raises(ConfigError, match=f"{name}.*{message}.*mend it, or delete it") as refusal:
+    with pytest.raises(ConfigError, match=f"{name}.*{message}.*repair it, or delete it") as refusal:
         make_population()
     assert "\n" not in str(refusal.value)
 
@@ -192,7 +192,7 @@ def test_a_batch_from_a_file_has_whole_rollouts_and_fits_into_memory(tmp_path):
         assert members[0].hyperparameters == {"batch_size": loaded}
 
 
-def test_among_equals_nobody_is_replaced_and_nobody_is_its_own_donor(make_population):
+def test_among_equal_policies_none_is_replaced_and_none_is_its_own_donor(make_population):
     population = make_population(num_policies=3, pbt_replace_fraction=0.5)  # the middle one is best and worst
     for policy in range(3):
         assert population.decide(policy, [5.0, 5.0, 5.0]).donor is None
@@ -203,7 +203,7 @@ def test_among_equals_nobody_is_replaced_and_nobody_is_its_own_donor(make_popula
         assert [donor for policy, donor in enumerate(donors) if policy != worst] == [None, None]
 
 
-def test_a_checkpoint_from_before_the_last_decision_only_puts_the_next_one_off(make_population):
+def test_a_checkpoint_from_before_the_last_decision_only_delays_the_next_one(make_population):
     population = make_population(num_policies=2)
     population.accept(population.decide(1, [10.0, 0.0]), 120)
     assert population.due([0, 110]) is None and population.due([0, 170]) == 1

@@ -4,7 +4,7 @@ from sample_factory.population.rating import ELO_STEP, WINDOW, Record, elo_gain,
 
 
 @pytest.mark.parametrize(("gap", "expected"), [(0, 0.5), (400, 10 / 11), (-400, 1 / 11), (200, 0.7597)])
-def test_the_expected_score_is_elos(gap, expected):
+def test_the_expected_score_follows_elos_formula(gap, expected):
     assert expected_score(1000 + gap, 1000) == pytest.approx(expected, abs=1e-4)
 
 
@@ -12,7 +12,7 @@ def test_expected_scores_of_both_sides_add_up_to_one():
     assert expected_score(1100, 950) + expected_score(950, 1100) == pytest.approx(1.0)
 
 
-def test_what_was_expected_changes_no_rating_and_a_surprise_changes_it_the_most():
+def test_an_expected_result_changes_no_rating_and_a_surprising_one_changes_it_most():
     assert elo_gain(1000, 1000, 0.5) == 0.0
     assert elo_gain(1000, 1000, 1.0) == ELO_STEP / 2
     assert elo_gain(800, 1200, 1.0) == pytest.approx(ELO_STEP * 10 / 11)
@@ -26,7 +26,7 @@ def test_a_win_rate_begins_at_a_half_and_is_a_mean_of_the_first_matches():
     assert record == (3, pytest.approx((0.5 + 2) / 4))
 
 
-def test_old_matches_fade():
+def test_old_matches_lose_their_weight():
     record = Record()
     for _ in range(10 * WINDOW):
         record = record.with_result(1.0)

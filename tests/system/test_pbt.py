@@ -34,7 +34,8 @@ FLAGS += ["--pbt_start_mutation=0", f"--pbt_period_env_steps={PERIOD}", "--pbt_m
 FLAGS += ["--save_every_sec=1", "--keep_checkpoints=1000"]
 ENDLESS = "--train_for_env_steps=1000000000"
 BONUSES = (2.0, 1.0)
-TAKES_OVER, GOES_ON = "PBT: policy 1 takes over policy 0", "PBT: policy 1 goes on with learning_rate"
+TAKES_OVER = "PBT: policy 1 takes over policy 0"
+CONTINUES = "PBT: policy 1 continues with learning_rate"
 
 
 def prepare(experiment):
@@ -93,7 +94,7 @@ def taken_over(tmp_path_factory):
     try:
         process = start(SCRIPT, experiment.parent, *FLAGS, ENDLESS)
         wait_for_line(process, TAKES_OVER)
-        wait_for_line(process, GOES_ON)
+        wait_for_line(process, CONTINUES)
         family = descendants(process)
         for _ in range(2):  # at 500 frames a second at most, this is before the next decision
             wait_for_line(process, "checkpoint_p1/checkpoint_")
@@ -182,7 +183,7 @@ def test_a_run_that_is_killed_in_the_middle_of_a_takeover_decides_anew(tmp_path,
 
     process = start(SCRIPT, tmp_path, *flags)
     wait_for_line(process, TAKES_OVER)
-    wait_for_line(process, GOES_ON)
+    wait_for_line(process, CONTINUES)
     interrupt(process)
     assert process.wait(timeout=30) == 0
     state = state_of(experiment)
