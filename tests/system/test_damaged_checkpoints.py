@@ -160,7 +160,7 @@ def test_a_disk_that_fills_up_before_cfg_json_is_written_does_not_end_the_run(sm
     process = start("train", small_disk, *FLAGS, FOREVER, "--save_every_sec=1")
     wait_for_line(process, "Experiment folder")
     fill(small_disk)
-    wait_for_line(process, "a/cfg.json: No space left on device. Training goes on")
+    wait_for_line(process, "a/cfg.json: No space left on device. Training continues")
     wait_for_line(process, "COULD NOT SAVE")
     (small_disk / "filler").unlink()
     wait_for_line(process, "Saved")
