@@ -5,8 +5,8 @@ import sys
 from collections.abc import Callable, Sequence
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.runtime.child import ChildFailed
 from sample_factory.runtime.command_failed import CommandFailed
+from sample_factory.runtime.failures import ChildFailed
 
 log = logging.getLogger("sample_factory")
 

@@ -21,19 +21,19 @@ def num_children() -> int:
     return len(psutil.Process().children(recursive=True))
 
 
-def test_each_worker_ends_after_its_frames_and_nothing_is_left(tmp_path):
+def test_each_worker_ends_after_its_frames_with_the_frameskip_and_nothing_is_left(tmp_path):
     before = num_children()
     file = tmp_path / "figures.jsonl"
-    flags = ("--num_envs_per_worker=3", "--sample_env_frames_per_worker=3000", f"--figures_file={file}")
-    result = run("gym_CartPole-v1", *flags)
-    assert [worker.env_frames for worker in result.workers] == [3000, 3000]
-    assert result.env_frames == 6000
+    flags = ("--num_envs_per_worker=3", "--env_frameskip=4", "--sample_env_frames_per_worker=3001")
+    result = run("gym_CartPole-v1", *flags, f"--figures_file={file}")
+    assert [worker.env_frames for worker in result.workers] == [3012, 3012]
+    assert result.env_frames == 6024
     assert result.fps > 0 and all(worker.fps > 0 for worker in result.workers)
     assert num_children() == before
 
     figures = read_figures(file)
     assert (figures[0].seconds, figures[0].env_frames) == (0.0, 0)
-    assert (figures[-1].seconds, figures[-1].env_frames) == (result.seconds, 6000)
+    assert (figures[-1].seconds, figures[-1].env_frames) == (result.seconds, 6024)
     assert [(process.role, process.worker_index) for process in figures[-1].processes] == [
         ("main", 0),
         ("sampler", 0),
@@ -46,12 +46,6 @@ def test_stops_after_the_frames_of_all_workers():
     result = run("gym_CartPole-v1", "--sample_env_frames=3000")
     assert result.env_frames >= 3000
     assert all(worker.env_frames > 0 for worker in result.workers)
-
-
-def test_frames_count_the_frameskip():
-    flags = ("--num_envs_per_worker=1", "--env_frameskip=4", "--sample_env_frames_per_worker=401")
-    result = run("gym_CartPole-v1", *flags)
-    assert [worker.env_frames for worker in result.workers] == [404, 404]
 
 
 def test_stops_after_the_time_with_engines_too():
