@@ -20,7 +20,7 @@ class EpisodeResult(NamedTuple):
 
 
 class EpisodeRunner:
-    """One env, each of whose agents follows a policy. Promises:
+    """One env, and the policy that each of its agents follows. Promises:
 
     1. Observations, rewards, frameskip and time limits are those of training: the env is stepped alike.
     2. An agent's recurrent state is zero at the start of each of its episodes, and when it becomes inactive.
@@ -43,7 +43,7 @@ class EpisodeRunner:
     def assign(self, policies: Sequence[TrainedPolicy]) -> None:
         """Makes agent i follow policies[i], from a zero recurrent state. Call it when all episodes ended."""
         distinct = list(dict.fromkeys(policies))
-        agents = [[i for i, of_agent in enumerate(policies) if of_agent is policy] for policy in distinct]
+        agents = [[i for i, other in enumerate(policies) if other is policy] for policy in distinct]
         self._groups = [_PolicyGroup(policy, np.array(members)) for policy, members in zip(distinct, agents)]
 
     def start(self, seed: int | None) -> None:

@@ -54,12 +54,12 @@ class Evaluation(NamedTuple):
     def true_objective(self) -> MeanAndStd:
         return mean_and_std([episode.true_objective for episode in self.episodes])
 
-    def of_agent(self, agent: int) -> "Evaluation":
+    def for_agent(self, agent: int) -> "Evaluation":
         """Returns the same with the episodes of one agent only."""
         return self._replace(episodes=tuple(episode for episode in self.episodes if episode.agent == agent))
 
     def summary(self) -> str:
-        """Text of several lines for the console."""
+        """Returns a text of several lines for the console."""
         lines = [f"{len(self.episodes)} episodes, {self.env_frames} env frames"]
         if self.episodes:
             lines += [f"reward {self.reward}", f"length {self.length}"]
@@ -69,7 +69,7 @@ class Evaluation(NamedTuple):
         return "\n".join([*lines, f"video: {self.video}"] if self.video else lines)
 
     def _agent_line(self, agent: int) -> str:
-        own = self.of_agent(agent)
+        own = self.for_agent(agent)
         who = f"agent {agent} ({self.choices[agent]})"
         if not own.episodes:
             return f"{who}: no episodes"
@@ -130,7 +130,7 @@ def _with_action_repeat(config: Config) -> Config:
 
 
 class _Limits:
-    """Decides when an evaluation ends without a signal."""
+    """Decides when an evaluation ends, unless a signal ends it."""
 
     def __init__(self, flags: EvaluationFlags):
         self._num_episodes = flags.max_num_episodes

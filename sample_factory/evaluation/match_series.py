@@ -81,7 +81,7 @@ class MatchSeries(NamedTuple):
         return mean_and_std([result.opponent_objective for result in self.results])
 
     def summary(self) -> str:
-        """Text of several lines for the console."""
+        """Returns a text of several lines for the console."""
         lines = [f"{self.contestants[0]} against {self.contestants[1]}", str(self.tally)]
         if not self.results:
             return "\n".join(lines)
@@ -91,7 +91,7 @@ class MatchSeries(NamedTuple):
         return "\n".join([*lines, f"true objective {self.objective} against {self.opponent_objective}"])
 
     def figures(self) -> dict[str, Any]:
-        """Contents of the --json file; unknown values are None."""
+        """Returns the contents of the --json file; unknown values are None."""
         known = {
             "win_rate": self.win_rate,
             "win_rate_without_draws": self.win_rate_without_draws,
@@ -205,8 +205,9 @@ class _MatchRunner:
             )
         # fmean rounds once, so that teams of equal objectives have equal means in any order of the agents.
         first_half, second_half = (statistics.fmean(half) for half in np.split(objectives, 2))
-        of_teams = (first_half, second_half) if self._has_first_half else (second_half, first_half)
-        result = MatchResult(*of_teams, self._has_first_half)
+        ours = first_half if self._has_first_half else second_half
+        theirs = second_half if self._has_first_half else first_half
+        result = MatchResult(ours, theirs, self._has_first_half)
         self._has_first_half = not self._has_first_half
         self._runner.assign(self._policies())
         return result

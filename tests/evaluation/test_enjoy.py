@@ -142,7 +142,7 @@ def test_each_agent_has_its_own_policy_and_checkpoint(choosing, registry, tmp_pa
     checkpoints.save_milestone(always(config, 2), 7, 8)
     flags = ["--policy_index", "0", "1", "0", "--checkpoint", "milestone:7", "latest", "latest"]
     result = evaluate(identity, *flags)
-    assert [result.of_agent(agent).true_objective.mean for agent in range(3)] == [2.0, 4.0, 3.0]
+    assert [result.for_agent(agent).true_objective.mean for agent in range(3)] == [2.0, 4.0, 3.0]
     assert capsys.readouterr().out.splitlines()[-3:] == [
         "agent 0 (policy 0, milestone:7): 2 episodes, reward 0.000 +- 0.000, true objective 2.000 +- 0.000",
         "agent 1 (policy 1, latest): 2 episodes, reward 0.000 +- 0.000, true objective 4.000 +- 0.000",

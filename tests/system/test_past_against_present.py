@@ -58,7 +58,7 @@ def test_what_has_learned_beats_what_has_not(tmp_path):
     past = next(early.glob("checkpoint_*.pth"))
     shown = ["--checkpoint", str(past), "latest", "--no_render", "--max_num_episodes=40"]
     evaluation = enjoy(parse_config([*identity, *shown], resolve_family, evaluation=True))
-    assert evaluation.of_agent(0).reward.mean == -evaluation.of_agent(1).reward.mean < -2.0
+    assert evaluation.for_agent(0).reward.mean == -evaluation.for_agent(1).reward.mean < -2.0
 
     version = min(path.name for path in (late / "milestones").iterdir()).split("_")[1]
     series = match(
