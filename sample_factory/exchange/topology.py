@@ -76,7 +76,8 @@ def make_topology(config: Config, info: EnvInfo) -> Topology:
     Raises ConfigError when the kinds of agents need another number of policies, or when sampling and learning
     cannot alternate with these sizes.
     """
-    sampling, learning = config.sampling, config.learning
+    sampling = config.sampling
+    learning = config.learning
     if sampling.inline_samplers > sampling.num_workers:
         raise ConfigError(
             f"--inline_samplers={sampling.inline_samplers} share out the rollout workers, and there are only "

@@ -81,7 +81,7 @@ class TrajectoryBuffers:
         """Observations of agents of kind 0: of all agents if there is one kind."""
         return self.kinds[0].obs
 
-    def kind_of_policy(self, policy_id: int) -> KindStorage:
+    def storage_of_policy(self, policy_id: int) -> KindStorage:
         """Returns the buffers as the agents of this policy use them."""
         return self.kinds[self.topology.kind_of_policy(policy_id)]
 
@@ -102,7 +102,8 @@ class TrajectoryBuffers:
         """In the rollout worker: returns a free buffer for each agent, [n] int64, or None if there are too
         few free ones."""
         own = self.topology.buffers_of(worker_index)
-        owner, pending = self._owner[own.start : own.stop], self._pending[own.start : own.stop]
+        owner = self._owner[own.start : own.stop]
+        pending = self._pending[own.start : own.stop]
         free = np.flatnonzero((owner == NO_AGENT) & ~pending.any(axis=1))
         if len(free) < len(agent_ids):
             return None
@@ -163,7 +164,8 @@ class TrajectoryBuffers:
 def _specs(
     topology: Topology, slots: Sequence[ArraySpec], row_size: int, rnn_state_size: int
 ) -> dict[str, ArraySpec]:
-    n, t = topology.num_buffers, topology.rollout
+    n = topology.num_buffers
+    t = topology.rollout
     specs = {f"obs/{i}": slot for i, slot in enumerate(slots)}
     specs["outputs"] = ArraySpec((n, t, row_size), np.float32)
     specs["versions"] = ArraySpec((n, t), np.int32)

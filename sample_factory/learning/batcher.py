@@ -17,7 +17,7 @@ class Batcher:
         self._buffers = buffers
         self._policy_id = policy_id
         self._device = device
-        self._kind = buffers.kind_of_policy(policy_id)
+        self._kind = buffers.storage_of_policy(policy_id)
         self._upload = Uploads(device)
 
     def next_batch(self, tickets: Sequence[int]) -> Batch:

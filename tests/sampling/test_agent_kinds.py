@@ -61,7 +61,7 @@ def read(kind, buffers, steps):
 
 def act(buffers, policy, request):
     """Watchers choose their step plus ten times their episode; walkers the same, halved, and 1 less."""
-    kind = buffers.kind_of_policy(policy)
+    kind = buffers.storage_of_policy(policy)
     observations = read(kind, request.buffer_indices, np.full(len(request.buffer_indices), request.step))
     where = observations["where"] if "where" in observations else observations["obs"]
     chosen = where[:, STEP] + 10 * where[:, EPISODE]
@@ -118,7 +118,7 @@ def test_the_rows_of_every_kind_follow_from_the_rows_before():
     kinds_seen = set()
     for trajectory in play(vector, buffers, ROLLOUT + 1):
         (policy,) = trajectory.policy_ids
-        kind, b = buffers.kind_of_policy(int(policy)), trajectory.buffer
+        kind, b = buffers.storage_of_policy(int(policy)), trajectory.buffer
         where = kind.obs["obs" if policy == WALKER else "where"][b]
         for t in range(ROLLOUT):
             ended = bool(buffers.terminated[b, t])
@@ -136,7 +136,7 @@ def test_the_rows_of_every_kind_follow_from_the_rows_before():
 def test_a_rollout_begins_with_the_last_observation_of_the_one_before_for_every_kind():
     vector, buffers = make_vector()
     full = [trajectory.buffer for trajectory in play(vector, buffers, ROLLOUT + 1)]
-    for agent, (old, new) in enumerate(zip(full, vector._buffer_indices)):
+    for agent, (old, new) in enumerate(zip(full, vector._memory.buffer_indices)):
         for array in buffers.kinds[MixedCounting.kind_of_agent[agent % 3]].obs.values():
             assert np.array_equal(array[old, ROLLOUT], array[new, 0])
 
@@ -149,7 +149,7 @@ def test_each_policy_is_trained_on_all_steps_of_its_own_kind_and_on_no_other(num
     for policy in range(num_policies):
         tickets = [t.buffer for t in finished if policy in t.policy_ids]
         batch = Batcher(buffers, policy, torch.device("cpu")).next_batch(tickets)
-        kind = buffers.kind_of_policy(policy)
+        kind = buffers.storage_of_policy(policy)
         assert set(batch.obs) == set(kind.obs)
         where = batch.obs["obs" if policy % 2 == WALKER else "where"]
         chosen = (where[:-1, :, STEP] + 10 * where[:-1, :, EPISODE])[batch.own]

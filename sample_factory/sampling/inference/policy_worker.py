@@ -67,7 +67,7 @@ class PolicyWorker:
         self._requests = channels.requests[policy_id]
         self._weights = channels.weights[policy_id]
         self._buffers = buffers
-        self._storage = buffers.kind_of_policy(policy_id)
+        self._storage = buffers.storage_of_policy(policy_id)
         policy = settings.policy.build(policy_id)
         self._live = LiveModel(policy, self._weights)
         self._frozen = FrozenModels(policy.model, settings.experiment_dir, settings.max_past_selves)

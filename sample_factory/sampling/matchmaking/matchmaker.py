@@ -129,7 +129,8 @@ class PlayerAssignment:
     """
 
     def __init__(self, matchmakers: Sequence[Matchmaker], agents_per_env: int):
-        self._matchmakers, self._agents_per_env = matchmakers, agents_per_env
+        self._matchmakers = matchmakers
+        self._agents_per_env = agents_per_env
         num_agents = len(matchmakers) * agents_per_env
         self._env_of_agent = np.arange(num_agents) // agents_per_env
         self._players: list[Player] = []  # every player seen so far
@@ -161,7 +162,8 @@ class PlayerAssignment:
 
     def groups(self, active: np.ndarray) -> Iterator[Group]:
         """Yields every player of active agents, [agents] bool: by policy, the live one before past selves."""
-        present = np.unique(self._player_ids[active]).tolist()
+        # Several times as fast as numpy.unique for these short arrays of small numbers.
+        present = np.flatnonzero(np.bincount(self._player_ids[active])).tolist()
         for player_id in sorted(present, key=lambda player_id: _order(self._players[player_id])):
             yield Group(self._players[player_id], (self._player_ids == player_id) & active)
 

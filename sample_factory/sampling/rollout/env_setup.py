@@ -30,9 +30,13 @@ class EnvSetup:
     ):
         """stepping: [1] int, set to the index of the env that is being called. report: sends an incident."""
         self._worker_index = args.worker_index
-        self._args, self._settings = args, args.settings
-        self._buffers, self._topology = buffers, buffers.topology
-        self._past_selves, self._stepping, self._report = past_selves, stepping, report
+        self._args = args
+        self._settings = args.settings
+        self._buffers = buffers
+        self._topology = buffers.topology
+        self._past_selves = past_selves
+        self._stepping = stepping
+        self._report = report
         self._rng = np.random.default_rng([args.settings.seed, args.worker_index])
 
     def make_vector(self, split: int) -> EnvVector:

@@ -1,7 +1,7 @@
 """The envs of one split of a rollout worker: the only place where `env.step` is called."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +11,8 @@ from sample_factory.exchange.trajectory_buffers import INACTIVE, TrajectoryBuffe
 from sample_factory.sampling.matchmaking.matchmaker import Matchmaker, PlayerAssignment
 from sample_factory.sampling.rollout.episode_log import EpisodeLog
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
+from sample_factory.sampling.rollout.rollout_memory import FullBuffers, RolloutMemory
 from sample_factory.sampling.settings import RewardRule
-
-
-class FullBuffers(NamedTuple):
-    """The buffers of one rollout of all agents of a split, handed over to learners."""
-
-    buffer_indices: np.ndarray  # [agents] int64
-    acted: np.ndarray  # [agents, num_policies] bool: the learner of policy p gets the buffer of agent a
 
 
 class EnvVector:
@@ -42,27 +36,18 @@ class EnvVector:
         """matchmakers: one per env. Acquires the first buffer of every agent."""
         topology = buffers.topology
         self._envs = envs
-        self._buffers = buffers
         self._reward_rule = reward_rule
         self._worker_index = worker_index
         self._split = split
-        self._rollout = topology.rollout
         self._agents_per_env = topology.agents_per_env
         self._num_agents = topology.agents_per_split
         starts = range(0, self._num_agents, self._agents_per_env)
         self._agents_of = [slice(start, start + self._agents_per_env) for start in starts]  # by env
-        first_id = topology.agent_id(worker_index, split, 0)
-        self._agent_ids = np.arange(first_id, first_id + self._num_agents)
         self._players = PlayerAssignment(matchmakers, self._agents_per_env)
         self._shaping: dict[int, Mapping[str, Any]] = {}  # by policy; absent: the env's default
-        self._memory = AgentMemory(buffers, len(envs))
-        self._step = 0
+        self._memory = RolloutMemory(buffers, worker_index, split)
         self._active = np.ones(self._num_agents, bool)
         self._all_active = True
-        acquired = buffers.acquire(worker_index, self._agent_ids)
-        assert acquired is not None, "Topology allots at least one buffer for each agent"
-        self._buffer_indices = acquired
-        buffers.rnn_state[acquired] = 0.0
         self.log = EpisodeLog([env.name for env in envs], self._agents_per_env, topology.frameskip)
 
     def reset(
@@ -78,7 +63,7 @@ class EnvVector:
         """
         active = {}
         for i, env in enumerate(self._envs):
-            rows = self._rows(i, 0)
+            rows = self._memory.rows(self._agents_of[i], step=0)
             env.reset(seeds[i], rows)
             active[i] = env.active_after_reset
             for _ in range(random_steps[i]):
@@ -94,7 +79,7 @@ class EnvVector:
     @property
     def rollout_is_full(self) -> bool:
         """Whether `finish_rollout` must be called before the next step."""
-        return self._step == self._rollout
+        return self._memory.is_full
 
     def set_shaping(self, policy_id: int, shaping: Mapping[str, Any]) -> None:
         """Sets the reward shaping of the agents that a policy plays, now and later; in effect from the next
@@ -107,17 +92,21 @@ class EnvVector:
         """Returns (policy id, request) for each player of an active agent; empty if no agent is active."""
         requests = []
         for player, agents in self._players.groups(self._active):
-            buffer_indices = self._buffer_indices[agents]
             request = PolicyRequest(
-                self._worker_index, self._split, self._step, buffer_indices, incarnation, player.past_self
+                self._worker_index,
+                self._split,
+                self._memory.step,
+                self._memory.buffer_indices[agents],
+                incarnation,
+                player.past_self,
             )
             requests.append((player.policy_id, request))
         return requests
 
     def step(self) -> None:
         """Steps every env with the policies' outputs at the current step, and writes the results."""
-        t = self._step
-        actions = self._memory.actions(self._buffer_indices, t)
+        memory = self._memory
+        actions = memory.actions()
         if not self._all_active:
             actions[~self._active] = 0.0
         rewards = np.zeros(self._num_agents)
@@ -127,7 +116,7 @@ class EnvVector:
         active: dict[int, np.ndarray | None] = {}  # by env
         rebuilt = []
         for i, (env, own) in enumerate(zip(self._envs, self._agents_of)):
-            result = env.step(actions[own], self._rows(i, t + 1))
+            result = env.step(actions[own], memory.rows(own, memory.step + 1))
             if result is None:
                 rebuilt.append(i)
                 active[i] = env.active_after_reset
@@ -140,7 +129,7 @@ class EnvVector:
         self._set_active(active)
         for i in rebuilt:
             self._discard_step(i)
-        self._step += 1
+        memory.step += 1
 
     def finish_rollout(self) -> FullBuffers | None:
         """Hands the full buffers over to the learners and acquires free ones; the observation after the last
@@ -148,36 +137,12 @@ class EnvVector:
 
         Returns None, and changes nothing, while there are too few free buffers.
         """
-        full = self._buffer_indices
-        fresh = self._buffers.acquire(self._worker_index, self._agent_ids)
-        if fresh is None:
-            return None
-        self._memory.carry_over(full, fresh)
-        self._buffers.active_at_end[full] = self._active
-        acted = self._acted(full)
-        self._buffers.hand_over(full, self._agent_ids, acted)
-        self._buffer_indices = fresh
-        self._step = 0
-        return FullBuffers(full, acted)
+        return self._memory.finish_rollout(self._active, self._players.policies)
 
     def close(self) -> None:
         """Closes all envs."""
         for env in self._envs:
             env.close()
-
-    def _acted(self, full: np.ndarray) -> np.ndarray:
-        """Returns [agents, num_policies] bool, see FullBuffers."""
-        topology = self._buffers.topology
-        policy_ids = self._buffers.policy_ids[full]
-        acted = np.stack([(policy_ids == p).any(axis=1) for p in range(topology.num_policies)], axis=1)
-        if topology.rollouts_per_iteration is not None:
-            # The learner waits for a trajectory of every agent, even if nothing in it can be trained on.
-            idle = np.flatnonzero(~acted.any(axis=1))
-            acted[idle, self._players.policies[idle]] = True
-        return acted
-
-    def _rows(self, env: int, step: int) -> ObservationRows:
-        return self._memory.rows(self._buffer_indices[self._agents_of[env]], step)
 
     def _store(self, rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> None:
         """Writes the current step to the buffers; makes non-finite rewards 0 for the episode's return."""
@@ -189,12 +154,9 @@ class EnvVector:
             clipped[~finite] = np.nan
             self.log.report_broken_rewards(rewards, np.flatnonzero(~finite))
             rewards[~finite] = 0.0
-        at = (self._buffer_indices, self._step)
-        self._buffers.rewards[at] = clipped
-        self._buffers.terminated[at] = terminated
-        self._buffers.truncated[at] = truncated
         is_trained_on = self._active & self._players.is_live
-        self._buffers.policy_ids[at] = np.where(is_trained_on, self._players.policies, INACTIVE)
+        policy_ids = np.where(is_trained_on, self._players.policies, INACTIVE)
+        self._memory.store(clipped, terminated, truncated, policy_ids)
 
     def _end_episodes(self, ended: np.ndarray, end_infos: Mapping[int, EndInfos]) -> None:
         """ended: [agents] bool. end_infos: by env, without the rebuilt ones."""
@@ -208,7 +170,7 @@ class EnvVector:
 
     def _begin_episodes(self, ended: Sequence[int], over: Sequence[int]) -> None:
         """ended: agents whose episode ended in this step. over: envs whose match ended in this step."""
-        self._buffers.rnn_state[self._buffer_indices[ended]] = 0.0
+        self._memory.reset_rnn_state(ended)
         for agent in self._players.next_episodes(ended, over, self.log.begun):
             self._apply_shaping(agent)
 
@@ -222,7 +184,7 @@ class EnvVector:
         """Discards the current step of an env that was rebuilt in it: it is not trained on, and its episodes
         are not reported."""
         agents = self._agents_of[env]
-        self._buffers.policy_ids[self._buffer_indices[agents], self._step] = INACTIVE
+        self._memory.discard_step(agents)
         self.log.discard(env)
         self._begin_episodes(range(agents.start, agents.stop), [env])
 
@@ -238,42 +200,6 @@ class EnvVector:
         for env, of_env in active_by_env.items():
             if of_env is not None:
                 active[self._agents_of[env]] = of_env
-        self._buffers.rnn_state[self._buffer_indices[self._active & ~active]] = 0.0
+        self._memory.reset_rnn_state(self._active & ~active)
         self._active = active
         self._all_active = bool(active.all())
-
-
-class AgentMemory:
-    """Observations and actions of the agents of a split, in the buffers as their kinds use them."""
-
-    def __init__(self, buffers: TrajectoryBuffers, num_envs: int):
-        kinds, kind_of_agent = buffers.kinds, buffers.topology.kind_of_agent
-        self._outputs = buffers.outputs
-        self._rnn_state = buffers.rnn_state
-        self._rollout = buffers.topology.rollout
-        self._action_columns = slice(0, max(kind.rows.num_action_values for kind in kinds))
-        self._obs = kinds[0].obs
-        self._obs_of_agent = None
-        self._agents_by_kind: list[tuple[Mapping[str, np.ndarray], slice | np.ndarray]]
-        self._agents_by_kind = [(self._obs, slice(None))]
-        if len(kinds) > 1:
-            self._obs_of_agent = [kinds[kind].obs for kind in kind_of_agent]
-            kind_of_all = np.tile(kind_of_agent, num_envs)
-            self._agents_by_kind = [
-                (kind.obs, np.flatnonzero(kind_of_all == i)) for i, kind in enumerate(kinds)
-            ]
-
-    def rows(self, buffer_indices: np.ndarray, step: int) -> ObservationRows:
-        """Returns the destination of the observations of the agents of one env."""
-        return ObservationRows(self._obs, buffer_indices, step, self._obs_of_agent)
-
-    def actions(self, buffer_indices: np.ndarray, step: int) -> np.ndarray:
-        """Returns a copy, [n, K] float32; K is that of the kind with the most action values."""
-        return self._outputs[buffer_indices, step, self._action_columns]
-
-    def carry_over(self, full: np.ndarray, fresh: np.ndarray) -> None:
-        """Copies the last observation and the recurrent state of all agents to the start of fresh buffers."""
-        self._rnn_state[fresh] = self._rnn_state[full]
-        for obs, agents in self._agents_by_kind:
-            for array in obs.values():
-                array[fresh[agents], 0] = array[full[agents], self._rollout]

@@ -23,7 +23,8 @@ from sample_factory.runtime.clock import Clock, Every
 from sample_factory.runtime.cpu import rss_mb
 from sample_factory.sampling.matchmaking.matchmaker import PastSelves
 from sample_factory.sampling.rollout.env_setup import EnvSetup
-from sample_factory.sampling.rollout.env_vector import EnvVector, FullBuffers
+from sample_factory.sampling.rollout.env_vector import EnvVector
+from sample_factory.sampling.rollout.rollout_memory import FullBuffers
 from sample_factory.sampling.rollout.watches import MemoryWatch, SimulatorWatch
 from sample_factory.sampling.settings import RolloutWorkerArgs
 

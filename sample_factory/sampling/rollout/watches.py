@@ -32,7 +32,9 @@ class SimulatorWatch(threading.Thread):
     def __init__(self, envs: Sequence[GuardedEnv], stepping: np.ndarray, stopping: StopFlag):
         """stepping: [1] int, index of the env that is being called; that of envs[i] is i."""
         super().__init__(name="simulator_watch", daemon=True)
-        self._envs, self._stepping, self._stopping = envs, stepping, stopping
+        self._envs = envs
+        self._stepping = stepping
+        self._stopping = stopping
 
     def run(self) -> None:
         """Checks all envs every CHECK_SECONDS until the worker stops."""
@@ -55,7 +57,8 @@ class MemoryWatch:
 
     def check(self) -> Incident | None:
         """Returns a report if the memory has doubled since the first check or the last report."""
-        now, before = private_mb(), self._reference_mb
+        now = private_mb()
+        before = self._reference_mb
         if before is None:
             self._reference_mb = now
         elif now > 2 * before + LEAK_MB:

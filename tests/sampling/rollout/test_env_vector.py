@@ -1,9 +1,11 @@
+import sys
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.protocol import NO_END_INFOS, StepResult
 from sample_factory.exchange.messages import EpisodeReport, Incident
 from sample_factory.exchange.trajectory_buffers import INACTIVE
 from sample_factory.sampling.matchmaking.matchmaker import Matchmaker
@@ -126,7 +128,7 @@ def test_rewards_are_scaled_and_then_clipped_but_reported_raw():
 @pytest.mark.parametrize("broken", [np.inf, -np.inf, np.nan])
 def test_a_non_finite_reward_is_stored_as_nan(broken):
     vector, buffers = make_vector(rule=RewardRule(0.5, 1.0))
-    buffers_used, shape = vector._buffer_indices, vector._buffer_indices.shape
+    buffers_used, shape = vector._memory.buffer_indices, vector._memory.buffer_indices.shape
     vector._store(np.full(shape, broken), np.zeros(shape, bool), np.zeros(shape, bool))
     assert np.isnan(buffers.rewards[buffers_used, 0]).all()
 
@@ -239,7 +241,7 @@ class RewardedWhileInactive(Ended):
 
 def test_rewards_between_two_episodes_of_an_agent_belong_to_neither():
     vector, _ = make_party(RewardedWhileInactive(0, 2))
-    play(vector, vector._buffers, 8)
+    play(vector, vector._memory._buffers, 8)
     returns = [report.reward for report in vector.log.take_reports()]
     # Agent 1 is inactive from the first step on; its next two active steps follow the sixth.
     assert returns == [0.0, 1.0 + 2 + 3, 1.0 + 2 + 3 + 4, 100.0 + 100.0]
@@ -313,7 +315,7 @@ def test_an_env_that_is_rebuilt_in_the_random_first_steps_begins_with_a_new_epis
     vector, buffers = make_vector()
     vector._envs[0].loses = (2,)
     vector.reset([None] * 2, [4, 4], no_actions)
-    assert buffers.obs["obs"][vector._buffer_indices, 0, STEP].tolist() == [
+    assert buffers.obs["obs"][vector._memory.buffer_indices, 0, STEP].tolist() == [
         1,
         0,
     ]  # lost in its third step; 3 steps, 1 more
@@ -324,7 +326,7 @@ def test_a_rebuilt_env_starts_with_a_recurrent_state_of_zero():
     vector._envs[0].loses = (0,)
     buffers.rnn_state[:] = 7.0
     play(vector, buffers, 1)
-    assert buffers.rnn_state[vector._buffer_indices].ravel().tolist() == [0.0, 7.0]
+    assert buffers.rnn_state[vector._memory.buffer_indices].ravel().tolist() == [0.0, 7.0]
 
 
 def test_a_non_finite_reward_is_logged_once_with_the_env_and_counted_each_time():
@@ -347,3 +349,49 @@ def test_a_non_finite_reward_does_not_make_the_episodes_return_non_finite(broken
     play(vector, buffers, 4)
     returns = [report.reward for report in vector.log.take_reports() if isinstance(report, EpisodeReport)]
     assert 3.0 in returns and np.isfinite(returns).all(), "env 1: an episode of 4 steps"
+
+
+class Batched:
+    """A GuardedEnv of many agents without Python per agent; no episode ever ends."""
+
+    name = "worker 0: env 0 (batched)"
+    active_after_reset = None
+
+    def __init__(self, num_agents):
+        self.num_agents = num_agents
+
+    def reset(self, seed, into):
+        self._observe(into)
+
+    def step(self, actions, into):
+        self._observe(into)
+        no_agent = np.zeros(self.num_agents, bool)
+        return StepResult(np.ones(self.num_agents), no_agent, no_agent, NO_END_INFOS, None)
+
+    def _observe(self, into):
+        shape = into.arrays["obs"].shape[2:]
+        into.write_all({"obs": np.zeros((self.num_agents, *shape), np.float32)})
+
+
+def num_python_calls(num_agents):
+    """Returns the number of Python function calls in a rollout of so many agents."""
+    config = make_config(worker_num_splits=1, num_envs_per_worker=1, num_policies=2)
+    buffers, _ = make_shared(config, CountingEnv(0, num_agents))
+    matchmakers = [Matchmaker(2, [0] * num_agents, True, np.random.default_rng(0))]
+    vector = EnvVector([Batched(num_agents)], matchmakers, buffers, 0, 0, RewardRule(1.0, 1e9))
+    vector.reset([None], [0], no_actions)
+    events = []
+    sys.setprofile(lambda frame, event, _: events.append(event))
+    try:
+        while not vector.rollout_is_full:
+            vector.requests()
+            vector.step()
+        vector.finish_rollout()
+    finally:
+        sys.setprofile(None)
+    return events.count("call")
+
+
+def test_without_ended_episodes_no_python_runs_per_agent():
+    num_python_calls(10)  # imports that NumPy does when they are first needed
+    assert num_python_calls(10) == num_python_calls(300)

@@ -72,3 +72,14 @@ def test_a_simulator_that_no_call_waits_for_does_not_end_the_process(make_child)
 
 def test_the_process_of_an_env_without_a_simulator_is_never_gone():
     assert not adapt(CountingEnv()).process.process_is_gone()
+
+
+def test_memory_that_has_doubled_is_reported_once(monkeypatch):
+    sizes = iter([100.0, 350.0, 500.0, 600.0, 1000.0])
+    monkeypatch.setattr(watches, "private_mb", lambda: next(sizes))
+    watch = watches.MemoryWatch(worker_index=3)
+    assert [watch.check() for _ in range(2)] == [None, None], "less growth than LEAK_MB above the double"
+    incident = watch.check()
+    assert incident.kind == "memory_growth"
+    assert incident.text == "worker 3 has grown from 100 to 500 MB: do its envs leak?"
+    assert [watch.check() for _ in range(2)] == [None, None]

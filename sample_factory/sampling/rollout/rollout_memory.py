@@ -1,0 +1,116 @@
+"""The trajectory buffers that the agents of one split are filling."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sample_factory.envs.protocol import ObservationRows
+from sample_factory.exchange.trajectory_buffers import INACTIVE, TrajectoryBuffers
+
+
+class FullBuffers(NamedTuple):
+    """The buffers of one rollout of all agents of a split, handed over to learners."""
+
+    buffer_indices: np.ndarray  # [agents] int64
+    acted: np.ndarray  # [agents, num_policies] bool: the learner of policy p gets the buffer of agent a
+
+
+class RolloutMemory:
+    """One buffer for each agent of a split, all at the same step.
+
+    step: the current step, 0 .. rollout. buffer_indices: [agents] int64.
+    """
+
+    def __init__(self, buffers: TrajectoryBuffers, worker_index: int, split: int):
+        """Acquires the first buffers."""
+        topology = buffers.topology
+        self._buffers = buffers
+        self._rollout = topology.rollout
+        self._worker_index = worker_index
+        first_id = topology.agent_id(worker_index, split, 0)
+        self._agent_ids = np.arange(first_id, first_id + topology.agents_per_split)
+        acquired = buffers.acquire(worker_index, self._agent_ids)
+        assert acquired is not None, "Topology allots at least one buffer for each agent"
+        self.buffer_indices = acquired
+        self.step = 0
+        buffers.rnn_state[acquired] = 0.0
+        kinds = buffers.kinds
+        self._action_columns = slice(0, max(kind.rows.num_action_values for kind in kinds))
+        self._obs = kinds[0].obs
+        self._obs_of_agent = None  # of each agent of an env, if they differ
+        self._agents_by_kind: list[tuple[Mapping[str, np.ndarray], slice | np.ndarray]]
+        self._agents_by_kind = [(self._obs, slice(None))]
+        if len(kinds) > 1:
+            self._obs_of_agent = [kinds[kind].obs for kind in topology.kind_of_agent]
+            kind_of_agent = np.tile(topology.kind_of_agent, topology.envs_per_split)
+            self._agents_by_kind = [
+                (kind.obs, np.flatnonzero(kind_of_agent == i)) for i, kind in enumerate(kinds)
+            ]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all steps of the rollout are stored."""
+        return self.step == self._rollout
+
+    def rows(self, agents: slice, step: int) -> ObservationRows:
+        """Returns the destination of the observations of all agents of one env."""
+        return ObservationRows(self._obs, self.buffer_indices[agents], step, self._obs_of_agent)
+
+    def actions(self) -> np.ndarray:
+        """Returns a copy of the actions at the current step, [agents, K] float32; K is that of the kind with
+        the most action values."""
+        return self._buffers.outputs[self.buffer_indices, self.step, self._action_columns]
+
+    def store(
+        self, rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, policy_ids: np.ndarray
+    ) -> None:
+        """Writes the results of the current step, each [agents]."""
+        at = (self.buffer_indices, self.step)
+        self._buffers.rewards[at] = rewards
+        self._buffers.terminated[at] = terminated
+        self._buffers.truncated[at] = truncated
+        self._buffers.policy_ids[at] = policy_ids
+
+    def discard_step(self, agents: slice) -> None:
+        """Excludes the current step of some agents from training."""
+        self._buffers.policy_ids[self.buffer_indices[agents], self.step] = INACTIVE
+
+    def reset_rnn_state(self, agents: np.ndarray | Sequence[int]) -> None:
+        """Sets the recurrent state of some agents, by number or as [agents] bool, to zero."""
+        self._buffers.rnn_state[self.buffer_indices[agents]] = 0.0
+
+    def finish_rollout(self, active: np.ndarray, policies: np.ndarray) -> FullBuffers | None:
+        """Hands the full buffers over to the learners, and acquires free ones; see EnvVector.finish_rollout.
+
+        active: [agents] bool, who acts in the coming step. policies: [agents] int, who plays it.
+        """
+        full = self.buffer_indices
+        fresh = self._buffers.acquire(self._worker_index, self._agent_ids)
+        if fresh is None:
+            return None
+        self._carry_over(full, fresh)
+        self._buffers.active_at_end[full] = active
+        acted = self._acted(full, policies)
+        self._buffers.hand_over(full, self._agent_ids, acted)
+        self.buffer_indices = fresh
+        self.step = 0
+        return FullBuffers(full, acted)
+
+    def _carry_over(self, full: np.ndarray, fresh: np.ndarray) -> None:
+        """Copies the last observation and the recurrent state of all agents to the start of fresh buffers."""
+        self._buffers.rnn_state[fresh] = self._buffers.rnn_state[full]
+        for obs, agents in self._agents_by_kind:
+            for array in obs.values():
+                array[fresh[agents], 0] = array[full[agents], self._rollout]
+
+    def _acted(self, full: np.ndarray, policies: np.ndarray) -> np.ndarray:
+        """Returns [agents, num_policies] bool, see FullBuffers."""
+        topology = self._buffers.topology
+        policy_ids = self._buffers.policy_ids[full]
+        acted = np.stack([(policy_ids == p).any(axis=1) for p in range(topology.num_policies)], axis=1)
+        if topology.rollouts_per_iteration is not None:
+            # The learner waits for a trajectory of every agent, even if nothing in it can be trained on.
+            idle = np.flatnonzero(~acted.any(axis=1))
+            acted[idle, policies[idle]] = True
+        return acted
