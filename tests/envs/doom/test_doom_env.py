@@ -1,4 +1,4 @@
-"""On the real engine."""
+"""DoomEnv on the real engine."""
 
 import os
 import shutil
@@ -51,12 +51,12 @@ SPECS = [
 
 
 def flags_of(name: str) -> dict:
-    """A match is short and has one learning player."""
+    """Returns flags with which a match is short and has one agent."""
     return {"num_agents": 1, "num_bots": 2, "timelimit": 0.1} if name in MATCHES else {}
 
 
 def play(env: gymnasium.Env, action=None, max_steps: int = 10000):
-    """Steps until the episode ends: number of steps, return, terminated, truncated, last info."""
+    """Steps until the episode ends; returns number of steps, return, terminated, truncated, last info."""
     total = 0.0
     for step in range(1, max_steps + 1):
         chosen = env.action_space.sample() if action is None else action
@@ -64,14 +64,14 @@ def play(env: gymnasium.Env, action=None, max_steps: int = 10000):
         total += reward
         if terminated or truncated:
             return step, total, terminated, truncated, info
-    raise AssertionError(f"no end within {max_steps} steps")
+    raise AssertionError(f"the episode does not end within {max_steps} steps")
 
 
-def stand_still(env: gymnasium.Env):
-    """The action that presses nothing."""
+def idle_action(env: gymnasium.Env):
+    """Returns the action that presses nothing."""
     if isinstance(env.action_space, Discrete):
         return 0
-    # A discretised turn has its 0 in the middle.
+    # The value 0 of a discretised turn is in the middle.
     return tuple(space.n // 2 if space.n > 8 else 0 for space in env.action_space.spaces)
 
 
@@ -89,7 +89,7 @@ def test_each_env_plays(make_env, name, action_space, has_measurements):
     observation, info = env.reset(seed=1)
     assert observation in env.observation_space and info == {}
     assert env.observation_space["obs"].shape == (3, 72, 128)
-    assert observation["obs"].std() > 5  # a picture, not a blank
+    assert observation["obs"].std() > 5  # not a blank picture
     for _ in range(10):
         observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
         assert observation in env.observation_space and np.isfinite(reward)
@@ -98,7 +98,7 @@ def test_each_env_plays(make_env, name, action_space, has_measurements):
 
 
 @pytest.mark.parametrize("name", ["doom_two_colors_easy", "doom_two_colors_hard"])
-def test_a_map_that_comes_with_no_package_is_asked_for(make_env, name):
+def test_a_map_that_is_in_no_package_is_an_error_that_names_the_flag(make_env, name):
     with pytest.raises(FileNotFoundError, match="--doom_scenarios_dir"):
         make_env(name)
 
@@ -108,7 +108,7 @@ def test_an_unknown_name_is_an_error(make_env):
         make_env("doom_bottle")
 
 
-def test_observations_are_written_in_place_and_nothing_at_an_end(make_env):
+def test_observations_are_written_in_place(make_env):
     env = make_env("doom_battle")
     spaces = env.observation_space.spaces
     rows = {key: np.zeros((2, *space.shape), space.dtype) for key, space in spaces.items()}
@@ -153,7 +153,7 @@ def test_the_engines_own_timeout_is_a_truncation(make_env):
 def test_the_players_death_is_a_termination(make_env, name):
     env = make_env(name)
     env.reset(seed=2)
-    steps, _, terminated, truncated, info = play(env, action=stand_still(env))
+    steps, _, terminated, truncated, info = play(env, action=idle_action(env))
     assert (terminated, truncated) == (True, False)
     assert steps < 525
     if name != "doom_defend_the_center":
@@ -174,7 +174,7 @@ def test_a_match_ends_by_truncation_with_its_results(make_env):
 
 
 def test_a_death_in_a_match_is_followed_by_a_new_life_in_the_same_episode(make_env):
-    # A map with nothing but rockets, which at random soon hit the next wall.
+    # A map with rocket launchers only: random shots soon hit a wall nearby.
     env = make_env("doom_dm", num_agents=1, num_bots=1, timelimit=1.0)
     env.action_space.seed(0)
     env.reset(seed=1)
@@ -187,7 +187,7 @@ def test_a_death_in_a_match_is_followed_by_a_new_life_in_the_same_episode(make_e
     assert len(dead) > 0 and max(health[dead[0] :]) > 0
 
 
-def test_graded_bots_carry_their_level_in_their_name(make_env):
+def test_bots_with_a_difficulty_have_their_level_in_their_names(make_env):
     env = make_env("doom_deathmatch_bots", timelimit=0.1, num_bots=3, start_bot_difficulty=50)
     env.reset(seed=1)
     _, _, _, _, info = play(env, action=(0, 0, 0, 0, 0, 10))
@@ -224,7 +224,7 @@ def pictures(env, seeds) -> list[int]:
 
 
 @pytest.mark.parametrize("name", ["doom_defend_the_center", "doom_battle"])
-def test_a_seed_determines_the_episodes_and_no_seed_goes_on_to_others(make_env, name):
+def test_a_seed_determines_the_episodes_and_without_a_seed_they_differ(make_env, name):
     first = pictures(make_env(name), [1, None, None, 2])
     assert pictures(make_env(name), [1, None, None, 2]) == first
     env = make_env(name)
@@ -244,20 +244,20 @@ def test_shaping_can_be_changed_from_the_next_episode_on(make_env):
         shaping["selected_weapon"][slot] = 0.5
     assert env.get_default_reward_shaping()["delta"]["HEALTH"]["gain"] == 0.005
     env.reset(seed=1)
-    env.step(stand_still(env))
+    env.step(idle_action(env))
     env.set_reward_shaping(shaping, 0)
-    assert [env.step(stand_still(env))[1] for _ in range(4)][-1] == pytest.approx(0.0002)
+    assert [env.step(idle_action(env))[1] for _ in range(4)][-1] == pytest.approx(0.0002)
     env.reset(seed=1)
-    assert [env.step(stand_still(env))[1] for _ in range(5)] == [0, 0, 0, 0, 0.5]
+    assert [env.step(idle_action(env))[1] for _ in range(5)] == [0, 0, 0, 0, 0.5]
 
 
-def test_shaping_that_comes_before_an_episodes_first_step_is_that_episodes(make_env):
+def test_shaping_that_is_set_before_an_episodes_first_step_takes_effect_in_it(make_env):
     env = make_env("doom_battle")
     shaping = env.get_default_reward_shaping()
     shaping["selected_weapon"] = dict.fromkeys(shaping["selected_weapon"], 0.5)
     env.reset(seed=1)
     env.set_reward_shaping(shaping, 0)
-    assert [env.step(stand_still(env))[1] for _ in range(5)][-1] == 0.5
+    assert [env.step(idle_action(env))[1] for _ in range(5)][-1] == 0.5
     assert make_env("doom_basic").get_default_reward_shaping() == {}
 
 
@@ -270,7 +270,7 @@ def test_render_shows_the_screen_enlarged(make_env, wide, shape):
     assert frame.shape == shape and frame.dtype == np.uint8 and frame.std() > 5
 
 
-def test_a_users_own_scenario_is_played_from_its_folder(make_env, tmp_path):
+def test_a_users_own_scenario_is_read_from_its_folder(make_env, tmp_path):
     shutil.copy(SCENARIOS_FOLDER / "basic.cfg", tmp_path / "mine.cfg")
     spec = DoomSpec("my_env", str(tmp_path / "mine.cfg"), flat(4), reward_scale=2.0, time_limit_frames=40)
     env = make_env("my_env", spec=spec)
@@ -290,7 +290,7 @@ def test_a_match_needs_the_variables_of_its_score(make_env):
         make_env("my_env", spec=spec)
 
 
-def test_an_engine_that_will_not_start_is_named_after_some_attempts(make_env, monkeypatch, caplog):
+def test_an_engine_that_does_not_start_is_an_error_after_some_attempts(make_env, monkeypatch, caplog):
     def fail(game):
         raise vizdoom.ViZDoomErrorException("no")
 
@@ -319,7 +319,8 @@ cfg = types.SimpleNamespace(**dataclasses.asdict(DoomFlags()), env_frameskip=4)
 envs = [make_doom_env(name, cfg) for name in ("doom_basic", "doom_duel_bots", "doom_duel")]
 for env in envs:
     env.reset(seed=1)
-    action, is_match = env.action_space.sample(), isinstance(env, DoomMatchEnv)
+    action = env.action_space.sample()
+    is_match = isinstance(env, DoomMatchEnv)
     env.step([action, action] if is_match else action)
     for engine in env._lockstep._engines if is_match else [env._engine]:
         print("engine", engine.game.get_instance_id(), engine._folder.path, flush=True)
@@ -332,7 +333,7 @@ elif sys.argv[1] == "kill":
 
 
 def traces_of(instance: str, folder: Path) -> list[str]:
-    """Processes and files of an engine."""
+    """Returns processes and files of an engine."""
     found = [str(path) for path in (folder, folder.parent) if path.exists()]
     found += [str(path) for path in Path("/dev/shm").glob(f"*{instance}*")]
     for process in Path("/proc").glob("[0-9]*/cmdline"):
@@ -340,7 +341,7 @@ def traces_of(instance: str, folder: Path) -> list[str]:
             if instance.encode() in process.read_bytes():
                 found.append(str(process))
         except OSError:
-            continue  # it has just ended
+            continue  # the process has just ended
     return found
 
 

@@ -1,4 +1,4 @@
-"""A film of a Doom env has a picture of every tic and is of the same game."""
+"""A film of a Doom env has a picture of every tic and shows the same game."""
 
 import types
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(60)
 
 
 def play(render_mode, num_steps=40):
-    """(rewards, ends, pictures rendered after each step) of random play with one seed."""
+    """Plays at random with one seed; returns rewards, terminated, truncated and pictures of each step."""
     cfg = types.SimpleNamespace(**flat_values(DoomFlags()), **doom_defaults("doom_basic"))
     env = make_doom_env("doom_basic", cfg, render_mode=render_mode)
     rng = np.random.default_rng(0)
@@ -30,7 +30,7 @@ def play(render_mode, num_steps=40):
     return [list(column) for column in zip(*rows)]
 
 
-def test_the_game_is_the_same_with_a_film_and_has_four_pictures_a_step():
+def test_filming_does_not_change_the_game_and_gives_four_pictures_a_step():
     rewards, terminated, truncated, stills = play("rgb_array")
     filmed_rewards, filmed_terminated, filmed_truncated, films = play("rgb_array_list")
     assert filmed_rewards == rewards and filmed_terminated == terminated and filmed_truncated == truncated

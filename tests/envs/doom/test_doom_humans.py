@@ -1,4 +1,4 @@
-"""People in a match, who bring an engine in real time. Here it has no window, and nobody touches the keys."""
+"""Humans in a match, who bring an engine in real time. Here it has no window, and no key is pressed."""
 
 import re
 import subprocess
@@ -15,7 +15,8 @@ from sample_factory.envs.protocol import EnvConfig
 from sample_factory.play_doom import main
 from tests.runtime.waiting import eventually
 
-PERSON = """
+# Reads the endpoint from stdin, so that its imports can overlap with the start of the match.
+HUMAN = """
 import itertools
 from types import SimpleNamespace
 from sample_factory.envs.doom import human_player
@@ -23,52 +24,71 @@ from sample_factory.envs.doom.doom_family import DOOM_SPECS
 from sample_factory.envs.doom.make_doom_env import engine_settings
 
 human_player.ANSWER_SECONDS = {patience}
+human_player.CLOSE_SECONDS = {close_seconds}
 spec = DOOM_SPECS["doom_duel"]
 settings = engine_settings(spec.name, spec, SimpleNamespace(**{flags}))
-matches = human_player.play(spec, settings, human_player.Endpoint.parse({address!r}), has_window=False)
+endpoint = human_player.Endpoint.parse(input())
+matches = human_player.play(spec, settings, endpoint, has_window=False)
 for results in itertools.islice(matches, {num_matches}):
     print(results["num_players"], flush=True)
 matches.close()
 """
 # In a process of its own, with which its engine ends.
-NOBODY_JOINS = """
+HUMAN_DOES_NOT_JOIN = """
 import sys
 from types import SimpleNamespace
 from sample_factory.envs.doom import lockstep
 from sample_factory.envs.doom.make_doom_env import make_doom_env
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.experiment.exit_codes import exit_code
+from sample_factory.experiment.exit_codes import run_command
 lockstep.JOIN_SECONDS = 1
+lockstep.CLOSE_SECONDS = 1
 env = make_doom_env("doom_duel", SimpleNamespace(**{flags}), EnvConfig(0, 0, 0))
-sys.exit(exit_code(lambda: env.reset(seed=1)))
+sys.exit(run_command(lambda arguments: print(env.reset(seed=1))))
 """
-ONE = {"num_agents": 1, "num_humans": 1, "timelimit": 0.04}
-MATCH_SECONDS = 0.04 * 60
+MINUTES = 0.04
+ONE = {"num_agents": 1, "num_humans": 1, "timelimit": MINUTES}
+MATCH_SECONDS = MINUTES * 60
 PATIENCE_SECONDS = 40.0
 
 
-def addresses_in(caplog) -> list[str]:
-    """Where the match has said that it waits."""
-    return re.findall(r"--env=doom_duel --join=(\S+) --timelimit=0.04", caplog.text)
+def endpoints_in(caplog) -> list[str]:
+    """Returns the endpoints at which the match has logged that it waits."""
+    return re.findall(rf"--env=doom_duel --join=(\S+) --timelimit={MINUTES:g}", caplog.text)
+
+
+class Human:
+    """A process in which a human joins a duel at an endpoint and plays matches."""
+
+    def __init__(self, flags, num_matches=1000, patience=45, close_seconds=5):
+        script = HUMAN.format(
+            flags=flags, num_matches=num_matches, patience=patience, close_seconds=close_seconds
+        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        self.process = subprocess.Popen([sys.executable, "-c", script], text=True, **pipes)
+
+    def join(self, endpoint: str) -> None:
+        self.process.stdin.write(f"{endpoint}\n")
+        self.process.stdin.flush()
+
+    def num_players(self) -> float:
+        """Returns the number of players of the next match that ends."""
+        return float(self.process.stdout.readline())
 
 
 @pytest.fixture
-def join(doom_cfg):
-    """A function that lets somebody join a duel; ends their process at the end of the test."""
-    people = []
+def make_human(doom_cfg):
+    """A function that starts a Human; ends their processes at the end of the test."""
+    humans = []
 
-    def join(address, num_matches=1000, patience=45):
-        script = PERSON.format(
-            flags=vars(doom_cfg(**ONE)), address=address, num_matches=num_matches, patience=patience
-        )
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        people.append(subprocess.Popen([sys.executable, "-c", script], text=True, **pipes))
-        return people[-1]
+    def make(**options):
+        humans.append(Human(vars(doom_cfg(**ONE)), **options))
+        return humans[-1]
 
-    yield join
-    for person in people:
-        person.kill()
-        person.communicate()
+    yield make
+    for human in humans:
+        human.process.kill()
+        human.process.communicate()
 
 
 class Stepping(threading.Thread):
@@ -91,34 +111,36 @@ class Stepping(threading.Thread):
                 self.results.append(infos[0]["episode_extra_stats"])
 
 
-def test_a_person_plays_matches_in_real_time_and_another_one_is_waited_for_when_they_have_left(
-    make_env, join, caplog
+def test_a_human_plays_matches_in_real_time_and_after_leaving_the_next_match_waits_for_another(
+    make_env, make_human, caplog
 ):
     caplog.set_level("INFO", logger="sample_factory")
+    first = make_human(num_matches=2)
+    second = make_human()
     stepping = Stepping(make_env("doom_duel", **ONE))
-    assert eventually(lambda: addresses_in(caplog), PATIENCE_SECONDS)
-    first = join(addresses_in(caplog)[0], num_matches=2)
+    assert eventually(lambda: endpoints_in(caplog), PATIENCE_SECONDS)
+    first.join(endpoints_in(caplog)[0])
     assert eventually(lambda: stepping.num_steps > 0, PATIENCE_SECONDS)
     started = time.monotonic()
     assert eventually(lambda: len(stepping.results) >= 2, PATIENCE_SECONDS)
     assert time.monotonic() - started > 0.9 * 2 * MATCH_SECONDS
-    assert [first.stdout.readline() for _ in range(2)] == ["2.0\n", "2.0\n"]
-    assert first.wait(timeout=PATIENCE_SECONDS) == 0
-    assert eventually(lambda: len(addresses_in(caplog)) == 2, PATIENCE_SECONDS)
+    assert [first.num_players() for _ in range(2)] == [2, 2]
+    assert first.process.wait(timeout=PATIENCE_SECONDS) == 0
+    assert eventually(lambda: len(endpoints_in(caplog)) == 2, PATIENCE_SECONDS)
     num_matches = len(stepping.results)
-    second = join(addresses_in(caplog)[1])
+    second.join(endpoints_in(caplog)[1])
     assert eventually(lambda: len(stepping.results) > num_matches, PATIENCE_SECONDS)
-    assert second.stdout.readline() == "2.0\n"
+    assert second.num_players() == 2
     stepping.is_to_end = True
     stepping.join(timeout=10)
     stepping.env.close()
-    assert second.wait(timeout=PATIENCE_SECONDS) == 0, "who is left alone leaves"
+    assert second.process.wait(timeout=PATIENCE_SECONDS) == 0, "a human who is left alone leaves"
     assert stepping.num_steps == pytest.approx(len(stepping.results) * MATCH_SECONDS * 35 / 4, abs=12)
     assert stepping.results[-1]["num_players"] == 2
 
 
-def test_a_match_that_nobody_joins_ends_its_command_with_one_line(doom_cfg):
-    script = NOBODY_JOINS.format(flags=vars(doom_cfg(**ONE)))
+def test_a_match_that_no_human_joins_ends_its_command_with_one_line(doom_cfg):
+    script = HUMAN_DOES_NOT_JOIN.format(flags=vars(doom_cfg(**ONE)))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     last_line = done.stderr.splitlines()[-1]
@@ -126,28 +148,28 @@ def test_a_match_that_nobody_joins_ends_its_command_with_one_line(doom_cfg):
     assert last_line.endswith("an engine has not answered for 1 s")
 
 
-def test_where_no_match_waits_nobody_plays(join):
-    person = join("127.0.0.1:9", patience=1)
-    _, errors = person.communicate(timeout=60)
-    assert person.returncode == 1
+def test_a_human_who_joins_where_no_match_waits_gets_an_error(make_human):
+    human = make_human(patience=1, close_seconds=1)
+    _, errors = human.process.communicate("127.0.0.1:9\n", timeout=60)
+    assert human.process.returncode == 1
     assert "NotPlayed: doom_duel at 127.0.0.1:9 did not begin: no answer within 1 s" in errors
 
 
-def test_one_match_alone_can_wait_for_people(doom_cfg):
+def test_only_one_match_of_an_experiment_can_wait_for_humans(doom_cfg):
     make_doom_env("doom_duel", doom_cfg(**ONE), EnvConfig(0, 0, 0)).close()
     with pytest.raises(ValueError, match="humans can join one match only; use enjoy"):
         make_doom_env("doom_duel", doom_cfg(**ONE), EnvConfig(0, 1, 1))
 
 
-def test_a_person_can_play_alone_against_bots(doom_cfg):
+def test_a_human_can_play_alone_against_bots(doom_cfg):
     spec = DOOM_SPECS["doom_deathmatch_bots"]
-    settings = engine_settings(spec.name, spec, doom_cfg(num_bots=3, timelimit=0.04))
+    settings = engine_settings(spec.name, spec, doom_cfg(num_bots=3, timelimit=MINUTES / 2))
     episodes = play(spec, settings, None, has_window=False)
     assert next(episodes)["num_players"] == 4
     episodes.close()
 
 
-def test_nobody_can_join_a_game_for_one_player(make_env, capsys):
+def test_humans_cannot_join_a_game_for_one_player(make_env, capsys):
     with pytest.raises(ValueError, match="--num_humans=1: humans cannot join a game"):
         make_env("doom_basic", num_humans=1)
     assert main(["--env=doom_basic", "--join=127.0.0.1:5029"]) == 2
@@ -157,18 +179,18 @@ def test_nobody_can_join_a_game_for_one_player(make_env, capsys):
 @pytest.mark.parametrize(
     "text", ["5029", ":5029", "a b:5029", "localhost", "localhost:", "localhost:70000", "a:b"]
 )
-def test_an_address_has_a_host_and_a_port(text, capsys):
+def test_an_endpoint_without_host_or_port_is_refused(text, capsys):
     with pytest.raises(ValueError, match="is not host:port; write it like 127.0.0.1:5029"):
         Endpoint.parse(text)
     assert main(["--env=doom_duel", f"--join={text}"]) == 2
     assert "is not host:port" in capsys.readouterr().err
 
 
-def test_an_address_is_what_a_match_tells():
+def test_an_endpoint_is_parsed_as_matches_log_it():
     assert Endpoint.parse("127.0.0.1:5029") == ("127.0.0.1", 5029)
 
 
-def test_without_a_display_nobody_can_play(monkeypatch, capsys):
+def test_without_a_display_humans_cannot_play(monkeypatch, capsys):
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.setattr(sys, "platform", "linux")
     assert main(["--env=doom_basic"]) == 1

@@ -30,11 +30,11 @@ def test_the_order_and_the_scales_are_those_of_the_paper():
     np.testing.assert_allclose(vector, expected, rtol=1e-6)
 
 
-def test_missing_variables_read_as_nothing_and_one_player():
+def test_missing_variables_are_read_as_zero_and_one_player():
     np.testing.assert_allclose(read(), [0] * 6 + [0.2] + [0] * 16, rtol=1e-6)
 
 
-def test_ammo_is_capped_and_what_cannot_be_negative_is_not():
+def test_ammo_is_capped_and_negative_values_are_clipped():
     vector = read(
         SELECTED_WEAPON=-1.0, SELECTED_WEAPON_AMMO=1000.0, HEALTH=-999900.0, WEAPON1=-1.0, AMMO2=999.0
     )

@@ -33,7 +33,7 @@ def test_the_gap_is_negative_for_a_sole_leader_and_zero_in_a_tie():
     assert leader_gap([5], 0) == 0
 
 
-def test_counters_that_run_on_over_episodes_count_from_the_start():
+def test_counters_that_the_engine_does_not_reset_count_from_the_start():
     at_start = values(DEATHCOUNT=7.0, HITCOUNT=3.0, DAMAGECOUNT=100.0)
     at_end = values(
         DEATHCOUNT=10.0,
@@ -59,7 +59,7 @@ def test_counters_that_run_on_over_episodes_count_from_the_start():
     assert is_match_won(stats)
 
 
-def test_who_has_left_does_not_take_the_number_of_another_player_away():
+def test_player_numbers_stay_the_same_after_a_player_has_left():
     at_start = values(PLAYER_COUNT=3.0, PLAYER_NUMBER=2.0)
     at_end = values(PLAYER_COUNT=2.0, PLAYER_NUMBER=2.0, PLAYER1_FRAGCOUNT=4.0, PLAYER3_FRAGCOUNT=1.0)
     stats = match_stats(at_end, at_start, VARIABLES)

@@ -42,7 +42,7 @@ def test_a_missing_map_is_an_error_that_names_the_flag():
         find_wad("two_colors_easy.wad")
 
 
-def test_a_stand_in_is_announced_once(caplog):
+def test_a_replacement_of_a_map_is_logged_once(caplog):
     wads._warn_of_fallback.cache_clear()
     with caplog.at_level(logging.WARNING, "sample_factory"):
         first = find_wad("ssl2.wad")
@@ -51,7 +51,7 @@ def test_a_stand_in_is_announced_once(caplog):
     assert len(caplog.records) == 1 and "ssl2.wad" in caplog.text
 
 
-def test_the_original_is_preferred_to_its_stand_in(tmp_path):
+def test_the_original_is_preferred_to_its_replacement(tmp_path):
     (tmp_path / "ssl2.wad").write_bytes(b"original")
     assert find_wad("ssl2.wad", [tmp_path]) == wads.Wad(tmp_path / "ssl2.wad")
 
