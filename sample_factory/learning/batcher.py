@@ -25,12 +25,12 @@ class Batcher:
         shared = self._buffers
         rows = self._kind.rows
         topology = shared.topology
-        buffer_ids = np.asarray(tickets, np.int64)
+        buffer_indices = np.asarray(tickets, np.int64)
         steps = np.arange(topology.rollout + 1)[:, None]
-        at = (buffer_ids, steps[:-1])  # copies straight into [T, B, ...]
-        obs = self._observations(buffer_ids, steps)
+        at = (buffer_indices, steps[:-1])  # copies straight into [T, B, ...]
+        obs = self._observations(buffer_indices, steps)
         outputs = self._kind.outputs[at]
-        rnn_states = shared.chunk_rnn_states[buffer_ids, steps[: topology.chunks_per_trajectory]]
+        rnn_states = shared.chunk_rnn_states[buffer_indices, steps[: topology.chunks_per_trajectory]]
         rewards = shared.rewards[at]
         is_clean = zero_non_finite_steps(obs) & np.isfinite(outputs).all(axis=2)
         acted = (shared.policy_ids[at] == self._policy_id) & is_clean
@@ -41,7 +41,7 @@ class Batcher:
         terminated = shared.terminated[at]
         truncated = shared.truncated[at]
         # The last observation of an agent that does not act on it has no value to bootstrap from.
-        truncated[-1] |= ~shared.active_at_end[buffer_ids] & ~terminated[-1]
+        truncated[-1] |= ~shared.active_at_end[buffer_indices] & ~terminated[-1]
         # The recurrent state is zero not only after episode ends, but also after steps in which the agent was
         # inactive or another policy's, or had a NaN observation. A NaN reward does not reset it.
         cut_after = terminated | truncated | ~acted
@@ -57,7 +57,7 @@ class Batcher:
         }
         obs_on_device = self._upload(obs)
         on_device = self._upload(host)
-        shared.release(buffer_ids, self._policy_id)
+        shared.release(buffer_indices, self._policy_id)
         packed = on_device.pop("outputs")
         return Batch(
             obs=obs_on_device,
@@ -69,14 +69,14 @@ class Batcher:
             resets=np.concatenate([np.zeros_like(cut_after[:1]), cut_after]),
         )
 
-    def _observations(self, buffer_ids: np.ndarray, steps: np.ndarray) -> dict[str, np.ndarray]:
+    def _observations(self, buffer_indices: np.ndarray, steps: np.ndarray) -> dict[str, np.ndarray]:
         """Copies observations of buffers [B] at steps [T+1, 1] into new arrays [T+1, B, *shape] by key."""
-        shape = (len(steps), len(buffer_ids))
+        shape = (len(steps), len(buffer_indices))
         obs = {
             key: host_array((*shape, *row_shape), dtype, self._device)
             for key, (row_shape, dtype) in self._kind.row_shapes().items()
         }
-        self._kind.read_observations(buffer_ids, steps, into=obs)
+        self._kind.read_observations(buffer_indices, steps, into=obs)
         return obs
 
 
