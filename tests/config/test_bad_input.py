@@ -70,7 +70,7 @@ def saved(tmp_path, text):
 
 @pytest.mark.parametrize("value", ["nan", "inf", "1e300", "", "abc"])
 @pytest.mark.parametrize(("env", "name", "scalar"), NUMBERS)
-def test_no_flag_takes_a_number_that_is_none_or_absurd(tmp_path, env, name, scalar, value):
+def test_no_flag_accepts_nan_infinity_or_absurd_numbers(tmp_path, env, name, scalar, value):
     with pytest.raises(ConfigError) as refused:
         parse(tmp_path, f"--env={env}", f"--{name}={value}")
     assert name in str(refused.value) and "\n" not in str(refused.value)
@@ -132,13 +132,13 @@ def test_the_flags_of_doom_have_bounds(tmp_path, flag):
         parse(tmp_path, "--env=doom_basic", f"--{flag}")
 
 
-def test_the_folder_of_doom_s_maps_must_be_there(tmp_path):
+def test_the_folder_of_doom_maps_must_exist(tmp_path):
     with pytest.raises(ConfigError, match="--doom_scenarios_dir=none: there is no such folder"):
         parse(tmp_path, "--env=doom_basic", "--doom_scenarios_dir=none")
     assert parse(tmp_path, "--env=doom_basic", f"--doom_scenarios_dir={tmp_path}")
 
 
-def test_a_default_may_be_infinite_but_nothing_that_is_typed():
+def test_a_default_may_be_infinite_but_a_typed_value_may_not():
     @dataclasses.dataclass(frozen=True)
     class Own:
         limit: float = flag(float("inf"), "no limit")
@@ -235,13 +235,13 @@ def test_unknown_keys_of_a_saved_cfg_json_are_kept_even_if_they_look_like_typos(
     assert kept["gama"] == 0.9 and kept["from_elsewhere"] == {"x": 1}
 
 
-def test_a_typed_flag_mends_what_a_saved_cfg_json_has_wrong(tmp_path):
+def test_a_typed_flag_overrides_a_bad_value_of_a_saved_cfg_json(tmp_path):
     saved(tmp_path, json.dumps({"gamma": 7, "batch_size": 320}))
     config = parse(tmp_path, "--gamma=0.9")
     assert (config.learning.gamma, config.learning.batch_size) == (0.9, 320)
 
 
-def test_a_cfg_json_that_cannot_be_written_is_one_log_line_and_no_exception(tmp_path, caplog, monkeypatch):
+def test_a_cfg_json_that_cannot_be_written_is_logged_without_an_exception(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr("sample_factory.runtime.log.log.propagate", True)
     saved(tmp_path, "{}")
     config = parse(tmp_path)
@@ -275,7 +275,7 @@ def test_a_cfg_json_that_cannot_be_written_is_one_log_line_and_no_exception(tmp_
         (["--env=gym_CartPole-v1", "--experiment=.."], "plain folder name"),
     ],
 )
-def test_every_program_says_it_in_one_line_and_writes_nothing(
+def test_every_program_reports_bad_input_in_one_line_and_writes_nothing(
     tmp_path, monkeypatch, capsys, program, flags, message
 ):
     monkeypatch.chdir(tmp_path)

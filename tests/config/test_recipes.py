@@ -34,7 +34,7 @@ def readme_commands():
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_every_recipe_is_understood(recipe, tmp_path, monkeypatch):
+def test_every_recipe_is_parsed(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(gym_family, "check_env", lambda name: None)  # whether or not its package is here
     config = parse_config([f"--cfg={recipe}", f"--train_dir={tmp_path}"], resolve_family)
     assert config.unknown == {}
@@ -51,7 +51,7 @@ def test_relative_links_lead_to_files(page):
 
 
 @pytest.mark.parametrize("module, flags", readme_commands())
-def test_every_command_of_the_readme_is_understood(module, flags, tmp_path):
+def test_every_command_of_the_pages_is_parsed(module, flags, tmp_path):
     if module == "plotting.plot_curves":
         assert plot_curves.parse_arguments(shlex.split(flags)).folders
         return

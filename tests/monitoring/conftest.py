@@ -4,7 +4,7 @@ import pytest
 
 
 class FakeTime:
-    """A clock that tests move by hand."""
+    """A clock that tests set by hand."""
 
     def __init__(self):
         self.seconds = 1000.0
@@ -20,7 +20,7 @@ def fake_time():
 
 @pytest.fixture
 def logged(caplog, monkeypatch):
-    """The lines that were logged. Elsewhere the logger may have been set up not to tell anybody above it."""
+    """Returns the logged lines. An earlier test may have switched off the propagation to caplog."""
     monkeypatch.setattr(logging.getLogger("sample_factory"), "propagate", True)
     caplog.set_level(logging.INFO, "sample_factory")
     return lambda: caplog.messages

@@ -8,15 +8,15 @@ def waits(simulation: float, inference: float, learner: float) -> dict[str, floa
 
 
 @pytest.mark.parametrize(
-    "shares, guilty",
+    "shares, expected",
     [
         (waits(0.6, 0.5, 0.02), ["learner"]),
         (waits(0.6, 0.02, 0.4), ["policy_worker"]),
         (waits(0.05, 0.6, 0.8), ["rollout_worker"]),
     ],
 )
-def test_the_part_that_waits_least_is_the_bottleneck(shares, guilty):
-    assert bottlenecks(shares) == guilty
+def test_the_part_that_waits_least_is_the_bottleneck(shares, expected):
+    assert bottlenecks(shares) == expected
 
 
 def test_parts_that_are_about_as_busy_are_named_together():
@@ -25,7 +25,7 @@ def test_parts_that_are_about_as_busy_are_named_together():
     assert text == "bottleneck: simulation and learner (busy 97 % and 94 %; policy workers wait 50 %)"
 
 
-def test_where_all_parts_wait_for_most_of_the_time_there_is_no_bottleneck():
+def test_a_run_whose_parts_all_wait_most_of_the_time_has_no_bottleneck():
     assert bottlenecks(waits(0.6, 0.7, 0.8)) == []
     assert describe_bottleneck(waits(0.6, 0.7, 0.8)) == (
         "bottleneck: none in particular "
@@ -33,12 +33,12 @@ def test_where_all_parts_wait_for_most_of_the_time_there_is_no_bottleneck():
     )
 
 
-def test_where_all_parts_are_equally_busy_there_is_no_bottleneck():
+def test_a_run_whose_parts_are_equally_busy_has_no_bottleneck():
     assert "none in particular" in describe_bottleneck(waits(0.0, 0.01, 0.02))
 
 
 @pytest.mark.parametrize("known", [{}, {"learner": 0.0}, {"learner": 0.0, "something_else": 0.0}])
-def test_nothing_is_said_before_two_parts_are_known(known):
+def test_the_text_is_empty_before_two_parts_have_reported(known):
     assert describe_bottleneck(known) == ""
 
 

@@ -4,7 +4,7 @@ from sample_factory.exchange.messages import INCIDENTS, Incident, StatsReport
 from sample_factory.monitoring.component_stats import KEEP_SECONDS, ComponentStats
 
 
-def test_old_reports_leave_the_mean(fake_time):
+def test_old_reports_do_not_count(fake_time):
     stats = ComponentStats(fake_time)
     stats.add(StatsReport("learner", 0, {"wait": 1.0}))
     fake_time.seconds += KEEP_SECONDS + 1
@@ -13,7 +13,7 @@ def test_old_reports_leave_the_mean(fake_time):
     assert stats.waits() == {"learner": pytest.approx(0.3)}
 
 
-def test_the_last_report_of_a_silent_component_stands(fake_time):
+def test_the_last_report_of_a_component_without_newer_ones_counts(fake_time):
     stats = ComponentStats(fake_time)
     stats.add(StatsReport("learner", 0, {"wait": 0.2}))
     fake_time.seconds += 10 * KEEP_SECONDS

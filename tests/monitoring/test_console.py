@@ -20,7 +20,7 @@ from sample_factory.monitoring.policy_progress import PolicyProgress
         (86400 * 2 + 3600 * 3, "2 d 03 h"),
     ],
 )
-def test_a_duration_is_told_in_its_two_largest_units(seconds, text):
+def test_a_duration_is_written_in_its_two_largest_units(seconds, text):
     assert duration_text(seconds) == text
 
 
@@ -36,12 +36,12 @@ def test_the_status_of_one_policy_is_one_line():
     )
 
 
-def test_what_is_not_known_is_left_out():
+def test_unknown_values_are_left_out():
     status = Status(0, {10.0: math.nan}, None, None, "", [PolicyProgress(stats_avg=100)])
     assert status_text(status) == "env frames 0 | no episode has ended yet"
 
 
-def test_averages_say_over_how_many_episodes():
+def test_means_are_written_with_the_number_of_episodes():
     episodes = EpisodeStats(100)
     for reward in (1.0, 2.0):
         episodes.add(EpisodeReport(0, reward, 100, reward, {}))

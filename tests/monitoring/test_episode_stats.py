@@ -13,7 +13,7 @@ def test_only_the_last_episodes_of_the_window_count():
     assert stats.spread("reward") == Spread(2, 2.0, 1.0, 3.0)
 
 
-def test_an_extra_stat_is_averaged_over_the_episodes_that_have_it():
+def test_an_extra_stat_is_averaged_over_the_episodes_that_report_it():
     stats = EpisodeStats(10)
     stats.add(episode(0.0, kills=4.0))
     stats.add(episode(0.0))
@@ -29,7 +29,7 @@ def test_a_window_smaller_than_the_usual_minimum_is_drawn_when_full():
     assert stats.summaries()["0_aux/avg_reward"] == 1.5
 
 
-def test_a_mean_waits_for_enough_episodes_that_have_it_or_for_a_full_window():
+def test_a_mean_needs_enough_episodes_that_report_the_metric_or_a_full_window():
     small, large = EpisodeStats(2), EpisodeStats(100)
     for stats in (small, large):
         stats.add(episode(1.0, kills=1.0))

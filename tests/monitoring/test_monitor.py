@@ -50,7 +50,7 @@ def curves(tmp_path, policy: int = 0) -> dict[str, list[tuple[int, float]]]:
     }
 
 
-def test_a_run_without_any_report_says_so_and_does_not_crash(make_monitor, fake_time, tmp_path):
+def test_a_run_without_any_report_has_a_status_and_a_summary(make_monitor, fake_time, tmp_path):
     monitor = make_monitor(num_policies=2)
     for _ in range(100):
         monitor.tick()
@@ -141,7 +141,7 @@ def test_a_status_is_logged_every_five_seconds(make_monitor, fake_time, logged):
     assert len([line for line in logged() if "env frames" in line]) == 3
 
 
-def test_the_first_trained_frames_are_told_at_once(make_monitor, fake_time, logged):
+def test_the_first_trained_frames_are_logged_at_once(make_monitor, fake_time, logged):
     monitor = make_monitor()
     monitor.handle(train_report(0))
     monitor.tick()
@@ -171,7 +171,7 @@ def test_intervals_are_counted_from_the_first_tick(make_monitor, fake_time, logg
     assert [x for x, _ in curves(tmp_path)["0_aux/_fps"]] == [200, 200]
 
 
-def test_the_time_of_stopping_does_not_enter_the_mean_fps(make_monitor, fake_time):
+def test_the_time_of_stopping_does_not_count_for_the_mean_fps(make_monitor, fake_time):
     monitor = make_monitor()
     train_steadily(monitor, fake_time, 20, first=0, frames_per_second=50)
     monitor.stopping()
@@ -184,14 +184,14 @@ def test_a_component_that_is_ready_is_logged(make_monitor, logged):
     assert logged() == ["worker 3: envs are ready"]
 
 
-def test_an_incident_is_logged_unless_it_has_nothing_to_say(make_monitor, logged):
+def test_an_incident_without_text_is_not_logged(make_monitor, logged):
     monitor = make_monitor()
     monitor.handle(Incident("broken_numbers", "worker 0: env 1 gave the reward nan"))
     monitor.handle(Incident("broken_numbers", ""))
     assert logged() == ["worker 0: env 1 gave the reward nan"]
 
 
-def test_status_tells_averages_lag_and_bottleneck(make_monitor):
+def test_the_status_has_means_lag_and_bottleneck(make_monitor):
     monitor = make_monitor(stats_avg=2)
     for reward in (100.0, 1.0, 2.0):  # the first falls out of the window
         monitor.handle(episode(reward))
@@ -206,7 +206,7 @@ def test_status_tells_averages_lag_and_bottleneck(make_monitor):
     assert "\n" not in status
 
 
-def test_the_true_objective_is_told_when_it_is_not_the_reward(make_monitor):
+def test_the_true_objective_is_shown_if_it_differs_from_the_reward(make_monitor):
     monitor = make_monitor()
     monitor.handle(episode(1.0))
     assert "true objective" not in monitor.status()
@@ -224,7 +224,7 @@ def test_several_policies_have_a_line_each(make_monitor):
     assert "policy 1: env frames 234" in policy_1
 
 
-def test_train_stats_are_written_as_they_come_at_the_policys_frames(make_monitor, tmp_path):
+def test_train_stats_are_written_at_once_at_the_policys_frames(make_monitor, tmp_path):
     monitor = make_monitor(num_policies=2)
     monitor.handle(train_report(0, policy=1))
     monitor.handle(train_report(400, policy=1, stats={"loss": 0.5}))
@@ -288,7 +288,7 @@ def test_summaries_have_the_keys_of_v1(make_monitor, fake_time, tmp_path):
     assert {x for x, _ in found.values()} == {1000}
 
 
-def test_averages_over_a_few_episodes_are_not_drawn(make_monitor, tmp_path):
+def test_means_over_a_few_episodes_are_not_written(make_monitor, tmp_path):
     monitor = make_monitor()
     monitor.handle(train_report(10))
     for _ in range(9):
@@ -297,13 +297,13 @@ def test_averages_over_a_few_episodes_are_not_drawn(make_monitor, tmp_path):
     assert "0_aux/avg_reward" not in curves(tmp_path)
 
 
-def test_summaries_come_at_their_interval(make_monitor, fake_time, tmp_path):
+def test_summaries_are_written_at_their_interval(make_monitor, fake_time, tmp_path):
     monitor = make_monitor(experiment_summaries_interval=5, flush_summaries_interval=1)
     train_steadily(monitor, fake_time, 21, first=0, frames_per_second=1)
     assert [x for x, _ in curves(tmp_path)["0_aux/_fps"]] == [5, 10, 15, 20]
 
 
-def test_a_resumed_run_hides_what_was_drawn_beyond_its_checkpoint(make_monitor, tmp_path):
+def test_a_resumed_run_hides_summaries_beyond_its_checkpoint(make_monitor, tmp_path):
     killed, resumed = make_monitor(), make_monitor()
     killed.handle(train_report(100, stats={"loss": 1.0}))
     killed.handle(train_report(200, stats={"loss": 2.0}))

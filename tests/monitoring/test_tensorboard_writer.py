@@ -16,13 +16,13 @@ def read(folder) -> dict[str, list[tuple[int, float]]]:
 
 @pytest.fixture
 def small_files():
-    """Files cannot grow beyond so many bytes, which is how a full disk looks to a write."""
+    """Limits the size of files, which has the same effect on a write as a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield lambda limit: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_what_is_written_can_be_read(tmp_path):
+def test_written_scalars_can_be_read(tmp_path):
     writer = TensorboardWriter(tmp_path)
     writer.write({"a/b": 1.0, "c": 2.0}, 10)
     writer.write({"a/b": 3.0}, 20_000_000_000)
@@ -64,7 +64,7 @@ def test_a_full_disk_loses_nothing_and_is_reported_once(tmp_path, small_files, l
     assert len(logged()) == 1
 
 
-def test_what_an_earlier_run_wrote_beyond_the_start_of_this_one_is_hidden(tmp_path):
+def test_scalars_of_an_earlier_run_beyond_the_start_of_this_one_are_hidden(tmp_path):
     earlier, later = TensorboardWriter(tmp_path), TensorboardWriter(tmp_path)
     for x in (10, 20, 30):
         earlier.write({"a": 0.0}, x)
