@@ -52,11 +52,13 @@ def test_cfg_json_round_trips_with_unknown_keys_and_the_familys_flags(tmp_path):
 def test_overwriting_is_not_repeated_by_the_next_start(tmp_path):
     (tmp_path / "a").mkdir()
     once = ["--restart_behavior=overwrite", "--load_checkpoint_kind=best", "--sampler_only=True"]
+    once.append(f"--figures_file={tmp_path / 'figures.jsonl'}")
     config = parse(tmp_path, "--experiment=a", *once)
     config.save()
     again = parse(tmp_path, "--experiment=a")
     assert again.run.restart_behavior == "resume"
     assert again.monitoring.load_checkpoint_kind == "latest" and not again.sampling.sampler_only
+    assert again.monitoring.figures_file is None
 
 
 @pytest.mark.parametrize(
@@ -105,6 +107,7 @@ def test_values_are_parsed_by_type(tmp_path):
         (["--toy_size=0"], "at least 1"),
         (["--experiment=a/b"], "plain folder name"),
         (["--cfg=missing.json"], "cannot read missing.json"),
+        (["--figures_file=missing/figures.jsonl"], "its folder does not exist"),
     ],
 )
 def test_bad_input_says_what_would_be_right(tmp_path, argv, message):
