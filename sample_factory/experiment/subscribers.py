@@ -13,8 +13,8 @@ from sample_factory.config.config import Config
 from sample_factory.config.population_flags import REPLACED_BY_TAG
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.messages import LearnerMessage, PolicyReplaced, Report, RolloutMessage
-from sample_factory.monitoring.episode_stats import EpisodeStats
 from sample_factory.monitoring.monitor import Monitor
+from sample_factory.monitoring.policy_progress import EpisodeStats
 from sample_factory.population.evolution import Evolution
 from sample_factory.population.league import League, OpponentsSender
 from sample_factory.population.pbt import Decision, Population

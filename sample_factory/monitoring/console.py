@@ -4,8 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sample_factory.monitoring.episode_stats import EpisodeStats
-from sample_factory.monitoring.policy_progress import Lag, PolicyProgress
+from sample_factory.monitoring.policy_progress import EpisodeStats, Lag, PolicyProgress
 
 
 class Status(NamedTuple):

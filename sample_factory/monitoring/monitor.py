@@ -19,8 +19,7 @@ from sample_factory.exchange.messages import (
     StatsReport,
     TrainReport,
 )
-from sample_factory.monitoring.bottleneck import describe_bottleneck
-from sample_factory.monitoring.component_stats import ComponentStats
+from sample_factory.monitoring.component_stats import ComponentStats, describe_bottleneck
 from sample_factory.monitoring.console import Status, duration_text, episodes_text, status_text
 from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.monitoring.tensorboard_writer import TensorboardWriter

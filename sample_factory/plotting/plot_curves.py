@@ -17,7 +17,7 @@ import numpy as np
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import nearest
-from sample_factory.monitoring.episode_stats import TAGS
+from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.plotting import plot_command
 from sample_factory.plotting.draw_curves import Line, Look, draw
 from sample_factory.plotting.plot_command import aligned, rounded

@@ -14,7 +14,7 @@ import numpy as np
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.population_flags import FLAG_TAG, REPLACED_BY_TAG, SHAPING_TAG
-from sample_factory.monitoring.episode_stats import tag_of
+from sample_factory.monitoring.policy_progress import tag_of
 from sample_factory.plotting import plot_command
 from sample_factory.plotting.draw_population import Panel, Takeover, draw
 from sample_factory.plotting.plot_command import aligned, rounded

@@ -13,7 +13,7 @@ from sample_factory.config.config import PROVENANCE_KEYS
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import NOT_RESUMED_FLAGS, RETIRED_FLAGS
 from sample_factory.config.sections import TRAINING_SECTIONS, flat_values
-from sample_factory.monitoring.episode_stats import TAGS
+from sample_factory.monitoring.policy_progress import TAGS
 
 # Flags that may differ between two experiments that are the same except for chance.
 WHERE_AND_SEED = ("seed", "experiment", "train_dir", "experiments_root")

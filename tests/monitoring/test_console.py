@@ -4,8 +4,7 @@ import pytest
 
 from sample_factory.exchange.messages import EpisodeReport, TrainReport
 from sample_factory.monitoring.console import Status, duration_text, episodes_text, status_text
-from sample_factory.monitoring.episode_stats import EpisodeStats
-from sample_factory.monitoring.policy_progress import PolicyProgress
+from sample_factory.monitoring.policy_progress import EpisodeStats, PolicyProgress
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 from sample_factory.exchange.messages import EpisodeReport
-from sample_factory.monitoring.episode_stats import EpisodeStats, Spread
+from sample_factory.monitoring.policy_progress import EpisodeStats, Spread
 
 
 def episode(reward: float, **extra_stats: float) -> EpisodeReport:
