@@ -57,6 +57,12 @@ def test_a_batch_that_does_not_fit_is_refused_not_broadcast(batch):
         rows_of(3).write_all({"obs": batch})
 
 
+def test_a_batch_of_text_is_refused():
+    message = "observation 'obs' has dtype <U1, but its observation space says float32"
+    with pytest.raises(EnvContractError, match=message):
+        rows_of(2).write_all({"obs": np.array([["a", "b"], ["c", "d"]])})
+
+
 def test_a_scalar_observation_has_a_writable_view():
     rows = rows_of()
     rows.view(1)["obs"][...] = 5

@@ -1,4 +1,4 @@
-"""A user's script: an env that tells NaN and inf, and a network that computes NaN.
+"""A user's script: an env that gives NaN and inf, and a network that computes NaN.
 
 `python broken_numbers.py --env=broken_numbers --encoder_custom=nan_for_good ...`
 """
@@ -23,7 +23,8 @@ class Broken(gym.Env):
     action_space = gym.spaces.Discrete(2)
 
     def __init__(self, broken):
-        self.broken, self.num_steps = broken, 0
+        self.broken = broken
+        self.num_steps = 0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -31,7 +32,8 @@ class Broken(gym.Env):
 
     def step(self, action):
         self.num_steps += 1
-        observation, reward = self.np_random.random(2, np.float32), float(action)
+        observation = self.np_random.random(2, np.float32)
+        reward = float(action)
         if self.num_steps % 50 == 7:
             number = (np.nan, np.inf, -np.inf)[self.num_steps // 50 % 3]
             if self.broken == "rewards":
@@ -42,15 +44,16 @@ class Broken(gym.Env):
 
 
 class Encoder(torch.nn.Module):
-    """A linear layer. It computes NaN in the first of 10 training steps, in all after LAST_GOOD_STEP, or in
-    acting only.
-
-    Its last good weights are in the file WEIGHTS_FILE.
+    """A linear layer that computes NaN in the first of 10 training steps, in all after LAST_GOOD_STEP, or in
+    acting only. It writes its last good weights to the file WEIGHTS_FILE.
     """
 
     def __init__(self, when):
         super().__init__()
-        self.layer, self.out_size, self.when, self.num_steps = torch.nn.Linear(2, 16), 16, when, 0
+        self.layer = torch.nn.Linear(2, 16)
+        self.out_size = 16
+        self.when = when
+        self.num_steps = 0
 
     def forward(self, observations):
         features = self.layer(observations["obs"]).tanh()
@@ -65,8 +68,8 @@ class Encoder(torch.nn.Module):
 
 
 def make_env(full_env_name, cfg, env_config, render_mode=None):
-    address = env_config and (env_config.worker_index, env_config.vector_index)
-    return Broken({(1, 1): "rewards", (0, 2): "observations"}.get(address))
+    place = env_config and (env_config.worker_index, env_config.vector_index)
+    return Broken({(1, 1): "rewards", (0, 2): "observations"}.get(place))
 
 
 register_env("broken_numbers", make_env)

@@ -1,4 +1,4 @@
-"""For tests of whole runs."""
+"""Fixtures for tests of whole runs."""
 
 import pytest
 
@@ -6,6 +6,6 @@ from tests.system import running
 
 
 @pytest.fixture(autouse=True)
-def nothing_goes_on():
+def no_run_outlives_its_test():
     yield
-    running.end_what_is_left()
+    running.kill_started()

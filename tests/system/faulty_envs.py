@@ -1,7 +1,7 @@
 """A user's script: envs that go wrong in the way that their name says, e.g. `--env=faulty_hangs`.
 
-The fault comes in a given step of the life of env 1 of worker 1. Once only, which a file remembers, where the
-name ends in `_once`.
+Env 1 of worker 1 goes wrong in a given step of its life. With a name like `faulty_raises_then_exits` it has
+each fault once, one in each of its first lives: the file FAULT_FILE has a line for each fault so far.
 """
 
 import os
@@ -16,7 +16,7 @@ from sample_factory import register_env
 from sample_factory.train import main
 
 STEP = 200
-FORGOTTEN = []
+LEAKED = []
 
 
 class Faulty(gym.Env):
@@ -26,47 +26,48 @@ class Faulty(gym.Env):
     action_space = gym.spaces.Discrete(2)
 
     def __init__(self, kind, is_culprit):
-        self.kind, self.is_culprit, self.num_steps = kind, is_culprit, 0
+        self.faults = kind.split("_then_")
+        self.is_culprit = is_culprit
+        self.num_steps = 0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        if self.kind == "raises_in_reset" and self.num_steps >= STEP and self.is_culprit:
+        if self.faults == ["raises_in_reset"] and self.num_steps >= STEP and self.is_culprit:
             raise LookupError("level 7 is missing")
         return np.zeros(2, np.float32), {}
 
     def step(self, action):
         self.num_steps += 1
-        observation, reward = np.zeros(2, np.float32), 1.0
-        if self.is_culprit and self.num_steps >= STEP and not self._is_over():
-            observation, reward = self._go_wrong(observation, reward)
-        return observation, reward, self.num_steps % 20 == 0, False, {}
+        observation = np.zeros(2, np.float32)
+        if self.is_culprit and self.num_steps >= STEP:
+            observation = self._go_wrong(self._next_fault(), observation)
+        return observation, 1.0, self.num_steps % 20 == 0, False, {}
 
-    def _is_over(self):
-        if not self.kind.endswith("_once"):
-            return False
-        try:
-            Path(os.environ["FAULT_FILE"]).touch(exist_ok=False)
-            return False
-        except FileExistsError:
-            return True
+    def _next_fault(self):
+        if len(self.faults) == 1:
+            return self.faults[0]
+        file = Path(os.environ["FAULT_FILE"])
+        past = file.read_text().splitlines() if file.exists() else []
+        fault = self.faults[len(past)] if len(past) < len(self.faults) else None
+        if fault:
+            file.write_text("\n".join([*past, fault]))
+        return fault
 
-    def _go_wrong(self, observation, reward):
-        match self.kind.removesuffix("_once"):
+    def _go_wrong(self, fault, observation):
+        match fault:
             case "raises":
                 raise LookupError("level 7 is missing")
             case "hangs":
-                self.wait_for_ever()
+                self.wait_forever()
             case "exits":
                 os._exit(3)
             case "wrong_shape":
-                return np.zeros(3, np.float32), reward
-            case "wrong_dtype":
-                return np.array(["a", "b"]), reward
+                return np.zeros(3, np.float32)
             case "leaks":
-                FORGOTTEN.append(np.ones(2**20))  # 8 MB
-        return observation, reward
+                LEAKED.append(np.ones(2**20))  # 8 MB
+        return observation
 
-    def wait_for_ever(self):
+    def wait_forever(self):
         time.sleep(100_000)
 
 

@@ -1,18 +1,21 @@
-"""Envs whose agents differ in what they see and do; each can be learned. Made by `register_env`, or with
+"""Envs whose agents have different spaces; each agent has something to learn. Made by `register_env`, or with
 `--env=pettingzoo_tests.system.hunters:make_parallel`."""
 
 import gymnasium as gym
 import numpy as np
 from pettingzoo import ParallelEnv
 
-SIDE, NUM_PLACES, EPISODE_STEPS = 6, 4, 8
+SIDE = 6
+NUM_PLACES = 4
+EPISODE_STEPS = 8
 SPOTTER = gym.spaces.Dict({"picture": gym.spaces.Box(0, 255, (1, SIDE, SIDE), np.uint8)})
 DRIVER = gym.spaces.Box(-1, 1, (2,), np.float32)
-CHOICE, STEERING = gym.spaces.Discrete(NUM_PLACES), gym.spaces.Box(-1, 1, (2,), np.float32)
+CHOICE = gym.spaces.Discrete(NUM_PLACES)
+STEERING = gym.spaces.Box(-1, 1, (2,), np.float32)
 
 
 class Hunters:
-    """Two spotters say in which corner of their picture it is bright; a driver steers to where it is told."""
+    """Two spotters choose the bright corner of their picture; a driver steers to the target that it sees."""
 
     num_agents = 3
     observation_spaces = [SPOTTER, DRIVER, SPOTTER]
@@ -44,7 +47,8 @@ class Hunters:
         return [{"picture": first}, self._target, {"picture": second}]
 
     def _picture(self, place):
-        picture, half = np.zeros((1, SIDE, SIDE), np.uint8), SIDE // 2
+        picture = np.zeros((1, SIDE, SIDE), np.uint8)
+        half = SIDE // 2
         row, column = divmod(int(place), 2)
         picture[0, row * half : (row + 1) * half, column * half : (column + 1) * half] = 255
         return picture
@@ -53,7 +57,7 @@ class Hunters:
         return np.zeros((8, 8, 3), np.uint8)
 
     def close(self):
-        """Nothing is held."""
+        """There is nothing to release."""
 
 
 class ParallelHunters(ParallelEnv):
@@ -72,7 +76,8 @@ class ParallelHunters(ParallelEnv):
         return Hunters.action_spaces[self.possible_agents.index(agent)]
 
     def reset(self, seed=None, options=None):
-        self.agents, self._step = list(self.possible_agents), 0
+        self.agents = list(self.possible_agents)
+        self._step = 0
         observations, _ = self._hunters.reset(seed=seed)
         return self._by_agent(observations), {agent: {} for agent in self.agents}
 
@@ -81,11 +86,11 @@ class ParallelHunters(ParallelEnv):
         chosen = [actions.get(agent, 0) for agent in self.possible_agents]
         observations, rewards, ended, _, _ = self._hunters.step(chosen)
         self._step += 1
-        told = [self._by_agent(part) for part in (observations, rewards, ended)]
+        results = [self._by_agent(part) for part in (observations, rewards, ended)]
         if self._step == EPISODE_STEPS // 2:
-            told[2]["spotter_1"] = True
-        self.agents = [agent for agent in self.agents if not told[2][agent]]
-        return *told, dict.fromkeys(actions, False), {agent: {} for agent in actions}
+            results[2]["spotter_1"] = True
+        self.agents = [agent for agent in self.agents if not results[2][agent]]
+        return *results, dict.fromkeys(actions, False), {agent: {} for agent in actions}
 
     def _by_agent(self, values):
         named = dict(zip(self.possible_agents, values))

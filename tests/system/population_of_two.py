@@ -1,5 +1,5 @@
-"""A user's script: what an episode is worth is a number of the reward shaping, so that the policy which is
-given the larger one is the better one. `python population_of_two.py --env=bonus ...`
+"""A user's script: the return of an episode is a number of the reward shaping, so that the policy with the
+larger number is the better one. `python population_of_two.py --env=bonus ...`
 """
 
 import sys
@@ -23,7 +23,8 @@ class Bonus(gym.Env, RewardShaping):
     action_space = gym.spaces.Discrete(2)
 
     def __init__(self):
-        self.bonus, self.num_steps = 1.0, 0
+        self.bonus = 1.0
+        self.num_steps = 0
 
     def get_default_reward_shaping(self):
         return {"bonus": 1.0}

@@ -1,4 +1,4 @@
-"""Runs of the real commands, and what they leave."""
+"""Starts the real commands, reads their output, and looks at what they leave."""
 
 import contextlib
 import ctypes
@@ -9,10 +9,17 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
+import torch
+
+from tests.runtime.waiting import eventually
 
 PR_SET_CHILD_SUBREAPER = 36  # of sys/prctl.h
+# A run that takes longer hangs; on a busy machine it can take ten times as long as on an idle one.
+LIMIT_SECONDS = 150.0
+ENGINE = "vizdoom"  # the process name of a Doom engine
 
 SMALL = [
     "--num_workers=2",
@@ -27,29 +34,30 @@ SMALL = [
     "--experiment_summaries_interval=1",
     "--status_interval=0.5",
 ]
+FOREVER = "--train_for_env_steps=1000000000"
 
 
 def command(module: str, train_dir: Path, *flags: str) -> list[str]:
-    """module: of sample_factory, or a script of this folder."""
+    """Returns a command line. module: a module of sample_factory, or a script of this folder."""
     script = Path(__file__).with_name(module)
     program = [str(script)] if script.suffix == ".py" else ["-m", f"sample_factory.{module}"]
     return [sys.executable, *program, f"--train_dir={train_dir}", *flags]
 
 
 def environment() -> dict[str, str]:
-    """A script finds the package even where it is not installed."""
+    """Returns variables with which a script finds the package even where it is not installed."""
     return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 
 
-def run(module: str, train_dir: Path, *flags: str, timeout: float = 90) -> subprocess.CompletedProcess:
-    """Runs to the end; the output is that of a user's terminal."""
+def run(module: str, train_dir: Path, *flags: str) -> subprocess.CompletedProcess:
+    """Runs a command to its end; `stdout` of the result holds stderr, too, as in a terminal."""
     return subprocess.run(
         command(module, train_dir, *flags),
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=timeout,
+        timeout=LIMIT_SECONDS,
     )
 
 
@@ -57,6 +65,7 @@ started: list[subprocess.Popen] = []
 
 
 def start(module: str, train_dir: Path, *flags: str) -> subprocess.Popen:
+    """Starts a command; it is killed after the test if it still runs."""
     process = subprocess.Popen(
         command(module, train_dir, *flags),
         env=environment(),
@@ -68,8 +77,8 @@ def start(module: str, train_dir: Path, *flags: str) -> subprocess.Popen:
     return process
 
 
-def end_what_is_left() -> None:
-    """After a test that failed half way: nothing that it started goes on."""
+def kill_started() -> None:
+    """Kills all that tests have started and not ended."""
     while started:
         process = started.pop()
         process.kill()
@@ -77,7 +86,7 @@ def end_what_is_left() -> None:
 
 
 def wait_for_line(process: subprocess.Popen, text: str) -> str:
-    """Reads the output up to a line with `text`; fails with all of it if it never comes."""
+    """Reads the output up to a line with `text` and returns it; fails if the output ends before."""
     lines = []
     for line in process.stdout:
         lines.append(line)
@@ -87,7 +96,7 @@ def wait_for_line(process: subprocess.Popen, text: str) -> str:
 
 
 def wait_for_frames(process: subprocess.Popen, beyond: int) -> int:
-    """Reads the output up to a status with more env frames than that."""
+    """Reads the output up to a status with more than `beyond` env frames; returns their number."""
     while True:
         line = wait_for_line(process, "env frames ")
         frames = int(line.split("env frames ")[1].split(" ")[0].replace(",", ""))
@@ -95,8 +104,29 @@ def wait_for_frames(process: subprocess.Popen, beyond: int) -> int:
             return frames
 
 
+def wait_for_progress(process: subprocess.Popen) -> None:
+    """Waits until env frames are added to those of the next status."""
+    wait_for_frames(process, wait_for_frames(process, 0))
+
+
+def interrupt(process: subprocess.Popen, number: int = signal.SIGINT) -> None:
+    os.kill(process.pid, number)
+
+
+def stop(process: subprocess.Popen, number: int = signal.SIGINT) -> str:
+    """Stops a run by a signal; fails unless it ends well. Returns the rest of its output."""
+    interrupt(process, number)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 0, output
+    return output
+
+
+def descendants(process: subprocess.Popen) -> list[psutil.Process]:
+    return psutil.Process(process.pid).children(recursive=True)
+
+
 def child(family: list[psutil.Process], name: str) -> psutil.Process:
-    """The process of a worker; its name stands on its command line. Raises LookupError if there is none."""
+    """Returns the process of a worker; its name ends its command line. LookupError if there is none."""
     for process in family:
         try:
             if process.cmdline()[-1:] == [name]:
@@ -107,8 +137,8 @@ def child(family: list[psutil.Process], name: str) -> psutil.Process:
 
 
 def engines(process: psutil.Process) -> list[psutil.Process]:
-    """The Doom engines of a worker."""
-    return [child for child in process.children(recursive=True) if name_of(child) == "vizdoom"]
+    """Returns the Doom engines of a worker."""
+    return [child for child in process.children(recursive=True) if name_of(child) == ENGINE]
 
 
 def name_of(process: psutil.Process) -> str:
@@ -133,18 +163,11 @@ def kill_idle_engine(worker: psutil.Process, number: int) -> psutil.Process:
     return victim
 
 
-def descendants(process: subprocess.Popen) -> list[psutil.Process]:
-    return psutil.Process(process.pid).children(recursive=True)
-
-
-def interrupt(process: subprocess.Popen, number: int = signal.SIGINT) -> None:
-    os.kill(process.pid, number)
-
-
 @contextlib.contextmanager
 def adopting_orphans() -> Iterator[None]:
-    """What a killed run leaves behind becomes the tests' own; the kernel wakes stopped processes that get a
-    parent in another session.
+    """Makes the children of a killed run children of the tests.
+
+    Otherwise the kernel would wake the stopped ones: their new parent would be in another session.
     """
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -159,8 +182,43 @@ def assert_all_gone(processes: list[psutil.Process], timeout: float = 15) -> Non
     assert not alive, f"still running: {alive}"
 
 
+def engine_ids(process: subprocess.Popen) -> set[str]:
+    """Returns the instance ids of the Doom engines of a run, with which the names of their files end."""
+    ids = set()
+    for engine in engines(psutil.Process(process.pid)):
+        with contextlib.suppress(psutil.NoSuchProcess, ValueError):
+            words = engine.cmdline()
+            ids.add(words[words.index("+viz_instance_id") + 1])
+    return ids
+
+
+def assert_nothing_left(family: list[psutil.Process], temporary: Path, ids: set[str]) -> None:
+    """Fails if processes, temporary files or shared memory of a run's engines are left.
+
+    temporary: the folder of the run's temporary files. ids: the `engine_ids` that the run has had.
+    """
+    assert_all_gone(family)
+
+    def left() -> list[Path]:
+        of_engines = (path for path in Path("/dev/shm").glob("ViZDoom*") if path.name[-10:] in ids)
+        return [*temporary.iterdir(), *of_engines]
+
+    # What removes the files of killed engines outlives them for a moment.
+    assert ids and eventually(lambda: not left()), left()
+
+
+def checkpoints(experiment: Path, policy: int = 0) -> list[Path]:
+    """Returns the checkpoints of a policy, oldest first."""
+    return sorted((experiment / f"checkpoint_p{policy}").glob("checkpoint_*.pth"))
+
+
+def newest_state(experiment: Path, policy: int = 0) -> dict[str, Any]:
+    """Returns what the newest checkpoint holds."""
+    return torch.load(checkpoints(experiment, policy)[-1], weights_only=True)
+
+
 def scalars(experiment: Path, policy: int = 0) -> dict[str, list[tuple[int, float]]]:
-    """TensorBoard's numbers: (x, value) by tag."""
+    """Returns the numbers written for TensorBoard: (x, value) by tag."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     accumulator = EventAccumulator(str(experiment / ".summary" / str(policy)))

@@ -1,4 +1,4 @@
-"""A game that is learned by playing it against oneself, as a script: flags as those of train."""
+"""A game to be learned by self-play, as a script: takes the flags of train."""
 
 import sys
 
@@ -13,9 +13,10 @@ EPISODE_STEPS = 8
 
 
 class HigherNumber:
-    """Two agents; whoever says the higher number gets a point. `num_steps` counts those of all agents."""
+    """Two agents; the one with the higher number gets a point. `num_steps` counts the steps of all agents."""
 
-    num_agents, is_multiagent = 2, True
+    num_agents = 2
+    is_multiagent = True
     observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
     action_space = gym.spaces.Discrete(3)
     num_steps = 0
@@ -27,11 +28,12 @@ class HigherNumber:
     def step(self, actions):
         HigherNumber.num_steps += 2
         self.step_of_episode = (self.step_of_episode + 1) % EPISODE_STEPS
-        ended, score = self.step_of_episode == 0, float(np.sign(actions[0] - actions[1]))
+        ended = self.step_of_episode == 0
+        score = float(np.sign(actions[0] - actions[1]))
         return [np.zeros(2, np.float32)] * 2, [score, -score], [ended] * 2, [False] * 2, [{}, {}]
 
     def close(self):
-        """Nothing is held."""
+        """There is nothing to release."""
 
 
 def register():

@@ -1,16 +1,15 @@
 """Whole runs with an env whose agents have different spaces: each kind has policies of its own."""
 
 import pytest
-import torch
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.experiment.run import run_experiment
 from tests.system.hunters import EPISODE_STEPS, Hunters
-from tests.system.running import SMALL, run, scalars
+from tests.system.running import SMALL, newest_state, run, scalars
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 
 PARALLEL = "pettingzoo_tests.system.hunters:make_parallel"
 FLAGS = [*SMALL, "--num_policies=2", "--seed=1", "--use_rnn=False", "--experiment=hunt"]
@@ -23,8 +22,7 @@ def train(train_dir, *flags, env="hunters_x"):
 
 
 def checkpoint(train_dir, policy):
-    folder = train_dir / "hunt" / f"checkpoint_p{policy}"
-    return torch.load(max(folder.glob("checkpoint_*.pth")), weights_only=True)
+    return newest_state(train_dir / "hunt", policy)
 
 
 def rewards(train_dir, policy):
@@ -71,7 +69,7 @@ def test_kinds_of_agents_in_processes(tmp_path):
         (["--exploration_loss=symmetric_kl"], "symmetric_kl needs discrete actions"),
     ],
 )
-def test_what_does_not_go_together_is_refused(tmp_path, flags, message):
+def test_flags_that_do_not_go_together_are_refused(tmp_path, flags, message):
     with pytest.raises(ConfigError, match=message) as error:
         train(tmp_path, *flags)
     assert "\n" not in str(error.value) and not list(tmp_path.iterdir())

@@ -14,7 +14,7 @@ ENV = "--env=gym_CartPole-v1"
 
 
 def run(module, train_dir, *flags, cwd):
-    """stdout and stderr apart."""
+    """Runs a command; stdout and stderr of the result are separate."""
     return subprocess.run(
         command(module, train_dir, *flags),
         env=environment(),

@@ -1,4 +1,4 @@
-"""Real runs that resume from damaged checkpoints, on a full disk, or in a folder that is taken."""
+"""Runs that resume from damaged checkpoints, on a full disk, or in a folder that another run uses."""
 
 import os
 import re
@@ -11,36 +11,33 @@ import torch
 
 from tests.mounts import mount_tmpfs
 from tests.system.running import (
+    FOREVER,
     SMALL,
     adopting_orphans,
     assert_all_gone,
+    checkpoints,
     child,
     descendants,
-    interrupt,
     kill,
     run,
     start,
+    stop,
     wait_for_frames,
     wait_for_line,
 )
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 
 FLAGS = ["--env=gym_CartPole-v1", "--experiment=a", *SMALL, "--num_workers=1"]
-FOREVER = "--train_for_env_steps=1000000000"
-
-
-def checkpoints(folder):
-    return sorted((folder / "a" / "checkpoint_p0").glob("checkpoint_*.pth"))
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """An experiment with four checkpoints, made of one that a run has left."""
+    """A folder with an experiment of four checkpoints, made of the one that a run has left."""
     folder = tmp_path_factory.mktemp("trained")
     done = run("train", folder, *FLAGS, "--train_for_env_steps=2000")
     assert done.returncode == 0, done.stdout
-    (newest,) = checkpoints(folder)
+    (newest,) = checkpoints(folder / "a")
     state = torch.load(newest, weights_only=True)
     for version in (1, 2, 3):
         earlier = {**state, "train_step": version, "env_steps": 100 * version}
@@ -50,8 +47,9 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def experiment(trained, tmp_path):
+    """A copy of that experiment."""
     subprocess.run(["cp", "-r", f"{trained}/a", str(tmp_path)], check=True)
-    return tmp_path
+    return tmp_path / "a"
 
 
 def steps(path):
@@ -73,13 +71,13 @@ def put_an_attack(path):
     torch.save({"train_step": Attack()}, path)
 
 
-def test_where_the_newest_is_gone_and_others_are_damaged_the_newest_that_is_whole_is_resumed(experiment):
+def test_where_the_newest_is_gone_and_others_are_damaged_the_newest_whole_one_is_resumed(experiment):
     first, second, newest, deleted = checkpoints(experiment)
     deleted.unlink()
     flip_a_bit_of_a_weight(newest)
     second.write_bytes(second.read_bytes()[:-100])
     expected = steps(first)
-    done = run("train", experiment, *FLAGS, "--train_for_env_steps=1000")
+    done = run("train", experiment.parent, *FLAGS, "--train_for_env_steps=1000")
     assert done.returncode == 0, done.stdout
     assert f"{newest}: the file is damaged" in done.stdout and "checksum" in done.stdout
     assert f"{second}: the file is empty, cut off" in done.stdout
@@ -89,7 +87,9 @@ def test_where_the_newest_is_gone_and_others_are_damaged_the_newest_that_is_whol
 
 
 @pytest.mark.parametrize("program", ["train", "enjoy"])
-def test_when_all_are_damaged_nothing_starts_anew_and_the_message_says_what_to_do(experiment, program):
+def test_when_all_are_damaged_nothing_starts_from_scratch_and_the_message_says_what_to_do(
+    experiment, program
+):
     *_, newest = checkpoints(experiment)
     newest.unlink()
     first, second, third = checkpoints(experiment)
@@ -98,7 +98,7 @@ def test_when_all_are_damaged_nothing_starts_anew_and_the_message_says_what_to_d
     flip_a_bit_of_a_weight(third)
     before = {path: path.read_bytes() for path in checkpoints(experiment)}
     own = ["--no_render", "--max_num_episodes=1"] if program == "enjoy" else [FOREVER]
-    done = run(program, experiment, *FLAGS, *own)
+    done = run(program, experiment.parent, *FLAGS, *own)
     assert done.returncode == 1
     assert "none of the 3 checkpoints" in done.stdout and "--restart_behavior=restart" in done.stdout
     assert all(path.name in done.stdout for path in before)
@@ -106,17 +106,20 @@ def test_when_all_are_damaged_nothing_starts_anew_and_the_message_says_what_to_d
     assert not (first.parent / "pwned").exists()
 
 
-def test_checkpoints_of_another_model_name_what_differs_and_stay(experiment):
-    before = checkpoints(experiment)
-    done = run("train", experiment, *FLAGS, "--encoder_mlp_layers", "32", FOREVER)
+def test_flags_that_do_not_fit_are_refused_and_leave_the_experiment_unchanged(experiment):
+    before = {path: path.read_bytes() for path in (*checkpoints(experiment), experiment / "cfg.json")}
+    done = run("train", experiment.parent, *FLAGS, "--encoder_mlp_layers", "32", FOREVER)
     assert done.returncode == 1
     assert re.search(r"size mismatch for \S+weight:.*\[16, 4\].*\[32, 4\]", done.stdout)
-    assert checkpoints(experiment) == before
+    alternating = ["--async_rl=False", "--batch_size=144", "--restart_behavior=overwrite"]
+    done = run("train", experiment.parent, *FLAGS, *alternating)
+    assert done.returncode == 2 and "the nearest that works is" in done.stdout
+    assert {path: path.read_bytes() for path in before} == before
 
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A real one of 1 MB, and what fills it."""
+    """A real file system of 1 MB."""
     folder = tmp_path / "disk"
     mount_tmpfs(folder, "size=1m")
     yield folder
@@ -133,40 +136,31 @@ def fill(disk):
                 return
 
 
-def test_a_run_goes_on_while_the_disk_is_full_and_saves_once_there_is_room(small_disk):
+def test_a_run_continues_while_the_disk_is_full_and_saves_once_there_is_room(small_disk):
+    experiment, filler = small_disk / "a", small_disk / "filler"
     process = start(
         "train", small_disk, *FLAGS, FOREVER, "--save_every_sec=1", "--flush_summaries_interval=1"
     )
+    wait_for_line(process, "Experiment folder")
+    fill(small_disk)  # before cfg.json is written
+    wait_for_line(process, "a/cfg.json: No space left on device. Training continues")
+    wait_for_line(process, "COULD NOT SAVE")
+    filler.unlink()
     wait_for_line(process, "Saved")
     fill(small_disk)
     first, second = (wait_for_line(process, "COULD NOT SAVE") for _ in range(2))
     assert re.search(r"No space left on device: it needs about \d+\.\d kB, \d\.\d kB are free", first), first
     versions = [re.search(r"checkpoint_\d+", line)[0] for line in (first, second)]
-    assert versions[0] < versions[1], "it goes on learning"
-    assert checkpoints(small_disk)
-    (small_disk / "filler").unlink()
+    assert versions[0] < versions[1], "it continues to learn"
+    assert checkpoints(experiment)
+    filler.unlink()
     wait_for_line(process, "Saved")
-    interrupt(process)
-    output, _ = process.communicate(timeout=30)
-    assert process.returncode == 0 and "Traceback" not in output
-    assert "Logging error" not in output
-    assert not list(small_disk.glob("a/checkpoint_p0/.temp*"))
-    events = list(small_disk.glob("a/.summary/0/events*"))
+    output = stop(process)
+    assert "Traceback" not in output and "Logging error" not in output
+    assert not list(experiment.glob("checkpoint_p0/.temp*"))
+    events = list(experiment.glob(".summary/0/events*"))
     assert events and events[0].stat().st_size > 0, "what was pending has been written"
-    assert steps(checkpoints(small_disk)[-1]) > 0
-
-
-def test_a_disk_that_fills_up_before_cfg_json_is_written_does_not_end_the_run(small_disk):
-    process = start("train", small_disk, *FLAGS, FOREVER, "--save_every_sec=1")
-    wait_for_line(process, "Experiment folder")
-    fill(small_disk)
-    wait_for_line(process, "a/cfg.json: No space left on device. Training continues")
-    wait_for_line(process, "COULD NOT SAVE")
-    (small_disk / "filler").unlink()
-    wait_for_line(process, "Saved")
-    interrupt(process)
-    output, _ = process.communicate(timeout=30)
-    assert process.returncode == 0 and "Traceback" not in output, output
+    assert steps(checkpoints(experiment)[-1]) > 0
 
 
 def test_an_experiment_on_a_full_disk_is_refused_in_one_line(small_disk):
@@ -191,7 +185,7 @@ def test_a_folder_is_locked_until_the_learner_of_a_killed_run_has_saved_and_then
     before = (tmp_path / "a" / "cfg.json").read_text()
     assert_refused(tmp_path, first.pid)
     assert (tmp_path / "a" / "cfg.json").read_text() == before
-    assert first.poll() is None and set(descendants(first)) == set(family), "it goes on as if nothing was"
+    assert first.poll() is None and set(descendants(first)) == set(family), "the first run is not disturbed"
 
     learner = child(family, "learner_0")
     with adopting_orphans():
@@ -201,7 +195,7 @@ def test_a_folder_is_locked_until_the_learner_of_a_killed_run_has_saved_and_then
         assert_refused(tmp_path, first.pid)
         kill(learner, signal.SIGCONT)
         assert_all_gone(family)
-    (saved,) = checkpoints(tmp_path)
-    frames = torch.load(saved, weights_only=True)["env_steps"]
-    done = run("train", tmp_path, *FLAGS, f"--train_for_env_steps={frames + 1}")
-    assert done.returncode == 0 and f"resumes at {steps(saved)} SGD steps" in done.stdout
+    (saved,) = checkpoints(tmp_path / "a")
+    state = torch.load(saved, weights_only=True)
+    done = run("train", tmp_path, *FLAGS, f"--train_for_env_steps={state['env_steps'] + 1}")
+    assert done.returncode == 0 and f"resumes at {state['train_step']} SGD steps" in done.stdout

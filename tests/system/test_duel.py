@@ -1,22 +1,27 @@
-"""A duel of two policies with real engines, in which everything is killed once."""
+"""A duel of two policies with real engines, in which an engine, a worker and a learner are killed."""
 
 import re
 
 import pytest
 
 from tests.system.running import (
-    assert_all_gone,
+    ENGINE,
+    FOREVER,
+    assert_nothing_left,
     child,
     descendants,
+    engine_ids,
     engines,
     kill,
+    name_of,
+    newest_state,
     scalars,
     start,
     wait_for_frames,
     wait_for_line,
 )
 
-DUEL = ["--env=doom_duel", "--experiment=a", "--num_policies=2", "--train_for_env_steps=1000000000"]
+DUEL = ["--env=doom_duel", "--experiment=a", "--num_policies=2", FOREVER]
 DUEL += ["--num_workers=2", "--num_envs_per_worker=2", "--timelimit=0.1", "--rollout=16", "--batch_size=128"]
 DUEL += [
     "--device=cpu",
@@ -24,18 +29,23 @@ DUEL += [
     "--experiment_summaries_interval=1",
     "--status_interval=0.5",
     "--decorrelate_envs_on_one_worker=False",
+    "--save_every_sec=2",
 ]
-
-
 MANY = r"\(\d\d+ episodes\)"  # enough for summaries
 
 
-@pytest.mark.timeout(180)
-def test_a_duel_of_two_policies_survives_engines_and_workers_and_ends_with_a_learner(tmp_path):
+@pytest.mark.timeout(300)
+def test_a_duel_survives_engines_and_workers_and_ends_with_a_killed_learner_that_is_named(
+    tmp_path, monkeypatch
+):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     process = start("train", tmp_path, *DUEL)
     frames = wait_for_frames(process, beyond=500)
     family = descendants(process)
-    assert len([p for p in family if p.name() == "vizdoom"]) == 8, "an engine per player of four matches"
+    ids = engine_ids(process)
+    assert [name_of(p) for p in family].count(ENGINE) == 8, "an engine per player of four matches"
 
     kill(engines(child(family, "rollout_worker_0"))[1])
     wait_for_line(process, "(doom_duel) raised and is rebuilt")
@@ -49,9 +59,12 @@ def test_a_duel_of_two_policies_survives_engines_and_workers_and_ends_with_a_lea
             pass
 
     family += descendants(process)
-    kill(child(family, "learner_1"))
-    wait_for_line(process, "learner_1 failed")
-    assert process.wait(30) == 1
-    assert_all_gone(family)
+    ids |= engine_ids(process)
+    kill(child(descendants(process), "learner_1"))
+    output = process.stdout.read()
+    assert process.wait(timeout=30) == 1
+    assert "learner_1 failed: ended by signal 9" in output.splitlines()[-1]
+    assert_nothing_left(family, temporary, ids)
     for policy in (0, 1):
+        assert newest_state(tmp_path / "a", policy)["model"]
         assert scalars(tmp_path / "a", policy)["0_aux/avg_true_reward"], "matches have ended for both"

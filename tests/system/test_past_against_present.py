@@ -1,4 +1,4 @@
-"""A policy that has learned plays against what it was, from the files that a real run has left."""
+"""A policy that has learned plays against its past, from the files of a real run."""
 
 import gymnasium as gym
 import numpy as np
@@ -34,11 +34,11 @@ class HigherCard:
         return [np.zeros(2, np.float32)] * 2, [lead, -lead], [self._round == 0] * 2, [False] * 2, [{}, {}]
 
     def close(self):
-        """Nothing is held."""
+        """There is nothing to release."""
 
 
 def train(train_dir, name, env_steps):
-    """Returns the folder of its checkpoints."""
+    """Trains in this process; returns the folder of the checkpoints."""
     flags = ["--serial_mode=True", "--seed=3", f"--train_for_env_steps={env_steps}", *SMALL]
     flags += ["--use_rnn=False", "--learning_rate=3e-3", "--save_milestones_sec=1"]
     argv = [f"--env={ENV}", f"--experiment={name}", f"--train_dir={train_dir}", *flags]
@@ -46,7 +46,7 @@ def train(train_dir, name, env_steps):
     return train_dir / name / "checkpoint_p0"
 
 
-def test_what_has_learned_beats_what_has_not(tmp_path):
+def test_a_trained_policy_beats_an_untrained_one(tmp_path):
     register_env(ENV, lambda full_env_name, cfg, env_config: HigherCard())
     early, late = train(tmp_path, "early", 128), train(tmp_path, "late", 32_000)
     identity = ["--experiment=late", f"--train_dir={tmp_path}"]

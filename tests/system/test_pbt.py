@@ -1,4 +1,4 @@
-"""Populations in real runs. Policy 0 is the better one by its shaping, so that policy 1 takes it over."""
+"""Populations in real runs. Policy 0 is better because of its reward shaping, so policy 1 takes it over."""
 
 import json
 import signal
@@ -11,35 +11,37 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import LearningFlags
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.experiment.run import run_experiment
+from tests.system import running
 from tests.system.running import (
+    FOREVER,
     SMALL,
     assert_all_gone,
     child,
     descendants,
-    end_what_is_left,
-    interrupt,
     kill,
+    kill_started,
+    newest_state,
     run,
     scalars,
     start,
+    stop,
     wait_for_line,
 )
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 SCRIPT = "population_of_two.py"
 PERIOD = 1500  # env frames of a policy before it is decided on for the first time, and then again
 FLAGS = ["--env=bonus", "--experiment=a", "--num_policies=2", "--with_pbt=True", "--seed=1", *SMALL]
 FLAGS += ["--pbt_start_mutation=0", f"--pbt_period_env_steps={PERIOD}", "--pbt_mutation_rate=1"]
 FLAGS += ["--save_every_sec=1", "--keep_checkpoints=1000"]
-ENDLESS = "--train_for_env_steps=1000000000"
 BONUSES = (2.0, 1.0)
 TAKES_OVER = "PBT: policy 1 takes over policy 0"
 CONTINUES = "PBT: policy 1 continues with learning_rate"
 
 
 def prepare(experiment):
-    """What the policies start with."""
+    """Writes the flags and the reward shaping with which the policies start."""
     experiment.mkdir()
     for policy, bonus in enumerate(BONUSES):
         (experiment / f"policy_{policy:02d}_cfg.json").write_text("{}")
@@ -48,7 +50,7 @@ def prepare(experiment):
 
 
 class State(NamedTuple):
-    """What is on disk about policy 1."""
+    """The files about policy 1."""
 
     hyperparameters: dict
     bonus: float
@@ -56,7 +58,7 @@ class State(NamedTuple):
 
 
 def state_of(experiment) -> State:
-    """Fails if a file is not whole."""
+    """Reads the files; fails if one is not whole."""
     settings, shaping, progress = (
         json.loads((experiment / name).read_text())
         for name in ("policy_01_cfg.json", "policy_01_reward_shaping.json", "pbt_progress.json")
@@ -65,13 +67,12 @@ def state_of(experiment) -> State:
 
 
 def checkpoints(experiment, policy):
-    """Oldest first."""
-    paths = sorted((experiment / f"checkpoint_p{policy}").glob("checkpoint_*.pth"))
-    return [torch.load(path, weights_only=True) for path in paths]
+    """Returns the contents of all checkpoints, oldest first."""
+    return [torch.load(path, weights_only=True) for path in running.checkpoints(experiment, policy)]
 
 
 def takeover_checkpoint(experiment, donation):
-    """That of the receiver which is the donation."""
+    """Returns the receiver's checkpoint that holds the donated weights."""
     (found,) = [
         state for state in checkpoints(experiment, 1) if same_tensors(state["model"], donation["model"])
     ]
@@ -88,44 +89,43 @@ def same_tensors(left, right):
 
 @pytest.fixture(scope="module")
 def taken_over(tmp_path_factory):
-    """The folder of a run in which policy 1 has taken over policy 0, trained on, and been stopped."""
+    """An experiment in which policy 1 took over policy 0 and trained on, until the run was stopped."""
     experiment = tmp_path_factory.mktemp("train_dir") / "a"
     prepare(experiment)
     try:
-        process = start(SCRIPT, experiment.parent, *FLAGS, ENDLESS)
+        process = start(SCRIPT, experiment.parent, *FLAGS, FOREVER)
         wait_for_line(process, TAKES_OVER)
         wait_for_line(process, CONTINUES)
         family = descendants(process)
         for _ in range(2):  # at 500 frames a second at most, this is before the next decision
             wait_for_line(process, "checkpoint_p1/checkpoint_")
-        interrupt(process, signal.SIGTERM)
-        assert process.wait(timeout=30) == 0
+        stop(process, signal.SIGTERM)
         assert_all_gone(family)
     finally:
-        end_what_is_left()  # a fixture of the module is set up before that of each test
+        kill_started()  # a fixture of the module is set up before the one that does this after each test
     return experiment
 
 
-def test_the_receiver_goes_on_with_the_donors_weights_and_moments_and_with_its_own_counters(taken_over):
+def test_the_receiver_continues_with_the_donors_weights_and_moments_and_with_its_own_counters(taken_over):
     donation = donation_of(taken_over)
     received = takeover_checkpoint(taken_over, donation)
     for key, moments in donation["optimizer"]["state"].items():
         assert same_tensors(received["optimizer"]["state"][key], moments)
     assert received["env_steps"] != donation["env_steps"] and received["samples"] != donation["samples"]
-    assert not same_tensors(checkpoints(taken_over, 1)[-1]["model"], donation["model"]), "it trains on"
+    assert not same_tensors(newest_state(taken_over, 1)["model"], donation["model"]), "it trains on"
 
 
-def test_what_the_former_weights_had_in_flight_is_counted_and_not_trained_on(taken_over):
+def test_samples_of_the_replaced_weights_are_counted_and_not_trained_on(taken_over):
     first = takeover_checkpoint(taken_over, donation_of(taken_over))
-    last = checkpoints(taken_over, 1)[-1]
+    last = newest_state(taken_over, 1)
     assert first["env_steps"] == first["samples"], "before the takeover all was trained on"
     rejected = last["env_steps"] - last["samples"]
     assert 0 < rejected < last["env_steps"] - first["env_steps"], "and not all that came after it"
-    donor = checkpoints(taken_over, 0)[-1]
+    donor = newest_state(taken_over, 0)
     assert donor["env_steps"] == donor["samples"]
 
 
-def test_the_takeover_stands_in_the_summaries_with_what_it_changed(taken_over):
+def test_the_summaries_have_the_takeover_with_what_it_changed(taken_over):
     numbers, state = scalars(taken_over, policy=1), state_of(taken_over)
     ((x, donor),) = numbers["zz_pbt/replaced_by"]
     assert donor == 0 and x >= PERIOD
@@ -136,14 +136,14 @@ def test_the_takeover_stands_in_the_summaries_with_what_it_changed(taken_over):
     assert "zz_pbt/replaced_by" not in scalars(taken_over, policy=0)
 
 
-def test_a_resumed_run_has_the_settings_and_does_not_decide_before_its_time(taken_over):
-    before, frames = state_of(taken_over), checkpoints(taken_over, 1)[-1]["env_steps"]
+def test_a_resumed_run_has_the_settings_and_decides_when_it_is_due(taken_over):
+    before, frames = state_of(taken_over), newest_state(taken_over, 1)["env_steps"]
     assert PERIOD <= before.decided_at < frames
     # Without the memory of the last decision, the next one would be due at once.
     more = [f"--pbt_period_env_steps={frames}", f"--train_for_env_steps={frames + 500}"]
     done = run(SCRIPT, taken_over.parent, *FLAGS, *more)
     assert done.returncode == 0, done.stdout
-    last = checkpoints(taken_over, 1)[-1]
+    last = newest_state(taken_over, 1)
     assert last["env_steps"] - before.decided_at < frames, "or the run was too long to show anything"
     assert state_of(taken_over) == before
     assert (
@@ -155,11 +155,11 @@ def test_a_resumed_run_has_the_settings_and_does_not_decide_before_its_time(take
 
 
 @pytest.mark.parametrize("victim", ["the receiver's learner", "the main process"])
-def test_a_run_that_is_killed_in_the_middle_of_a_takeover_decides_anew(tmp_path, victim):
+def test_a_run_killed_during_a_takeover_has_changed_nothing_and_decides_again(tmp_path, victim):
     experiment = tmp_path / "a"
     prepare(experiment)
-    # While a learner is held, the other one needs buffers to go on.
-    flags = [*FLAGS, ENDLESS, "--pbt_period_env_steps=1000"]
+    # While one learner is suspended, the other needs buffers to continue.
+    flags = [*FLAGS, FOREVER, "--pbt_period_env_steps=1000"]
     process = start(SCRIPT, tmp_path, *flags, "--traj_buffers_excess_ratio=30")
     wait_for_line(process, "policy 1: env frames")
     family = descendants(process)
@@ -180,17 +180,17 @@ def test_a_run_that_is_killed_in_the_middle_of_a_takeover_decides_anew(tmp_path,
     assert_all_gone(family)
     state = state_of(experiment)
     assert (state.bonus, state.decided_at) == (1.0, 0), "nothing has changed"
-
+    if victim != "the main process":
+        return  # the files are the same
     process = start(SCRIPT, tmp_path, *flags)
     wait_for_line(process, TAKES_OVER)
     wait_for_line(process, CONTINUES)
-    interrupt(process)
-    assert process.wait(timeout=30) == 0
+    stop(process)
     state = state_of(experiment)
     assert state.bonus not in BONUSES and state.decided_at >= 1000
 
 
-def test_batch_size_and_discount_evolve_while_the_run_goes_on(tmp_path):
+def test_batch_size_and_discount_evolve_during_a_run(tmp_path):
     prepare(tmp_path / "a")
     more = ["--pbt_optimize_batch_size=True", "--pbt_optimize_gamma=True", "--train_for_env_steps=1500"]
     done = run(SCRIPT, tmp_path, *FLAGS, *more, "--pbt_period_env_steps=300")
@@ -201,12 +201,12 @@ def test_batch_size_and_discount_evolve_while_the_run_goes_on(tmp_path):
     assert len(sizes) > 1 and all(size % 16 == 0 and 16 <= size <= 192 for size in sizes)
     assert len(discounts) > 1 and all(0.9 < gamma < 1 for gamma in discounts)
     for policy in (0, 1):
-        last = checkpoints(tmp_path / "a", policy)[-1]
+        last = newest_state(tmp_path / "a", policy)
         assert last["env_steps"] >= 1500 and last["samples"] > 500
 
 
 @pytest.mark.parametrize(("objective", "num_warnings"), [("frags", 1), ("true_reward", 0)])
-def test_an_objective_that_no_policy_reports_is_told_once_with_what_there_is(
+def test_an_objective_that_no_policy_reports_is_one_warning_with_those_that_are_reported(
     tmp_path, capfd, objective, num_warnings
 ):
     argv = ["--env=gym_CartPole-v1", "--experiment=a", f"--train_dir={tmp_path}", "--serial_mode=True"]

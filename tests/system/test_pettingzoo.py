@@ -1,14 +1,13 @@
 """A PettingZoo env in whole runs: trained and played."""
 
 import pytest
-import torch
 
 from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import main as enjoy
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.experiment.run import run_experiment
 from tests.envs.parallel_envs import Cards
-from tests.system.running import SMALL, scalars
+from tests.system.running import SMALL, newest_state, scalars
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -16,23 +15,22 @@ CARDS = "pettingzoo_tests.envs.parallel_envs:make_cards"
 
 
 def train(train_dir, *flags):
-    """Returns the checkpoint."""
+    """Trains in this process; returns the contents of the checkpoint."""
     flags = [*SMALL, "--batch_size=384", "--seed=1", "--serial_mode=True", *flags]
     argv = [f"--env={CARDS}", f"--train_dir={train_dir}", "--experiment=cards", *flags]
     assert run_experiment(parse_config(argv, resolve_family), resolve_family(CARDS)) == 0
-    newest = max((train_dir / "cards" / "checkpoint_p0").glob("checkpoint_*.pth"))
-    return torch.load(newest, weights_only=True)
+    return newest_state(train_dir / "cards")
 
 
 @pytest.mark.parametrize("use_rnn", ["False", "True"])
-def test_what_acted_and_what_is_trained_agree_where_agents_die_and_join(tmp_path, use_rnn):
-    """On-policy the ratio is 1 at every valid step, and the steps of who is away are not trained on."""
+def test_acting_and_training_agree_where_agents_die_and_join(tmp_path, use_rnn):
+    """On-policy the ratio is 1 at every valid step, and steps of absent agents are not trained on."""
     state = train(tmp_path, "--async_rl=False", "--train_for_env_steps=2000", f"--use_rnn={use_rnn}")
     assert 0.1 < state["samples"] / (384 * state["train_step"]) < 0.8
     assert max(value for _, value in scalars(tmp_path / "cards")["train/ratio_mean"]) < 1e-5
 
 
-def test_a_party_learns_its_game_and_plays_it(tmp_path, capsys):
+def test_agents_learn_their_game_and_play_it(tmp_path, capsys):
     train(tmp_path, "--use_rnn=False", "--learning_rate=0.01", "--gamma=0.5", "--train_for_env_steps=10000")
     flags = [f"--env={CARDS}", f"--train_dir={tmp_path}", "--experiment=cards", "--seed=1", "--no_render"]
     assert enjoy([*flags, "--max_num_episodes=30"]) == 0
@@ -40,4 +38,4 @@ def test_a_party_learns_its_game_and_plays_it(tmp_path, capsys):
     best, best_of_late = f"reward {Cards.max_steps}.000", f"reward {Cards.max_steps - 3}.000"
     assert sum(best in line or best_of_late in line for line in played) > 20, "at random: about none"
     late = f"(agent 2): {best_of_late}, {Cards.max_steps - 3} env frames"
-    assert any(late in line for line in played), "it lasts from when it joins"
+    assert any(late in line for line in played), "its episode begins when it joins"

@@ -11,31 +11,30 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.experiment.run import run_experiment
-from tests.system.running import SMALL, run, scalars
+from tests.system.running import SMALL, newest_state, run, scalars
 from tests.system.selfplay_game import ENV, HigherNumber, register
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 
 FLAGS = ["--selfplay_past_share=1", "--selfplay_snapshot_env_steps=500", "--seed=3", *SMALL]
 FLAGS += ["--learning_rate=0.003", "--selfplay_max_opponents=50"]
 
 
 def train(train_dir, name, *flags, frames=3000):
-    """In this process. Returns the last checkpoint."""
+    """Trains in this process; returns the contents of the last checkpoint."""
     register()
     HigherNumber.num_steps = 0
     identity = [f"--env={ENV}", f"--experiment={name}", f"--train_dir={train_dir}", "--serial_mode=True"]
     sizes = [f"--train_for_env_steps={frames}", "--decorrelate_envs_on_one_worker=False"]
     config = parse_config([*identity, *FLAGS, *sizes, *flags], resolve_family)
     assert run_experiment(config, resolve_family(ENV)) == 0
-    newest = max((train_dir / name / "checkpoint_p0").glob("checkpoint_*.pth"))
-    return torch.load(newest, weights_only=True)
+    return newest_state(train_dir / name)
 
 
 def train_in_processes(train_dir, frames, *flags):
-    """Or go on with it."""
-    flags = "--experiment=a", f"--train_for_env_steps={frames}", *FLAGS, *flags
-    done = run("selfplay_game.py", train_dir, *flags)
+    """Trains, or resumes training, as a command with its processes."""
+    identity = ["--experiment=a", f"--train_for_env_steps={frames}", "--serial_mode=False"]
+    done = run("selfplay_game.py", train_dir, *identity, *FLAGS, *flags)
     assert done.returncode == 0, done.stdout
 
 
@@ -43,9 +42,9 @@ def milestones(folder, policy=0):
     return sorted((folder / f"checkpoint_p{policy}" / "milestones").iterdir())
 
 
-def test_half_of_what_is_played_against_past_selves_is_trained_on(tmp_path):
+def test_half_of_the_steps_played_against_past_selves_are_trained_on(tmp_path):
     state = train(tmp_path, "a")
-    # Before the first milestone all of it is; some of the last steps come too late.
+    # All steps before the first milestone are; some of the last ones come too late.
     assert 0.35 < state["samples"] / HigherNumber.num_steps < 0.65
     state = train(tmp_path, "b", "--selfplay_past_share=0")
     assert state["samples"] / HigherNumber.num_steps > 0.8
@@ -55,12 +54,12 @@ def test_half_of_what_is_played_against_past_selves_is_trained_on(tmp_path):
     )
 
 
-def test_results_stand_in_the_folder_and_in_tensorboard_and_a_resumed_run_goes_on_with_them(tmp_path):
+def test_results_are_in_the_folder_and_in_tensorboard_and_a_resumed_run_continues_with_them(tmp_path):
     train_in_processes(tmp_path, 6000)
     folder = tmp_path / "a"
     first = json.loads((folder / "league.json").read_text())
     assert len(first["past_selves"]) == len(milestones(folder)) >= 5
-    assert first["policies"][0]["elo"] > 1000, "the policy learns, so it beats what it was"
+    assert first["policies"][0]["elo"] > 1000, "the policy learns, so it beats its past"
     curves = scalars(folder)
     assert 3 <= curves["zz_selfplay/num_opponents"][-1][1] <= len(milestones(folder)), "those it has met"
     assert curves["zz_selfplay/win_rate"][-1][1] > 0.5
@@ -72,15 +71,15 @@ def test_results_stand_in_the_folder_and_in_tensorboard_and_a_resumed_run_goes_o
     assert len(second["past_selves"]) > len(first["past_selves"])
 
 
-def test_an_experiment_that_goes_on_with_past_selves_has_one_at_once(tmp_path):
-    train_in_processes(tmp_path, 1500, "--selfplay_past_share=0")
+def test_an_experiment_that_continues_with_past_selves_has_one_at_once(tmp_path):
+    train(tmp_path, "a", "--selfplay_past_share=0", frames=1500)
     train_in_processes(tmp_path, 2500, "--selfplay_snapshot_env_steps=1000000")
     (first,) = find_milestones(tmp_path / "a", 0)
     assert first.env_frames >= 1500
 
 
 def test_a_damaged_milestone_is_an_incident_and_leaves_the_league_when_it_is_drawn(tmp_path):
-    train_in_processes(tmp_path, 2000)
+    train(tmp_path, "a", frames=2000)
     folder = tmp_path / "a"
     victims = milestones(folder)
     for victim in victims:
@@ -94,7 +93,7 @@ def test_a_damaged_milestone_is_an_incident_and_leaves_the_league_when_it_is_dra
 
 
 @pytest.mark.parametrize("extra", [["--use_rnn=True"], ["--num_policies=2", "--use_rnn=False"]])
-def test_with_prioritized_opponents_a_run_still_is_bit_for_bit_repeatable(tmp_path, extra):
+def test_with_prioritized_opponents_a_run_is_still_bit_for_bit_repeatable(tmp_path, extra):
     flags = ["--selfplay_sampling=prioritized", "--selfplay_max_opponents=3", "--selfplay_past_share=0.5"]
     first, second = (train(tmp_path, name, *flags, *extra)["model"] for name in ("a", "b"))
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -107,17 +106,17 @@ def test_with_alternation_the_learner_gets_its_trajectories_of_past_selves_too(t
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         (["--env=gym_CartPole-v1"], "needs an env with several agents, and gym_CartPole-v1 has one"),
         (["--serial_mode=False", "--inline_samplers=1"], "does not work with --inline_samplers"),
         (["--selfplay_past_share=1.5"], "must be at most 1"),
     ],
 )
-def test_what_does_not_go_together_is_refused_before_anything_is_created(tmp_path, flags, told):
+def test_flags_that_do_not_go_together_is_refused_before_anything_is_created(tmp_path, flags, message):
     register()
     argv = [f"--env={ENV}", "--experiment=a", f"--train_dir={tmp_path}", "--selfplay_past_share=0.5", *flags]
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         config = parse_config(argv, resolve_family)
         run_experiment(config, resolve_family(config.run.env))
     assert not (tmp_path / "a").exists()

@@ -1,4 +1,4 @@
-"""--serial_mode is deterministic: what a fixed seed gives is bit-equal."""
+"""--serial_mode is deterministic: two runs with one seed are bit-equal."""
 
 import gymnasium as gym
 import numpy as np
@@ -8,7 +8,7 @@ import torch
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.experiment.run import run_experiment
-from tests.system.running import SMALL, scalars
+from tests.system.running import SMALL, newest_state, scalars
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -26,8 +26,7 @@ def train(train_dir, name, *flags, env="gym_CartPole-v1"):
     ]
     config = parse_config(argv, resolve_family)
     assert run_experiment(config, resolve_family(env)) == 0
-    newest = max((train_dir / name / "checkpoint_p0").glob("checkpoint_*.pth"))
-    return torch.load(newest, weights_only=True)
+    return newest_state(train_dir / name)
 
 
 def same(left, right):
@@ -49,10 +48,14 @@ def test_another_seed_gives_other_weights(tmp_path):
 
 
 class Nasty:
-    """Two agents with mixed actions and a mask, which see and earn NaN and inf now and then, fall asleep, and
-    end their episodes one by one."""
+    """Two agents with mixed actions and a mask.
 
-    num_agents, is_multiagent = 2, True
+    Observations and rewards are NaN or inf now and then; the agents are inactive at times, and end their
+    episodes one by one.
+    """
+
+    num_agents = 2
+    is_multiagent = True
     observation_space = gym.spaces.Dict(
         {
             "obs": gym.spaces.Box(-9, 9, (3,), np.float32),
@@ -82,7 +85,7 @@ class Nasty:
         return {"obs": obs, "action_mask": mask.astype(np.uint8)}
 
     def close(self):
-        """Nothing is held."""
+        """There is nothing to release."""
 
 
 @pytest.mark.parametrize("with_vtrace", ["True", "False"])
@@ -90,8 +93,8 @@ class Nasty:
     "model",
     [["--use_rnn=False"], ["--use_rnn=True"], ["--use_rnn=True", "--rnn_type=lstm", "--recurrence=4"]],
 )
-def test_what_acted_and_what_is_trained_agree_even_where_an_env_breaks(tmp_path, model, with_vtrace):
-    """On-policy the ratio is 1 at every valid step: memory is cut at the same steps, masks are the same."""
+def test_acting_and_training_agree_even_where_an_env_gives_broken_numbers(tmp_path, model, with_vtrace):
+    """On-policy the ratio is 1 at every valid step: with the same resets and masks."""
     register_env("nasty_", lambda *args, **kwargs: Nasty())
     flags = ["--async_rl=False", "--batch_size=256", f"--with_vtrace={with_vtrace}", *model]
     state = train(tmp_path, "a", *flags, env="nasty_env")

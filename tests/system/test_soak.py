@@ -1,4 +1,4 @@
-"""A long run under fire: `pytest tests/system/test_soak.py --soak=600 -s`."""
+"""A long run in which workers and engines are killed: `pytest tests/system/test_soak.py --soak=600 -s`."""
 
 import random
 import time
@@ -20,28 +20,31 @@ from tests.system.running import (
 FLAGS = ["--env=doom_basic", "--experiment=a", "--num_workers=2", "--num_envs_per_worker=8", "--device=cpu"]
 FLAGS += ["--rollout=32", "--batch_size=512", "--seed=1"]
 PAUSE_SECONDS = (20.0, 40.0)
-LEARNED = 0.6  # doom_basic comes to about 0.8
+LEARNED = 0.6  # doom_basic reaches about 0.8
 SETTLED_SECONDS = 90.0  # by then every component has reached its size
 MEASURED = ("main", "learner_0", "policy_worker_0_0")
 
 
 def sizes(run) -> dict[str, tuple[float, int]]:
-    """name -> (resident MB, open files) of the processes that live as long as the run."""
+    """Returns name -> (resident MB, open files) of the processes that live as long as the run."""
     family = descendants(run)
     found = {name: child(family, name) for name in MEASURED[1:]} | {"main": psutil.Process(run.pid)}
     return {name: (process.memory_info().rss / 2**20, process.num_fds()) for name, process in found.items()}
 
 
 @pytest.mark.timeout(0)
-def test_training_learns_and_nothing_piles_up_while_workers_and_engines_are_killed(tmp_path, request):
+def test_training_learns_and_nothing_accumulates_while_workers_and_engines_are_killed(tmp_path, request):
     seconds = request.config.getoption("--soak")
     if not seconds:
         pytest.skip("takes minutes; ask for it by --soak=SECONDS")
     dice = random.Random(1)
     run = start("train", tmp_path, *FLAGS, f"--train_for_seconds={seconds}")
     wait_for_line(run, "env frames ")
-    started, next_kill, kills, early = time.monotonic(), 0.0, {"worker": 0, "engine": 0}, None
-    late, family = None, set()
+    started = time.monotonic()
+    next_kill = 0.0
+    kills = {"worker": 0, "engine": 0}
+    early = late = None
+    family = set()
     for line in run.stdout:  # a status comes every five seconds
         print(line, end="")
         passed = time.monotonic() - started

@@ -1,6 +1,6 @@
-"""A user's script: sampling or learning is the slower one by far. `python unbalanced.py --env=unbalanced ...`
+"""A user's script in which sampling or learning is far slower than the other.
 
-SLOW_ENV_SECONDS for a step, or SLOW_LEARNER_SECONDS for a minibatch.
+`python unbalanced.py --env=unbalanced ...`: a step takes SLOW_ENV_SECONDS, a minibatch SLOW_LEARNER_SECONDS.
 """
 
 import os
@@ -22,7 +22,8 @@ class Unbalanced(gym.Env):
     action_space = gym.spaces.Discrete(2)
 
     def __init__(self):
-        self.seconds, self.num_steps = float(os.environ.get("SLOW_ENV_SECONDS", "0")), 0
+        self.seconds = float(os.environ.get("SLOW_ENV_SECONDS", "0"))
+        self.num_steps = 0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -39,7 +40,8 @@ class SlowInTraining(torch.nn.Module):
 
     def __init__(self, flags, observation_space):
         super().__init__()
-        self.layer, self.out_size = torch.nn.Linear(2, 16), 16
+        self.layer = torch.nn.Linear(2, 16)
+        self.out_size = 16
         self.seconds = float(os.environ.get("SLOW_LEARNER_SECONDS", "0"))
 
     def forward(self, observations):
