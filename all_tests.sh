@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks formatting, lint and types, then runs every test. Arguments go to pytest: ./all_tests.sh tests/config -x
+# Checks formatting, lint and types, then runs every test. With arguments, runs those tests only:
+# ./all_tests.sh tests/config -x
 # Makes a virtual environment in .venv if none is active, and installs what the tests need.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -15,4 +16,21 @@ pip install --quiet -e ".[test]"
 ruff format --check .
 ruff check .
 mypy
-exec python -m pytest "$@"
+if (($#)); then
+  exec python -m pytest "$@"
+fi
+# Whole runs mostly wait, so the other tests take place beside them; their output follows at the end.
+log=$(mktemp)
+python -m pytest --color=no --ignore=tests/system >"$log" 2>&1 &
+others=$!
+trap 'kill "$others" 2>/dev/null || true; rm -f "$log"' EXIT
+failed=0
+echo "tests/system, and all other tests at the same time:"
+python -m pytest tests/system || failed=1
+wait "$others" || failed=1
+echo "all other tests:"
+cat "$log"
+if ((failed)); then
+  echo "Some tests failed."
+fi
+exit "$failed"

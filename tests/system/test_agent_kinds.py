@@ -9,8 +9,6 @@ from sample_factory.experiment.run import run_experiment
 from tests.system.hunters import EPISODE_STEPS, Hunters
 from tests.system.running import SMALL, newest_state, run, scalars
 
-pytestmark = pytest.mark.timeout(240)
-
 PARALLEL = "pettingzoo_tests.system.hunters:make_parallel"
 FLAGS = [*SMALL, "--num_policies=2", "--seed=1", "--use_rnn=False", "--experiment=hunt"]
 

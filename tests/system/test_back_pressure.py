@@ -5,7 +5,6 @@ import time
 
 import numpy as np
 import psutil
-import pytest
 
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_info import env_info
@@ -24,8 +23,6 @@ from tests.counting import make_config
 from tests.crowd import AGENT, EPISODE, NUM_ACTIONS, STEP, CountingCrowd, make_crowd
 from tests.runtime.waiting import eventually
 from tests.system.running import SMALL, descendants, scalars, start, stop, wait_for_frames
-
-pytestmark = pytest.mark.timeout(300)
 
 STEPS = 1_000_000
 PATIENCE_SECONDS = 120.0

@@ -8,8 +8,6 @@ from sample_factory.runtime.gpu import why_no_gpu
 from tests.mounts import mount_tmpfs
 from tests.system.running import SMALL, command, environment
 
-pytestmark = pytest.mark.timeout(90)
-
 ENV = "--env=gym_CartPole-v1"
 
 

@@ -2,13 +2,10 @@
 
 import re
 
-import pytest
 import torch
 
 from tests.system.broken_numbers import LAST_GOOD_STEP
 from tests.system.running import SMALL, newest_state, run, scalars
-
-pytestmark = pytest.mark.timeout(400)
 
 
 def train(tmp_path, *flags):

@@ -26,8 +26,6 @@ from tests.system.running import (
     wait_for_line,
 )
 
-pytestmark = pytest.mark.timeout(240)
-
 FLAGS = ["--env=gym_CartPole-v1", "--experiment=a", *SMALL, "--num_workers=1"]
 
 

@@ -31,8 +31,6 @@ from tests.system.running import (
     wait_for_progress,
 )
 
-pytestmark = pytest.mark.timeout(240)
-
 CARTPOLE = ["--env=gym_CartPole-v1", "--experiment=a", FOREVER, *SMALL]
 DOOM = ["--env=doom_basic", "--experiment=a", FOREVER, "--num_workers=2"]
 DOOM += ["--num_envs_per_worker=2", "--rollout=16", "--batch_size=128", "--device=cpu", "--hidden_size=32"]

@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from tests.system.running import (
     ENGINE,
     FOREVER,
@@ -34,7 +32,6 @@ DUEL += [
 MANY = r"\(\d\d+ episodes\)"  # enough for summaries
 
 
-@pytest.mark.timeout(300)
 def test_a_duel_survives_engines_and_workers_and_ends_with_a_killed_learner_that_is_named(
     tmp_path, monkeypatch
 ):

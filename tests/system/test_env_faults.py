@@ -19,8 +19,6 @@ from tests.system.running import (
     wait_for_progress,
 )
 
-pytestmark = pytest.mark.timeout(240)
-
 CULPRIT = r"worker 1: env 1 \(faulty_{}\)"
 
 

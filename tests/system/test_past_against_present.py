@@ -2,7 +2,6 @@
 
 import gymnasium as gym
 import numpy as np
-import pytest
 
 from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import enjoy
@@ -11,8 +10,6 @@ from sample_factory.evaluation.match_request import parse_arguments
 from sample_factory.experiment.run import run_experiment
 from sample_factory.match import match
 from tests.system.running import SMALL
-
-pytestmark = pytest.mark.timeout(120)
 
 ENV = "higher_card"
 

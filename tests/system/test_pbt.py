@@ -28,8 +28,6 @@ from tests.system.running import (
     wait_for_line,
 )
 
-pytestmark = pytest.mark.timeout(300)
-
 SCRIPT = "population_of_two.py"
 PERIOD = 1500  # env frames of a policy before it is decided on for the first time, and then again
 FLAGS = ["--env=bonus", "--experiment=a", "--num_policies=2", "--with_pbt=True", "--seed=1", *SMALL]

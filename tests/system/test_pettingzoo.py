@@ -9,8 +9,6 @@ from sample_factory.experiment.run import run_experiment
 from tests.envs.parallel_envs import Cards
 from tests.system.running import SMALL, newest_state, scalars
 
-pytestmark = pytest.mark.timeout(120)
-
 CARDS = "pettingzoo_tests.envs.parallel_envs:make_cards"
 
 

@@ -14,8 +14,6 @@ from sample_factory.experiment.run import run_experiment
 from tests.system.running import SMALL, newest_state, run, scalars
 from tests.system.selfplay_game import ENV, HigherNumber, register
 
-pytestmark = pytest.mark.timeout(240)
-
 FLAGS = ["--selfplay_past_share=1", "--selfplay_snapshot_env_steps=500", "--seed=3", *SMALL]
 FLAGS += ["--learning_rate=0.003", "--selfplay_max_opponents=50"]
 

@@ -10,8 +10,6 @@ from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.experiment.run import run_experiment
 from tests.system.running import SMALL, newest_state, scalars
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def train(train_dir, name, *flags, env="gym_CartPole-v1"):
     argv = [

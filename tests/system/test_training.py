@@ -21,8 +21,6 @@ from tests.system.running import (
     wait_for_line,
 )
 
-pytestmark = pytest.mark.timeout(240)
-
 CARTPOLE = ["--env=gym_CartPole-v1", "--experiment=a", *SMALL]
 
 
