@@ -18,7 +18,7 @@ from tests.system.running import (
     scalars,
     start,
     stop,
-    wait_for_line,
+    wait_for_frames,
 )
 
 CARTPOLE = ["--env=gym_CartPole-v1", "--experiment=a", *SMALL]
@@ -46,7 +46,7 @@ def resumed(train_dir):
     flags = [*CARTPOLE, "--lr_schedule=kl_adaptive_minibatch"]
     try:
         process = start("train", train_dir, *flags, FOREVER)
-        wait_for_line(process, "reward")
+        wait_for_frames(process, 0)
         family = descendants(process)
         assert len(family) >= 4
         stop(process)
@@ -94,7 +94,7 @@ def test_a_run_on_a_gpu_acts_by_cuda_graphs(tmp_path, precision, samplers):
 def test_inline_samplers_share_the_workers_and_need_no_others(tmp_path):
     flags = [*CARTPOLE, "--vector_env_copies=3", "--inline_samplers=2", "--num_workers=3"]
     process = start("train", tmp_path, *flags)
-    wait_for_line(process, "reward")
+    wait_for_frames(process, 0)
     family = descendants(process)
     assert sorted(child.name() for child in family) == ["learner_0", "sampler_0", "sampler_1"]
     stop(process)
@@ -110,7 +110,7 @@ def test_more_inline_samplers_than_workers_are_refused(tmp_path):
 
 def test_a_dead_inline_sampler_ends_the_run_and_is_named(tmp_path):
     process = start("train", tmp_path, *CARTPOLE, "--inline_samplers=1")
-    wait_for_line(process, "reward")
+    wait_for_frames(process, 0)
     family = descendants(process)
     child(family, "sampler_0").kill()
     output, _ = process.communicate(timeout=30)
