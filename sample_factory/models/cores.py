@@ -45,8 +45,9 @@ class RecurrentCore(nn.Module):
     def forward(
         self, x: Tensor, rnn_state: Tensor, resets: np.ndarray | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Runs T steps for B rows; returns float32 outputs [T, B, out_size] and the state after the last
-        step.
+        """Runs T steps for B rows.
+
+        Returns outputs [T, B, out_size] and the rnn_state after the last step, both float32.
 
         x: [T, B, in_size]. rnn_state: [B, state_size] float32, before the first step.
         resets: bool [T, B] in host memory, or None: where True, the row's state is zeroed before that step.

@@ -33,8 +33,7 @@ VIZDOOM_MEASUREMENTS_WIDTHS = (128, 128)
 
 
 def make_encoder(flags: ModelFlags, observation_space: gym.spaces.Dict) -> nn.Module:
-    """Returns the encoder that the flags ask for: --encoder_custom, or one that concatenates all
-    observations.
+    """Returns the encoder that the flags ask for: --encoder_custom, or a MultiInputEncoder.
 
     Raises ValueError for an unknown name or an observation that no preset can encode, TypeError for a custom
     encoder without an int attribute out_size.
