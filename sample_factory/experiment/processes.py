@@ -3,11 +3,12 @@
 import logging
 import os
 import signal
+from collections.abc import Sequence
 
 from sample_factory.exchange.channels import NO_ENV
 from sample_factory.experiment.main_loop import MainLoop
 from sample_factory.experiment.parts import Parts
-from sample_factory.experiment.wiring import LEARNER_GRACE_SECONDS, worker_specs
+from sample_factory.experiment.wiring import LEARNER_GRACE_SECONDS, WorkerSpec, worker_specs
 from sample_factory.monitoring.figures import RunProcess
 from sample_factory.runtime.child import Child, ChildFailed
 from sample_factory.runtime.supervisor import Limits, StopSignals, Supervisor
@@ -36,9 +37,9 @@ class _ProcessRun:
         self._parts = parts
         self._signals = signals
         specs = worker_specs(parts)
-        self._learners = [spec.make_child() for spec in specs.learners]
-        self._samplers = [spec.make_child() for spec in [*specs.policy_workers, *specs.inline_samplers]]
-        self._rollout_workers = [spec.make_child() for spec in specs.rollout_workers]
+        self._learners = self._make_children(specs.learners)
+        self._samplers = self._make_children([*specs.policy_workers, *specs.inline_samplers])
+        self._rollout_workers = self._make_children(specs.rollout_workers)
         # By the name of the child: a successor has the name of the worker that it replaces.
         self._worker_ids = {spec.worker_id.name: spec.worker_id for spec in specs.all}
         self._limits = Limits(
@@ -51,6 +52,9 @@ class _ProcessRun:
             limits=self._limits,
         )
         self._loop = MainLoop(parts, self._processes)
+
+    def _make_children(self, specs: Sequence[WorkerSpec]) -> list[Child]:
+        return [spec.make_child(self._parts.buffers, self._parts.channels) for spec in specs]
 
     def run(self) -> int:
         failures: list[ChildFailed] = []

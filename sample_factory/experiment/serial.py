@@ -19,9 +19,9 @@ def run_serially(parts: Parts, signals: StopSignals) -> int:
     """
     specs = worker_specs(parts)
     context = ChildContext("serial")
-    learners = _build(specs.learners, context)
-    policy_workers = _build(specs.policy_workers, context)
-    rollout_workers = _build(specs.rollout_workers, context)
+    learners = _build(specs.learners, parts, context)
+    policy_workers = _build(specs.policy_workers, parts, context)
+    rollout_workers = _build(specs.rollout_workers, parts, context)
     parts.config.save()
     loop = MainLoop(parts, processes=lambda: [RunProcess("main", 0, os.getpid())])
     try:
@@ -41,5 +41,7 @@ def run_serially(parts: Parts, signals: StopSignals) -> int:
     return 0
 
 
-def _build(specs: Sequence[WorkerSpec], context: ChildContext) -> list[Any]:
-    return [resolve_factory(spec.factory)(*spec.args, context) for spec in specs]
+def _build(specs: Sequence[WorkerSpec], parts: Parts, context: ChildContext) -> list[Any]:
+    return [
+        resolve_factory(spec.factory)(spec.args, parts.buffers, parts.channels, context) for spec in specs
+    ]

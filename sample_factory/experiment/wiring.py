@@ -4,18 +4,21 @@ Workers are named as "module:attribute" strings, which the child imports: the ma
 """
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sample_factory.config.sections import POLICY_WORKER_NICENESS, ROLLOUT_WORKER_NICENESS
+from sample_factory.exchange.channels import Channels
+from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.experiment.parts import Parts, num_inline_samplers
 from sample_factory.learning.algorithm_registry import registered_algorithm
-from sample_factory.learning.settings import LearnerSettings, LearnerWorkerSettings
+from sample_factory.learning.settings import LearnerSettings, LearnerWorkerArgs, LearnerWorkerSettings
 from sample_factory.models.encoder_registry import registered_encoder
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildOptions
 from sample_factory.sampling.settings import (
     InferenceSettings,
+    InlineSamplerArgs,
     PolicyWorkerArgs,
     RewardRule,
     RolloutSettings,
@@ -29,6 +32,8 @@ ROLLOUT_WORKER = "sample_factory.sampling.rollout.rollout_worker:RolloutWorker"
 POLICY_WORKER = "sample_factory.sampling.inference.policy_worker:PolicyWorker"
 INLINE_SAMPLER = "sample_factory.sampling.inline_sampler:InlineSampler"
 LEARNER_WORKER = "sample_factory.learning.learner_worker:LearnerWorker"
+
+WorkerArgs = RolloutWorkerArgs | PolicyWorkerArgs | InlineSamplerArgs | LearnerWorkerArgs
 
 
 class WorkerId(NamedTuple):
@@ -57,17 +62,18 @@ class WorkerId(NamedTuple):
 class WorkerSpec(NamedTuple):
     """How the process of a worker is started.
 
-    factory: "module:attribute"; the child imports it and calls it with `*args` and its ChildContext.
+    factory: "module:attribute" of a class or function with the parameters (args, buffers, channels, context).
+        It is imported in the child.
     """
 
     worker_id: WorkerId
     factory: str
-    args: tuple[Any, ...]
+    args: WorkerArgs
     options: ChildOptions
 
-    def make_child(self) -> Child:
+    def make_child(self, buffers: TrajectoryBuffers, channels: Channels) -> Child:
         """In the parent: returns the process, not yet started."""
-        return Child(self.worker_id.name, self.factory, self.args, self.options)
+        return Child(self.worker_id.name, self.factory, (self.args, buffers, channels), self.options)
 
 
 class WorkerSpecs(NamedTuple):
@@ -128,7 +134,7 @@ def rollout_worker_spec(parts: Parts, index: int) -> WorkerSpec:
     environment = {"CUDA_VISIBLE_DEVICES": str(gpus[index % len(gpus)]) if gpus else ""}
     niceness = sampling.default_niceness + ROLLOUT_WORKER_NICENESS
     options = ChildOptions(cores, niceness, environment | _thread_limits(parts), own_session=True)
-    args = (_rollout_worker_args(parts, index), parts.buffers, parts.channels)
+    args = _rollout_worker_args(parts, index)
     return WorkerSpec(WorkerId("rollout_worker", index), ROLLOUT_WORKER, args, options)
 
 
@@ -155,7 +161,7 @@ def _rollout_worker_args(parts: Parts, index: int) -> RolloutWorkerArgs:
 
 def policy_worker_spec(parts: Parts, policy_id: int, index: int) -> WorkerSpec:
     """Returns the specification of a policy worker; index counts the workers of its policy."""
-    args = (_policy_worker_args(parts, policy_id, index), parts.buffers, parts.channels)
+    args = _policy_worker_args(parts, policy_id, index)
     niceness = parts.config.sampling.default_niceness + POLICY_WORKER_NICENESS
     options = ChildOptions(niceness=niceness, environment=cpu.HUGE_PAGES)
     return WorkerSpec(WorkerId("policy_worker", index, policy_id), POLICY_WORKER, args, options)
@@ -191,7 +197,7 @@ def inline_sampler_spec(parts: Parts, index: int) -> WorkerSpec:
     ]
     niceness = sampling.default_niceness + POLICY_WORKER_NICENESS
     options = ChildOptions(None, niceness, _thread_limits(parts), own_session=True)
-    args = (rollout_workers, policy_workers, parts.buffers, parts.channels)
+    args = InlineSamplerArgs(rollout_workers, policy_workers)
     return WorkerSpec(WorkerId("sampler", index), INLINE_SAMPLER, args, options)
 
 
@@ -229,5 +235,5 @@ def learner_spec(parts: Parts, policy_id: int) -> WorkerSpec:
         environment=cpu.HUGE_PAGES,
         grace_seconds=LEARNER_GRACE_SECONDS,
     )
-    args = (policy_id, settings, parts.buffers, parts.channels)
+    args = LearnerWorkerArgs(policy_id, settings)
     return WorkerSpec(WorkerId("learner", 0, policy_id), LEARNER_WORKER, args, options)

@@ -13,7 +13,7 @@ from sample_factory.learning.handover import Handover
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.receiver import Receiver
 from sample_factory.learning.saver import Saver, Takeover
-from sample_factory.learning.settings import LearnerWorkerSettings
+from sample_factory.learning.settings import LearnerWorkerArgs
 from sample_factory.learning.trainer import Trainer
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child_side import ChildContext
@@ -29,13 +29,13 @@ class LearnerWorker:
 
     def __init__(
         self,
-        policy_id: int,
-        settings: LearnerWorkerSettings,
+        args: LearnerWorkerArgs,
         buffers: TrajectoryBuffers,
         channels: Channels,
         context: ChildContext,
     ):
         """Resumes the learner and publishes its weights. Raises CheckpointError."""
+        policy_id, settings = args
         cpu.keep_freed_memory()
         torch.set_num_threads(settings.num_threads)
         self._channels = channels

@@ -35,3 +35,10 @@ class LearnerWorkerSettings(NamedTuple):
     load_checkpoint_kind: str
     snapshot_env_frames: int = 0  # between milestones to play against; 0: none
     lock: FolderLock | None = None  # held while this process may save
+
+
+class LearnerWorkerArgs(NamedTuple):
+    """Which learner to construct."""
+
+    policy_id: int
+    settings: LearnerWorkerSettings

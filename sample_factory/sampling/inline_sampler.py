@@ -1,13 +1,11 @@
 """A process in which rollout and policy workers take turns, without messages between processes."""
 
-from collections.abc import Sequence
-
 from sample_factory.exchange.channels import Channels, with_local_queues
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.sampling.inference.policy_worker import PolicyWorker
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
-from sample_factory.sampling.settings import PolicyWorkerArgs, RolloutWorkerArgs
+from sample_factory.sampling.settings import InlineSamplerArgs
 
 IDLE_SECONDS = 0.001  # pause while all splits wait for the learner to release buffers
 
@@ -20,8 +18,7 @@ class InlineSampler:
 
     def __init__(
         self,
-        rollout_workers: Sequence[RolloutWorkerArgs],
-        policy_workers: Sequence[PolicyWorkerArgs],
+        args: InlineSamplerArgs,
         buffers: TrajectoryBuffers,
         channels: Channels,
         context: ChildContext,
@@ -29,8 +26,12 @@ class InlineSampler:
         channels = with_local_queues(channels, buffers.topology)
         self._stopping = context.stopping
         self._weights = channels.weights
-        self._policy_workers = [PolicyWorker(args, buffers, channels, context) for args in policy_workers]
-        self._rollout_workers = [RolloutWorker(args, buffers, channels, context) for args in rollout_workers]
+        self._policy_workers = [
+            PolicyWorker(worker_args, buffers, channels, context) for worker_args in args.policy_workers
+        ]
+        self._rollout_workers = [
+            RolloutWorker(worker_args, buffers, channels, context) for worker_args in args.rollout_workers
+        ]
 
     def run(self) -> None:
         """Takes turns until asked to stop, then closes the envs."""

@@ -52,3 +52,10 @@ class PolicyWorkerArgs(NamedTuple):
 
     policy_id: int
     settings: InferenceSettings
+
+
+class InlineSamplerArgs(NamedTuple):
+    """Which rollout workers an inline sampler holds, and one policy worker for each policy."""
+
+    rollout_workers: list[RolloutWorkerArgs]
+    policy_workers: list[PolicyWorkerArgs]

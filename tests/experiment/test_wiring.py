@@ -57,7 +57,7 @@ def test_the_workers_of_a_run_are_numbered_and_named_by_role():
 def test_inline_samplers_hold_all_rollout_workers_once():
     specs = worker_specs(make_parts(num_workers=5, inline_samplers=2))
     assert not specs.policy_workers and not specs.rollout_workers
-    held = [[args.worker_index for args in spec.args[0]] for spec in specs.inline_samplers]
+    held = [[args.worker_index for args in spec.args.rollout_workers] for spec in specs.inline_samplers]
     assert held == [[0, 2, 4], [1, 3]]
 
 

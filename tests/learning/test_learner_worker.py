@@ -42,7 +42,9 @@ def hand_over(parts, agents):
 
 
 def test_the_first_batch_is_announced_once_with_the_speed_of_what_came_after_the_first_tickets(parts):
-    worker = LearnerWorker(*learner_spec(parts, 0).args, ChildContext("learner"))
+    worker = LearnerWorker(
+        learner_spec(parts, 0).args, parts.buffers, parts.channels, ChildContext("learner")
+    )
     for agents in ([0, 1, 2], [3], [4, 5, 6, 7]):  # a batch is of four
         hand_over(parts, np.array(agents))
         worker.step(timeout=0.0)
@@ -57,7 +59,9 @@ def test_the_first_batch_is_announced_once_with_the_speed_of_what_came_after_the
 
 
 def test_the_next_batch_is_made_as_soon_as_the_trainer_has_taken_one_though_no_message_comes(parts):
-    worker = LearnerWorker(*learner_spec(parts, 0).args, ChildContext("learner"))
+    worker = LearnerWorker(
+        learner_spec(parts, 0).args, parts.buffers, parts.channels, ChildContext("learner")
+    )
     hand_over(parts, np.arange(2 * parts.buffers.topology.trajectories_per_batch))
     assert worker.step(timeout=0.0)  # the first batch, which leaves no room for the second
     trainer = threading.Timer(0.2, worker.train_once, [PATIENCE])

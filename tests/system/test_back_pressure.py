@@ -65,8 +65,10 @@ class Sampling:
         family = EnvFamily("counting", make_crowd, None, {})
         parts = Parts(config, family, info, self.buffers, channels, seed=1)
         policy_worker = policy_worker_spec(parts, 0, 0)._replace(factory=build_counting_policy_worker)
-        self.policy_worker = policy_worker.make_child()
-        self.rollout_workers = [rollout_worker_spec(parts, worker).make_child() for worker in workers]
+        self.policy_worker = policy_worker.make_child(self.buffers, channels)
+        self.rollout_workers = [
+            rollout_worker_spec(parts, worker).make_child(self.buffers, channels) for worker in workers
+        ]
         self.children = [self.policy_worker, *self.rollout_workers]
 
 
