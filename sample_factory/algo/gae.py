@@ -1,4 +1,4 @@
-"""Generalised advantage estimation (Schulman et al. 2016, https://arxiv.org/abs/1506.02438)."""
+"""Generalised advantage estimation, GAE (Schulman et al. 2016, https://arxiv.org/abs/1506.02438)."""
 
 from typing import NamedTuple
 
@@ -7,14 +7,14 @@ from torch import Tensor
 
 
 class GAE(NamedTuple):
-    """targets: what the critic is regressed to; advantages: weights of the policy gradient. Both [T, B]."""
+    """targets: for the critic; advantages: weights of the policy gradient. Both [T, B] float32."""
 
     targets: Tensor
     advantages: Tensor
 
 
 def discounted_sums(terms: Tensor, decays: Tensor) -> Tensor:
-    """y_t = terms_t + decays_t * y_{t+1}, with y_T = 0. All [T, B]."""
+    """Returns y with y_t = terms_t + decays_t * y_{t+1} and y_T = 0. All [T, B]."""
     sums = []
     y_tp1 = torch.zeros_like(terms[0])
     for term_t, decay_t in zip(reversed(terms.unbind()), reversed(decays.unbind())):
@@ -33,7 +33,7 @@ def gae(
     values: V(x_t). next_values: V(x_{t+1}), and V(x_t) at a truncated step.
     discounts: gamma, and 0 at a terminated step.
     continues: 0 where step t is the last of its episode or where the sum must be cut, else 1. Where it is 1,
-    next_values[t] has to be values[t + 1]. The last row bootstraps from next_values whatever it says.
+    next_values[t] has to be values[t + 1]. The last row bootstraps from next_values in either case.
     """
     deltas = rewards + discounts * next_values - values
     advantages = discounted_sums(deltas, discounts * continues * lam)

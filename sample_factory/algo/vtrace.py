@@ -1,4 +1,4 @@
-"""V-trace (Espeholt et al. 2018, IMPALA, https://arxiv.org/abs/1802.01561)."""
+"""V-trace, off-policy corrected targets (Espeholt et al. 2018, IMPALA, https://arxiv.org/abs/1802.01561)."""
 
 from typing import NamedTuple
 

@@ -28,7 +28,7 @@ def version_of(path: Path) -> int:
 
 
 class Milestone(NamedTuple):
-    """A policy as it was at one time of its training; played against as a past self."""
+    """A policy at one time of its training; as an opponent, it is called a past self."""
 
     policy_id: int
     version: int  # SGD steps

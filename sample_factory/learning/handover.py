@@ -1,4 +1,4 @@
-"""What the two threads of a learner process exchange."""
+"""Batches and requests that pass between the two threads of a learner process."""
 
 import queue
 import threading

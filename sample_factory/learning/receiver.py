@@ -80,7 +80,7 @@ class Receiver:
         return bool(messages)
 
     def discard(self) -> int | None:
-        """For --sampler_only: releases all buffers received.
+        """Releases all buffers received, for --sampler_only.
 
         Returns the env frames of this policy in them, or None if there were no buffers.
         """

@@ -78,7 +78,7 @@ class Trainer:
             self._send(answer)
 
     def count_frames(self, env_frames: int) -> None:
-        """For --sampler_only: counts and reports frames as if they had been trained on."""
+        """Counts and reports frames as if they had been trained on, for --sampler_only."""
         self._learner.env_frames += env_frames
         self.report({})
 

@@ -39,7 +39,7 @@ def test_experience_as_long_as_the_horizon_has_one_start():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_only_one_stretch_of_valid_steps_of_one_episode_is_compared(seed):
+def test_only_consecutive_valid_steps_of_one_episode_are_compared(seed):
     """The definition, one comparison at a time."""
     valid, ended = random_marks(seed)
     comparisons = draw(seed)
@@ -67,7 +67,7 @@ def test_the_loss_of_guessing_is_2_log_2_and_of_knowing_is_0():
     assert float(contrastive_loss(right + 50, wrong - 50, usable)) == pytest.approx(0, abs=1e-6)
 
 
-def test_the_loss_is_the_binary_cross_entropy_of_what_is_usable_and_its_gradient_that_of_it():
+def test_the_loss_is_the_binary_cross_entropy_of_usable_comparisons_with_the_right_gradient():
     usable = usable_comparisons(draw(), *random_marks())
     generator = torch.Generator().manual_seed(0)
     right = torch.randn(6, 3, B, generator=generator, dtype=torch.float64, requires_grad=True)

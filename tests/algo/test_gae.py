@@ -7,7 +7,7 @@ from tests.algo.trajectories import Steps, random_steps
 
 
 def advantages_by_definition(steps, lam):
-    """Eq. (16) of the paper for every step on its own: discounted TD errors up to the end of the episode."""
+    """Evaluates eq. (16) of the paper for every step: discounted TD errors up to the episode's end."""
     values, next_values, rewards, discounts, continues = (tensor.double().numpy() for tensor in steps)
     num_steps, batch = values.shape
     advantages = np.zeros((num_steps, batch))

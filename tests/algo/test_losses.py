@@ -24,7 +24,7 @@ def distribution(logits):
 
 
 def losses_of(inputs, valid):
-    """Every loss of this package, each with the tensor that is to be learned."""
+    """Every loss of this package, each with the tensor that receives its gradient."""
     log_ratios, advantages, values, old_values, targets, logits, old_logits = inputs
     return {
         "policy": (policy_loss(log_ratios, advantages, 0.1, valid), log_ratios),
@@ -107,9 +107,9 @@ def test_policy_loss_clips_to_one_over_one_plus_e_and_one_plus_e():
         return float(policy_loss(torch.tensor([math.log(ratio)]), torch.tensor([advantage]), 0.25, valid))
 
     assert loss(1.1, 1.0) == pytest.approx(-1.1)
-    assert loss(3.0, 1.0) == pytest.approx(-1.25)  # no reason to go further up
-    assert loss(0.5, -1.0) == pytest.approx(0.8)  # nor further down
-    assert loss(3.0, -1.0) == pytest.approx(3.0)  # but every reason to come back
+    assert loss(3.0, 1.0) == pytest.approx(-1.25)  # further up there is no gain
+    assert loss(0.5, -1.0) == pytest.approx(0.8)  # nor is there further down
+    assert loss(3.0, -1.0) == pytest.approx(3.0)  # moving back towards 1 does pay
     assert loss(0.5, 1.0) == pytest.approx(-0.5)
 
 

@@ -8,10 +8,11 @@ from tests.algo.trajectories import Steps, random_steps
 
 
 def vtrace_by_definition(log_ratios, steps, rho_clip, c_clip):
-    """Eq. (1) of the paper for every step on its own: a sum, with a product in it, to the episode's end."""
+    """Evaluates eq. (1) of the paper for every step: a sum over products, up to the episode's end."""
     values, next_values, rewards, discounts, continues = (tensor.double().numpy() for tensor in steps)
     ratios = np.exp(log_ratios.double().numpy())
-    rhos, cs = np.minimum(ratios, rho_clip), np.minimum(ratios, c_clip)
+    rhos = np.minimum(ratios, rho_clip)
+    cs = np.minimum(ratios, c_clip)
     num_steps, batch = values.shape
     targets = values.copy()
     for s in range(num_steps):

@@ -17,7 +17,7 @@ class Steps(NamedTuple):
 
 
 def random_steps(rng, num_steps=17, batch=5, gamma=0.9, end_chance=0.25, cut_chance=0.1) -> Steps:
-    """Steps that terminate, are truncated, or cut (by a step that is not to be learned from)."""
+    """Returns steps of which some terminate, are truncated, or cut (as by a masked step)."""
     shape = (num_steps, batch)
     states = rng.normal(size=(num_steps + 1, batch))
     kind = rng.random(shape)
@@ -25,6 +25,7 @@ def random_steps(rng, num_steps=17, batch=5, gamma=0.9, end_chance=0.25, cut_cha
     truncated = (kind > 1 - end_chance / 2) & ~terminated
     cut = rng.random(shape) < cut_chance
     next_values = np.where(truncated, states[:-1], states[1:])
-    rewards, continues = rng.normal(size=shape), ~(terminated | truncated | cut)
+    rewards = rng.normal(size=shape)
+    continues = ~(terminated | truncated | cut)
     arrays = (states[:-1], next_values, rewards, gamma * ~terminated, continues)
     return Steps(*(torch.tensor(np.asarray(array, np.float32)) for array in arrays))

@@ -22,7 +22,7 @@ def test_nothing_saved_is_nothing_loaded(checkpoints):
     assert checkpoints.load() is None and checkpoints.is_empty()
 
 
-def test_the_newest_does_not_stand_for_the_best(checkpoints):
+def test_the_newest_is_not_loaded_as_the_best(checkpoints):
     checkpoints.save(state(1), 1, 4)
     assert checkpoints.load("best") is None and not checkpoints.is_empty()
 
@@ -77,7 +77,7 @@ def test_a_damaged_newest_one_falls_back_to_the_one_before(checkpoints, damage, 
 
 
 def test_a_flipped_bit_is_noticed_wherever_it_is(checkpoints):
-    """Every seventh byte in turn: what loads is what was saved."""
+    """Flips a bit in every seventh byte in turn: whatever loads equals what was saved."""
     path = checkpoints.save(state(2), 2, 8)
     data = path.read_bytes()
     refused = 0
@@ -93,7 +93,7 @@ def test_a_flipped_bit_is_noticed_wherever_it_is(checkpoints):
 
 
 def test_a_flipped_bit_in_the_middle_of_a_tensor_falls_back_to_the_one_before(checkpoints, caplog):
-    """torch.load itself takes such a file."""
+    """torch.load itself accepts such a file."""
     big = {"train_step": 2, "weights": torch.arange(100_000, dtype=torch.float32)}
     checkpoints.save(state(1), 1, 4)
     path = checkpoints.save(big, 2, 8)
@@ -122,7 +122,7 @@ def test_checkpoints_of_another_model_name_the_parameters_and_both_shapes(checkp
         checkpoints.load(check=lambda loaded: linear(5).load_state_dict(loaded["model"]))
     message = str(refused.value)
     assert "0.weight" in message and "torch.Size([3, 4])" in message and "torch.Size([5, 4])" in message
-    assert "checkpoint_000000002_4.pth, checkpoint_000000001_4.pth: " in message, "told once for both"
+    assert "checkpoint_000000002_4.pth, checkpoint_000000001_4.pth: " in message, "one reason for both files"
     assert message.count("0.bias") == 1 and "\n" not in message
     assert "--restart_behavior=restart" in message
 
@@ -149,7 +149,7 @@ def test_a_pickle_that_would_run_code_is_refused(checkpoints, tmp_path):
     assert not (tmp_path / "pwned").exists()
 
 
-def test_where_only_milestones_are_left_there_is_no_fresh_start_but_a_command(checkpoints):
+def test_where_only_milestones_are_left_the_error_names_a_command_that_mends_it(checkpoints):
     checkpoints.save_milestone(state(1), 1, 4)
     with pytest.raises(CheckpointError, match="has milestones, but no checkpoint") as refused:
         checkpoints.load()
@@ -163,7 +163,7 @@ def test_an_interrupted_save_is_never_loaded(checkpoints):
     assert checkpoints.load()["train_step"] == 1
 
 
-def test_a_save_that_fails_leaves_the_older_ones_and_says_so(checkpoints, monkeypatch, caplog):
+def test_a_save_that_fails_leaves_older_checkpoints_and_is_logged(checkpoints, monkeypatch, caplog):
     checkpoints.save(state(1), 1, 4)
 
     def full_disk(*_):
@@ -177,7 +177,7 @@ def test_a_save_that_fails_leaves_the_older_ones_and_says_so(checkpoints, monkey
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A real one of 2 MB."""
+    """Mounts a file system of 2 MB."""
     folder = tmp_path / "disk"
     mount_tmpfs(folder, "size=2m")
     yield folder
@@ -199,13 +199,13 @@ def test_on_a_full_disk_the_message_says_how_much_is_missing(small_disk, caplog)
     assert checkpoints.save(state(3), 3, 12) is not None, "a smaller one still fits"
 
 
-def test_a_folder_that_cannot_be_made_is_said_and_ends_nothing(tmp_path, caplog):
+def test_a_folder_that_cannot_be_made_is_logged_and_stops_nothing(tmp_path, caplog):
     (tmp_path / "checkpoint_p0").write_text("a file")
     assert Checkpoints(tmp_path, 0, keep=2).save(state(1), 1, 4) is None
     assert "COULD NOT SAVE" in caplog.text
 
 
-def test_an_old_one_that_cannot_be_deleted_ends_nothing(checkpoints, caplog):
+def test_an_old_checkpoint_that_cannot_be_deleted_is_logged_and_stops_nothing(checkpoints, caplog):
     checkpoints.folder.mkdir(parents=True)
     (checkpoints.folder / "checkpoint_000000000_0.pth").mkdir()
     for version in (1, 2):
@@ -226,7 +226,7 @@ def test_what_was_just_saved_is_never_deleted(checkpoints):
     assert path.exists()
 
 
-def test_later_checkpoints_are_moved_aside_when_training_goes_on_from_an_earlier_one(checkpoints):
+def test_later_checkpoints_are_moved_aside_when_training_continues_from_an_earlier_one(checkpoints):
     for version in (1000, 5000):
         checkpoints.save(state(version), version, version)
     checkpoints.supersede(1000)

@@ -1,4 +1,4 @@
-"""For tests that train small networks."""
+"""Fixtures of tests that train small networks."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch
 
 @pytest.fixture(autouse=True, scope="package")
 def one_thread():
-    """Matrices are so small here that a second thread costs time."""
+    """Limits torch to one thread: matrices are so small that a second one costs time."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -1,4 +1,4 @@
-"""Learner.train against a slow, obvious version of all of it: loops over steps, one sample at a time."""
+"""Compares Learner.train with a slow and simple implementation: loops over steps, one sample at a time."""
 
 import copy
 import math
@@ -79,7 +79,7 @@ def random_batch(learner, num_chunks):
 
 
 class Trajectory:
-    """One column of a batch: what the reference trains on."""
+    """One column of a batch, as the reference is trained on it."""
 
     def __init__(self, batch, column):
         self.batch, self.column = batch, column
@@ -88,7 +88,7 @@ class Trajectory:
         return getattr(self.batch, name)[t, self.column]
 
     def forward(self, model):
-        """Logits and value of each step, and of the one after, one step at a time."""
+        """Returns logits and value of steps 0 to T, computed one step at a time."""
         outputs, length = [], T // len(self.batch.chunk_rnn_states)
         for t in range(T + 1):
             if t < T and t % length == 0:
@@ -104,24 +104,24 @@ class Trajectory:
 
 
 def reference_targets(flags, trajectory, values, ratios):
-    """(return, advantage) of each step, by recursion over the steps."""
+    """Returns (return, advantage) of each step, by recursion over the steps."""
     results = {}
     for t in reversed(range(T)):
         terminated, truncated = bool(trajectory.at("terminated", t)), bool(trajectory.at("truncated", t))
         if not flags.value_bootstrap:
             terminated, truncated = terminated or truncated, False
         next_is_own = t + 1 == T or bool(trajectory.at("own", t + 1))
-        last_of_stretch = t + 1 == T or terminated or truncated or not next_is_own
+        is_last = t + 1 == T or terminated or truncated or not next_is_own
         v, v_next = values[t], values[t + 1]
         bootstrap = 0.0 if terminated else v if truncated or not next_is_own else v_next
         delta = float(trajectory.at("rewards", t)) + flags.gamma * bootstrap - v
         if flags.with_vtrace:
             rho, c = min(flags.vtrace_rho, ratios[t]), min(flags.vtrace_c, ratios[t])
-            correction = 0.0 if last_of_stretch else results[t + 1][0] - v_next
+            correction = 0.0 if is_last else results[t + 1][0] - v_next
             target = v + rho * delta + flags.gamma * c * correction
             advantage = rho * (delta + flags.gamma * correction)
         else:
-            after = 0.0 if last_of_stretch else results[t + 1][1]
+            after = 0.0 if is_last else results[t + 1][1]
             advantage = delta + flags.gamma * flags.gae_lambda * after
             target = advantage + v
         results[t] = (target, advantage)
@@ -129,7 +129,7 @@ def reference_targets(flags, trajectory, values, ratios):
 
 
 def reference_loss(flags, model, trajectories, fixed):
-    """The loss of a minibatch, sample by sample."""
+    """Computes the loss of a minibatch sample by sample."""
     normalizer = model.returns_normalizer
     samples = []
     for trajectory in trajectories:
@@ -201,7 +201,7 @@ def reference_train(flags, model, batch):
 
 @torch.no_grad()
 def reference_gae(flags, model, trajectories):
-    """Targets of each trajectory, with the values before the first step."""
+    """Returns the targets of each trajectory by the values before the first SGD step."""
     results = []
     for trajectory in trajectories:
         values = [reward_scale(model, value) for _, value in trajectory.forward(model)]
@@ -211,7 +211,7 @@ def reference_gae(flags, model, trajectories):
 
 @pytest.mark.parametrize("case", CASES)
 def test_training_is_its_definition(case):
-    """Weights, the critic's statistics and the last gradient agree after a whole iteration."""
+    """Weights, statistics of returns and the last gradient agree after a whole iteration."""
     learner = make_learner(**CASES[case])
     batch = random_batch(learner, T // CASES[case].get("recurrence", T))
     model = copy.deepcopy(learner.model)

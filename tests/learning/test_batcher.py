@@ -66,7 +66,7 @@ def test_the_state_is_cut_after_every_episode_end():
     assert batch.truncated[:, 0].nonzero().tolist() == [[4]]
 
 
-def test_who_does_not_act_after_the_last_step_has_nothing_to_bootstrap_from():
+def test_an_agent_that_does_not_act_after_the_last_step_has_nothing_to_bootstrap_from():
     for active, terminated, cut in ((True, False, []), (False, False, [[7]]), (False, True, [])):
         buffers, buffer = full_buffer()
         buffers.active_at_end[buffer], buffers.terminated[buffer, 7] = active, terminated
@@ -74,7 +74,7 @@ def test_who_does_not_act_after_the_last_step_has_nothing_to_bootstrap_from():
         assert batch.truncated[:, 0].nonzero().tolist() == cut and batch.own.all()
 
 
-def test_a_piece_that_starts_with_a_masked_step_starts_without_memory():
+def test_a_chunk_that_starts_with_a_masked_step_starts_without_memory():
     """Another policy's recurrent state must not reach the network."""
     buffers, buffer = full_buffer(recurrence=4)
     buffers.policy_ids[buffer, 4] = 1

@@ -28,15 +28,19 @@ def networks(learner):
 
 
 def walk(seed=0, lie=False, state_size=H):
-    """A batch of walks on a ring: action 0, 1, 2 goes -1, 0, +1. lie: the actions told are others."""
+    """Returns a batch of walks on a ring: actions 0, 1, 2 move by -1, 0, +1.
+
+    lie: the batch holds other actions than those that moved.
+    """
     rng = np.random.default_rng(seed)
     actions = rng.integers(0, 3, (T, B))
     places = np.concatenate([rng.integers(0, PLACES, (1, B)), actions - 1]).cumsum(axis=0) % PLACES
-    told = rng.integers(0, 3, (T, B)) if lie else actions
-    zeros, never = torch.zeros(T, B), torch.zeros(T, B, dtype=torch.bool)
+    stored = rng.integers(0, 3, (T, B)) if lie else actions
+    zeros = torch.zeros(T, B)
+    never = torch.zeros(T, B, dtype=torch.bool)
     return Batch(
         obs={"obs": torch.from_numpy(np.eye(PLACES, dtype=np.float32)[places])},
-        actions=torch.from_numpy(told.astype(np.float32)).unsqueeze(-1),
+        actions=torch.from_numpy(stored.astype(np.float32)).unsqueeze(-1),
         log_probs=zeros - float(np.log(3)),
         values=zeros,
         logits=torch.zeros(T, B, 3),
@@ -58,8 +62,8 @@ def loss_after_training(lie):
     return stats.summaries["auxiliary_loss"] / CPC_COEFF
 
 
-def test_the_future_is_recognised_when_the_actions_say_where_it_lies():
-    """Places are drawn with repetition, so even perfect knowledge mistakes an eighth of the wrong ones."""
+def test_future_observations_are_recognised_from_the_actions_in_between():
+    """Wrong observations are drawn with repetition: an eighth of them equals the right one."""
     knowing, guessing = loss_after_training(lie=False), loss_after_training(lie=True)
     assert knowing < 0.6 < 1.0 < guessing < 1.4
 
@@ -74,11 +78,12 @@ def test_the_gradient_reaches_encoder_and_core():
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in trained)
 
 
-def test_what_masked_steps_hold_changes_nothing():
+def test_the_contents_of_masked_steps_change_nothing():
     learner, batch = make_learner(), walk()
     batch = batch._replace(own=torch.arange(B).expand(T, B) < B // 2)
     other = batch._replace(obs={"obs": batch.obs["obs"].clone()}, actions=batch.actions.clone())
-    other.obs["obs"][:-1, B // 2 :], other.actions[:, B // 2 :] = 9.0, 0.0
+    other.obs["obs"][:-1, B // 2 :] = 9.0
+    other.actions[:, B // 2 :] = 0.0
     losses = [
         cpc_loss(learner._flags, networks(learner), x, unroll(learner._policy, x), np.random.default_rng(0))
         for x in (batch, other)

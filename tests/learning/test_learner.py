@@ -56,7 +56,7 @@ def weights(learner):
 
 
 def join(left, right):
-    """Two batches side by side."""
+    """Returns two batches side by side."""
     obs = {key: torch.cat([left.obs[key], right.obs[key]], dim=1) for key in left.obs}
     tensors = {
         name: torch.cat([value, getattr(right, name)], dim=1)
@@ -68,8 +68,8 @@ def join(left, right):
 
 @pytest.mark.parametrize("with_vtrace", [True, False])
 @pytest.mark.parametrize("use_rnn", [True, False])
-def test_trajectories_of_others_change_nothing(use_rnn, with_vtrace):
-    """The same weights come out with and without columns that are masked, even if those hold NaN."""
+def test_trajectories_of_other_policies_change_nothing(use_rnn, with_vtrace):
+    """The weights are the same with and without masked columns, even if those hold NaN."""
     state_size = H if use_rnn else 0
     mine, other = make_batch(seed=1, state_size=state_size), make_batch(seed=2, state_size=state_size)
     nan = torch.full_like(other.rewards, float("nan"))
@@ -84,7 +84,7 @@ def test_trajectories_of_others_change_nothing(use_rnn, with_vtrace):
 
 
 @pytest.mark.parametrize("with_vtrace", [True, False])
-def test_what_a_masked_step_holds_changes_nothing_around_it(with_vtrace):
+def test_the_contents_of_a_masked_step_change_nothing_around_it(with_vtrace):
     """Neither before nor after it in the same trajectory, not even if it is NaN."""
     batch = make_batch()
     batch.own[3, 1] = batch.own[5:7, 4] = False
@@ -217,7 +217,7 @@ def test_observation_statistics_are_those_of_the_steps_acted_on_after_the_batch(
 
 
 def test_the_adaptive_rate_follows_the_kl_of_valid_steps():
-    """Three learners: as it is, with far-off masked steps, and with far-off valid steps."""
+    """Three learners: unchanged logits, changed logits of masked steps, changed logits of valid steps."""
     rates = []
     for change, own in ((False, True), (True, False), (True, True)):
         learner = make_learner(lr_schedule="kl_adaptive_epoch", lr_schedule_kl_threshold=0.1)
@@ -290,7 +290,7 @@ def test_weights_of_another_model_are_refused_with_names_and_shapes():
         learner.load_state_dict(state)
 
 
-def test_chunks_are_the_same_experience_and_join_again():
+def test_chunks_hold_the_same_experience_and_can_be_joined():
     batch = make_batch(state_size=H, chunks=4)
     chunks = batch.chunks()
     assert chunks.obs["obs"].shape == (3, 4 * B, 4)

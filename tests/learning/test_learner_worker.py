@@ -41,7 +41,7 @@ def hand_over(parts, agents):
     parts.channels.learners[0].put(Trajectories(taken.tolist()))
 
 
-def test_the_first_batch_is_announced_once_with_the_speed_of_what_came_after_the_first_tickets(parts):
+def test_the_first_batch_is_announced_once_with_the_speed_of_sampling_after_the_first_tickets(parts):
     worker = LearnerWorker(
         learner_spec(parts, 0).args, parts.buffers, parts.channels, ChildContext("learner")
     )
@@ -58,7 +58,7 @@ def test_the_first_batch_is_announced_once_with_the_speed_of_what_came_after_the
     assert re.fullmatch(r"policy 0: the first batch is ready; sampling at [\d,]+ FPS", announced[0])
 
 
-def test_the_next_batch_is_made_as_soon_as_the_trainer_has_taken_one_though_no_message_comes(parts):
+def test_the_next_batch_is_made_as_soon_as_the_trainer_has_taken_one_even_without_a_message(parts):
     worker = LearnerWorker(
         learner_spec(parts, 0).args, parts.buffers, parts.channels, ChildContext("learner")
     )

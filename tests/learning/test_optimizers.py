@@ -27,7 +27,7 @@ def test_the_rate_falls_when_the_policy_moves_far_and_grows_when_it_hardly_moves
     assert [rate.value for rate in rates] == pytest.approx([0.9e-3 * factor] * 2)
 
 
-def test_each_schedule_listens_to_its_own_moment_only():
+def test_each_schedule_changes_at_its_own_time_only():
     by_minibatch, by_epoch = adaptive("kl_adaptive_minibatch"), adaptive("kl_adaptive_epoch")
     by_minibatch.after_epoch(1.0)
     by_epoch.after_minibatch(1.0)
@@ -60,10 +60,11 @@ def test_linear_decay_ends_at_0_and_never_below():
 
 
 def adam_direction(gradients, beta1, beta2, eps):
-    """Of the last step: Kingma & Ba 2015, algorithm 1, in float64."""
+    """Returns the direction of the last step: Kingma & Ba 2015, algorithm 1, in float64."""
     m = v = 0.0
     for gradient in gradients:
-        m, v = beta1 * m + (1 - beta1) * gradient, beta2 * v + (1 - beta2) * gradient**2
+        m = beta1 * m + (1 - beta1) * gradient
+        v = beta2 * v + (1 - beta2) * gradient**2
     steps = len(gradients)
     return (m / (1 - beta1**steps)) / (np.sqrt(v / (1 - beta2**steps)) + eps)
 

@@ -51,7 +51,7 @@ def test_a_run_that_ends_right_after_a_takeover_resumes_from_the_donors_weights(
     assert (resumed.samples, resumed.env_frames) == (receiver.samples, receiver.env_frames)
 
 
-def test_the_donation_is_what_the_donor_was_when_it_was_asked(donor_and_receiver):
+def test_the_donation_is_the_donors_state_at_the_time_of_the_request(donor_and_receiver):
     (donor, giving), (receiver, taking) = donor_and_receiver
     donation = giving.answer(DonateRequest(1))
     then = weights(donor).clone()
@@ -60,7 +60,7 @@ def test_the_donation_is_what_the_donor_was_when_it_was_asked(donor_and_receiver
     assert torch.equal(weights(receiver), then)
 
 
-def test_what_the_former_weights_sampled_is_trained_on_no_more(donor_and_receiver):
+def test_samples_of_the_former_weights_are_no_longer_trained_on(donor_and_receiver):
     (_, giving), (receiver, taking) = donor_and_receiver
     in_flight = make_batch(seed=5)._replace(versions=torch.full((T, B), receiver.version, dtype=torch.int32))
     taking.answer(NewSettings(2, {}, giving.answer(DonateRequest(1))))
@@ -74,7 +74,7 @@ def test_what_the_former_weights_sampled_is_trained_on_no_more(donor_and_receive
 
 
 @pytest.mark.parametrize("damage", ["another file", "no file"])
-def test_another_file_than_the_donors_is_refused_and_nothing_changes(donor_and_receiver, damage):
+def test_a_file_other_than_the_donors_is_refused_and_nothing_changes(donor_and_receiver, damage):
     (_, giving), (receiver, taking) = donor_and_receiver
     donation = giving.answer(DonateRequest(1))
     if damage == "no file":
@@ -88,7 +88,7 @@ def test_another_file_than_the_donors_is_refused_and_nothing_changes(donor_and_r
     assert torch.equal(weights(receiver), before) and receiver.version == version
 
 
-def test_a_donor_that_cannot_write_says_so(donor_and_receiver, monkeypatch):
+def test_a_donor_that_cannot_write_answers_without_a_path(donor_and_receiver, monkeypatch):
     (_, giving), _ = donor_and_receiver
 
     def full(*_):
@@ -98,7 +98,7 @@ def test_a_donor_that_cannot_write_says_so(donor_and_receiver, monkeypatch):
     assert giving.answer(DonateRequest(1)) == Donated(1, None, "")
 
 
-def test_new_settings_are_those_of_the_next_step(donor_and_receiver):
+def test_new_settings_apply_from_the_next_step_on(donor_and_receiver):
     _, (receiver, taking) = donor_and_receiver
     taking.answer(NewSettings(1, {"learning_rate": 0.0, "batch_size": 2 * T}, None))
     before = weights(receiver).clone()

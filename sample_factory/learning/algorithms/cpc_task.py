@@ -9,6 +9,7 @@ from sample_factory.config.sections import LearningFlags
 from sample_factory.learning.batch import Batch
 from sample_factory.models.actor_critic import ActorCritic, Tower, Unroll
 from sample_factory.models.cpc import ActionConditionalCPC
+from sample_factory.models.encoders import out_size
 
 CPC_COEFF = 0.1
 NUM_WRONG = 20
@@ -18,7 +19,7 @@ def make_cpc(model: ActorCritic) -> ActionConditionalCPC:
     """Returns the networks of the task for the actor's tower of the model, on its device."""
     tower = model.towers[0]
     assert isinstance(tower, Tower)
-    cpc = ActionConditionalCPC(model.layout, tower.core.out_size, tower.encoder.out_size)
+    cpc = ActionConditionalCPC(model.layout, tower.core.out_size, out_size(tower.encoder))
     return cpc.to(model.critic_head.weight.device)
 
 

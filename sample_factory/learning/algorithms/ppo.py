@@ -29,7 +29,7 @@ from sample_factory.models.policy_spec import BuiltPolicy
 
 
 class Diagnostics(NamedTuple):
-    """What PPO's summaries show beside the evaluation."""
+    """Values for PPO's summaries."""
 
     advantages: Tensor  # [T, B], normalised
 

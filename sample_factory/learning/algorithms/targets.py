@@ -14,7 +14,7 @@ from sample_factory.learning.batch import Batch
 
 
 class Targets(NamedTuple):
-    """What policy and critic are trained towards; no gradient flows through any of it."""
+    """Targets of policy and critic. No gradient flows through them."""
 
     advantages: Tensor  # [T, B] float32, not normalised
     returns: Tensor  # [T, B] float32, on the scale of rewards
