@@ -11,16 +11,18 @@ from sample_factory.learning.algorithms.algorithm import Losses, evaluation_summ
 from sample_factory.learning.algorithms.targets import vtrace_targets
 from sample_factory.train import main
 
+START_LOG = -4.0
+
 
 class Temperature(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.log = torch.nn.Parameter(torch.tensor(-4.0))
+        self.log = torch.nn.Parameter(torch.tensor(START_LOG))
         self.register_buffer("num_steps", torch.zeros((), dtype=torch.int64))
 
 
 class Tempered:
-    """Counts its SGD steps in a module, and keeps a copy of the network of some steps before."""
+    """Has a trained module, which also counts the SGD steps, and a frozen copy of the network."""
 
     fixes_targets = False
 
