@@ -36,10 +36,13 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
             info = check_and_probe(config, family)
             topology = make_topology(config, info)
             lock = prepare_folder(config)
-            parts = allocate(config, family, info, topology, lock)
-            if config.sampling.serial_mode:
-                return run_serially(parts, signals)
-            return run_in_processes(parts, signals)
+            try:
+                parts = allocate(config, family, info, topology, lock)
+                if config.sampling.serial_mode:
+                    return run_serially(parts, signals)
+                return run_in_processes(parts, signals)
+            finally:
+                lock.release()  # so that this process, or another, can resume the experiment
         except ChildFailed as failure:
             log_failure(failure)
             return 1
