@@ -8,7 +8,7 @@ from sample_factory.learning.algorithm_registry import registered_algorithm
 from sample_factory.models.encoder_registry import check_encoder_name, why_no_encoder
 from sample_factory.runtime.child import ChildFailed, call_in_child
 from sample_factory.runtime.gpu import why_no_gpu
-from sample_factory.runtime.queues import check_transport
+from sample_factory.runtime.queue_transports import check_transport
 from sample_factory.spaces.actions import action_layout
 
 

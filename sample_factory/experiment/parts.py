@@ -18,7 +18,8 @@ from sample_factory.population.league import League
 from sample_factory.population.mutation import MutationRule
 from sample_factory.population.pbt import Member, Population, tuned_hyperparameters
 from sample_factory.runtime.folder_lock import FolderLock
-from sample_factory.runtime.queues import LocalQueue, Queue, make_queue
+from sample_factory.runtime.queue_transports import make_queue
+from sample_factory.runtime.queues import LocalQueue, Queue
 
 log = logging.getLogger("sample_factory")
 

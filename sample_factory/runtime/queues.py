@@ -1,7 +1,6 @@
-"""Queues of small messages between processes, or between threads of one process."""
+"""The interface of all queues of small messages, and the queue between threads of one process."""
 
 import collections
-import importlib.util
 import queue
 import sys
 import threading
@@ -12,7 +11,6 @@ from typing import Any, Protocol
 MAX_MESSAGE_BYTES = 200_000
 # A `put` that waits at a full queue asks `keep_waiting` this often.
 POLL_SECONDS = 0.1
-TRANSPORTS = ("sockets", "faster_fifo")
 
 
 def always() -> bool:
@@ -48,32 +46,6 @@ class Queue(Protocol):
 
     def close(self) -> None:
         """Releases the resources that the queue holds in this process."""
-
-
-def make_queue(transport: str) -> Queue:
-    """In the parent: creates a queue between processes.
-
-    transport: one of TRANSPORTS. Raises ImportError if its package is not installed.
-    """
-    check_transport(transport)
-    if transport == "faster_fifo":
-        from sample_factory.runtime.faster_fifo_queue import FasterFifoQueue
-
-        return FasterFifoQueue()
-    from sample_factory.runtime.socket_queue import SocketQueue
-
-    return SocketQueue()
-
-
-def check_transport(transport: str) -> None:
-    """Raises ValueError for an unknown transport, ImportError for one whose package is not installed."""
-    if transport not in TRANSPORTS:
-        raise ValueError(f"queue transport {transport!r} is unknown; use one of {', '.join(TRANSPORTS)}")
-    if transport == "faster_fifo" and importlib.util.find_spec("faster_fifo") is None:
-        raise ImportError(
-            "--queue=faster_fifo needs the package faster-fifo, which is not installed: "
-            "pip install 'sample-factory[faster-fifo]'"
-        )
 
 
 def check_size(data: bytes, max_bytes: int) -> None:

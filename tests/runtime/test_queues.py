@@ -13,7 +13,7 @@ from dataclasses import fields
 import pytest
 
 from sample_factory.config.sections import SamplingFlags
-from sample_factory.runtime import queues
+from sample_factory.runtime import queue_transports
 from sample_factory.runtime.child import Child, ChildOptions
 from sample_factory.runtime.faster_fifo_queue import FasterFifoQueue
 from sample_factory.runtime.queues import LocalQueue
@@ -169,22 +169,24 @@ def test_a_simulator_that_a_child_starts_does_not_inherit_the_queue(make):
 
 def test_the_transport_is_chosen_by_its_name():
     (choices,) = [field.metadata["choices"] for field in fields(SamplingFlags) if field.name == "queue"]
-    assert choices == queues.TRANSPORTS
-    assert {name: type(queues.make_queue(name)) for name in queues.TRANSPORTS} == TRANSPORTS
+    assert choices == queue_transports.TRANSPORTS
+    assert {
+        name: type(queue_transports.make_queue(name)) for name in queue_transports.TRANSPORTS
+    } == TRANSPORTS
     with pytest.raises(ValueError, match="'pipes' is unknown; use one of sockets, faster_fifo"):
-        queues.make_queue("pipes")
+        queue_transports.make_queue("pipes")
 
 
 def test_a_transport_that_is_not_installed_names_the_extra_to_install(monkeypatch):
-    monkeypatch.setattr(queues.importlib.util, "find_spec", lambda name: None)
-    queues.check_transport("sockets")
+    monkeypatch.setattr(queue_transports.importlib.util, "find_spec", lambda name: None)
+    queue_transports.check_transport("sockets")
     with pytest.raises(ImportError, match=r"pip install 'sample-factory\[faster-fifo\]'"):
-        queues.check_transport("faster_fifo")
+        queue_transports.check_transport("faster_fifo")
 
 
 def test_the_default_transport_does_not_import_the_other():
     code = (
-        "import sys; from sample_factory.runtime.queues import make_queue; make_queue('sockets'); "
+        "import sys; from sample_factory.runtime.queue_transports import make_queue; make_queue('sockets'); "
         "assert 'faster_fifo' not in sys.modules and 'multiprocessing.heap' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
