@@ -16,7 +16,7 @@ from sample_factory.config.sections import SamplingFlags
 from sample_factory.runtime import queue_transports
 from sample_factory.runtime.child import Child, ChildOptions
 from sample_factory.runtime.faster_fifo_queue import FasterFifoQueue
-from sample_factory.runtime.queues import LocalQueue
+from sample_factory.runtime.queues import MAX_MESSAGE_BYTES, LocalQueue
 from sample_factory.runtime.socket_queue import SocketQueue
 from tests.runtime.bodies import Consumes, Hammers, Produces, WithoutInheritedFiles
 from tests.runtime.waiting import eventually, kill_9
@@ -121,10 +121,10 @@ def test_in_serial_mode_a_queue_never_blocks():
 @transports
 def test_a_message_that_can_never_fit_is_an_error(make):
     with pytest.raises(ValueError, match="SharedArrays"):
-        make().put(b"x" * (queues.MAX_MESSAGE_BYTES + 1))
+        make().put(b"x" * (MAX_MESSAGE_BYTES + 1))
     with pytest.raises(ValueError, match="SharedArrays"):
         make(max_bytes=5_000).put(b"x" * 100_000)
-    assert make().put(b"x" * (queues.MAX_MESSAGE_BYTES - 100))
+    assert make().put(b"x" * (MAX_MESSAGE_BYTES - 100))
 
 
 @transports
