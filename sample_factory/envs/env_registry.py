@@ -6,12 +6,12 @@ Registering a family imports nothing: "module:attribute" strings are resolved wh
 import argparse
 import dataclasses
 import difflib
-import importlib
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from sample_factory.envs.protocol import EnvConfig
+from sample_factory.runtime.registry import resolve
 
 MakeEnv = Callable[..., Any]
 Defaults = Mapping[str, Any] | Callable[[str], Mapping[str, Any]]
@@ -94,10 +94,10 @@ def resolve_family(env_name: str) -> EnvFamily:
         raise UnknownEnvError(_unknown_env_message(env_name, ()))
     entry = _FAMILIES[max(matching, key=len)]
     try:
-        names = _resolve(entry.names)
+        names = resolve(entry.names)
         if names is not None and env_name not in names:
             raise UnknownEnvError(_unknown_env_message(env_name, names))
-        make_env, flags, defaults = (_resolve(part) for part in (entry.make_env, entry.flags, entry.defaults))
+        make_env, flags, defaults = (resolve(part) for part in (entry.make_env, entry.flags, entry.defaults))
     except ImportError as error:
         hint = f": pip install 'sample-factory[{entry.extra}]'" if entry.extra else ""
         raise ImportError(
@@ -178,18 +178,6 @@ def _default_and_type(action: argparse.Action) -> tuple[Any, Any]:
     if default is None:
         return default, (scalar or str) | None
     return default, scalar or type(default)
-
-
-def _resolve(part: Any) -> Any:
-    """Returns the object that a "module:attribute" string names; anything else is returned unchanged."""
-    if not isinstance(part, str):
-        return part
-    module_name, _, attribute = part.partition(":")
-    module = importlib.import_module(module_name)
-    try:
-        return vars(module)[attribute]
-    except KeyError:
-        raise ImportError(f"{module_name} has no {attribute!r}") from None
 
 
 def _unknown_env_message(env_name: str, names: Collection[str]) -> str:

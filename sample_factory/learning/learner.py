@@ -12,7 +12,6 @@ import torch
 from sample_factory.config.sections import LearningFlags
 from sample_factory.exchange.messages import LearnerReady
 from sample_factory.exchange.policy_weights import Stamp
-from sample_factory.learning.algorithm_registry import resolve_algorithm
 from sample_factory.learning.algorithms.algorithm import POLICY, Algorithm, SGDStep, evaluate
 from sample_factory.learning.algorithms.targets import Targets
 from sample_factory.learning.batch import Batch
@@ -21,6 +20,7 @@ from sample_factory.learning.optimizers import LearningRate
 from sample_factory.learning.settings import LearnerSettings
 from sample_factory.models.actor_critic import ActorCritic, Tower
 from sample_factory.runtime.gpu_work import Downloads
+from sample_factory.runtime.registry import resolve
 
 SAME_LOSS = 1e-6
 # Iterations after a takeover that may find nothing to train on: samples of the former weights are still in
@@ -60,7 +60,7 @@ class Learner:
         if settings.compile:
             compile_encoders(self.model, self.device)
         self._rng = np.random.default_rng(settings.seed)
-        make_algorithm = resolve_algorithm(settings.algorithm)
+        make_algorithm = resolve(settings.algorithm)
         self._algorithm: Algorithm = make_algorithm(self._flags, self._policy, self._rng)
         self._descent = GradientDescent(self._flags, {MODEL: self.model, **self._algorithm.modules})
         self._lr = LearningRate(self._flags, settings.train_for_env_frames)

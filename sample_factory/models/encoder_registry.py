@@ -1,14 +1,14 @@
 """Registry of encoders by name, for --encoder_custom. Registering an encoder imports nothing."""
 
-import difflib
-import importlib
 from collections.abc import Callable
 from typing import Any
+
+from sample_factory.runtime.registry import Registry, resolve
 
 # A factory(flags, observation_space) -> torch module with an int attribute out_size.
 EncoderFactory = Callable[[Any, Any], Any]
 
-_REGISTERED: dict[str, EncoderFactory | str] = {"vizdoom": "sample_factory.models.encoders:VizdoomEncoder"}
+_REGISTRY = Registry("encoder_custom", {"vizdoom": "sample_factory.models.encoders:VizdoomEncoder"})
 
 
 def register_encoder(name: str, factory: EncoderFactory | str) -> None:
@@ -18,7 +18,7 @@ def register_encoder(name: str, factory: EncoderFactory | str) -> None:
     maps a dict of normalised float observations [B, ...] to [B, out_size]. A "module:attribute" string is
     imported when the encoder is built.
     """
-    _REGISTERED[name] = factory
+    _REGISTRY.register(name, factory)
 
 
 def registered_encoder(name: str | None) -> EncoderFactory | str | None:
@@ -26,19 +26,19 @@ def registered_encoder(name: str | None) -> EncoderFactory | str | None:
 
     In the parent: child processes receive it with their arguments, since their registry starts empty.
     """
-    return _REGISTERED.get(name) if name is not None else None
+    factory: EncoderFactory | str | None
+    factory = _REGISTRY.find(name) if name is not None and name in _REGISTRY else None
+    return factory
 
 
 def check_encoder_name(name: str | None) -> None:
     """Raises ValueError, with the nearest name, unless the name is registered or a "module:attribute"."""
-    if name is None or name in _REGISTERED or ":" in name:
+    if name is None or ":" in name:
         return
-    close = difflib.get_close_matches(name, _REGISTERED, n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
-    raise ValueError(
-        f"--encoder_custom={name} is not registered: {hint}use one of {', '.join(sorted(_REGISTERED))}, or "
-        "module:attribute"
-    )
+    try:
+        _REGISTRY.find(name)
+    except ValueError as error:
+        raise ValueError(f"{error}; or use module:attribute") from None
 
 
 def resolve_encoder(name: str) -> EncoderFactory:
@@ -47,15 +47,8 @@ def resolve_encoder(name: str) -> EncoderFactory:
     Raises ValueError for an unknown name or attribute, ImportError for a module that cannot be imported.
     """
     check_encoder_name(name)
-    factory = _REGISTERED.get(name, name)
-    if not isinstance(factory, str):
-        return factory
-    module_name, _, attribute = factory.partition(":")
-    module = importlib.import_module(module_name)
-    if attribute not in vars(module):
-        raise ValueError(f"{module_name} has no attribute {attribute}")
-    resolved: EncoderFactory = vars(module)[attribute]
-    return resolved
+    factory: EncoderFactory = resolve(_REGISTRY.find(name) if name in _REGISTRY else name)
+    return factory
 
 
 def why_no_encoder(name: str) -> str | None:

@@ -6,7 +6,6 @@ cores.
 
 import faulthandler
 import gc
-import importlib
 import os
 import pickle
 import select
@@ -21,6 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 from sample_factory.runtime import cpu
 from sample_factory.runtime.failures import FactoryNotFound, describe_exception
 from sample_factory.runtime.log import LogSettings, log, setup_logging
+from sample_factory.runtime.registry import import_attribute
 
 BEAT_SECONDS = 1.0
 
@@ -160,18 +160,12 @@ def _build_and_run(payload: BinaryIO, context: ChildContext, link: "_ParentLink"
 
 def resolve_factory(path: str) -> Callable[..., Any]:
     """Imports `attr` of `module` for a path "module:attr". Raises FactoryNotFound."""
-    module_name, _, attribute = path.partition(":")
-    if not module_name or not attribute.isidentifier():
-        raise FactoryNotFound(
-            f"factory {path!r} should be of the form 'package.module:attribute', with one colon"
-        )
     try:
-        module = importlib.import_module(module_name)
+        factory: object = import_attribute(path)
     except ImportError as error:
-        raise FactoryNotFound(f"factory {path!r}: cannot import {module_name}: {error}") from error
-    if attribute not in vars(module):
-        raise FactoryNotFound(f"factory {path!r}: {module_name} has no attribute {attribute}")
-    factory: object = vars(module)[attribute]
+        raise FactoryNotFound(f"factory {path!r}: cannot import {path.partition(':')[0]}: {error}") from error
+    except ValueError as error:
+        raise FactoryNotFound(f"factory {path!r}: {error}") from error
     if not callable(factory):
         raise FactoryNotFound(
             f"factory {path!r} is a {type(factory).__name__}; it should be a function or a class"

@@ -1,17 +1,13 @@
 import pytest
 
 from sample_factory.learning import algorithm_registry
-from sample_factory.learning.algorithm_registry import (
-    PPO,
-    register_algorithm,
-    registered_algorithm,
-    resolve_algorithm,
-)
+from sample_factory.learning.algorithm_registry import PPO, register_algorithm, registered_algorithm
+from sample_factory.runtime.registry import Registry, resolve
 
 
 @pytest.fixture(autouse=True)
 def restored(monkeypatch):
-    monkeypatch.setattr(algorithm_registry, "_REGISTERED", {"APPO": PPO})
+    monkeypatch.setattr(algorithm_registry, "_REGISTRY", Registry("algo", {"APPO": PPO}))
 
 
 def test_an_unknown_algorithm_is_refused_with_the_nearest_and_all_known_names():
@@ -20,12 +16,7 @@ def test_an_unknown_algorithm_is_refused_with_the_nearest_and_all_known_names():
         registered_algorithm("APO")
 
 
-def test_a_factory_by_name_is_imported_when_it_is_resolved():
+def test_a_registered_algorithm_is_found_without_importing_it():
     register_algorithm("MINE", "my.missing_module:Mine")
-    factory = registered_algorithm("MINE")
-    with pytest.raises(ModuleNotFoundError):
-        resolve_algorithm(factory)
-    with pytest.raises(ValueError, match=r"algorithms\.ppo has no attribute Missing"):
-        resolve_algorithm(PPO.replace("PPO", "Missing"))
-    assert resolve_algorithm(PPO).__name__ == "PPO"
-    assert resolve_algorithm(dict) is dict
+    assert registered_algorithm("MINE") == "my.missing_module:Mine"
+    assert resolve(registered_algorithm("APPO")).__name__ == "PPO"
