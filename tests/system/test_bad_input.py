@@ -36,7 +36,7 @@ def assert_refused(done, message):
         (
             "train",
             [ENV, "--experiment=a", "--normalize_input_keys", "pixels"],
-            "no observation pixels, but obs",
+            "no observation pixels; it has obs",
         ),
         ("train", [ENV, "--experiment=a", "--encoder_custom=none:Encoder"], "No module named 'none'"),
         ("train", [ENV, "--experiment=a", "--encoder_custom=json:Encoder"], "json has no attribute Encoder"),
