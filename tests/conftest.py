@@ -1,4 +1,4 @@
-"""For all tests."""
+"""Options and fixtures of all tests."""
 
 import signal
 
@@ -6,17 +6,17 @@ import pytest
 
 from sample_factory.runtime import log as log_module
 
-# A shell starts background jobs with SIGINT ignored; what tests start and interrupt must not inherit that.
+# A shell starts background jobs with SIGINT ignored; programs that the tests interrupt must not inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):
-    parser.addoption("--soak", type=float, default=0.0, metavar="SECONDS", help="train that long under fire")
+    parser.addoption("--soak", type=float, default=0.0, metavar="SECONDS", help="length of test_soak.py")
 
 
 @pytest.fixture(autouse=True)
-def logging_as_it_was():
+def restored_logging():
     """A test that sets logging up in this process must not change what the next one captures."""
     log = log_module.log
     handlers, level, propagate, settings = list(log.handlers), log.level, log.propagate, log_module._settings

@@ -123,7 +123,7 @@ def test_the_top_of_the_package_holds_short_commands_only():
 def test_the_top_level_holds_nothing_else():
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode:
-        pytest.skip("only a checkout tells which files belong to the project")
+        pytest.skip("not a git checkout: unknown which files belong to the project")
     assert {path.partition("/")[0] for path in listed.stdout.splitlines()} == TOP_LEVEL
 
 

@@ -49,7 +49,7 @@ class RunProcess(NamedTuple):
 
 
 class PolicyCounters(NamedTuple):
-    """What one policy has trained on in this run, and when (seconds since 1970) it had reached that."""
+    """Training counts of one policy in this run, and the time (seconds since 1970) when they were reached."""
 
     env_frames: int
     samples: int

@@ -1,4 +1,4 @@
-"""What the main process does with reports, and what it sends to rollout workers, with real queues."""
+"""The main process handles reports and sends messages to rollout workers, with real queues."""
 
 import gymnasium as gym
 import pytest
