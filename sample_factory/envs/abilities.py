@@ -37,7 +37,7 @@ class RewardShaping:
         return {}
 
     def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
-        """Takes effect in the agent's next episode, or in the present one if that has had no step yet."""
+        """Takes effect in the agent's next episode, or in the current one if that has had no step yet."""
 
 
 class OwnsProcess:

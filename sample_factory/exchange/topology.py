@@ -148,7 +148,7 @@ def _rollouts_per_iteration(config: Config, num_agents: int, trajectories_per_ba
     if config.sampling.num_policies > 1:
         raise ConfigError(
             "--async_rl=False works with --num_policies=1 only: with more, the number of trajectories that "
-            "each policy gets in an iteration is random, and the learners would wait for ever"
+            "each policy gets in an iteration is random, and the learners would wait forever"
         )
     if trajectories_per_batch % num_agents:
         batch = config.learning.batch_size * config.learning.num_batches_per_iteration

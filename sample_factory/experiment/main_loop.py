@@ -38,7 +38,7 @@ class MainLoop:
     ) -> Sequence[Subscriber]:
         """Returns the subscribers in the order in which they get reports and take turns.
 
-        The monitor is first, so that the others see its counters with the present report included.
+        The monitor is first, so that the others see its counters with the current report included.
         """
         config = parts.config
         monitor = self._monitor

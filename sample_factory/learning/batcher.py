@@ -1,4 +1,4 @@
-"""Copies full trajectory buffers into training tensors: the only copy of the data in the learner."""
+"""Copies full trajectory buffers into training batches, so that the buffers can be released at once."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""The SGD loop: turns batches into better weights. Knows no process, no queue and no algorithm's formula."""
+"""The SGD loop: turns batches into better weights. Independent of processes, queues and the loss."""
 
 import os
 import shutil
@@ -216,7 +216,7 @@ class Learner:
 
     @property
     def stamp(self) -> Stamp:
-        """Identifies the present weights."""
+        """Identifies the current weights."""
         return Stamp(self.version, self._generation)
 
     def published_state(self) -> dict[str, np.ndarray]:

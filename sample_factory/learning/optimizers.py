@@ -23,7 +23,7 @@ def make_optimizer(flags: LearningFlags, parameters: Iterable[torch.nn.Parameter
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Loads moments from a saved state; betas and epsilon stay those of the present flags."""
+    """Loads moments from a saved state; betas and epsilon stay those of the current flags."""
     flags = [{key: group[key] for key in ("betas", "eps")} for group in optimizer.param_groups]
     optimizer.load_state_dict(dict(state))
     for group, own in zip(optimizer.param_groups, flags):

@@ -51,13 +51,13 @@ class Receiver:
         batch_size: in trajectories. Returns whether anything was done within `timeout` seconds.
         """
         if len(self._tickets) >= batch_size and self._handover.is_full:
-            # No message may come meanwhile: sampling can be waiting for these very buffers.
+            # Do not wait for messages: sampling may be blocked on these buffers.
             self._handover.wait_for_room(timeout)
             timeout = 0.0
         any_received = self.receive(timeout)
         if len(self._tickets) < batch_size or self._handover.is_full:
             return any_received
-        # The oldest trajectories first: they are the furthest off the present policy.
+        # The oldest trajectories first: they come from the oldest policy.
         tickets = self._tickets[:batch_size]
         self._tickets = self._tickets[batch_size:]
         self._handover.put_batch(self._batcher.next_batch(tickets))

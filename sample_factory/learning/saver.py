@@ -46,7 +46,10 @@ class Saver:
     """
 
     def __init__(self, learner: Learner, checkpoints: Checkpoints, settings: LearnerWorkerSettings):
-        """Resumes from the newest usable checkpoint. Raises CheckpointError if none of those there is."""
+        """Resumes from the newest usable checkpoint.
+
+        Raises CheckpointError if there are checkpoints, but none can be loaded.
+        """
         self._learner = learner
         self._checkpoints = checkpoints
         self._is_enabled = settings.learn

@@ -46,7 +46,7 @@ class Trainer:
         self._time_to_summarise = Every(SUMMARY_SECONDS[0][1], at_first=True)
 
     def publish(self) -> None:
-        """Makes the present weights available to policy workers."""
+        """Makes the current weights available to policy workers."""
         self._weights.publish(self._learner.published_state(), self._learner.stamp)
 
     def train_once(self, timeout: float) -> bool:
@@ -83,7 +83,7 @@ class Trainer:
         self.report({})
 
     def report(self, summaries: Mapping[str, float]) -> None:
-        """Sends progress, and now and then where the time goes."""
+        """Sends progress, and every REPORT_SECONDS where the time goes."""
         learner = self._learner
         report = TrainReport(
             learner.policy_id,

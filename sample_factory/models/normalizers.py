@@ -101,7 +101,7 @@ class RunningNormalizer(nn.Module):
         """
         rows = x.reshape(-1, *self.shape)
         if x.is_floating_point():
-            # A single NaN or inf would make the statistics useless for ever.
+            # A single NaN or inf would make the statistics useless forever.
             finite = rows.isfinite().reshape(len(rows), -1).all(dim=1)
             valid = finite if valid is None else valid.reshape(-1) & finite
         # On a GPU the host must not wait for the count, so it stays there. On a CPU checking first is cheap.

@@ -169,7 +169,7 @@ class FiguresWriter:
             self._write()
 
     def worker_started(self, index: int) -> None:
-        """Does nothing: each line lists the present processes."""
+        """Does nothing: each line lists the current processes."""
 
     def close(self) -> None:
         """Writes the last line."""

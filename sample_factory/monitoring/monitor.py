@@ -150,7 +150,7 @@ class Monitor:
         return all(policy.env_frames >= self._flags.train_for_env_steps for policy in self._policies)
 
     def write(self, policy_id: int, scalars: Mapping[str, float]) -> None:
-        """Adds tag -> value to the TensorBoard curves of a policy, at its present env frames (or steps)."""
+        """Adds tag -> value to the TensorBoard curves of a policy, at its current env frames (or steps)."""
         self._writers[policy_id].write(scalars, self._policies[policy_id].env_frames // self._frames_per_x)
 
     def status(self) -> str:

@@ -186,7 +186,7 @@ class League:
 class OpponentsSender:
     """In the main process: sends the past selves of the league to rollout workers. Promises:
 
-    1. Every rollout worker that reads its inbox gets the present state of the league.
+    1. Every rollout worker that reads its inbox gets the current state of the league.
     2. A full inbox is never waited for: its messages are sent later.
     """
 

@@ -40,7 +40,7 @@ class ParallelEnvAdapter:
             [env.action_space(agent) for agent in self._agents],
         )
         self.kinds = self._codecs.kinds
-        # Names of agents, all of the env's present episode.
+        # Names of agents, all of the env's current episode.
         self._live: set[Any] = set()  # in the env and without an end: they act in the coming step
         self._took_part: set[Any] = set()  # live now or before, and without an end
         self._ended: set[Any] = set()

@@ -68,7 +68,7 @@ class DoomEnv(gymnasium.Env[Any, Any], WritesObservations, RewardShaping, OwnsPr
         """Plays `frameskip` tics and keeps a picture of each. Returns the engine's reward.
 
         The game is the same as with one call for all tics. But when stopped after every tic, the engine draws
-        a moving sprite now and then a pixel off (up to 2 % of an observation's numbers, mostly none).
+        a moving sprite occasionally a pixel off (up to 2 % of an observation's numbers, mostly none).
         """
         game = self._engine.game
         reward = 0.0

@@ -28,7 +28,7 @@ exec '{program}' "$@" {redirection}
 # In a net game the engine prints a lot. Its error messages are kept in its folder.
 QUIETLY = "> /dev/null 2> errors"
 
-# An engine whose owner is killed would wait for it for ever. So a shell waits for the end of a pipe that only
+# An engine whose owner is killed would wait for it forever. So a shell waits for the end of a pipe that only
 # the owner holds open. Then it ends the engines that are recorded in the folders and removes their files.
 REAPER = """
 trap '' INT TERM HUP

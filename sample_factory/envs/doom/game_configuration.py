@@ -83,7 +83,7 @@ def _choose_map(game: vizdoom.DoomGame, settings: EngineSettings) -> None:
         game.set_doom_map(wad.doom_map)
     maps = map_names(wad.path)
     if maps and game.get_doom_map().upper() not in maps:
-        # The engine would search for it for ever.
+        # The engine would search for it forever.
         raise ValueError(
             f"{settings.env_name}: {wad.path} has no map {game.get_doom_map()}; it has {', '.join(maps)}"
         )

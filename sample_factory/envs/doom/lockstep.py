@@ -86,7 +86,7 @@ class Lockstep:
     1. Whenever a call returns, all engines have played the same number of tics. ViZDoom's net games need one
        tic of every player at a time: players that run freely stall.
     2. A call that an engine does not answer raises MatchBroken, after ANSWER_SECONDS or when the engine is
-       gone, instead of waiting for ever; `close` is the only call that may follow. A start with humans waits
+       gone, instead of waiting forever; `close` is the only call that may follow. A start with humans waits
        JOIN_SECONDS.
 
     A match with humans, whose engines are not among `engines`, runs in real time.

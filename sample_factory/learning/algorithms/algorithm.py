@@ -57,7 +57,7 @@ class Losses(NamedTuple):
 
 
 class SGDStep(NamedTuple):
-    """One step of gradient descent, with all that summaries are made of."""
+    """One step of gradient descent, with the data for its summaries."""
 
     minibatch: Batch
     evaluation: Evaluation
@@ -66,7 +66,7 @@ class SGDStep(NamedTuple):
 
 
 class Algorithm(Protocol):
-    """Says what is minimised. Made by a factory(flags, policy, rng) in the learner's process:
+    """Defines the loss. Made by a factory(flags, policy, rng) in the learner's process:
 
     flags: LearningFlags. policy: BuiltPolicy, the network on its device. rng: np.random.Generator for
     whatever is drawn per minibatch; its state is saved with checkpoints.
@@ -88,7 +88,7 @@ class Algorithm(Protocol):
     def fixes_targets(self) -> bool:
         """Whether all SGD steps of an iteration use targets of the weights before the first step.
 
-        Otherwise each step computes targets of the present weights.
+        Otherwise each step computes targets of the current weights.
         """
 
     def set_flags(self, flags: LearningFlags) -> None:

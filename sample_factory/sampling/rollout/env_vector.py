@@ -1,4 +1,4 @@
-"""The envs of one split of a rollout worker: the only place where `env.step` is called."""
+"""The envs of one split of a rollout worker: the only place in training where `env.step` is called."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ class EnvVector:
     Agents are numbered 0 .. E*A-1. Cycle: `requests` -> (policy workers write outputs) -> `step` -> ... until
     `rollout_is_full`; then `finish_rollout`, which needs free buffers and can be tried again later.
 
-    A step runs no Python per agent, except for agents whose episode ends in it.
+    This class runs no Python per agent in a step, except for agents whose episode ends in it.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ class Split:
 
     vector: EnvVector
     num_rollouts: int  # finished so far
-    num_awaited: int = 0  # policies that have not yet answered for the current step
+    num_awaited: int = 0  # requests of the current step that are not yet answered
     is_parked: bool = True
 
 
