@@ -17,7 +17,7 @@ from sample_factory.plotting import plot_curves, plot_population
 
 ROOT = Path(__file__).parent.parent.parent
 RECIPES = sorted((ROOT / "configs").glob("*.json"))
-PAGES = [path for top in (".", "configs") for path in sorted((ROOT / top).glob("*.md"))]
+PAGES = [path for top in (".", "configs", ".github") for path in sorted((ROOT / top).glob("*.md"))]
 PAGES += sorted((ROOT / "sample_factory").rglob("README.md"))
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 COMMAND = re.compile(r"python -m sample_factory\.([\w.]+) ([^`\n#]+)")
