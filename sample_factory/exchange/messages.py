@@ -75,13 +75,13 @@ class WorkerDied(NamedTuple):
 class DonateRequest(NamedTuple):
     """Main process -> learner: write a file of the policy's current state, for another policy."""
 
-    ticket: int
+    request_id: int
 
 
 class Donated(NamedTuple):
     """Learner -> main process: the answer to DonateRequest. path: None if it could not be written."""
 
-    ticket: int
+    request_id: int
     path: str | None
     sha256: str
 
@@ -89,7 +89,7 @@ class Donated(NamedTuple):
 class NewSettings(NamedTuple):
     """Main process -> learner: continue with these flags, and with a donor's weights if there is one."""
 
-    ticket: int
+    request_id: int
     hyperparameters: Mapping[str, Any]
     donation: Donated | None
 
@@ -97,7 +97,7 @@ class NewSettings(NamedTuple):
 class SettingsTaken(NamedTuple):
     """Learner -> main process: NewSettings are in effect. error: why they are not; empty if they are."""
 
-    ticket: int
+    request_id: int
     error: str
 
 

@@ -120,8 +120,8 @@ class Takeover:
     def _donate(self, request: DonateRequest) -> Donated:
         path = self._checkpoints.save_donation(self._learner.state_dict())
         if path is None:
-            return Donated(request.ticket, None, "")
-        return Donated(request.ticket, str(path), _sha256(path))
+            return Donated(request.request_id, None, "")
+        return Donated(request.request_id, str(path), _sha256(path))
 
     def _take(self, settings: NewSettings) -> SettingsTaken:
         donation = settings.donation
@@ -129,13 +129,13 @@ class Takeover:
             try:
                 self._load(donation)
             except (OSError, RuntimeError, ValueError) as error:
-                return SettingsTaken(settings.ticket, f"{type(error).__name__}: {error}")
+                return SettingsTaken(settings.request_id, f"{type(error).__name__}: {error}")
         self._learner.set_hyperparameters(settings.hyperparameters)
         if donation is not None:
             # The main process saves the settings when it has the answer. A resumed run must not combine them
             # with the former weights.
             self._checkpoints.save(*saved_state(self._learner))
-        return SettingsTaken(settings.ticket, "")
+        return SettingsTaken(settings.request_id, "")
 
     def _load(self, donation: Donated) -> None:
         assert donation.path is not None, "only donations that could be written are passed on"

@@ -25,7 +25,7 @@ RETRY_SECONDS = 30.0  # after a decision that could not be carried out, e.g. bec
 class _Pending(NamedTuple):
     """The decision that is being carried out. env_frames: of its policy when it was made."""
 
-    ticket: int  # answers of learners carry it, so that those to an earlier decision are recognised
+    request_id: int  # answers of learners carry it, so that those to an earlier decision are recognised
     decision: Decision
     env_frames: int
 
@@ -60,7 +60,7 @@ class Evolution:
         self._on_accepted = on_accepted
         self._now = now
         self._retry_at = 0.0
-        self._last_ticket = 0
+        self._last_request_id = 0
         self._pending: _Pending | None = None
 
     def tick(self, env_frames: Sequence[int], objectives: Sequence[float | None]) -> None:
@@ -76,13 +76,13 @@ class Evolution:
         decision = self.population.decide(policy_id, objectives)
         if decision is None:
             return
-        self._last_ticket += 1
-        pending = _Pending(self._last_ticket, decision, env_frames[policy_id])
+        self._last_request_id += 1
+        pending = _Pending(self._last_request_id, decision, env_frames[policy_id])
         self._pending = pending
         text = "keeps its weights" if decision.donor is None else f"takes over policy {decision.donor}"
         log.info("PBT: policy %d %s; objectives %s", policy_id, text, _rounded(objectives))
         if decision.donor is not None:
-            self._send(pending, decision.donor, DonateRequest(pending.ticket))
+            self._send(pending, decision.donor, DonateRequest(pending.request_id))
         elif decision.member == self.population.members[policy_id]:
             self._accept(pending)
         else:
@@ -93,7 +93,7 @@ class Evolution:
         pending = self._pending
         if pending is None or not isinstance(report, (Donated, SettingsTaken)):
             return
-        if report.ticket != pending.ticket:
+        if report.request_id != pending.request_id:
             return
         match report:
             case Donated(path=None):
@@ -120,7 +120,7 @@ class Evolution:
 
     def _send_settings(self, pending: _Pending, donation: Donated | None) -> None:
         decision = pending.decision
-        settings = NewSettings(pending.ticket, decision.member.hyperparameters, donation)
+        settings = NewSettings(pending.request_id, decision.member.hyperparameters, donation)
         self._send(pending, decision.policy_id, settings)
 
     def _send(self, pending: _Pending, policy_id: int, message: LearnerMessage) -> None:

@@ -37,7 +37,7 @@ def test_the_receiver_has_the_donors_weights_and_moments_and_its_own_counters(do
     version = receiver.version
     answer = taking.answer(NewSettings(8, LR, donation))
     assert receiver.version == version, "it counts SGD steps only"
-    assert (donation.ticket, answer.ticket, answer.error) == (7, 8, "")
+    assert (donation.request_id, answer.request_id, answer.error) == (7, 8, "")
     assert torch.equal(weights(receiver), weights(donor)) and torch.equal(moments(receiver), moments(donor))
     assert (receiver.samples, receiver.env_frames) == (samples, frames) != (donor.samples, donor.env_frames)
 
