@@ -10,8 +10,9 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.runtime.registry import resolve
+from sample_factory.runtime.registry import WrongPath, resolve
 
 MakeEnv = Callable[..., Any]
 Defaults = Mapping[str, Any] | Callable[[str], Mapping[str, Any]]
@@ -87,7 +88,8 @@ def register_env(
 def resolve_family(env_name: str) -> EnvFamily:
     """Returns the family of an env.
 
-    Raises UnknownEnvError with the nearest name, or ImportError with the extra to install.
+    Raises UnknownEnvError with the nearest name, ImportError with the extra to install, and ConfigError for a
+    registration with a wrong "module:attribute" string.
     """
     matching = [prefix for prefix in _FAMILIES if env_name.startswith(prefix)]
     if not matching:
@@ -103,6 +105,8 @@ def resolve_family(env_name: str) -> EnvFamily:
         raise ImportError(
             f"env {env_name!r} needs a package that is not installed ({error}){hint}"
         ) from error
+    except WrongPath as error:
+        raise ConfigError(f"the registration of env {env_name!r} is wrong: {error}") from None
     values = defaults(env_name) if callable(defaults) else defaults or {}
     return EnvFamily(env_name, make_env, flags, dict(values))
 
@@ -155,8 +159,6 @@ class _ParserRecorder(argparse.ArgumentParser):
 
     def flags_type(self) -> type | None:
         """Returns a frozen dataclass with a field per recorded argument, or None if there are none."""
-        from sample_factory.config.flags import flag
-
         if not self.recorded_actions:
             return None
         fields = []

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 from sample_factory.runtime import cpu
 from sample_factory.runtime.failures import FactoryNotFound, describe_exception
 from sample_factory.runtime.log import LogSettings, log, setup_logging
-from sample_factory.runtime.registry import import_attribute
+from sample_factory.runtime.registry import WrongPath, import_attribute
 
 BEAT_SECONDS = 1.0
 
@@ -164,7 +164,7 @@ def resolve_factory(path: str) -> Callable[..., Any]:
         factory: object = import_attribute(path)
     except ImportError as error:
         raise FactoryNotFound(f"factory {path!r}: cannot import {path.partition(':')[0]}: {error}") from error
-    except ValueError as error:
+    except WrongPath as error:
         raise FactoryNotFound(f"factory {path!r}: {error}") from error
     if not callable(factory):
         raise FactoryNotFound(

@@ -51,10 +51,15 @@ class Queue(Protocol):
 def check_size(data: bytes, max_bytes: int) -> None:
     """Raises ValueError for a pickled message that can never fit into a queue."""
     if len(data) > max_bytes:
-        raise ValueError(
-            f"a message of {len(data):,} bytes does not fit into this queue (limit {max_bytes:,}); "
-            "put the data into SharedArrays and send their address"
-        )
+        raise does_not_fit(data, max_bytes)
+
+
+def does_not_fit(data: bytes, max_bytes: int) -> ValueError:
+    """Returns the error for a pickled message that can never fit into a queue."""
+    return ValueError(
+        f"a message of {len(data):,} bytes does not fit into this queue (limit {max_bytes:,}); "
+        "put the data into SharedArrays and send their address"
+    )
 
 
 class LocalQueue:

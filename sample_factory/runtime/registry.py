@@ -6,18 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 
+class WrongPath(ValueError):
+    """A string is not of the form "module:attribute", or the module has no such attribute."""
+
+
 def import_attribute(path: str) -> Any:
     """Returns what a "module:attribute" string names, importing the module.
 
-    Raises ValueError if the string has another form or the module lacks the attribute, ImportError if the
-    module cannot be imported.
+    Raises WrongPath, and whatever the import of the module raises: ImportError if there is no such module.
     """
     module_name, _, attribute = path.partition(":")
     if not module_name or not attribute.isidentifier():
-        raise ValueError(f"{path!r} should be of the form 'package.module:attribute', with one colon")
+        raise WrongPath(f"{path!r} should be of the form 'package.module:attribute', with one colon")
     module = importlib.import_module(module_name)
     if attribute not in vars(module):
-        raise ValueError(f"{module_name} has no attribute {attribute}")
+        raise WrongPath(f"{module_name} has no attribute {attribute}")
     return vars(module)[attribute]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from multiprocessing import context, reduction
 from typing import Any
 
-from sample_factory.runtime.queues import MAX_MESSAGE_BYTES, POLL_SECONDS, always, check_size
+from sample_factory.runtime.queues import MAX_MESSAGE_BYTES, POLL_SECONDS, always, check_size, does_not_fit
 
 
 class SocketQueue:
@@ -52,7 +52,9 @@ class SocketQueue:
             return False
         except OSError as error:
             if error.errno == errno.EMSGSIZE:
-                check_size(data, self._writer.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF))
+                # The kernel's overhead counts too: the message itself can be smaller than the limit.
+                limit = self._writer.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+                raise does_not_fit(data, limit) from None
             if error.errno == errno.ENOBUFS:  # how macOS says that the queue is full
                 return False
             raise

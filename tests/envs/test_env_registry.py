@@ -3,7 +3,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from sample_factory.config.flags import flag
+from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs import env_registry
 from sample_factory.envs.env_registry import (
@@ -45,6 +45,14 @@ def test_make_env_gets_only_the_parameters_it_asks_for():
 def test_strings_are_resolved_when_the_family_is_used():
     register_env("late_", "no_such_module:make", extra="late")
     with pytest.raises(ImportError, match=r"needs a package that is not installed.*sample-factory\[late\]"):
+        resolve_family("late_x")
+
+
+def test_a_registration_that_names_what_does_not_exist_is_bad_input():
+    register_env("late_", "pathlib:make_env")
+    with pytest.raises(
+        ConfigError, match="the registration of env 'late_x' is wrong: pathlib has no attribute make_env"
+    ):
         resolve_family("late_x")
 
 

@@ -4,6 +4,7 @@ import collections
 import os
 import pickle
 import queue
+import socket
 import subprocess
 import sys
 import threading
@@ -139,6 +140,19 @@ def test_every_message_that_is_accepted_fits(make):
             continue
         assert sent and get(q, timeout=0) == b"x" * size
     assert num_refused == 0 or make is FasterFifoQueue
+
+
+def test_a_message_that_just_exceeds_the_socket_buffer_is_refused_like_a_larger_one():
+    q = SocketQueue(max_bytes=10_000)
+    limit = q._writer.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+    refused = []
+    for size in range(limit - 100, limit + 1, 4):  # pickled, some bytes more
+        try:
+            q.put(b"x" * size)
+            assert get(q, timeout=15) == b"x" * size
+        except ValueError as error:
+            refused.append(str(error))
+    assert refused and all("does not fit into this queue" in message for message in refused)
 
 
 @transports

@@ -39,11 +39,11 @@ class VectorEnvAdapter:
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         observations, infos = self.env.reset(seed=seed)
         into.write_all(self._flatten(observations))
-        return _active_agents(infos, self.num_agents)
+        return _active_agents(infos)
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         observations, rewards, terminated, truncated, infos = self.env.step(self._decode(actions))
-        active = _active_agents(infos, self.num_agents)
+        active = _active_agents(infos)
         end_infos = NO_END_INFOS
         ended = terminated | truncated
         if ended.any():
@@ -68,7 +68,7 @@ class VectorEnvAdapter:
         self.env.close()
 
 
-def _active_agents(infos: Mapping[str, Any], num_agents: int) -> np.ndarray | None:
+def _active_agents(infos: Mapping[str, Any]) -> np.ndarray | None:
     """Returns a copy of `is_active` in the infos, [num_agents] bool, True where it is masked; or None."""
     if "is_active" not in infos:
         return None

@@ -54,7 +54,6 @@ class RolloutWorker:
         context: ChildContext,
     ):
         index = args.worker_index
-        self._index = index
         self._incarnation = os.getpid()
         self._topology = buffers.topology
         self._channels = channels
