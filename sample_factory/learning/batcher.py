@@ -1,6 +1,7 @@
 """Copies full trajectory buffers into training batches, so that the buffers can be released at once."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -8,6 +9,14 @@ import torch
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, zero_non_finite
 from sample_factory.learning.batch import Batch
 from sample_factory.runtime.gpu_work import Uploads, host_array
+
+
+class _HostBatch(NamedTuple):
+    """A batch in host memory, with the policy outputs of a step in one packed row; see `Batch`."""
+
+    obs: dict[str, np.ndarray]  # [T+1, B, *shape]
+    arrays: dict[str, np.ndarray]  # "outputs" [T, B, K], and fields of Batch
+    resets: np.ndarray  # [T+1, B] bool
 
 
 class Batcher:
@@ -22,10 +31,27 @@ class Batcher:
 
     def next_batch(self, tickets: Sequence[int]) -> Batch:
         """Copies the buffers with these numbers to the device and releases them."""
-        shared = self._buffers
-        rows = self._kind.rows
-        topology = shared.topology
         buffer_indices = np.asarray(tickets, np.int64)
+        host = self._read(buffer_indices)
+        obs = self._upload(host.obs)
+        on_device = self._upload(host.arrays)
+        self._buffers.release(buffer_indices, self._policy_id)
+        packed = on_device.pop("outputs")
+        rows = self._kind.rows
+        return Batch(
+            obs=obs,
+            actions=packed[..., rows.actions],
+            log_probs=packed[..., rows.log_prob],
+            values=packed[..., rows.value],
+            logits=packed[..., rows.logits],
+            **on_device,
+            resets=host.resets,
+        )
+
+    def _read(self, buffer_indices: np.ndarray) -> _HostBatch:
+        """Copies buffers [B] out of shared memory; zeros what is not trained on."""
+        shared = self._buffers
+        topology = shared.topology
         steps = np.arange(topology.rollout + 1)[:, None]
         at = (buffer_indices, steps[:-1])  # copies straight into [T, B, ...]
         obs = self._observations(buffer_indices, steps)
@@ -45,7 +71,7 @@ class Batcher:
         # The recurrent state is zero not only after episode ends, but also after steps in which the agent was
         # inactive or another policy's, or had a NaN observation. A NaN reward does not reset it.
         cut_after = terminated | truncated | ~acted
-        host = {
+        arrays = {
             "outputs": outputs,
             "chunk_rnn_states": rnn_states,
             "rewards": rewards,
@@ -55,19 +81,7 @@ class Batcher:
             "terminated": terminated,
             "truncated": truncated,
         }
-        obs_on_device = self._upload(obs)
-        on_device = self._upload(host)
-        shared.release(buffer_indices, self._policy_id)
-        packed = on_device.pop("outputs")
-        return Batch(
-            obs=obs_on_device,
-            actions=packed[..., rows.actions],
-            log_probs=packed[..., rows.log_prob],
-            values=packed[..., rows.value],
-            logits=packed[..., rows.logits],
-            **on_device,
-            resets=np.concatenate([np.zeros_like(cut_after[:1]), cut_after]),
-        )
+        return _HostBatch(obs, arrays, np.concatenate([np.zeros_like(cut_after[:1]), cut_after]))
 
     def _observations(self, buffer_indices: np.ndarray, steps: np.ndarray) -> dict[str, np.ndarray]:
         """Copies observations of buffers [B] at steps [T+1, 1] into new arrays [T+1, B, *shape] by key."""
