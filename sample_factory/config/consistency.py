@@ -96,6 +96,10 @@ def _check_population(config: Config) -> None:
 
 def _check_folders(config: Config) -> None:
     figures_file = config.monitoring.figures_file
-    if figures_file is not None and not Path(figures_file).expanduser().absolute().parent.is_dir():
-        raise ConfigError(f"--figures_file={figures_file}: its folder does not exist; create it first")
+    if figures_file is not None:
+        path = Path(figures_file).expanduser().absolute()
+        if path.is_dir():
+            raise ConfigError(f"--figures_file={figures_file} is a folder; it should be the name of a file")
+        if not path.parent.is_dir():
+            raise ConfigError(f"--figures_file={figures_file}: its folder does not exist; create it first")
     experiment_folder(config.run)  # raises ConfigError for names that lead elsewhere

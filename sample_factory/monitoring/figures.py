@@ -79,20 +79,20 @@ class FiguresFile:
 
     def __init__(self, path: str):
         self._path = Path(path).expanduser()
-        self._mode = "w"
+        self._mode = "wb"
         self._is_failing = False
 
     def write(self, figures: Figures) -> None:
         try:
-            with open(self._path, self._mode, buffering=1 << 16) as file:
-                file.write(_to_json(figures) + "\n")
+            with open(self._path, self._mode, buffering=0) as file:
+                file.write(f"{_to_json(figures)}\n".encode())
         except OSError as error:
             if not self._is_failing:
                 log.error("COULD NOT WRITE %s: %s. The run continues", self._path, error.strerror)
             self._is_failing = True
             return
         self._is_failing = False
-        self._mode = "a"
+        self._mode = "ab"
 
 
 def read_figures(path: Path) -> list[Figures]:

@@ -108,6 +108,7 @@ def test_values_are_parsed_by_type(tmp_path):
         (["--experiment=a/b"], "plain folder name"),
         (["--cfg=missing.json"], "cannot read missing.json"),
         (["--figures_file=missing/figures.jsonl"], "its folder does not exist"),
+        (["--figures_file=."], "is a folder; it should be the name of a file"),
     ],
 )
 def test_bad_input_says_what_would_be_right(tmp_path, argv, message):
