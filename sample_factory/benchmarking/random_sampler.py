@@ -1,11 +1,11 @@
 """Steps envs with random actions on every core, without a network."""
 
-import argparse
 import dataclasses
 import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -91,7 +91,7 @@ class RandomSampler:
         self,
         index: int,
         family: EnvFamily,
-        cfg: argparse.Namespace,
+        cfg: SimpleNamespace,
         settings: SamplerSettings,
         progress: SharedArrays,
         context: ChildContext,
@@ -205,9 +205,7 @@ def _make_worker(config: Config, family: EnvFamily, progress: SharedArrays, inde
         flags.sample_env_frames_per_worker,
         config.run.seed,
     )
-    environment = {}
-    if sampling.force_envs_single_thread:
-        environment = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    environment = dict(cpu.ONE_THREAD) if sampling.force_envs_single_thread else {}
     if flags.sampler_worker_gpus:
         gpus = flags.sampler_worker_gpus
         environment["CUDA_VISIBLE_DEVICES"] = str(gpus[index % len(gpus)])

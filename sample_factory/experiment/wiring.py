@@ -139,10 +139,7 @@ def rollout_worker_spec(parts: Parts, index: int) -> WorkerSpec:
 
 
 def _thread_limits(parts: Parts) -> dict[str, str]:
-    """Returns environment variables that limit maths libraries to one thread."""
-    if not parts.config.sampling.force_envs_single_thread:
-        return {}
-    return {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    return cpu.ONE_THREAD if parts.config.sampling.force_envs_single_thread else {}
 
 
 def _rollout_worker_args(parts: Parts, index: int) -> RolloutWorkerArgs:

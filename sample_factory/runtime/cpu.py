@@ -12,6 +12,8 @@ import psutil
 # Environment of a child that allocates hundreds of megabytes: in pages of 2 MB, which take less time to touch
 # first.
 HUGE_PAGES = {"GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")}
+# Environment of a child whose maths libraries are limited to one thread.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 AUTOGROUP = "/proc/self/autogroup"
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # of malloc.h
 
