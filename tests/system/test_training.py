@@ -1,6 +1,7 @@
 """Whole runs of the train command, with processes."""
 
 import json
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import pytest
@@ -100,6 +101,14 @@ def test_inline_samplers_share_the_workers_and_need_no_others(tmp_path):
     stop(process)
     assert_all_gone(family)
     assert newest_state(tmp_path / "a")["env_steps"] > 0
+
+
+@pytest.mark.skipif(find_spec("faster_fifo") is None, reason="faster-fifo has no wheel for this Python")
+def test_a_run_works_with_the_other_queue_transport(tmp_path):
+    done = run("train", tmp_path, *CARTPOLE, "--queue=faster_fifo", "--train_for_env_steps=3000")
+    assert done.returncode == 0, done.stdout
+    assert newest_state(tmp_path / "a")["env_steps"] >= 3000
+    assert json.loads((tmp_path / "a" / "cfg.json").read_text())["queue"] == "faster_fifo"
 
 
 def test_more_inline_samplers_than_workers_are_refused(tmp_path):
