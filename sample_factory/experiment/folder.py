@@ -38,6 +38,7 @@ def prepare_folder(config: Config) -> FolderLock:
         if contents and behavior != "resume":
             lock = _make_room(folder, behavior, lock)
         if not os.access(folder, os.W_OK):
+            lock.release()
             raise PermissionError(errno.EACCES, "Permission denied")
     except FolderInUse as error:
         raise ConfigError(f"{error}; stop that run, or choose another --experiment") from None
@@ -50,11 +51,13 @@ def prepare_folder(config: Config) -> FolderLock:
 
 def _make_room(folder: Path, behavior: str, lock: FolderLock) -> FolderLock:
     """Deletes a locked experiment, or moves it aside. Returns the lock of the empty folder in its place."""
-    if behavior == "overwrite":
-        shutil.rmtree(folder)
-    else:
-        folder.rename(_unused_name(folder))
-    lock.release()
+    try:
+        if behavior == "overwrite":
+            shutil.rmtree(folder)
+        else:
+            folder.rename(_unused_name(folder))
+    finally:
+        lock.release()
     folder.mkdir()
     return FolderLock(folder)
 

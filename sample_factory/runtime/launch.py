@@ -63,7 +63,8 @@ def launch(name: str, body: Body, options: ChildOptions, connection: int) -> sub
     payload, fds = _write_payload(name, body, options)
     try:
         return subprocess.Popen(
-            [sys.executable, START_CHILD, str(payload), str(connection), name],
+            # -P: the folder of the script must not be searched for modules of the standard library.
+            [sys.executable, "-P", START_CHILD, str(payload), str(connection), name],
             pass_fds=[payload, connection, *fds],
             stdin=subprocess.DEVNULL,
             env={**os.environ, **options.environment},

@@ -54,4 +54,4 @@ class Registry:
         close = difflib.get_close_matches(name, self._factories, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
         names = ", ".join(sorted(self._factories))
-        raise ValueError(f"--{self._flag}={name}: {hint}registered are {names}")
+        raise ValueError(f"--{self._flag}={name}: {hint}known: {names}")

@@ -28,9 +28,7 @@ def test_an_unknown_name_is_an_error_with_the_nearest_and_all_names():
     registry = Registry("core", {"gru": int, "lstm": float})
     registry.register("mamba", "my.module:Mamba")
     assert "mamba" in registry and registry.find("mamba") == "my.module:Mamba"
-    with pytest.raises(
-        ValueError, match=re.escape("--core=gur: did you mean gru? registered are gru, lstm, mamba")
-    ):
+    with pytest.raises(ValueError, match=re.escape("--core=gur: did you mean gru? known: gru, lstm, mamba")):
         registry.find("gur")
-    with pytest.raises(ValueError, match="--core=xyz: registered are gru, lstm, mamba"):
+    with pytest.raises(ValueError, match="--core=xyz: known: gru, lstm, mamba"):
         registry.find("xyz")

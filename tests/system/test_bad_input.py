@@ -48,7 +48,7 @@ def assert_refused(done, message):
         (
             "run_algorithm",
             [ENV, "--algo=PPO", "--experiment=a"],
-            "--algo=PPO: did you mean APPO? registered are APPO",
+            "--algo=PPO: did you mean APPO? known: APPO",
         ),
         ("enjoy", [ENV, "--experiment=none"], "no experiment at"),
         ("match", [ENV, "--experiment=none"], "no experiment at"),
