@@ -1,5 +1,6 @@
 """The folder of an experiment, and the files of flags that are read before all flags are known."""
 
+import errno
 import json
 import os
 from collections.abc import Mapping
@@ -103,3 +104,17 @@ def write_atomically(path: Path, text: str) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def append_whole(path: Path, data: bytes) -> None:
+    """Appends all of the data to a file, or nothing and raises OSError. Creates the file and its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "ab", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            if file.write(data) < len(data):
+                raise OSError(errno.ENOSPC, f"no room for {len(data):,} bytes")
+        except OSError:
+            # A truncated record would make all later ones unreadable.
+            file.truncate(size)
+            raise

@@ -183,13 +183,15 @@ def _parse_typed(
         typed, rest = parser.parse_known_args(list(argv))
     except argparse.ArgumentError as error:
         raise ConfigError(str(error)) from None
+    refuse_unknown_flags(parser, rest, f" (--help lists the flags of {env_name})")
+    return dict(vars(typed))
+
+
+def refuse_unknown_flags(parser: argparse.ArgumentParser, rest: Sequence[str], hint: str = "") -> None:
+    """Raises ConfigError, with the nearest flag of the parser, if it has left any arguments in `rest`."""
     if rest:
         known = [option for action in parser._actions for option in action.option_strings]
-        word = rest[0].split("=")[0]
-        raise ConfigError(
-            f"unknown flag {rest[0]}{nearest(word, known)} (--help lists the flags of {env_name})"
-        )
-    return dict(vars(typed))
+        raise ConfigError(f"unknown flag {rest[0]}{nearest(rest[0].split('=')[0], known)}{hint}")
 
 
 class _FieldIndex(NamedTuple):

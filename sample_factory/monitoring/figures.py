@@ -29,6 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from sample_factory.config.experiment_folder import append_whole
 from sample_factory.exchange.messages import LearnerReady, Report, StatsReport, TrainReport
 from sample_factory.monitoring.component_stats import ComponentStats
 from sample_factory.monitoring.policy_progress import PolicyProgress
@@ -73,26 +74,27 @@ class Figures(NamedTuple):
 class FiguresFile:
     """Writes figures to a file, one JSON object a line; replaces an existing file. Promises:
 
-    1. A line is appended in one write, so a reader sees whole lines, except perhaps the last.
+    1. A line is appended whole or not at all; while it is being written, a reader may see a part of it.
     2. A write that fails is logged once and stops nothing.
     """
 
     def __init__(self, path: str):
         self._path = Path(path).expanduser()
-        self._mode = "wb"
+        self._is_new = True
         self._is_failing = False
 
     def write(self, figures: Figures) -> None:
         try:
-            with open(self._path, self._mode, buffering=0) as file:
-                file.write(f"{_to_json(figures)}\n".encode())
+            if self._is_new:
+                open(self._path, "wb").close()
+                self._is_new = False
+            append_whole(self._path, f"{_to_json(figures)}\n".encode())
         except OSError as error:
             if not self._is_failing:
                 log.error("COULD NOT WRITE %s: %s. The run continues", self._path, error.strerror)
             self._is_failing = True
             return
         self._is_failing = False
-        self._mode = "ab"
 
 
 def read_figures(path: Path) -> list[Figures]:

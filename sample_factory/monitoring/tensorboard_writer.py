@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sample_factory.config.experiment_folder import append_whole
+
 log = logging.getLogger("sample_factory")
 
 _file_numbers = itertools.count()
@@ -52,7 +54,7 @@ class TensorboardWriter:
             return
         assert self._path is not None, "pending data has come through _add"
         try:
-            _append(self._path, data)
+            append_whole(self._path, data)
         except OSError as error:
             if not self._is_failing:
                 log.error(
@@ -77,17 +79,3 @@ class TensorboardWriter:
             self._records = RecordWriter(self._pending)
             self._add(file_version="brain.Event:2")
         self._records.write(Event(wall_time=time.time(), **content).SerializeToString())
-
-
-def _append(path: Path, data: bytes) -> None:
-    """Appends all of the data, or nothing and raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "ab", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        try:
-            if file.write(data) < len(data):
-                raise OSError(f"no room for {len(data):,} bytes")
-        except OSError:
-            # Readers stop at a truncated record and never read beyond it.
-            file.truncate(size)
-            raise

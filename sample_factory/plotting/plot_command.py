@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.parsing import nearest
+from sample_factory.config.parsing import refuse_unknown_flags
 from sample_factory.experiment.exit_codes import run_command
 
 OUT_SUFFIXES = (".png", ".svg", ".pdf")
@@ -20,9 +20,7 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
         arguments, rest = parser.parse_known_intermixed_args(list(argv))
     except argparse.ArgumentError as error:
         raise ConfigError(str(error)) from None
-    if rest:
-        known = [option for action in parser._actions for option in action.option_strings]
-        raise ConfigError(f"unknown flag {rest[0]}{nearest(rest[0].split('=')[0], known)}")
+    refuse_unknown_flags(parser, rest)
     out: Path = arguments.out
     if out.suffix.lower() not in OUT_SUFFIXES:
         raise ConfigError(f"--out={out} should end in one of {', '.join(OUT_SUFFIXES)}")
