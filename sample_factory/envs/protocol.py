@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from sample_factory.envs.abilities import OwnsProcess, RewardShaping
+from sample_factory.runtime.failures import PermanentFailure
 from sample_factory.spaces.agent_kinds import AgentKinds
 
 Info = Mapping[str, Any]
@@ -15,7 +16,15 @@ NO_END_INFOS: EndInfos = {}
 Picture = np.ndarray  # [height, width, 3] uint8
 
 
-class EnvContractError(ValueError):
+class EnvError(PermanentFailure, ValueError):
+    """A fault of an env, which its author or the command line has to mend; another start would meet it again.
+
+    The message is one line that is complete in itself: it names the env, the value and what it should be. It
+    is printed without a traceback.
+    """
+
+
+class EnvContractError(EnvError):
     """An env returned something that contradicts its spaces or the API of envs."""
 
 

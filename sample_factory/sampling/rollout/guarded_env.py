@@ -8,8 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from sample_factory.envs.protocol import EnvContractError, MultiAgentEnv, ObservationRows, StepResult
-from sample_factory.runtime.failures import PermanentFailure
+from sample_factory.envs.protocol import (
+    EnvContractError,
+    EnvError,
+    MultiAgentEnv,
+    ObservationRows,
+    StepResult,
+)
 
 log = logging.getLogger("sample_factory")
 
@@ -18,7 +23,7 @@ REBUILD_SECONDS = 60.0
 SEED_LIMIT = 2**31
 
 
-class EnvBroken(PermanentFailure):
+class EnvBroken(EnvError):
     """An env fails in a way that a rebuild does not cure."""
 
 
