@@ -1,0 +1,141 @@
+"""Every page fits GitHub's width, its links lead somewhere, its commands parse, and the names in it exist."""
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sample_factory.benchmarking.benchmark_request import parse_arguments as parse_benchmark
+from sample_factory.benchmarking.random_sampler import RandomSamplerFlags
+from sample_factory.config.parsing import parse_config
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.evaluation.human_game import HumanGameFlags
+from sample_factory.evaluation.match_request import MatchFlags
+from sample_factory.plotting import plot_curves, plot_population
+
+ROOT = Path(__file__).parent.parent.parent
+PACKAGE = ROOT / "sample_factory"
+PAGES = [path for top in (".", "configs", ".github") for path in sorted((ROOT / top).glob("*.md"))]
+PAGES += sorted(PACKAGE.rglob("README.md"))
+COMMAND = re.compile(r"python -m sample_factory\.([\w.]+) ([^`\n#]+)")
+LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+# What GitHub shows without scrolling sideways: a column of 830 pixels. A character of code takes 8.2 of them,
+# a cell of a table 27 beside its text.
+CODE_CHARACTERS = 88
+TABLE_PIXELS = 830
+CHARACTER_PIXELS = 8
+CELL_PIXELS = 27
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+def code_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yields (line number, line) of the lines between ``` fences."""
+    is_code = False
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.lstrip().startswith("```"):
+            is_code = not is_code
+        elif is_code:
+            yield number, line
+
+
+def tables(text: str) -> Iterator[list[list[str]]]:
+    """Yields the tables of a page, each as its rows of cells."""
+    for block in re.findall(r"(?:^\|.*\|$\n?)+", text, re.MULTILINE):
+        yield [re.split(r"(?<!\\)\|", row)[1:-1] for row in block.splitlines()]
+
+
+def unbreakable_length(cell: str) -> int:
+    """Returns the characters of the longest word of a cell, as the browser shows it: without markup."""
+    shown = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", cell).replace("`", "").replace("*", "")
+    return max((len(word) for word in re.split(r"[\s-]+", shown)), default=0)
+
+
+def anchors(page: Path) -> set[str]:
+    """Returns the anchors that GitHub makes of the headings of a page."""
+    headings = HEADING.findall(re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def commands() -> list[tuple[str, str]]:
+    """Returns (module, flags) of the commands that can be run as they are, each once."""
+    found = [pair for page in PAGES for pair in COMMAND.findall(page.read_text().replace("\\\n", ""))]
+    return [
+        (module, flags.strip())
+        for module, flags in dict.fromkeys(found)
+        if "..." not in flags and "--help" not in flags and not module.startswith("algorithms.")
+    ]
+
+
+def defined_names(folder: Path) -> set[str]:
+    """Returns the names of all functions and classes, and Class.method for methods."""
+    names = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                names.add(node.name)
+            if isinstance(node, ast.ClassDef):
+                names |= {f"{node.name}.{part.name}" for part in node.body if isinstance(part, ast.FunctionDef)}
+    return names
+
+
+@each_page
+def test_no_line_of_code_scrolls_sideways(page):
+    if page == ROOT / "README.md":
+        pytest.skip("not fitted yet")
+    too_long = [
+        f"{page.relative_to(ROOT)}:{number}: {len(line)} characters"
+        for number, line in code_lines(page.read_text())
+        if len(line) > CODE_CHARACTERS
+    ]
+    assert too_long == []
+
+
+@each_page
+def test_tables_fit_without_scrolling(page):
+    for rows in tables(page.read_text()):
+        widths = [max(map(unbreakable_length, column)) for column in zip(*rows, strict=True)]
+        pixels = sum(CHARACTER_PIXELS * width + CELL_PIXELS for width in widths)
+        assert pixels <= TABLE_PIXELS, f"the table of {rows[0]} needs {pixels} pixels: {widths}"
+
+
+@each_page
+def test_relative_links_lead_to_files_and_headings(page):
+    for target, anchor in LINK.findall(page.read_text()):
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), f"there is no {target}"
+        assert not anchor or anchor in anchors(path), f"{target or page.name} has no heading {anchor}"
+
+
+def test_there_are_commands():
+    assert {"train", "enjoy"} <= {module for module, _ in commands()}
+
+
+@pytest.mark.parametrize("module, flags", commands())
+def test_every_command_of_the_pages_is_parsed(module, flags, tmp_path):
+    if module == "plotting.plot_curves":
+        assert plot_curves.parse_arguments(shlex.split(flags)).folders
+        return
+    if module == "plotting.plot_population":
+        assert plot_population.parse_arguments(shlex.split(flags)).folder
+        return
+    if module == "benchmark":
+        assert parse_benchmark(shlex.split(flags)).config.unknown == {}
+        return
+    extra = {
+        "dummy_sampler": {"random_sampler": RandomSamplerFlags},
+        "match": {"match": MatchFlags},
+        "play_doom": {"human_game": HumanGameFlags},
+    }.get(module)
+    argv = [*shlex.split(flags), f"--train_dir={tmp_path}"]
+    assert parse_config(argv, resolve_family, extra_sections=extra).unknown == {}
+
+
+def test_how_it_works_names_functions_that_exist():
+    page = (PACKAGE / "README.md").read_text()
+    named = set(re.findall(r"`([A-Z]\w*\.\w+)`", page))
+    assert len(named) > 40 and named - defined_names(PACKAGE) == set()
