@@ -14,6 +14,8 @@ from sample_factory.config.sections import RunFlags
 IDENTITY = ("env", "experiment", "experiments_root", "train_dir", "restart_behavior")
 PLACE = ("experiment", "experiments_root", "train_dir")
 SAVED = "saved cfg.json"
+EXPECT = "expect"  # what a run with a --cfg file reaches, e.g. "a reward of about 0.8 after 300k frames"
+NOTES = (EXPECT, "comment")  # keys of a --cfg file that are texts for people, not flags
 
 
 def experiment_folder(run: RunFlags) -> Path:
@@ -35,12 +37,19 @@ def experiment_folder(run: RunFlags) -> Path:
 
 
 def read_file_of_flags(path: str) -> Layer:
-    """Reads the file that --cfg names. Raises ConfigError."""
+    """Reads the file that --cfg names, without its NOTES. Raises ConfigError."""
     if not path:
         raise ConfigError("--cfg is empty; name a JSON file of flags, or leave it out")
     values = read_json(Path(path).expanduser())
-    _check_identity(values, path)
-    return Layer(path, values)
+    flags_only = {key: value for key, value in values.items() if key not in NOTES}
+    _check_identity(flags_only, path)
+    return Layer(path, flags_only)
+
+
+def read_expectation(path: str) -> str | None:
+    """Returns the text that the --cfg file has under EXPECT; None if there is none. Raises ConfigError."""
+    text = read_json(Path(path).expanduser()).get(EXPECT)
+    return None if text is None else str(text)
 
 
 def read_saved(typed: Mapping[str, Any], file_values: Mapping[str, Any], evaluation: bool = False) -> Layer:

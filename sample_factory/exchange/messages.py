@@ -124,6 +124,9 @@ class StatsReport(NamedTuple):
     component: str  # "rollout_worker", "policy_worker" or "learner"
     policy_id: int
     stats: Mapping[str, float]
+    # Of a rollout worker:
+    samples: int = 0  # agent steps taken since the last report
+    longest_episode: int = 0  # steps so far of the longest episode that is being played
 
 
 INCIDENTS = ("worker_restarts", "env_rebuilds", "broken_numbers", "memory_growth", "lost_opponents")

@@ -81,6 +81,11 @@ class EnvVector:
         """Whether `finish_rollout` must be called before the next step."""
         return self._memory.is_full
 
+    @property
+    def steps_taken(self) -> int:
+        """Steps of the current rollout that are stored."""
+        return self._memory.step
+
     def set_shaping(self, policy_id: int, shaping: Mapping[str, Any]) -> None:
         """Sets the reward shaping of the agents that a policy plays, now and later; in effect from the next
         episode of each."""

@@ -47,6 +47,11 @@ class EpisodeLog:
         """[agents] bool: whether the agent is within an episode."""
         return self._lengths > 0
 
+    @property
+    def longest_episode(self) -> int:
+        """Steps so far of the longest of the current episodes."""
+        return int(self._lengths.max())
+
     def end(self, agent: int, player: Player, info: Mapping[str, Any]) -> None:
         """Ends an agent's episode. info: its entry in StepResult.end_infos.
 

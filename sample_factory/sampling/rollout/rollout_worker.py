@@ -75,6 +75,7 @@ class RolloutWorker:
         self._splits = [
             Split(setup.make_vector(split), num_rollouts) for split in range(self._topology.num_splits)
         ]
+        self._num_reported = self._num_samples()
         self._stepping[0] = NO_ENV
         self._report(ComponentReady("rollout_worker", f"worker {index}: envs are ready"))
 
@@ -212,10 +213,20 @@ class RolloutWorker:
             return
         shares = self._clock.take_shares()
         shares["memory_mb"] = rss_mb()
-        self._report(StatsReport("rollout_worker", 0, shares))
+        num_samples = self._num_samples()
+        longest = max(split.vector.log.longest_episode for split in self._splits)
+        self._report(StatsReport("rollout_worker", 0, shares, num_samples - self._num_reported, longest))
+        self._num_reported = num_samples
         growth = self._memory_watch.check()
         if growth is not None:
             self._report(growth)
+
+    def _num_samples(self) -> int:
+        """Returns a counter of agent steps; it does not start at 0 in a worker that replaces a dead one."""
+        topology = self._topology
+        rollouts = sum(split.num_rollouts for split in self._splits)
+        steps = rollouts * topology.rollout + sum(split.vector.steps_taken for split in self._splits)
+        return steps * topology.agents_per_split
 
     def _report(self, report: Report) -> None:
         self._channels.reports.put(report, self._keep_going)
