@@ -27,6 +27,21 @@ def version_of(path: Path) -> int:
     return int(path.name.split("_")[1])
 
 
+def env_frames_of(path: Path) -> int:
+    """Returns the number of env frames in the file name of a checkpoint of any sort."""
+    return int(path.name.split("_")[2].split(".")[0])
+
+
+def find_checkpoints(experiment_dir: Path, policy_id: int, prefix: str = "checkpoint") -> list[Path]:
+    """Returns the checkpoints of a policy that a run can resume from, by version.
+
+    prefix: "checkpoint" for the regular ones, "best" for the best one. A user's own files are ignored.
+    """
+    pattern = re.compile(rf"{prefix}_\d+_\d+.*\.pth")
+    found = checkpoint_folder(experiment_dir, policy_id).glob("*")
+    return sorted((path for path in found if pattern.fullmatch(path.name)), key=version_of)
+
+
 class Milestone(NamedTuple):
     """A policy at one time of its training; as an opponent, it is called a past self."""
 

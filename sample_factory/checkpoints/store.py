@@ -14,6 +14,7 @@ from sample_factory.checkpoints.milestones import (
     Milestone,
     checkpoint_folder,
     checkpoint_name,
+    find_checkpoints,
     find_milestones,
     version_of,
 )
@@ -140,10 +141,7 @@ class Checkpoints:
         return [milestone.path(self._experiment_dir) for milestone in found]
 
     def _sorted(self, prefix: str) -> list[Path]:
-        """Returns the files of the checkpoints with a prefix, by version; a user's own files are ignored."""
-        pattern = re.compile(rf"{prefix}_\d+_\d+.*\.pth")
-        found = (path for path in self.folder.glob("*") if pattern.fullmatch(path.name))
-        return sorted(found, key=version_of)
+        return find_checkpoints(self._experiment_dir, self._policy_id, prefix)
 
     def _write(self, state: Mapping[str, Any], path: Path) -> Path | None:
         temporary = self.folder / TEMPORARY_NAME

@@ -66,7 +66,7 @@ class _ProcessRun:
                 failures.append(failure)
             if self._signals.requested:
                 name = signal.Signals(self._signals.requested).name
-                log.info("%s received: saving and stopping. A second one ends all processes at once", name)
+                log.info("%s received: saving and stopping. Another one ends the run without saving", name)
             self._loop.stopping()
             failures_of_stopping, unsaved = self._stop_workers()
         self._loop.close()
@@ -116,12 +116,19 @@ class _ProcessRun:
     def _stop_workers(self) -> tuple[list[ChildFailed], list[ChildFailed]]:
         """Stops all workers. Returns (failures while stopping, failures to save)."""
         stages = [self._rollout_workers, self._samplers]
-        stopped = self._supervisor.stop_all(stages, STOP_GRACE_SECONDS)
+        stopped = self._supervisor.stop_all(stages, STOP_GRACE_SECONDS, self._describe)
         # Learners last and with more time: they finish an iteration and save what has been learned.
         learners_stopped = self._supervisor.stop_all([self._learners], LEARNER_GRACE_SECONDS)
         reason = "did not save in time and was killed"
         unsaved = [ChildFailed(name, reason) for name in learners_stopped.killed]
         return [*stopped.failed, *learners_stopped.failed], unsaved
+
+    def _describe(self, child: Child) -> str:
+        """Returns the name of a child, for a rollout worker with the env that it is calling."""
+        worker = self._worker_ids[child.name]
+        env = int(self._parts.channels.progress["stepping"][worker.worker_index])
+        is_stepping = worker.role in ("rollout_worker", "sampler") and env != NO_ENV
+        return f"{child.name} (busy with env {env})" if is_stepping else child.name
 
 
 def log_failure(failure: ChildFailed) -> None:

@@ -1,21 +1,26 @@
 """Starts children, watches them, stops them."""
 
 import collections
+import contextlib
 import math
 import multiprocessing.connection
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
-from sample_factory.runtime.child import DUMP_SECONDS, Child, ChildFailed, StopFlag, kill_children
+from sample_factory.runtime.child import Child, ChildFailed, StopFlag, kill_children
 from sample_factory.runtime.log import log
 
 # A process that a child forked can hide the child's end from `wait`, so exit codes are read this often.
 EXIT_CODE_SECONDS = 1.0
 POLL_SECONDS = 0.01
+# GNU `timeout` signals its child and then the child's group, and some supervisors repeat a signal.
+REPEAT_SECONDS = 1.0
+STDERR = 2
+PATIENCE_SECONDS = 2.0  # of waiting for children to stop before a line says for which
 
 
 class Limits(NamedTuple):
@@ -179,18 +184,23 @@ class Supervisor:
         return successor
 
     def stop_all(
-        self, stages: Iterable[Iterable[Child]] | None = None, grace_seconds: float = 30.0
+        self,
+        stages: Iterable[Iterable[Child]] | None = None,
+        grace_seconds: float = 30.0,
+        describe: Callable[[Child], str] = lambda child: child.name,
     ) -> StopReport:
         """Asks the children of each stage in turn to stop; kills those that have not after `grace_seconds`.
 
         stages: those that save when they stop should come last. A child that was restarted is replaced by its
-            successor. None: all at once.
+            successor. None: all at once. A child that is not ready is killed at once: it has nothing to save.
+        describe: returns the name of a child that does not stop, with what it is busy with, for the log.
         """
         report = StopReport([], [])
         for stage in [self.children] if stages is None else stages:
             children = [self._children[child.name] for child in stage]
             failed_before = {child for child in children if child.failure is not None}
-            _stop(children, grace_seconds, report.killed)
+            _stop(children, grace_seconds, describe)
+            report.killed.extend(child.name for child in _kill_running(children))
             errors = (child.error for child in children if child not in failed_before)
             report.failed.extend(error for error in errors if error is not None)
         return report
@@ -203,33 +213,61 @@ class Supervisor:
             child.kill()
 
 
-def _stop(children: Sequence[Child], grace_seconds: float, killed: list[str]) -> None:
-    """Stops the children; appends the names of those that had to be killed to `killed`."""
+def _stop(children: Sequence[Child], grace_seconds: float, describe: Callable[[Child], str]) -> None:
+    """Asks the children to stop; returns when they have, or after `grace_seconds` with a line that names
+    those that have not. Kills those that are not ready."""
     deadline = time.monotonic() + grace_seconds
     for child in children:
+        if child.is_alive and not child.ready:
+            child.send_kill()
         child.stop()
+    _join(children, min(deadline, time.monotonic() + PATIENCE_SECONDS))
+    busy = [describe(child) for child in children if child.is_alive]
+    if busy:
+        seconds = max(0.0, deadline - time.monotonic())
+        log.info("Waiting up to %.0f s for %s", seconds, ", ".join(busy))
+    _join(children, deadline)
+    busy = [describe(child) for child in children if child.is_alive]
+    if busy:
+        log.warning("Not stopped within %g s, and killed: %s", grace_seconds, ", ".join(busy))
+
+
+def _join(children: Sequence[Child], deadline: float) -> None:
     for child in children:
-        if not child.join(max(0.0, deadline - time.monotonic())):
-            log.warning("%s has not stopped within %g s and is killed", child.name, grace_seconds)
-            child.dump_stacks()
-            child.join(DUMP_SECONDS)
-            child.kill()
-            killed.append(child.name)
+        child.join(max(0.0, deadline - time.monotonic()))
+
+
+def _kill_running(children: Sequence[Child]) -> list[Child]:
+    """Kills the children that still run, and returns them."""
+    running = [child for child in children if child.is_alive]
+    for child in running:
+        child.kill()
+    return running
+
+
+class StopRequested(Exception):
+    """A signal has arrived within a `StopSignals.interrupting` block."""
 
 
 class StopSignals:
     """In the parent, as a `with` block: SIGINT, SIGTERM and SIGHUP become a request to stop. Promises:
 
     1. The first signal is only recorded: `requested` holds its number, and `fileno()` becomes readable.
-    2. The second kills all children and ends this process with exit code 128 + number.
-    3. A signal that was ignored before (as nohup does with SIGHUP) stays ignored.
-    4. The previous handlers are restored after the block. Outside of the main thread the block does nothing.
+    2. Signals within REPEAT_SECONDS of the first count as the same request.
+    3. A later one kills all children, prints what is lost, and ends this process with exit code 128 + number.
+    4. A signal that was ignored before (as nohup does with SIGHUP) stays ignored.
+    5. The previous handlers are restored after the block. Outside of the main thread the block does nothing.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-    def __init__(self) -> None:
+    def __init__(self, describe_loss: Callable[[], str] = lambda: ""):
+        """describe_loss: returns what is lost if the process ends at once, for the line that says so; may be
+        set later."""
         self.requested: int | None = None
+        self.describe_loss = describe_loss
+        self._requested_at = 0.0
+        self._interrupts = False
         self._flag = StopFlag()
         self._previous: dict[int, Any] = {}
 
@@ -248,9 +286,36 @@ class StopSignals:
         """Returns a file descriptor that is readable once a signal has arrived."""
         return self._flag.fileno()
 
+    @contextlib.contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """Returns a block that the first signal ends by raising StopRequested, also one that came before it.
+
+        For waits that do not watch `fileno()`.
+        """
+        self._interrupts = True
+        try:
+            if self.requested is not None:
+                raise StopRequested
+            yield
+        finally:
+            self._interrupts = False
+
     def _handle(self, number: int, frame: Any) -> None:
-        if self.requested is not None:
+        now = time.monotonic()
+        if self.requested is None:
+            self.requested = number
+            self._requested_at = now
+            self._flag.set()
+            if self._interrupts:
+                raise StopRequested
+        elif now - self._requested_at >= REPEAT_SECONDS:
+            self._end_at_once(number)
+
+    def _end_at_once(self, number: int) -> None:
+        try:
             kill_children()
+            text = f"{signal.Signals(number).name} received again: ended at once. {self.describe_loss()}"
+            # Not through the log, which the signal may have interrupted.
+            os.write(STDERR, f"\n{text.strip()}\n".encode(errors="backslashreplace"))
+        finally:
             os._exit(128 + number)
-        self.requested = number
-        self._flag.set()

@@ -1,18 +1,28 @@
 """Tests of the supervisor and of the signals of the main process."""
 
+import logging
 import multiprocessing.connection
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from sample_factory.runtime import supervisor as supervisor_module
 from sample_factory.runtime.child import Child, ChildFailed
+from sample_factory.runtime.log import log
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
-from sample_factory.runtime.supervisor import Limits, StopSignals, Supervisor
+from sample_factory.runtime.supervisor import (
+    REPEAT_SECONDS,
+    Limits,
+    StopRequested,
+    StopSignals,
+    Supervisor,
+)
 from tests.runtime.bodies import (
     ExitsWith,
     FailsForGood,
@@ -146,6 +156,29 @@ def test_a_child_that_does_not_stop_is_killed_and_named():
         assert not stubborn.is_alive
 
 
+def test_a_child_that_is_busy_is_waited_for_and_killed_without_stacks(capfd, caplog, monkeypatch):
+    monkeypatch.setattr(supervisor_module, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(log, "propagate", True)
+    child = Child("stubborn", Stubborn)
+    with Supervisor([child]) as supervisor, caplog.at_level(logging.INFO, "sample_factory"):
+        supervisor.start_all()
+        supervisor.wait_ready(20)
+        supervisor.stop_all(grace_seconds=1, describe=lambda child: f"{child.name} (level 3)")
+    assert caplog.messages == [
+        "Waiting up to 1 s for stubborn (level 3)",
+        "Not stopped within 1 s, and killed: stubborn (level 3)",
+    ]
+    assert "Current thread" not in capfd.readouterr().err
+
+
+def test_a_child_that_is_not_ready_is_not_waited_for_when_it_is_to_stop():
+    child = Child("slow", NeverReady)
+    with Supervisor([child]) as supervisor:
+        supervisor.start_all()
+        assert supervisor.stop_all(grace_seconds=600) == ([], [])
+        assert not child.is_alive
+
+
 def test_leaving_the_block_kills_children_and_their_simulators():
     pids = SharedArrays({"pids": ArraySpec((2,), np.int64)})
     with pytest.raises(KeyError), Supervisor([Child("child", WithSimulator, (pids, True))]) as supervisor:
@@ -178,7 +211,8 @@ from sample_factory.runtime.supervisor import StopSignals, Supervisor
 from tests.runtime.bodies import WithSimulator
 
 pids = SharedArrays({{"pids": ArraySpec((2,), "int64")}})
-with StopSignals() as signals, Supervisor([Child("child", WithSimulator, (pids, True))]) as supervisor:
+signals = StopSignals(lambda: "Level 3 is lost.")
+with signals, Supervisor([Child("child", WithSimulator, (pids, True))]) as supervisor:
     supervisor.start_all()
     supervisor.wait_ready(30)
     print(*pids["pids"], flush=True)
@@ -189,18 +223,32 @@ with StopSignals() as signals, Supervisor([Child("child", WithSimulator, (pids, 
 """
 
 
-def test_a_second_signal_kills_all_children_at_once():
-    main = subprocess.Popen([sys.executable, "-c", MAIN], stdout=subprocess.PIPE, text=True)
+def test_repeats_of_a_signal_are_one_request_and_a_later_one_kills_all_children_and_says_what_is_lost():
+    main = subprocess.Popen([sys.executable, "-c", MAIN], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         pids = [int(pid) for pid in main.stdout.readline().split()]
-        main.send_signal(signal.SIGINT)
-        assert main.stdout.readline() == "stopping\n"
         main.send_signal(signal.SIGTERM)
-        assert main.wait(15) == 128 + signal.SIGTERM
+        time.sleep(0.003)
+        main.send_signal(signal.SIGTERM)
+        assert main.stdout.readline() == b"stopping\n"
+        time.sleep(REPEAT_SECONDS)
+        assert main.poll() is None
+        main.send_signal(signal.SIGINT)
+        assert main.wait(15) == 128 + signal.SIGINT
+        assert b"SIGINT received again: ended at once. Level 3 is lost.\n" in main.stderr.read()
         assert eventually(lambda: not any(is_running(pid) for pid in pids))
     finally:
         main.kill()
-        main.stdout.close()
+        main.communicate()
+
+
+def test_a_signal_interrupts_a_block_that_watches_no_flag():
+    with StopSignals() as signals:
+        with pytest.raises(StopRequested), signals.interrupting():
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)  # a repeat, not within the block
+        with pytest.raises(StopRequested), signals.interrupting():
+            raise AssertionError("the signal that came before ends the block")
 
 
 def test_an_ignored_signal_stays_ignored():

@@ -10,6 +10,7 @@ import psutil
 import pytest
 import torch
 
+from sample_factory.runtime.supervisor import REPEAT_SECONDS
 from tests.system.running import (
     FOREVER,
     SMALL,
@@ -62,6 +63,8 @@ def assert_signal_saves_and_stops(
     family = [*descendants(run), *more]
     ids = ids | engine_ids(run)
     assert not checkpoints(train_dir / "a")
+    interrupt(run, number)
+    time.sleep(0.003)  # GNU `timeout` signals its child, then the child's group
     stop(run, number)
     assert_saved(train_dir)
     assert scalars(train_dir / "a")["0_aux/_fps"], "summaries are flushed"
@@ -199,9 +202,12 @@ def test_a_second_signal_ends_the_run_at_once(tmp_path, temporary):
     family = descendants(run)
     ids = engine_ids(run)
     interrupt(run)
-    wait_for_line(run, "SIGINT received: saving and stopping")  # two at once would count as one
+    wait_for_line(run, "SIGINT received: saving and stopping")
+    time.sleep(REPEAT_SECONDS)
     interrupt(run)
     assert run.wait(timeout=10) == 128 + signal.SIGINT
+    newest = checkpoints(tmp_path / "a")[-1]
+    assert f"It did not save; the last checkpoint is {newest} (" in run.stdout.read()
     assert_saved(tmp_path)
     assert_nothing_left(family, temporary, ids)
 
