@@ -79,7 +79,8 @@ def defined_names(folder: Path) -> set[str]:
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 names.add(node.name)
             if isinstance(node, ast.ClassDef):
-                names |= {f"{node.name}.{part.name}" for part in node.body if isinstance(part, ast.FunctionDef)}
+                methods = [part.name for part in node.body if isinstance(part, ast.FunctionDef)]
+                names |= {f"{node.name}.{method}" for method in methods}
     return names
 
 
