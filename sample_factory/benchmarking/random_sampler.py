@@ -1,11 +1,11 @@
 """Steps envs with random actions on every core, without a network."""
 
+import argparse
 import dataclasses
 import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -91,7 +91,7 @@ class RandomSampler:
         self,
         index: int,
         family: EnvFamily,
-        cfg: SimpleNamespace,
+        cfg: argparse.Namespace,
         settings: SamplerSettings,
         progress: SharedArrays,
         context: ChildContext,

@@ -1,10 +1,10 @@
 """The configuration of one experiment: frozen, written to cfg.json."""
 
+import argparse
 import dataclasses
 import json
 import logging
 import sys
-import types
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,9 +62,12 @@ class Config:
             values.update(flat_values(section) if section is not None else {})
         return values
 
-    def namespace(self) -> types.SimpleNamespace:
-        """Returns all flags as attributes: the `cfg` argument of `make_env` functions."""
-        return types.SimpleNamespace(**self.flat())
+    def namespace(self) -> argparse.Namespace:
+        """Returns all flags as attributes: the `cfg` argument of `make_env` functions.
+
+        As in v1 and v2 it is argparse's, so that `"my_flag" in cfg` works.
+        """
+        return argparse.Namespace(**self.flat())
 
     @property
     def env_name(self) -> str:

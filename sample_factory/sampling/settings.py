@@ -1,7 +1,7 @@
 """Everything that rollout and policy workers are constructed from, besides the shared memory and queues."""
 
+import argparse
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NamedTuple
 
 from sample_factory.envs.env_registry import EnvFamily
@@ -31,7 +31,7 @@ class RolloutWorkerArgs(NamedTuple):
 
     worker_index: int
     family: EnvFamily
-    cfg: SimpleNamespace
+    cfg: argparse.Namespace
     settings: RolloutSettings
 
 

@@ -88,6 +88,7 @@ def test_values_are_parsed_by_type(tmp_path):
     assert config.sampling.async_rl is False and config.evaluation.no_render is True
     assert config.model.encoder_mlp_layers == (32, 16)
     assert config.namespace().toy_size == 3
+    assert "toy_size" in config.namespace()  # scripts for v1 and v2 ask so
 
 
 @pytest.mark.parametrize(
