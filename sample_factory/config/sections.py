@@ -291,9 +291,16 @@ class ModelFlags:
     encoder_type: str = flag("conv", "encoder of image observations", choices=("conv", "resnet", "mlp"))
     encoder_subtype: str = flag(
         "convnet_simple",
-        "architecture of that encoder",
+        "architecture of that encoder; images too small for it get convnet_small or an MLP",
         aliases=("encoder_conv_architecture",),
-        choices=("convnet_simple", "convnet_impala", "convnet_atari", "resnet_impala", "mlp_mujoco"),
+        choices=(
+            "convnet_simple",
+            "convnet_impala",
+            "convnet_atari",
+            "convnet_small",
+            "resnet_impala",
+            "mlp_mujoco",
+        ),
     )
     encoder_custom: str | None = flag(
         None, "name of an encoder that was registered with register_encoder, or module:attribute"

@@ -1,15 +1,20 @@
 """Checks of a configuration that need more than its flags: registered encoders, the machine, the env."""
 
+import logging
+
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.learning.algorithm_registry import registered_algorithm
-from sample_factory.models.encoder_registry import check_encoder_name, why_no_encoder
+from sample_factory.models.encoder_choice import describe_encoders
+from sample_factory.models.encoder_registry import FOLLOW_PRESETS, check_encoder_name, why_no_encoder
 from sample_factory.runtime.child import ChildFailed, call_in_child
 from sample_factory.runtime.gpu import why_no_gpu
 from sample_factory.runtime.queue_transports import check_transport
 from sample_factory.spaces.actions import action_layout
+
+log = logging.getLogger("sample_factory")
 
 
 def check_and_probe(config: Config, family: EnvFamily) -> EnvInfo:
@@ -24,6 +29,7 @@ def check_and_probe(config: Config, family: EnvFamily) -> EnvInfo:
     check_transport(config.sampling.queue)
     info = _probe(config, family)
     _check_observations(config, info)
+    _check_encoders_fit(config, info)
     _check_actions(config, info)
     _check_population(config, info)
     _check_selfplay(config, info)
@@ -72,6 +78,19 @@ def _check_observations(config: Config, info: EnvInfo) -> None:
             f"--normalize_input_keys: the env has no observation {', '.join(unknown)}; it has "
             f"{', '.join(keys)}"
         )
+
+
+def _check_encoders_fit(config: Config, info: EnvInfo) -> None:
+    """Logs which network encodes each observation. Raises ConfigError if the one that was typed cannot."""
+    if config.model.encoder_custom not in FOLLOW_PRESETS:
+        log.info("Encoder: %s", config.model.encoder_custom)
+        return
+    for spaces in info.kinds.spaces:
+        try:
+            line = describe_encoders(config.model, spaces.observation, config.typed)
+        except ValueError as error:
+            raise ConfigError(f"{config.run.env}: {error}") from None
+        log.info("Encoder of %s", line)
 
 
 def _check_actions(config: Config, info: EnvInfo) -> None:

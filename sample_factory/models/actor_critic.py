@@ -17,7 +17,7 @@ from sample_factory.models.action_distributions import (
     mask_logits,
 )
 from sample_factory.models.cores import make_core
-from sample_factory.models.encoders import box_shape, make_encoder, mlp, out_size
+from sample_factory.models.encoders import make_encoder, mlp, out_size
 from sample_factory.models.normalizers import ObservationNormalizers, RunningNormalizer
 from sample_factory.spaces.actions import ACTION_MASK, ActionLayout, action_layout
 
@@ -149,7 +149,7 @@ class ActorCritic(nn.Module):
         self.layout = action_layout(action_space)
         self.num_logits = self.layout.num_logits
         self.num_action_values = self.layout.num_action_values
-        self.observation_shapes = {key: box_shape(observation_space, key) for key in observation_space.spaces}
+        self.observation_shapes = {key: space.shape or () for key, space in observation_space.spaces.items()}
         self.observation_normalizers = ObservationNormalizers(flags, observation_space)
         self.returns_normalizer = RunningNormalizer(()) if normalize_returns else None
         # One tower for both heads, or one for the actor's and one for the critic's.

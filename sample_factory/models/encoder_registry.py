@@ -8,6 +8,9 @@ from sample_factory.runtime.registry import Registry, resolve
 # A factory(flags, observation_space) -> torch module with an int attribute out_size.
 EncoderFactory = Callable[[Any, Any], Any]
 
+# Values of --encoder_custom whose networks follow --encoder_type and --encoder_subtype.
+FOLLOW_PRESETS = (None, "vizdoom")
+
 _REGISTRY = Registry("encoder_custom", {"vizdoom": "sample_factory.models.encoders:VizdoomEncoder"})
 
 

@@ -1,7 +1,6 @@
 """Encoders: normalised observations to one vector of features per row."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import gymnasium as gym
 import torch
@@ -9,25 +8,19 @@ from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.cpu_layers import ELU, Conv2d, Linear, PatchConv2d, ToChannelsLast
+from sample_factory.models.encoder_choice import (
+    CONVNETS,
+    RESNET,
+    ImageLayout,
+    ImageShape,
+    choose_encoder,
+    encoded_spaces,
+)
 from sample_factory.models.encoder_registry import resolve_encoder
-from sample_factory.spaces.actions import ACTION_MASK
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"elu": ELU, "relu": nn.ReLU, "tanh": nn.Tanh}
 
 
-class Conv(NamedTuple):
-    """A convolution without padding."""
-
-    channels: int
-    kernel: int
-    stride: int
-
-
-CONVNETS = {
-    "convnet_simple": (Conv(32, 8, 4), Conv(64, 4, 2), Conv(128, 3, 2)),
-    "convnet_impala": (Conv(16, 8, 4), Conv(32, 4, 2)),
-    "convnet_atari": (Conv(32, 8, 4), Conv(64, 4, 2), Conv(64, 3, 1)),
-}
 RESNET_IMPALA_CHANNELS = (16, 32, 32)
 VIZDOOM_MEASUREMENTS_WIDTHS = (128, 128)
 
@@ -73,11 +66,10 @@ class MultiInputEncoder(nn.Module):
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
         super().__init__()
-        self.keys = tuple(key for key in sorted(observation_space.spaces) if key != ACTION_MASK)
-        if not self.keys:
-            raise ValueError(f"there is nothing to encode in {observation_space}")
+        spaces = encoded_spaces(observation_space)
+        self.keys = tuple(spaces)
         self.encoders = nn.ModuleList(
-            make_observation_encoder(flags, key, box_shape(observation_space, key)) for key in self.keys
+            make_observation_encoder(flags, key, space) for key, space in spaces.items()
         )
         self.out_size = sum(out_size(encoder) for encoder in self.encoders)
 
@@ -87,33 +79,17 @@ class MultiInputEncoder(nn.Module):
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
 
 
-def box_shape(observation_space: gym.spaces.Dict, key: str) -> tuple[int, ...]:
-    """Returns the shape of one observation; every observation is a Box."""
-    shape = observation_space[key].shape
-    assert shape is not None
-    return shape
-
-
 def make_observation_encoder(
-    flags: ModelFlags, key: str, shape: tuple[int, ...]
+    flags: ModelFlags, key: str, space: gym.spaces.Box
 ) -> "VectorEncoder | ImageEncoder":
-    """Returns the encoder of one observation: [B, *shape] float to [B, out_size].
+    """Returns the encoder of one observation: [B, *shape] float to [B, out_size]; see `choose_encoder`.
 
-    Images (2 or 3 dimensions) get the preset of the flags, vectors and scalars an MLP. Raises ValueError for
-    more dimensions, or if the image is too small for the preset.
+    Raises ValueError for an observation that no built-in network can encode.
     """
-    if len(shape) > 3:
-        raise ValueError(
-            f"observation {key!r} of shape {shape} has more than 3 dimensions; register an encoder for it"
-        )
-    preset = "resnet_impala" if flags.encoder_type == "resnet" else flags.encoder_subtype
-    if len(shape) < 2 or flags.encoder_type == "mlp" or preset == "mlp_mujoco":
-        widths = (flags.hidden_size,) * 2 if preset == "mlp_mujoco" else flags.encoder_mlp_layers
-        return VectorEncoder(flags, shape, widths)
-    try:
-        return ImageEncoder(flags, shape, preset)
-    except ImageTooSmall as error:
-        raise ValueError(f"observation {key!r} of shape {shape}: {error}") from None
+    choice = choose_encoder(flags, key, space)
+    if choice.image is None:
+        return VectorEncoder(flags, space.shape, choice.widths)
+    return ImageEncoder(flags, choice.image, choice.preset)
 
 
 class VectorEncoder(nn.Module):
@@ -131,31 +107,19 @@ class VectorEncoder(nn.Module):
         return features
 
 
-class ImageTooSmall(ValueError):
-    """A convolution's kernel is larger than its input."""
-
-
 class ImageEncoder(nn.Module):
     """Convolutions, then fully connected layers: [B, *shape] to [B, out_size].
 
-    shape: (channels, height, width); (height, width, channels) if only the last number looks like channels
-        (1, 3 or 4); or (height, width).
+    preset: RESNET or a name in CONVNETS.
     """
 
-    def __init__(self, flags: ModelFlags, shape: tuple[int, ...], preset: str):
+    def __init__(self, flags: ModelFlags, image: ImageLayout, preset: str):
         super().__init__()
-        self.is_plane = len(shape) == 2
-        self.is_hwc = len(shape) == 3 and shape[2] in (1, 3, 4) and shape[0] not in (1, 3, 4)
-        if self.is_plane:
-            image = ImageShape(1, height=shape[0], width=shape[1])
-        elif self.is_hwc:
-            image = ImageShape(shape[2], height=shape[0], width=shape[1])
+        self.image = image
+        if preset == RESNET:
+            self.convolutions, out_shape = resnet_impala(flags, image.size)
         else:
-            image = ImageShape(shape[0], height=shape[1], width=shape[2])
-        if preset == "resnet_impala":
-            self.convolutions, out_shape = resnet_impala(flags, image)
-        else:
-            self.convolutions, out_shape = convnet(flags, preset, image)
+            self.convolutions, out_shape = convnet(flags, preset, image.size)
         self.activation = ACTIVATIONS[flags.nonlinearity]()
         flat_size = out_shape.channels * out_shape.height * out_shape.width
         widths = flags.encoder_conv_mlp_layers or (flags.hidden_size,) * flags.encoder_extra_fc_layers
@@ -164,42 +128,36 @@ class ImageEncoder(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps [B, *shape] to [B, out_size]."""
-        if self.is_plane:
+        if self.image.is_plane:
             x = x.unsqueeze(1)
-        elif self.is_hwc:
-            x = x.permute(0, 3, 1, 2)
+        elif self.image.is_hwc:
+            x = x.movedim(-1, -3)
+        if self.image.is_stack:
+            x = x.flatten(1, 2)
         # The last activation is applied after flattening: before it, its gradient would have another memory
         # format than its input, which takes ten times as long.
         features: Tensor = self.fully_connected(self.activation(self.convolutions(x).flatten(1)))
         return features
 
 
-class ImageShape(NamedTuple):
-    """Shape of one image, without the batch."""
-
-    channels: int
-    height: int
-    width: int
-
-
 def convnet(flags: ModelFlags, preset: str, shape: ImageShape) -> tuple[nn.Sequential, ImageShape]:
     """Returns a plain stack of convolutions for images of `shape`, and the shape of its output.
 
-    The activation after the last convolution is left to the caller. Raises ImageTooSmall.
+    The activation after the last convolution is left to the caller. The image must be large enough, see
+    `smallest_side`.
     """
     channels, height, width = shape
     layers: list[nn.Module] = []
     for conv in CONVNETS[preset]:
-        if min(height, width) < conv.kernel:
-            raise ImageTooSmall(
-                f"{preset} is down to {height}x{width} pixels before a convolution of "
-                f"{conv.kernel}x{conv.kernel}; use a larger image or --encoder_type=mlp or resnet"
-            )
-        convolution = Conv2d if layers else PatchConv2d
-        layers.append(convolution(channels, conv.channels, conv.kernel, conv.stride))
+        if layers or conv.padding:
+            layers.append(Conv2d(channels, conv.channels, conv.kernel, conv.stride, conv.padding))
+        else:
+            layers.append(PatchConv2d(channels, conv.channels, conv.kernel, conv.stride))
         layers.append(ACTIVATIONS[flags.nonlinearity]())
         channels = conv.channels
-        height, width = ((size - conv.kernel) // conv.stride + 1 for size in (height, width))
+        height, width = (
+            (size + 2 * conv.padding - conv.kernel) // conv.stride + 1 for size in (height, width)
+        )
     return nn.Sequential(*layers[:-1]), ImageShape(channels, height, width)
 
 
@@ -246,11 +204,12 @@ class VizdoomEncoder(nn.Module):
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
         super().__init__()
-        self.image_encoder = make_observation_encoder(flags, "obs", box_shape(observation_space, "obs"))
+        spaces = encoded_spaces(observation_space)
+        self.image_encoder = make_observation_encoder(flags, "obs", spaces["obs"])
         self.out_size = self.image_encoder.out_size
         self.measurements_encoder: nn.Sequential | None = None
-        if "measurements" in observation_space.spaces:
-            (num_measurements,) = box_shape(observation_space, "measurements")
+        if "measurements" in spaces:
+            (num_measurements,) = spaces["measurements"].shape
             self.measurements_encoder = mlp(flags, num_measurements, VIZDOOM_MEASUREMENTS_WIDTHS)
             self.out_size += VIZDOOM_MEASUREMENTS_WIDTHS[-1]
 

@@ -216,7 +216,7 @@ class ObservationNormalizers(nn.Module):
         normalized = {}
         for key, normalizer in zip(self.keys, self._each()):
             x = observations[key]
-            dtype = _image_dtype(x.device) if x.dim() == 4 else torch.float32
+            dtype = _image_dtype(x.device) if x.dim() >= 4 else torch.float32
             normalized[key] = normalizer.normalize(x, dtype)
         return normalized
 
@@ -228,7 +228,7 @@ class ObservationNormalizers(nn.Module):
         """
         for key, normalizer in zip(self.keys, self._each()):
             x = observations[key]
-            stride = IMAGE_STRIDE if len(normalizer.shape) == 3 else 1
+            stride = IMAGE_STRIDE if len(normalizer.shape) >= 3 else 1
             normalizer.update(x[::stride], None if valid is None else valid[::stride])
 
     def _each(self) -> Sequence[Normalizer]:
@@ -241,7 +241,7 @@ def _image_dtype(device: torch.device) -> torch.dtype:
 
 
 def _make_normalizer(flags: ModelFlags, key: str, space: gym.spaces.Box) -> Normalizer:
-    is_image = len(space.shape) == 3
+    is_image = len(space.shape) >= 3
     subtract = flags.obs_subtract_mean if is_image else 0.0
     scale = flags.obs_scale if is_image else 1.0
     if not flags.normalize_input or (flags.normalize_input_keys and key not in flags.normalize_input_keys):

@@ -11,14 +11,18 @@ from sample_factory.models.encoders import make_encoder, make_observation_encode
 S = gym.spaces
 
 
-def image_space(*shape):
+def image(*shape):
     return S.Box(0, 255, shape, np.uint8)
+
+
+def floats(*shape):
+    return S.Box(-1, 1, shape, np.float32)
 
 
 def flat_size(preset, shape):
     """Returns the number of features that reach the first fully connected layer."""
     flags = ModelFlags(encoder_subtype=preset, encoder_extra_fc_layers=0)
-    encoder = make_observation_encoder(flags, "obs", shape)
+    encoder = make_observation_encoder(flags, "obs", image(*shape))
     assert encoder(torch.zeros(2, *shape)).shape == (2, encoder.out_size)
     return encoder.out_size
 
@@ -31,6 +35,8 @@ def flat_size(preset, shape):
         ("convnet_impala", (3, 72, 96), 2240),
         ("convnet_impala", (4, 84, 84), 2592),
         ("convnet_atari", (4, 84, 84), 3136),
+        ("convnet_small", (3, 7, 7), 256),
+        ("convnet_small", (3, 35, 20), 64 * 9 * 5),
         ("resnet_impala", (3, 72, 128), 4608),
         ("resnet_impala", (3, 72, 96), 3456),
         ("resnet_impala", (4, 84, 84), 3872),
@@ -46,23 +52,43 @@ def test_a_layout_is_recognised_by_its_channels():
 
 
 def test_both_layouts_of_a_picture_give_the_same_features():
-    chw = make_observation_encoder(ModelFlags(), "obs", (3, 72, 128))
-    hwc = make_observation_encoder(ModelFlags(), "obs", (72, 128, 3))
+    chw = make_observation_encoder(ModelFlags(), "obs", image(3, 72, 128))
+    hwc = make_observation_encoder(ModelFlags(), "obs", image(72, 128, 3))
     hwc.load_state_dict(chw.state_dict())
     x = torch.randn(2, 3, 72, 128)
     torch.testing.assert_close(hwc(x.permute(0, 2, 3, 1).contiguous()), chw(x), rtol=1e-4, atol=1e-5)
 
 
+def test_a_stack_of_pictures_equals_one_with_the_channels_of_all():
+    stack = make_observation_encoder(ModelFlags(), "obs", image(2, 40, 40, 3))
+    one = make_observation_encoder(ModelFlags(), "obs", image(6, 40, 40))
+    one.load_state_dict(stack.state_dict())
+    x = torch.randn(5, 2, 3, 40, 40)
+    assert torch.equal(stack(x.movedim(2, 4)), one(x.flatten(1, 2)))
+
+
+def modules_of(space, **flags):
+    encoder = make_observation_encoder(ModelFlags(**flags), "obs", space)
+    assert encoder(torch.zeros(2, *space.shape)).shape == (2, encoder.out_size)
+    return {type(module).__name__ for module in encoder.modules()}
+
+
 @pytest.mark.parametrize("preset", ["convnet_simple", "convnet_impala", "convnet_atari"])
-def test_an_image_too_small_for_the_preset_is_an_error_with_the_sizes(preset):
-    message = r"'obs' of shape \(3, 7, 7\).*7x7 pixels before a convolution of 8x8"
-    with pytest.raises(ValueError, match=message):
-        make_observation_encoder(ModelFlags(encoder_subtype=preset), "obs", (3, 7, 7))
+def test_every_image_has_a_network_whatever_its_size(preset):
+    for side in (1, 2, 4, 5, 7, 19, 20, 35, 36):
+        has_convolutions = "Conv2d" in modules_of(image(side, side, 3), encoder_subtype=preset)
+        assert has_convolutions == (side >= 5)
 
 
-def test_more_than_three_dimensions_need_an_encoder_of_the_users():
-    with pytest.raises(ValueError, match="register an encoder"):
-        make_observation_encoder(ModelFlags(), "voxels", (4, 8, 8, 8))
+def test_a_table_of_floats_goes_through_an_mlp():
+    assert "Conv2d" not in modules_of(floats(27, 5))
+    assert "Conv2d" not in modules_of(floats(30, 30))
+    assert "Conv2d" in modules_of(image(30, 30))
+
+
+def test_more_than_four_dimensions_need_an_encoder_of_the_users():
+    with pytest.raises(ValueError, match=r"voxels uint8 \[4, 2, 8, 8, 8\] has more .* register an encoder"):
+        make_observation_encoder(ModelFlags(), "voxels", image(4, 2, 8, 8, 8))
 
 
 def linear_sizes(module):
@@ -71,27 +97,35 @@ def linear_sizes(module):
 
 def test_fully_connected_layers_after_the_convolutions():
     flags = ModelFlags(hidden_size=64, encoder_extra_fc_layers=2)
-    assert linear_sizes(make_observation_encoder(flags, "obs", (3, 72, 128))) == [(2304, 64), (64, 64)]
+    assert linear_sizes(make_observation_encoder(flags, "obs", image(3, 72, 128))) == [
+        (2304, 64),
+        (64, 64),
+    ]
     flags = ModelFlags(hidden_size=64, encoder_conv_mlp_layers=(32, 16))
-    assert linear_sizes(make_observation_encoder(flags, "obs", (3, 72, 128))) == [(2304, 32), (32, 16)]
+    assert linear_sizes(make_observation_encoder(flags, "obs", image(3, 72, 128))) == [
+        (2304, 32),
+        (32, 16),
+    ]
 
 
 def test_a_vector_goes_through_the_mlp_layers():
     flags = ModelFlags(encoder_mlp_layers=(32, 16))
-    assert linear_sizes(make_observation_encoder(flags, "obs", (5,))) == [(5, 32), (32, 16)]
-    assert linear_sizes(make_observation_encoder(flags, "obs", ())) == [(1, 32), (32, 16)]
+    assert linear_sizes(make_observation_encoder(flags, "obs", floats(5))) == [(5, 32), (32, 16)]
+    assert linear_sizes(make_observation_encoder(flags, "obs", floats())) == [(1, 32), (32, 16)]
 
 
 def test_mlp_types_flatten_images():
     flags = ModelFlags(encoder_type="mlp", encoder_mlp_layers=(32,))
-    assert linear_sizes(make_observation_encoder(flags, "obs", (3, 4, 4))) == [(48, 32)]
+    assert linear_sizes(make_observation_encoder(flags, "obs", image(3, 4, 4))) == [(48, 32)]
     flags = ModelFlags(encoder_subtype="mlp_mujoco", hidden_size=20)
-    assert linear_sizes(make_observation_encoder(flags, "obs", (3, 4, 4))) == [(48, 20), (20, 20)]
+    assert linear_sizes(make_observation_encoder(flags, "obs", image(3, 4, 4))) == [(48, 20), (20, 20)]
 
 
 def test_resnet_is_chosen_by_type_or_by_subtype():
-    by_type = make_observation_encoder(ModelFlags(encoder_type="resnet"), "obs", (3, 32, 32))
-    by_subtype = make_observation_encoder(ModelFlags(encoder_subtype="resnet_impala"), "obs", (3, 32, 32))
+    by_type = make_observation_encoder(ModelFlags(encoder_type="resnet"), "obs", image(3, 32, 32))
+    by_subtype = make_observation_encoder(
+        ModelFlags(encoder_subtype="resnet_impala"), "obs", image(3, 32, 32)
+    )
     assert by_type.state_dict().keys() == by_subtype.state_dict().keys()
     assert len([m for m in by_type.modules() if isinstance(m, nn.Conv2d)]) == 15
 
@@ -100,14 +134,12 @@ def test_resnet_is_chosen_by_type_or_by_subtype():
 def test_every_nonlinearity_trains(nonlinearity):
     for preset in ("convnet_simple", "resnet_impala"):
         flags = ModelFlags(nonlinearity=nonlinearity, encoder_subtype=preset)
-        encoder = make_observation_encoder(flags, "obs", (3, 44, 44))
+        encoder = make_observation_encoder(flags, "obs", image(3, 44, 44))
         encoder(torch.randn(2, 3, 44, 44)).sum().backward()
         assert all(p.grad is not None for p in encoder.parameters())
 
 
-MIXED_SPACE = S.Dict(
-    obs=image_space(3, 72, 128), b=S.Box(-1, 1, (5,)), action_mask=S.Box(0, 1, (4,), np.uint8)
-)
+MIXED_SPACE = S.Dict(obs=image(3, 72, 128), b=S.Box(-1, 1, (5,)), action_mask=S.Box(0, 1, (4,), np.uint8))
 
 
 def test_all_observations_are_encoded_and_concatenated_in_sorted_order():

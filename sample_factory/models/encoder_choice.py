@@ -1,0 +1,190 @@
+"""Chooses the built-in network that encodes an observation, by its space and the flags. No torch."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from sample_factory.config.sections import ModelFlags
+from sample_factory.spaces.actions import ACTION_MASK
+
+
+class Conv(NamedTuple):
+    """A convolution."""
+
+    channels: int
+    kernel: int
+    stride: int
+    padding: int = 0
+
+
+CONVNETS: Mapping[str, tuple[Conv, ...]] = {
+    "convnet_simple": (Conv(32, 8, 4), Conv(64, 4, 2), Conv(128, 3, 2)),
+    "convnet_impala": (Conv(16, 8, 4), Conv(32, 4, 2)),
+    "convnet_atari": (Conv(32, 8, 4), Conv(64, 4, 2), Conv(64, 3, 1)),
+    "convnet_small": (Conv(32, 3, 1, 1), Conv(64, 3, 2, 1), Conv(64, 3, 2, 1)),
+}
+SMALL = "convnet_small"
+RESNET = "resnet_impala"
+MLP = "mlp"
+# A smaller image, such as a board of 3x3 fields, has too few places for convolutions to share weights.
+MIN_SMALL_SIDE = 5  # pixels
+CHANNELS = (1, 3, 4)  # usual numbers of them: grey, RGB, and RGBA or four frames
+
+
+class ImageShape(NamedTuple):
+    """Size of one image, without the batch."""
+
+    channels: int
+    height: int
+    width: int
+
+
+class ImageLayout(NamedTuple):
+    """How an observation holds an image.
+
+    is_stack: the first axis counts images; their channels are concatenated.
+    is_hwc: the last axis counts channels.
+    is_plane: there is no axis of channels.
+    """
+
+    size: ImageShape
+    is_stack: bool
+    is_hwc: bool
+    is_plane: bool
+
+
+class EncoderChoice(NamedTuple):
+    """The network that encodes one observation.
+
+    preset: MLP, RESNET or a name in CONVNETS.
+    widths: of an MLP's layers.
+    image: None for an MLP.
+    reason: why it is not the preset of the flags; empty if it is.
+    """
+
+    preset: str
+    widths: tuple[int, ...] = ()
+    image: ImageLayout | None = None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        """Describes the network on one line."""
+        name = " ".join(map(str, (MLP.upper(), *self.widths))) if self.preset == MLP else self.preset
+        return f"{name} ({self.reason})" if self.reason else name
+
+
+def choose_encoder(flags: ModelFlags, key: str, space: gym.spaces.Box) -> EncoderChoice:
+    """Returns the network for one observation.
+
+    Vectors and scalars get an MLP. Images get the preset of the flags if they are large enough for it. Other
+    ones get an MLP if they are tables, i.e. 2-dimensional floats, or tiny, and otherwise small convolutions.
+
+    Raises ValueError for more than 4 dimensions.
+    """
+    shape = space.shape
+    if len(shape) > 4:
+        raise ValueError(
+            f"observation {describe_space(key, space)} has more than 4 dimensions, for which there is no "
+            "built-in encoder; flatten it in the env, or register an encoder for it (--encoder_custom)"
+        )
+    preset = preset_of_flags(flags)
+    mlp = EncoderChoice(MLP, mlp_widths(flags))
+    if len(shape) < 2 or preset == MLP:
+        return mlp
+    image = image_layout(shape)
+    side = min(image.size.height, image.size.width)
+    needed = smallest_side(preset)
+    if side >= needed:
+        return EncoderChoice(preset, image=image)
+    reason = f"{preset} needs {needed}x{needed} pixels"
+    is_table = image.is_plane and space.dtype == np.float32
+    if is_table or side < MIN_SMALL_SIDE:
+        return mlp._replace(reason=reason)
+    return EncoderChoice(SMALL, image=image, reason=reason)
+
+
+def preset_of_flags(flags: ModelFlags) -> str:
+    """Returns the network for images that the flags name: MLP, RESNET or a name in CONVNETS."""
+    if flags.encoder_type == "resnet":
+        return RESNET
+    if flags.encoder_type == "mlp" or flags.encoder_subtype == "mlp_mujoco":
+        return MLP
+    return flags.encoder_subtype
+
+
+def mlp_widths(flags: ModelFlags) -> tuple[int, ...]:
+    """Returns the widths of the layers for vectors, tables and flattened images."""
+    is_mujoco = flags.encoder_type != "resnet" and flags.encoder_subtype == "mlp_mujoco"
+    return (flags.hidden_size,) * 2 if is_mujoco else flags.encoder_mlp_layers
+
+
+def smallest_side(preset: str) -> int:
+    """Returns the height and width in pixels of the smallest image that a network for images accepts."""
+    side = 1
+    for conv in reversed(CONVNETS.get(preset, ())):
+        side = max(1, (side - 1) * conv.stride + conv.kernel - 2 * conv.padding)
+    return side
+
+
+def image_layout(shape: tuple[int, ...]) -> ImageLayout:
+    """Returns how an observation of this shape, of 2 to 4 dimensions, holds an image.
+
+    (height, width); (channels, height, width); or (height, width, channels) if only the last number looks
+    like channels, or only the first two are equal. A fourth dimension before these counts images.
+    """
+    if len(shape) == 2:
+        return ImageLayout(ImageShape(1, *shape), is_stack=False, is_hwc=False, is_plane=True)
+    *stack, first, second, last = shape
+    is_hwc = (last in CHANNELS and first not in CHANNELS) or first == second != last
+    size = ImageShape(last, first, second) if is_hwc else ImageShape(first, second, last)
+    if stack:
+        size = size._replace(channels=stack[0] * size.channels)
+    return ImageLayout(size, bool(stack), is_hwc, is_plane=False)
+
+
+def encoded_spaces(observation_space: gym.spaces.Dict) -> dict[str, gym.spaces.Box]:
+    """Returns the observations that are encoded, in the order of sorted keys: all but the action mask.
+
+    Raises ValueError if there is none.
+    """
+    encoded = {}
+    for key in sorted(observation_space.spaces):
+        space = observation_space[key]
+        assert isinstance(space, gym.spaces.Box), f"{observation_space} must be a Dict of Box"
+        if key != ACTION_MASK:
+            encoded[key] = space
+    if not encoded:
+        raise ValueError(f"there is nothing to encode in {observation_space}")
+    return encoded
+
+
+def describe_space(key: str, space: gym.spaces.Box) -> str:
+    """Returns key, dtype and shape of an observation, e.g. "obs uint8 [7, 7, 3]"."""
+    return f"{key} {space.dtype} {list(space.shape)}"
+
+
+def describe_encoders(flags: ModelFlags, observation_space: gym.spaces.Dict, typed: Mapping[str, Any]) -> str:
+    """Returns a line with the network of each observation.
+
+    typed: flags on the command line, by name. Raises ValueError if none of the observations is large enough
+    for the preset that was typed, or one has too many dimensions.
+    """
+    spaces = encoded_spaces(observation_space)
+    choices = {key: choose_encoder(flags, key, space) for key, space in spaces.items()}
+    rejected = [key for key, choice in choices.items() if choice.reason and _contradicts(choice, typed)]
+    if rejected and not any(choice.image and not choice.reason for choice in choices.values()):
+        key = rejected[0]
+        fallback = choices[key]._replace(reason="")
+        names = [f"--{name}={typed[name]}" for name in ("encoder_type", "encoder_subtype") if name in typed]
+        raise ValueError(
+            f"{' '.join(names)}: {choices[key].reason}, but observation {describe_space(key, spaces[key])} "
+            f"is smaller; without the flag it gets {fallback}; --encoder_type=mlp or resnet takes any size"
+        )
+    return "; ".join(f"{describe_space(key, spaces[key])}: {choice}" for key, choice in choices.items())
+
+
+def _contradicts(choice: EncoderChoice, typed: Mapping[str, Any]) -> bool:
+    """Whether a network other than that of the flags is not what was typed."""
+    return "encoder_subtype" in typed or (typed.get("encoder_type") == "conv" and choice.preset == MLP)

@@ -1,0 +1,97 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from sample_factory.config.sections import ModelFlags
+from sample_factory.models.encoder_choice import (
+    CONVNETS,
+    choose_encoder,
+    describe_encoders,
+    image_layout,
+    smallest_side,
+)
+
+S = gym.spaces
+GRID = S.Box(0, 255, (7, 7, 3), np.uint8)
+TABLE = S.Box(-1, 1, (27, 5), np.float32)
+FRAMES = S.Box(0, 255, (4, 84, 84), np.uint8)
+MEASUREMENTS = S.Box(-1, 1, (23,), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("preset", "side"),
+    [
+        ("convnet_simple", 36),
+        ("convnet_impala", 20),
+        ("convnet_atari", 36),
+        ("convnet_small", 1),
+        ("resnet_impala", 1),
+    ],
+)
+def test_the_smallest_image_of_a_preset(preset, side):
+    assert smallest_side(preset) == side
+    for conv in CONVNETS.get(preset, ()):
+        assert side + 2 * conv.padding >= conv.kernel
+        side = (side + 2 * conv.padding - conv.kernel) // conv.stride + 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "size"),
+    [
+        ((72, 128), (1, 72, 128)),
+        ((3, 72, 128), (3, 72, 128)),
+        ((72, 128, 3), (3, 72, 128)),
+        ((4, 84, 84), (4, 84, 84)),
+        ((84, 84, 4), (4, 84, 84)),
+        ((12, 72, 128), (12, 72, 128)),
+        ((13, 13, 5), (5, 13, 13)),
+        ((8, 8, 111), (111, 8, 8)),
+        ((8, 8, 8), (8, 8, 8)),
+        ((4, 84, 84, 3), (12, 84, 84)),
+        ((4, 3, 84, 84), (12, 84, 84)),
+    ],
+)
+def test_channels_are_recognised_by_their_number_or_by_equal_sides(shape, size):
+    assert image_layout(shape).size == size
+
+
+def test_the_preset_of_the_flags_is_chosen_where_it_fits():
+    for preset in ("convnet_simple", "convnet_impala", "convnet_atari", "convnet_small", "resnet_impala"):
+        flags = ModelFlags(encoder_subtype=preset)
+        assert choose_encoder(flags, "obs", FRAMES).preset == preset
+        assert choose_encoder(flags, "obs", S.Box(0, 255, (3, 72, 128), np.uint8)).preset == preset
+    assert choose_encoder(ModelFlags(encoder_type="resnet"), "obs", GRID).preset == "resnet_impala"
+
+
+def test_the_line_names_each_observation_and_its_network():
+    space = S.Dict(obs=FRAMES, near=GRID, table=TABLE, measurements=MEASUREMENTS, action_mask=MEASUREMENTS)
+    assert describe_encoders(ModelFlags(encoder_mlp_layers=(64, 32)), space, {}).split("; ") == [
+        "measurements float32 [23]: MLP 64 32",
+        "near uint8 [7, 7, 3]: convnet_small (convnet_simple needs 36x36 pixels)",
+        "obs uint8 [4, 84, 84]: convnet_simple",
+        "table float32 [27, 5]: MLP 64 32 (convnet_simple needs 36x36 pixels)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("space", "typed", "message"),
+    [
+        (
+            GRID,
+            {"encoder_subtype": "convnet_atari"},
+            r"subtype=convnet_atari: .*36x36.*obs uint8 \[7, ",
+        ),
+        (TABLE, {"encoder_type": "conv"}, r"--encoder_type=conv.*36x36.*obs float32 \[27, 5\].*gets MLP"),
+    ],
+)
+def test_a_typed_preset_that_fits_no_observation_is_an_error_with_the_sizes(space, typed, message):
+    flags = ModelFlags(**typed)
+    with pytest.raises(ValueError, match=message):
+        describe_encoders(flags, S.Dict(obs=space), typed)
+    describe_encoders(flags, S.Dict(obs=space), {})  # e.g. a default of the env's family
+    describe_encoders(flags, S.Dict(obs=FRAMES, other=space), typed)
+
+
+def test_a_typed_convolution_may_be_small():
+    typed = {"encoder_type": "conv"}
+    assert "convnet_small" in describe_encoders(ModelFlags(), S.Dict(obs=GRID), typed)
