@@ -31,11 +31,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 done or stopped, 1 the checkpoint or the video failed, 2 bad input."""
 
     def command(arguments: Sequence[str]) -> None:
+        from sample_factory.config.commands import ENJOY
         from sample_factory.config.parsing import parse_config
         from sample_factory.envs.env_registry import resolve_family
         from sample_factory.runtime.log import setup_logging
 
-        config = parse_config(arguments, resolve_family, evaluation=True)
+        config = parse_config(arguments, resolve_family, evaluation=True, command=ENJOY)
         setup_logging("enjoy")
         enjoy(config)
 

@@ -18,12 +18,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 done or stopped, 1 the game could not start, 2 bad input."""
 
     def command(arguments: Sequence[str]) -> None:
+        from sample_factory.config.commands import PLAY_DOOM
         from sample_factory.config.parsing import parse_config
         from sample_factory.envs.env_registry import resolve_family
         from sample_factory.evaluation.human_game import HumanGameFlags, play
         from sample_factory.runtime.log import setup_logging
 
-        config = parse_config(arguments, resolve_family, extra_sections={"human_game": HumanGameFlags})
+        own = {"human_game": HumanGameFlags}
+        config = parse_config(arguments, resolve_family, extra_sections=own, command=PLAY_DOOM)
         setup_logging("play_doom")
         with contextlib.suppress(KeyboardInterrupt):
             play(config)

@@ -3,16 +3,17 @@
 import sys
 from collections.abc import Sequence
 
+from sample_factory.config.commands import TRAIN, Command
 from sample_factory.experiment.exit_codes import run_command
 
 
-def train(argv: Sequence[str]) -> int:
-    """Runs the experiment that the flags describe; returns its exit code."""
+def train(argv: Sequence[str], command: Command = TRAIN) -> int:
+    """Runs the experiment that the flags describe; returns its exit code. command: what the help says."""
     from sample_factory.config.flags import ConfigError
     from sample_factory.config.parsing import parse_config
     from sample_factory.envs.env_registry import resolve_family
 
-    config = parse_config(argv, resolve_family)
+    config = parse_config(argv, resolve_family, command=command)
     if config.run.algo == "DUMMY_SAMPLER":
         raise ConfigError(f"--algo={config.run.algo}: use python -m sample_factory.run_algorithm for it")
     from sample_factory.experiment.run import run_experiment

@@ -46,7 +46,7 @@ TOP_LEVEL = {
     ".gitignore",
     ".pre-commit-config.yaml",
 }
-COMMANDS = {"train", "enjoy", "match", "play_doom", "dummy_sampler", "benchmark", "run_algorithm"}
+COMMANDS = {"__main__", "train", "enjoy", "match", "play_doom", "dummy_sampler", "benchmark", "run_algorithm"}
 MAX_COMMAND_LINES = 60
 MAX_FOLDERS = 2  # below the package
 FORBIDDEN_NAMES = {"utils", "common", "base", "helpers", "misc"}

@@ -61,7 +61,8 @@ def test_the_workflow_runs_all_tests_on_every_python_that_the_classifiers_name()
 @pytest.mark.parametrize(("script", "target"), PROJECT["scripts"].items())
 def test_a_console_script_is_a_main_function_that_returns_an_exit_code(script, target):
     module_name, _, function = target.partition(":")
-    assert script == f"sample-factory-{module_name.rpartition('.')[2].replace('_', '-')}"
+    name = module_name.rpartition(".")[2].replace("_", "-")
+    assert script == ("sample-factory" if name == "--main--" else f"sample-factory-{name}")
     main = getattr(importlib.import_module(module_name), function)
     signature = inspect.signature(main)
     assert all(parameter.default is not parameter.empty for parameter in signature.parameters.values())

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sample_factory.benchmarking.flag_sweep import SWEPT_FLAGS
+from sample_factory.config.commands import BENCHMARK
 from sample_factory.config.config import Config
-from sample_factory.config.flags import ConfigError, add_flags, flag
+from sample_factory.config.flags import ConfigError, add_flags, flag, make_parser, parse_known
 from sample_factory.config.parsing import parse_config
 from sample_factory.plotting.draw_bars import check_drawing
 from sample_factory.plotting.plot_command import OUT_SUFFIXES
@@ -48,20 +49,12 @@ def parse_arguments(argv: Sequence[str]) -> BenchmarkRequest:
     from sample_factory.envs.env_registry import resolve_family
 
     argv = _join_repeated(argv)
-    parser = argparse.ArgumentParser(
-        prog="python -m sample_factory.benchmark",
-        usage="%(prog)s --env=ENV [flags of training] [flags below]",
-        epilog="The flags of training: python -m sample_factory.train --env=ENV --help. The benchmark itself "
-        "sets those that decide when training stops and where it writes.",
-        allow_abbrev=False,
-        exit_on_error=False,
+    parser = make_parser()
+    add_flags(parser, BenchmarkFlags)
+    training_flags = parse_known(parser, argv)[1]
+    config = parse_config(
+        argv, resolve_family, extra_sections={"benchmark": BenchmarkFlags}, command=BENCHMARK
     )
-    add_flags(parser, BenchmarkFlags, "Measurement and files of the benchmark", {})
-    try:
-        _, training_flags = parser.parse_known_args(argv)
-    except argparse.ArgumentError as error:
-        raise ConfigError(str(error)) from None
-    config = parse_config(argv, resolve_family, extra_sections={"benchmark": BenchmarkFlags})
     flags: BenchmarkFlags = config.extra["benchmark"]
     _check_files(flags)
     return BenchmarkRequest(

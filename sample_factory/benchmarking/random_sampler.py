@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sample_factory.config.commands import DUMMY_SAMPLER
 from sample_factory.config.config import Config
 from sample_factory.config.flags import flag
 from sample_factory.config.parsing import parse_config
@@ -156,7 +157,8 @@ def parse_arguments(argv: Sequence[str]) -> tuple[Config, EnvFamily]:
 
     Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help.
     """
-    config = parse_config(argv, _family_in_one_split, extra_sections={"random_sampler": RandomSamplerFlags})
+    own = {"random_sampler": RandomSamplerFlags}
+    config = parse_config(argv, _family_in_one_split, extra_sections=own, command=DUMMY_SAMPLER)
     return config, _family_in_one_split(config.env_name)
 
 

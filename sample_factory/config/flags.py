@@ -31,12 +31,15 @@ def flag(
     choices: Sequence[Any] = (),
     aliases: Sequence[str] = (),
     is_folder: bool = False,
+    metavar: str = "",
     **checks: float,
 ) -> Any:
     """Returns a dataclass field that is also a command-line flag of the same name.
 
+    help: a phrase that can be read without the help of any other flag.
     aliases: other names that are accepted (mostly those of v2).
     is_folder: the value is the path of a folder that must exist.
+    metavar: placeholder of the value in the help; empty: INT, FLOAT or TEXT, depending on the type.
     checks: bounds of a number: `at_least`, `above`, `at_most`.
     """
     metadata = {
@@ -45,6 +48,7 @@ def flag(
         "aliases": tuple(aliases),
         "checks": checks,
         "is_folder": is_folder,
+        "metavar": metavar,
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -66,6 +70,19 @@ def parse_int(text: str) -> int:
     if not math.isfinite(value) or value != int(value):
         raise argparse.ArgumentTypeError(f"{text!r} is not an integer")
     return int(value)
+
+
+def parse_float(text: str) -> float:
+    """Parses a number. NaN and infinity are refused later, with the bounds of the flag."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+def parse_limit(text: str) -> int:
+    """Parses an integer, or `never` for a limit that is never reached."""
+    return NEVER if text.lower() == "never" else parse_int(text)
 
 
 class FlagType(NamedTuple):
@@ -92,44 +109,46 @@ def section_fields(section: type) -> list[tuple[dataclasses.Field[Any], Any]]:
     return [(field, hints[field.name]) for field in dataclasses.fields(section)]
 
 
-def add_flags(
-    parser: argparse.ArgumentParser, section: type, title: str, defaults: Mapping[str, Any]
-) -> None:
-    """Adds every flag of a section to the parser. Flags that are not typed are not set in the namespace.
+def make_parser() -> argparse.ArgumentParser:
+    """Returns a parser without a help of its own, to be used with `parse_known`."""
+    return argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
 
-    defaults: flag -> default of this env, shown in the help instead of the default of the section.
-    """
-    group = parser.add_argument_group(title)
+
+def parse_known(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Returns the arguments that the parser knows, and the others. Raises ConfigError for a bad value."""
+    try:
+        return parser.parse_known_args(list(argv))
+    except argparse.ArgumentError as error:
+        raise ConfigError(explain(error)) from None
+
+
+def explain(error: argparse.ArgumentError) -> str:
+    """Returns a message for a value that is missing or of the wrong type."""
+    name = (error.argument_name or "").split("/")[0]
+    if "expected one argument" in str(error):
+        return f"{name} needs a value: {name}=VALUE"
+    return f"{name}: {error.message}"
+
+
+def add_flags(parser: argparse.ArgumentParser, section: type) -> None:
+    """Adds every flag of a section to the parser. Flags that are not typed are not set in the namespace."""
     parsers: Mapping[type, Callable[[str], Any]] = {
         bool: parse_bool,
         int: parse_int,
-        float: float,
+        float: parse_float,
         str: str,
     }
     for field, annotation in section_fields(section):
         scalar, is_list, _ = flag_type(annotation)
-        names = [f"--{name}" for name in (field.name, *field.metadata["aliases"])]
         is_switch = scalar is bool and not is_list
-        nargs = "*" if is_list else "?" if is_switch else None
-        group.add_argument(
-            *names,
+        parser.add_argument(
+            *(f"--{name}" for name in (field.name, *field.metadata["aliases"])),
             dest=field.name,
-            type=parsers[scalar],
-            nargs=nargs,
+            type=parse_limit if field.default == NEVER else parsers[scalar],
+            nargs="*" if is_list else "?" if is_switch else None,
             const=True if is_switch else None,  # a bare --no_render means True
             default=argparse.SUPPRESS,
-            metavar={bool: "BOOL", int: "INT", float: "FLOAT", str: "STR"}[scalar],
-            help=_help_text(field, defaults),
         )
-
-
-def _help_text(field: dataclasses.Field[Any], defaults: Mapping[str, Any]) -> str:
-    default = defaults.get(field.name, field.default)
-    shown = " ".join(map(str, default)) or "empty" if isinstance(default, (tuple, list)) else default
-    choices = (
-        f"; one of: {', '.join(map(str, field.metadata['choices']))}" if field.metadata["choices"] else ""
-    )
-    return f"{field.metadata['help']}{choices} (default: {shown})".replace("%", "%%")
 
 
 def coerce(section: type, values: Mapping[str, Any], source: str) -> dict[str, Any]:

@@ -2,12 +2,10 @@
 
 import argparse
 import dataclasses
-import difflib
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from sample_factory.config.commands import TRAIN, Command
 from sample_factory.config.config import PROVENANCE_KEYS, Config
 from sample_factory.config.consistency import check_consistency
 from sample_factory.config.experiment_folder import (
@@ -16,8 +14,18 @@ from sample_factory.config.experiment_folder import (
     read_file_of_flags,
     read_saved,
 )
-from sample_factory.config.flags import ConfigError, Layer, add_flags, check_values, coerce
+from sample_factory.config.flags import (
+    ConfigError,
+    Layer,
+    add_flags,
+    check_values,
+    coerce,
+    make_parser,
+    parse_known,
+)
+from sample_factory.config.help import EVERYTHING, SHORT, command_help, show
 from sample_factory.config.sections import TRAINING_SECTIONS
+from sample_factory.config.unknown_flags import refuse_synonyms_of_env, refuse_unknown_flags, suggestion
 
 # These flags say how to run this time, not what the experiment is: they are never taken from a saved
 # cfg.json. A folder that was overwritten once must not be deleted by the next resume.
@@ -61,6 +69,7 @@ def parse_config(
     resolve_family: Callable[[str], Family],
     evaluation: bool = False,
     extra_sections: Mapping[str, type] | None = None,
+    command: Command = TRAIN,
 ) -> Config:
     """Turns a command line into a Config.
 
@@ -70,22 +79,34 @@ def parse_config(
     evaluation: the experiment must exist, and --env may be left out, because its cfg.json has it.
     extra_sections: name -> section of the flags that only this program has; stored in `Config.extra`. Without
         `evaluation`, such a program has no experiment, and no cfg.json is read.
+    command: what the help says.
 
     Raises ConfigError. Prints the help and exits with 0 on --help.
     """
     identity = _parse_identity(argv)
+    needs_help = identity.pop("help", None)
     file = read_file_of_flags(identity["cfg"]) if "cfg" in identity else Layer("", {})
     has_experiment = evaluation or not extra_sections
-    saved = read_saved(identity, file.values, evaluation) if has_experiment else Layer(SAVED, {})
+    must_exist = evaluation and needs_help is None
+    saved = read_saved(identity, file.values, must_exist) if has_experiment else Layer(SAVED, {})
     env_name = identity.get("env") or saved.values.get("env") or file.values.get("env")
-    if not env_name:
-        raise ConfigError("--env is missing: the full name of an environment, e.g. --env=doom_battle")
-    family = resolve_family(env_name)
     sections = {**TRAINING_SECTIONS, **(extra_sections or {})}
-    if family.flags is not None:
+    family = resolve_family(env_name) if env_name else None
+    if family is not None and family.flags is not None:
         sections["family"] = family.flags
     _index_fields(sections)
-    typed = _parse_typed(argv, sections, family.defaults, env_name)
+    if needs_help is not None:
+        defaults = {} if family is None else family.defaults
+        own = tuple(extra_sections or ())
+        show(command_help(command, sections, env_name, defaults, own, needs_help == EVERYTHING))
+        raise SystemExit(0)
+    if env_name is None or family is None:
+        refuse_synonyms_of_env(argv)
+        raise ConfigError(
+            "--env is missing: name an env, e.g. --env=doom_basic, --env=gym_CartPole-v1 or one of your own "
+            "(--help lists the families of envs)"
+        )
+    typed = _parse_typed(argv, sections)
     resumed = {key: value for key, value in saved.values.items() if key not in NOT_RESUMED_FLAGS}
     layers = [
         Layer(f"defaults of {env_name}", dict(family.defaults)),
@@ -112,7 +133,8 @@ def build_config(
             for alias_or_flag, value in layer.items():
                 key = index.flag_of_alias.get(alias_or_flag, alias_or_flag)
                 if key not in index.section_of_flag:
-                    _refuse_typo(key, source, [*index.section_of_flag, *index.flag_of_alias])
+                    known = [*index.section_of_flag, *index.flag_of_alias]
+                    _refuse_unknown_key(key, source, layer, known)
                     unknown[key] = value
                     continue
                 section = index.section_of_flag[key]
@@ -132,66 +154,41 @@ def build_config(
     return config
 
 
-def _refuse_typo(key: str, source: str, known: Sequence[str]) -> None:
-    """Raises ConfigError for a key that is likely to be a misspelt flag.
+def _refuse_unknown_key(key: str, source: str, layer: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raises ConfigError for a key that is no flag, unless another version or program may have written it.
 
-    Keys of a saved cfg.json are never refused: another version or another program may have written them.
+    That is so for all keys of a saved cfg.json, also where --cfg names one.
     """
-    hint = nearest(key, known)
-    if not source.startswith(SAVED) and key not in RETIRED_FLAGS and key not in PROVENANCE_KEYS and hint:
+    was_saved = source.startswith(SAVED) or any(name in layer for name in PROVENANCE_KEYS)
+    if not was_saved and key not in RETIRED_FLAGS:
+        hint = suggestion(key, known).replace("--", "")  # the keys of a file have no dashes
         raise ConfigError(f"{source}: unknown flag {key}{hint}")
 
 
-def nearest(word: str, known: Sequence[str]) -> str:
-    """Returns '; did you mean X?', or an empty string if no known word is similar."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else ""
-
-
 def _parse_identity(argv: Sequence[str]) -> dict[str, Any]:
-    """Returns the flags that decide which other flags exist."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    """Returns the flags that decide which other flags exist, and "help" if it is requested."""
+    parser = make_parser()
+    parser.add_argument(
+        "-h", "--help", nargs="?", const=SHORT, choices=(SHORT, EVERYTHING), default=argparse.SUPPRESS
+    )
     for name in (*IDENTITY, "cfg"):
         parser.add_argument(f"--{name}", default=argparse.SUPPRESS)
-    try:
-        return vars(parser.parse_known_args(list(argv))[0])
-    except argparse.ArgumentError as error:
-        raise ConfigError(str(error)) from None
+    return vars(parse_known(parser, argv)[0])
 
 
-def _parse_typed(
-    argv: Sequence[str], sections: Mapping[str, type], defaults: Mapping[str, Any], env_name: str
-) -> dict[str, Any]:
+def _parse_typed(argv: Sequence[str], sections: Mapping[str, type]) -> dict[str, Any]:
     """Returns flag -> value for the flags on the command line, aliases resolved.
 
     Raises ConfigError for an unknown flag and for a value of the wrong type.
     """
-    parser = argparse.ArgumentParser(
-        usage=f"{os.path.basename(sys.argv[0])} --env={env_name} --experiment=NAME [flags]",
-        description=f"The flags of {env_name}, with their defaults.",
-        add_help=False,
-        allow_abbrev=False,
-        exit_on_error=False,
-    )
-    parser.add_argument("-h", "--help", action="help", help="show this list and exit")
-    for name, section in sections.items():
-        title = (section.__doc__ or name).strip().splitlines()[0].rstrip(".")
-        add_flags(parser, section, title, defaults)
+    parser = make_parser()
+    for section in sections.values():
+        add_flags(parser, section)
     for name in RETIRED_FLAGS:
-        parser.add_argument(f"--{name}", nargs="?", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-    try:
-        typed, rest = parser.parse_known_args(list(argv))
-    except argparse.ArgumentError as error:
-        raise ConfigError(str(error)) from None
-    refuse_unknown_flags(parser, rest, f" (--help lists the flags of {env_name})")
+        parser.add_argument(f"--{name}", nargs="?", default=argparse.SUPPRESS)
+    typed, rest = parse_known(parser, argv)
+    refuse_unknown_flags(parser, rest, " (--help=all lists every flag)")
     return dict(vars(typed))
-
-
-def refuse_unknown_flags(parser: argparse.ArgumentParser, rest: Sequence[str], hint: str = "") -> None:
-    """Raises ConfigError, with the nearest flag of the parser, if it has left any arguments in `rest`."""
-    if rest:
-        known = [option for action in parser._actions for option in action.option_strings]
-        raise ConfigError(f"unknown flag {rest[0]}{nearest(rest[0].split('=')[0], known)}{hint}")
 
 
 class _FieldIndex(NamedTuple):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from sample_factory.config.commands import MATCH
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import parse_config
@@ -60,7 +61,8 @@ def parse_arguments(argv: Sequence[str]) -> MatchRequest:
 def _parse(argv: Sequence[str]) -> Config:
     from sample_factory.envs.env_registry import resolve_family
 
-    return parse_config(argv, resolve_family, evaluation=True, extra_sections={"match": MatchFlags})
+    own = {"match": MatchFlags}
+    return parse_config(argv, resolve_family, evaluation=True, extra_sections=own, command=MATCH)
 
 
 def _single_value(flag_name: str, values: Sequence[Value]) -> Value:

@@ -4,11 +4,23 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sample_factory.config.flags import ConfigError
-from sample_factory.config.parsing import refuse_unknown_flags
+from sample_factory.config.flags import ConfigError, explain
+from sample_factory.config.unknown_flags import refuse_unknown_flags
 from sample_factory.experiment.exit_codes import run_command
 
 OUT_SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def add_out(parser: argparse.ArgumentParser, default: str) -> None:
+    """Adds the option --out."""
+    suffixes = ", ".join(OUT_SUFFIXES)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        default=Path(default),
+        help=f"picture to write; its name ends in one of {suffixes} (default: {default})",
+    )
 
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
@@ -19,7 +31,7 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
     try:
         arguments, rest = parser.parse_known_intermixed_args(list(argv))
     except argparse.ArgumentError as error:
-        raise ConfigError(str(error)) from None
+        raise ConfigError(explain(error)) from None
     refuse_unknown_flags(parser, rest)
     out: Path = arguments.out
     if out.suffix.lower() not in OUT_SUFFIXES:

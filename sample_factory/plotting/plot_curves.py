@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from sample_factory.config.commands import PLOT_CURVES
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.parsing import nearest
+from sample_factory.config.help import make_command_parser
+from sample_factory.config.unknown_flags import nearest
 from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.plotting import plot_command
 from sample_factory.plotting.draw_curves import Line, Look, draw
@@ -97,27 +99,39 @@ def _level(text: str) -> tuple[str, float]:
 
 
 def _make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m sample_factory.plotting.plot_curves",
-        description="Draws learning curves, a panel per env, and prints their last values.",
-        allow_abbrev=False,
-        exit_on_error=False,
-    )
-    parser.add_argument("folders", nargs="*", type=Path, help="folders of experiments: train_dir/experiment")
-    parser.add_argument("--out", type=Path, default=Path("curves.png"), help="the picture (curves.png)")
-    parser.add_argument("--tag", default=TAGS["reward"], help=f"what to draw ({TAGS['reward']})")
+    parser = make_command_parser(PLOT_CURVES)
     parser.add_argument(
-        "--against", choices=("frames", "seconds"), default="frames", help="the x axis (frames)"
+        "folders",
+        nargs="*",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of an experiment: train_dir/experiment",
     )
-    parser.add_argument("--title", help="above the panels")
-    parser.add_argument("--policy_index", type=int, default=0, help="the policy whose curves are drawn (0)")
+    plot_command.add_out(parser, "curves.png")
+    parser.add_argument(
+        "--tag", default=TAGS["reward"], help=f"TensorBoard tag to draw (default: {TAGS['reward']})"
+    )
+    parser.add_argument(
+        "--against",
+        choices=("frames", "seconds"),
+        default="frames",
+        help="x axis: env frames, or seconds of training (default: frames)",
+    )
+    parser.add_argument("--title", help="title above the panels")
+    parser.add_argument(
+        "--policy_index",
+        type=int,
+        metavar="INT",
+        default=0,
+        help="policy whose curves are drawn (default: 0)",
+    )
     parser.add_argument(
         "--level",
         type=_level,
         action="append",
         default=[],
         metavar="ENV=NUMBER",
-        help="a dashed line in that env's panel, e.g. a published figure; may be repeated",
+        help="dashed line in the panel of an env, e.g. at a published figure; may be repeated",
     )
     return parser
 

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from sample_factory.config.commands import PLOT_POPULATION
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.help import make_command_parser
 from sample_factory.config.population_flags import FLAG_TAG, REPLACED_BY_TAG, SHAPING_TAG
 from sample_factory.monitoring.policy_progress import tag_of
 from sample_factory.plotting import plot_command
@@ -92,16 +94,15 @@ def _varies(panel: Panel) -> bool:
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Raises ConfigError. Prints the help and exits with 0 on --help."""
-    parser = argparse.ArgumentParser(
-        prog="python -m sample_factory.plotting.plot_population",
-        description="Draws objective and settings of a population, and prints their last values.",
-        allow_abbrev=False,
-        exit_on_error=False,
+    parser = make_command_parser(PLOT_POPULATION)
+    parser.add_argument(
+        "folder", nargs="?", type=Path, metavar="FOLDER", help="folder of an experiment: train_dir/experiment"
     )
-    parser.add_argument("folder", nargs="?", type=Path, help="folder of an experiment: train_dir/experiment")
-    parser.add_argument("--out", type=Path, default=Path("pbt.png"), help="the picture (pbt.png)")
-    parser.add_argument("--tag", help="tag of the objective (default: of --pbt_target_objective)")
-    parser.add_argument("--title", help="above the panels (env and folder)")
+    plot_command.add_out(parser, "pbt.png")
+    parser.add_argument(
+        "--tag", help="TensorBoard tag of the objective (default: that of --pbt_target_objective)"
+    )
+    parser.add_argument("--title", help="title above the panels (default: env and folder)")
     arguments = plot_command.parse(parser, argv)
     if arguments.folder is None:
         raise ConfigError("no experiment was given: name a folder like train_dir/my_experiment")

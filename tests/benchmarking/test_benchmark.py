@@ -43,7 +43,7 @@ def test_a_saved_experiment_of_the_same_name_is_ignored(tmp_path):
         (["--env=dom_basic"], "unknown env 'dom_basic'"),
         ([*CARTPOLE, "--secnds=3"], "unknown flag --secnds=3; did you mean --seconds?"),
         ([*CARTPOLE, "--num_worker=3"], "unknown flag --num_worker=3; did you mean --num_workers?"),
-        ([*CARTPOLE, "--seconds=soon"], "argument --seconds: invalid float value"),
+        ([*CARTPOLE, "--seconds=soon"], "--seconds: 'soon' is not a number"),
         ([*CARTPOLE, "--seconds=0"], "--seconds=0.0: must be at least 2"),
         ([*CARTPOLE, "--batch_size=33"], "--batch_size=33 must be a multiple of --rollout=32"),
         ([*CARTPOLE, "--compare=fast"], "--compare=fast: should be NAME=FPS"),

@@ -95,7 +95,7 @@ def test_values_are_parsed_by_type(tmp_path):
     ("argv", "message"),
     [
         (["--gama=0.9"], "did you mean --gamma"),
-        (["--gamma=high"], "invalid float value: 'high'"),
+        (["--gamma=high"], "'high' is not a number"),
         (["--gamma=nan"], "must be a number"),
         (["--seed=1.5"], "not an integer"),
         (["--use_rnn=1"], "write True or False"),
@@ -131,7 +131,7 @@ def test_evaluation_needs_the_experiment(tmp_path):
 
 def test_help_lists_every_flag_with_this_envs_default(tmp_path, capsys):
     with pytest.raises(SystemExit) as exit_info:
-        parse(tmp_path, "--help")
+        parse(tmp_path, "--help=all")
     text = " ".join(capsys.readouterr().out.split())
     assert exit_info.value.code == 0
     assert "discount factor (default: 0.5)" in text and "how large the toy is (default: 20)" in text

@@ -259,7 +259,7 @@ def test_numbers_are_short(number, text):
         (["{0}/a", "--level=0.5"], "'0.5' should be ENV=NUMBER"),
         (["{0}/a", "--level=doom_basic=high"], "'doom_basic=high' should be ENV=NUMBER"),
         (["{0}/a", "--levle=doom_basic=1"], "unknown flag --levle=doom_basic=1; did you mean --level?"),
-        (["{0}/a", "--against=steps"], "argument --against: invalid choice: 'steps'"),
+        (["{0}/a", "--against=steps"], "--against: invalid choice: 'steps'"),
         (["{0}/a", "--out={0}/curves.jpeg"], "should end in one of .png"),
         (["{0}/a", "--out={0}/nowhere/curves.png"], "cannot use {0}/nowhere/curves.png: No such file"),
         ([], "no experiment was given"),

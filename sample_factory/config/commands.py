@@ -1,0 +1,249 @@
+"""The commands of this package, and the texts of their help besides the flags."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Example(NamedTuple):
+    """A command line to copy. arguments: what follows the name of the command."""
+
+    purpose: str
+    arguments: str
+
+
+class Command(NamedTuple):
+    """A command of this package: `python -m sample_factory.<module>`.
+
+    purpose: one phrase for the list of commands.
+    usage: the arguments that are nearly always given.
+    description: what it does, in a few sentences.
+    common: names of the flags that its short help shows.
+    envs: (name, explanation) of the envs that it works with.
+    section: the section of `Config` that belongs to this command, if there is one.
+    """
+
+    module: str
+    purpose: str
+    usage: str
+    description: str
+    examples: Sequence[Example]
+    common: Sequence[str] = ()
+    envs: Sequence[tuple[str, str]] = ()
+    section: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name after `python -m sample_factory`."""
+        return self.module.rpartition(".")[2]
+
+
+_ENVS = (
+    ("doom_NAME", "Doom, e.g. doom_basic, doom_battle, doom_duel; --env=doom lists all of them"),
+    ("gym_ID", "any Gymnasium id, e.g. gym_CartPole-v1; gym_MODULE:ID imports MODULE first"),
+    ("pettingzoo_MODULE", "a parallel env of PettingZoo, e.g. pettingzoo_butterfly.pistonball_v6"),
+    (
+        "your own",
+        'a script of yours calls register_env("my_", make_env) and then the main() of a command; its names '
+        "begin with my_",
+    ),
+)
+_EVALUATED_ENVS = (("any", "the env of the experiment, unless --env names another one of the same family"),)
+
+TRAIN = Command(
+    module="train",
+    purpose="train agents; the same command resumes a run that was stopped",
+    usage="--env=ENV --experiment=NAME [--flag=value ...]",
+    description="Trains agents. Checkpoints, curves (for TensorBoard) and the log of a run are written to "
+    "train_dir/NAME. Ctrl+C saves and stops; the same command resumes the run.",
+    examples=(
+        Example(
+            "Doom: shoot one monster. Two minutes on two cores.",
+            "--env=doom_basic --experiment=basic --num_envs_per_worker=8 --batch_size=512 "
+            "--train_for_env_steps=450_000",
+        ),
+        Example(
+            "Gymnasium: balance a pole. Half a minute.",
+            "--env=gym_CartPole-v1 --experiment=cartpole --num_envs_per_worker=20 "
+            "--train_for_env_steps=400_000",
+        ),
+        Example("Resume a run: its flags are saved in its folder.", "--experiment=basic"),
+    ),
+    common=(
+        "env",
+        "experiment",
+        "train_dir",
+        "train_for_env_steps",
+        "num_workers",
+        "num_envs_per_worker",
+        "batch_size",
+        "learning_rate",
+        "device",
+        "seed",
+    ),
+    envs=_ENVS,
+)
+ENJOY = Command(
+    module="enjoy",
+    purpose="watch a trained policy, or write a video of it",
+    usage="--experiment=NAME [--flag=value ...]",
+    description="Shows a trained policy in a window and prints its scores, also while the training runs.",
+    examples=(
+        Example("Watch the latest checkpoint in a window.", "--experiment=basic"),
+        Example(
+            "Write a video of three episodes; needs no display.",
+            "--experiment=basic --no_render --save_video --max_num_episodes=3",
+        ),
+        Example(
+            "Measure the best checkpoint over 100 episodes.",
+            "--experiment=basic --no_render --load_checkpoint_kind=best --max_num_episodes=100",
+        ),
+    ),
+    common=("experiment", "train_dir", "env", "load_checkpoint_kind", "device", "seed"),
+    envs=_EVALUATED_ENVS,
+    section="evaluation",
+)
+MATCH = Command(
+    module="match",
+    purpose="let two policies play against each other, and report which one is better",
+    usage="--experiment=NAME --opponent_experiment=OTHER [--flag=value ...]",
+    description="Plays matches between two policies in an env with two teams, and reports the win rate with "
+    "its confidence interval.",
+    examples=(
+        Example(
+            "Two experiments against each other.",
+            "--experiment=new --opponent_experiment=old --num_matches=200",
+        ),
+        Example(
+            "Two policies of one experiment against each other.",
+            "--experiment=duel --policy_index=0 --opponent_policy_index=1",
+        ),
+        Example(
+            "The latest checkpoint of a policy against an earlier one.",
+            "--experiment=duel --opponent_checkpoint=milestone:12345",
+        ),
+    ),
+    common=(
+        "experiment",
+        "train_dir",
+        "env",
+        "policy_index",
+        "checkpoint",
+        "load_checkpoint_kind",
+        "eval_deterministic",
+        "device",
+        "seed",
+    ),
+    envs=_EVALUATED_ENVS,
+)
+PLAY_DOOM = Command(
+    module="play_doom",
+    purpose="play Doom yourself, alone or in a match with trained agents",
+    usage="--env=doom_NAME [--flag=value ...]",
+    description="Opens a window in which a person plays Doom.",
+    examples=(
+        Example("Play alone.", "--env=doom_basic"),
+        Example("Play against the engine's bots.", "--env=doom_duel_bots --timelimit=2"),
+        Example(
+            "Join a match that `enjoy --num_humans=1` has opened; it prints the address.",
+            "--env=doom_duel --join=127.0.0.1:5029",
+        ),
+    ),
+    common=("env", "seed"),
+    envs=_ENVS[:1],
+)
+DUMMY_SAMPLER = Command(
+    module="dummy_sampler",
+    purpose="step envs with random actions, and report the speed",
+    usage="--env=ENV [--flag=value ...]",
+    description="Steps envs with random actions on every core, without a network. The speed is the upper "
+    "bound for training.",
+    examples=(
+        Example("How fast is Doom on this machine?", "--env=doom_benchmark --num_envs_per_worker=16"),
+        Example("How fast is a Gymnasium env? Ten seconds.", "--env=gym_CartPole-v1 --timeout_seconds=10"),
+        Example("On a single core.", "--env=doom_battle --num_workers=1 --timeout_seconds=10"),
+    ),
+    common=("env", "num_workers", "num_envs_per_worker", "env_frameskip", "seed"),
+    envs=_ENVS,
+)
+BENCHMARK = Command(
+    module="benchmark",
+    purpose="measure the speed of simulation, sampling and training, and advise which flag to change",
+    usage="--env=ENV [--flag=value ...]",
+    description="Measures simulation, sampling and training one after the other, a minute each, and reports "
+    "what limits the speed. It sets the flags that decide when training stops and where it writes; it "
+    "changes no experiment.",
+    examples=(
+        Example("Measure the flags that a run will have.", "--env=doom_battle --num_envs_per_worker=16"),
+        Example("Search for faster flags.", "--env=doom_battle --sweep"),
+        Example(
+            "Write all figures to a file, and a chart.",
+            "--env=gym_CartPole-v1 --seconds=20 --json=speed.json --chart=speed.png",
+        ),
+    ),
+    common=(
+        "env",
+        "num_workers",
+        "num_envs_per_worker",
+        "worker_num_splits",
+        "policy_workers_per_policy",
+        "inline_samplers",
+        "batch_size",
+        "rollout",
+        "device",
+        "precision",
+    ),
+    envs=_ENVS,
+)
+RUN_ALGORITHM = TRAIN._replace(
+    module="run_algorithm",
+    purpose="train, or step with random actions, by the command of version 1",
+    usage="--algo=APPO --env=ENV --experiment=NAME [--flag=value ...]",
+    description="The command of version 1. With --algo=APPO it is sample_factory.train, with "
+    "--algo=DUMMY_SAMPLER it is sample_factory.dummy_sampler.",
+    examples=(
+        Example("Train.", "--algo=APPO --env=doom_basic --experiment=basic"),
+        Example("Resume a run.", "--algo=APPO --experiment=basic"),
+        Example("Step with random actions.", "--algo=DUMMY_SAMPLER --env=doom_benchmark"),
+    ),
+)
+PLOT_CURVES = Command(
+    module="plotting.plot_curves",
+    purpose="draw the learning curves of one or several runs",
+    usage="FOLDER ... [--out=FILE]",
+    description="Draws learning curves from the TensorBoard files of experiments, and prints their last "
+    "values. Each env has a panel; runs that differ only in their seed are one line, with their range.",
+    examples=(
+        Example("The reward of one run.", "train_dir/basic"),
+        Example("Three seeds as one line.", "train_dir/seed1 train_dir/seed2 train_dir/seed3"),
+        Example(
+            "Rewards over time, with a published figure as a dashed line.",
+            "train_dir/basic --against=seconds --level=doom_basic=0.75 --out=basic.svg",
+        ),
+    ),
+)
+PLOT_POPULATION = Command(
+    module="plotting.plot_population",
+    purpose="draw objective and settings of every policy of a population (--with_pbt)",
+    usage="FOLDER [--out=FILE]",
+    description="Draws the objective and the evolved settings of every policy of an experiment that was "
+    "trained with --with_pbt=True, with an arrow for each takeover, and prints their last values.",
+    examples=(
+        Example("One run.", "train_dir/population"),
+        Example(
+            "As a vector graphic with a title.",
+            "train_dir/population --out=pbt.svg --title=Duel",
+        ),
+        Example("By another objective.", "train_dir/population --tag=0_aux/avg_reward"),
+    ),
+)
+COMMANDS = (
+    TRAIN,
+    ENJOY,
+    PLOT_CURVES,
+    PLOT_POPULATION,
+    MATCH,
+    PLAY_DOOM,
+    BENCHMARK,
+    DUMMY_SAMPLER,
+    RUN_ALGORITHM,
+)
