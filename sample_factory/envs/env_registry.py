@@ -7,10 +7,11 @@ import argparse
 import dataclasses
 import difflib
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from sample_factory.config.flags import ConfigError, flag
+from sample_factory.envs.name_suggestions import suggest_name
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.runtime.registry import WrongPath, resolve
 
@@ -92,7 +93,7 @@ def resolve_family(env_name: str) -> EnvFamily:
     registration with a wrong "module:attribute" string.
     """
     matching = [prefix for prefix in _FAMILIES if env_name.startswith(prefix)]
-    if not matching:
+    if not matching or (env_name in _FAMILIES and env_name.endswith("_")):
         raise UnknownEnvError(_unknown_env_message(env_name, ()))
     entry = _FAMILIES[max(matching, key=len)]
     try:
@@ -183,11 +184,24 @@ def _default_and_type(action: argparse.Action) -> tuple[Any, Any]:
 
 
 def _unknown_env_message(env_name: str, names: Collection[str]) -> str:
-    close = difflib.get_close_matches(env_name, names or _FAMILIES, n=1, cutoff=0.5)
-    hint = f"; did you mean {close[0]}?" if close else "."
+    """names: those of the family that the prefix selects; empty: no prefix fits, or no names are listed."""
+    prefix = env_name.rstrip("_") + "_"
+    if prefix in _FAMILIES:
+        listed = _listed_names([_FAMILIES[prefix]])
+        known = f": {', '.join(listed)}" if listed else " (--help has examples)"
+        return f"--env={env_name} is the beginning of a name; complete it{known}"
     if names:
+        close = difflib.get_close_matches(env_name, names, n=1, cutoff=0.5)
+        hint = f"; did you mean {close[0]}?" if close else "."
         return f"unknown env {env_name!r}{hint} The family's envs: {', '.join(names)}"
+    name = suggest_name(env_name, _listed_names(_FAMILIES.values()))
+    hint = f"; did you mean {name}?" if name else "."
     return f"unknown env {env_name!r}{hint} Names begin with one of: {', '.join(sorted(_FAMILIES))}"
+
+
+def _listed_names(entries: Iterable[FamilyEntry]) -> list[str]:
+    """Returns the names of the envs in all families that list theirs."""
+    return [name for entry in entries for name in resolve(entry.names) or ()]
 
 
 register_env(

@@ -61,7 +61,7 @@ def test_defaults_may_depend_on_the_env():
     assert resolve_family("toy_12345").defaults == {"size": 9}
 
 
-@pytest.mark.parametrize("name, near", [("dom_basic", "doom_"), ("doom_bsic", "doom_basic")])
+@pytest.mark.parametrize("name, near", [("dom_basic", "doom_basic"), ("doom_bsic", "doom_basic")])
 def test_the_error_for_an_unknown_name_suggests_the_nearest(name, near):
     with pytest.raises(UnknownEnvError, match=f"did you mean {near}"):
         resolve_family(name)

@@ -1,0 +1,57 @@
+"""An env named without the prefix of its family, or by its name elsewhere, suggests the full name."""
+
+import sys
+
+import pytest
+
+from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("CartPole-v1", "gym_CartPole-v1"),
+        ("cartpole", "gym_CartPole-v1"),
+        ("gym/CartPole-v1", "gym_CartPole-v1"),
+        ("ALE/Pong-v5", "gym_ALE/Pong-v5"),
+        ("MiniGrid-Empty-5x5-v0", "gym_MiniGrid-Empty-5x5-v0"),
+        ("atari_pong", "gym_ALE/Pong-v5"),
+        ("mujoco_ant", "gym_Ant-v5"),
+        ("battle", "doom_battle"),
+        ("dom_battle", "doom_battle"),
+    ],
+)
+def test_the_full_name_is_suggested(given, meant):
+    with pytest.raises(UnknownEnvError) as refused:
+        resolve_family(given)
+    assert f"did you mean {meant}?" in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("given", ["pistonball", "pistonball_v6", "butterfly/pistonball_v6"])
+def test_an_env_of_pettingzoo_is_suggested_with_its_folder(given):
+    pytest.importorskip("pettingzoo")
+    with pytest.raises(UnknownEnvError, match=r"did you mean pettingzoo_butterfly.pistonball_v6\?"):
+        resolve_family(given)
+
+
+@pytest.mark.parametrize("given", ["doom", "doom_"])
+def test_a_family_alone_lists_its_envs(given):
+    with pytest.raises(UnknownEnvError, match="complete it: doom_basic, .*doom_battle"):
+        resolve_family(given)
+
+
+@pytest.mark.parametrize("given", ["gym", "gym_", "pettingzoo"])
+def test_a_family_without_a_list_asks_for_the_rest_of_the_name(given):
+    with pytest.raises(UnknownEnvError, match=f"--env={given} is the beginning of a name"):
+        resolve_family(given)
+
+
+def test_a_name_like_no_other_lists_the_families():
+    with pytest.raises(UnknownEnvError, match=r"'qqq'\. Names begin with one of: .*doom_, gym_, pettingzoo_"):
+        resolve_family("qqq")
+
+
+def test_nothing_is_imported_for_a_suggestion_of_doom(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gymnasium", None)  # importing it would be an ImportError
+    with pytest.raises(UnknownEnvError, match="did you mean doom_battle"):
+        resolve_family("battle")
