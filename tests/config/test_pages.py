@@ -1,6 +1,7 @@
 """Every page fits GitHub's width, its links lead somewhere, its commands parse, and the names in it exist."""
 
 import ast
+import dataclasses
 import re
 import shlex
 from collections.abc import Iterator
@@ -10,7 +11,10 @@ import pytest
 
 from sample_factory.benchmarking.benchmark_request import parse_arguments as parse_benchmark
 from sample_factory.benchmarking.random_sampler import RandomSamplerFlags
-from sample_factory.config.parsing import parse_config
+from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import RETIRED_FLAGS, parse_config
+from sample_factory.config.sections import TRAINING_SECTIONS
+from sample_factory.envs.doom.doom_family import doom_defaults
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.human_game import HumanGameFlags
 from sample_factory.evaluation.match_request import MatchFlags
@@ -134,6 +138,39 @@ def test_every_command_of_the_pages_is_parsed(module, flags, tmp_path):
     }.get(module)
     argv = [*shlex.split(flags), f"--train_dir={tmp_path}"]
     assert parse_config(argv, resolve_family, extra_sections=extra).unknown == {}
+
+
+def table(*column_names: str) -> list[list[str]]:
+    """Returns the rows of cells, without markup, of the table with these columns on the page about flags."""
+    text = (PACKAGE / "config" / "README.md").read_text().replace("`", "")
+    found = [[[cell.strip() for cell in row] for row in rows] for rows in tables(text)]
+    return next(rows[2:] for rows in found if rows[0] == list(column_names))
+
+
+def flags() -> list[dataclasses.Field]:
+    return [field for section in TRAINING_SECTIONS.values() for field in dataclasses.fields(section)]
+
+
+def test_the_page_about_flags_names_all_aliases():
+    aliases = {f"--{alias}": f"--{field.name}" for field in flags() for alias in field.metadata["aliases"]}
+    assert dict(table("name in version 2", "name here")) == aliases
+
+
+def test_the_page_about_flags_names_all_flags_without_effect():
+    assert dict(table("flag without effect", "reason")).keys() == {f"--{name}" for name in RETIRED_FLAGS}
+
+
+def test_the_page_about_flags_has_the_present_defaults():
+    shown = {flag: here for flag, _, _, here, _ in table("flag", "1", "2", "here", "reason")}
+    assert shown.pop("learning_rate (Doom)") == str(doom_defaults("doom_basic")["learning_rate"])
+    assert shown == {field.name: str(field.default) for field in flags() if field.name in shown}
+
+
+def test_flags_that_the_page_calls_unknown_are_refused(tmp_path):
+    names = re.findall(r"--\w+", " ".join(cell for cell, _ in table("unknown flag", "instead")))
+    for name in names:
+        with pytest.raises(ConfigError, match="unknown flag"):
+            parse_config(["--env=doom_basic", f"--train_dir={tmp_path}", name], resolve_family)
 
 
 def test_how_it_works_names_functions_that_exist():

@@ -1,0 +1,59 @@
+"""Runs the Python code of a page, block by block, with tiny numbers: python run_snippets.py PAGE
+
+Each block is a script of its own. A block after the line `<!-- needs: PACKAGE -->` is skipped where that
+package is not installed, one after `<!-- not run -->` always.
+"""
+
+import importlib
+import importlib.util
+import re
+import runpy
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+BLOCK = re.compile(r"(?:<!-- (needs|not run):? ?(\w*) -->\n)?^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+# Appended to the flags of each command, so these win.
+TINY_MODEL = ["--device=cpu", "--hidden_size=16", "--encoder_mlp_layers", "16"]
+TINY_SIZES = ["--num_workers=1", "--num_envs_per_worker=2", "--rollout=8", "--batch_size=64"]
+TINY = {
+    "train": ["--serial_mode=True", *TINY_SIZES, *TINY_MODEL, "--train_for_env_steps=300"],
+    "enjoy": ["--device=cpu", "--no_render", "--max_num_episodes=1", "--max_num_frames=100"],
+}
+
+
+def blocks(page: Path) -> list[str]:
+    """Returns the code that can be run here."""
+    found = BLOCK.findall(page.read_text())
+    return [code for mark, package, code in found if mark != "not run" and is_installed(package)]
+
+
+def is_installed(package: str) -> bool:
+    return not package or importlib.util.find_spec(package) is not None
+
+
+def with_tiny_numbers(main: Callable[[Sequence[str]], int], flags: Sequence[str]) -> Callable[..., int]:
+    """Returns a command that runs with further flags, and fails loudly."""
+
+    def tiny_main(argv: Sequence[str]) -> int:
+        exit_code = main([*argv, *flags])
+        assert exit_code == 0, f"{argv} ended with exit code {exit_code}"
+        return exit_code
+
+    return tiny_main
+
+
+def run(page: Path, folder: Path) -> None:
+    """Runs all blocks of a page. folder: for the scripts."""
+    for name, flags in TINY.items():
+        module = importlib.import_module(f"sample_factory.{name}")
+        module.main = with_tiny_numbers(module.main, flags)
+    for number, code in enumerate(blocks(page)):
+        script = folder / f"{page.parent.name}_{number}.py"
+        script.write_text(code)
+        print(f"--- block {number}:\n{code}", flush=True)
+        runpy.run_path(str(script), run_name="__main__")
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]).absolute(), Path.cwd())
