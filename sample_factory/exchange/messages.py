@@ -136,8 +136,9 @@ class Incident(NamedTuple):
     """Any component -> main process: a failure that was handled, or that does no harm."""
 
     kind: str  # one of INCIDENTS; counted in TensorBoard
-    text: str  # for the log; empty: it is only counted
+    text: str  # for the log, one line; empty: it is only counted
     times: int = 1  # how often it happened
+    details: str = ""  # for the log file only, e.g. a traceback
 
 
 class EpisodeReport(NamedTuple):

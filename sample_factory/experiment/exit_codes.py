@@ -5,8 +5,8 @@ import sys
 from collections.abc import Callable, Sequence
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.runtime.command_failed import CommandFailed
-from sample_factory.runtime.failures import ChildFailed
+from sample_factory.runtime.failures import ChildFailed, Explained, one_line
+from sample_factory.runtime.log import details
 
 log = logging.getLogger("sample_factory")
 
@@ -22,18 +22,19 @@ def run_command(command: Callable[[Sequence[str]], int | None], argv: Sequence[s
     command: called with the arguments; returns an exit code, or None for 0.
     argv: the arguments; None: those of this process.
 
-    0: done, or stopped by a signal that the command handles. 1: CommandFailed or ChildFailed. 2: ConfigError,
-    UnknownEnvError or a missing package. 130: Ctrl+C that the command does not handle.
+    0: done, or stopped by a signal that the command handles. 1: ChildFailed, or an Explained such as
+    CommandFailed. 2: ConfigError, UnknownEnvError or a missing package. 130: Ctrl+C that the command does not
+    handle.
     """
     from sample_factory.envs.env_registry import UnknownEnvError
 
     try:
         code = command(sys.argv[1:] if argv is None else argv)
-    except CommandFailed as error:
-        print(f"error: {error}", file=sys.stderr)
+    except Explained as error:
+        print(f"error: {one_line(error)}", file=sys.stderr)
         return FAILED
     except ChildFailed as failure:
-        log.error("%s failed: %s", failure.name, failure.reason)
+        log.error("%s failed: %s", failure.name, failure.reason, extra=details(failure.traceback))
         return FAILED
     except (ConfigError, UnknownEnvError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)

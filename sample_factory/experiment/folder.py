@@ -1,9 +1,12 @@
 """The experiment folder at the start of a run: --restart_behavior, its lock, its log file."""
 
+import contextlib
 import errno
 import logging
 import os
 import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from sample_factory.checkpoints.milestones import env_frames_of, find_checkpoints
@@ -19,49 +22,74 @@ MAX_LISTED = 4  # checkpoints in a line
 FILES_OF_AN_EXPERIMENT = {"cfg.json", "config.json", "sf_log.txt"}
 
 
-def prepare_folder(config: Config) -> FolderLock:
+@dataclass(frozen=True)
+class ExperimentFolder:
+    """The locked folder of a run.
+
+    lock: keeps other runs out of the folder. created: the folders that did not exist before this run, the
+    innermost first. moved_aside: the new name of the experiment that was there before, for
+    --restart_behavior=restart.
+    """
+
+    path: Path
+    lock: FolderLock
+    created: Sequence[Path] = ()
+    moved_aside: Path | None = None
+
+    def remove(self) -> None:
+        """Removes the folder and the folders that were created for it; restores what was moved aside."""
+        shutil.rmtree(self.path)
+        if self.moved_aside is not None:
+            self.moved_aside.rename(self.path)
+        for parent in self.created[1:]:
+            with contextlib.suppress(OSError):  # another run has begun in it
+                parent.rmdir()
+
+
+def prepare_folder(config: Config) -> ExperimentFolder:
     """Creates, resumes, moves aside or empties the experiment folder, as --restart_behavior says.
 
-    Starts logging to the folder's sf_log.txt. Returns the lock that keeps other runs out of the folder.
-    Raises ConfigError if the folder is in use, cannot be written to, or would be overwritten but is no
-    experiment.
+    Starts logging to the folder's sf_log.txt. Returns the folder, locked. Raises ConfigError if the folder is
+    in use, cannot be written to, or would be overwritten but is no experiment.
     """
-    folder = config.experiment_dir
+    path = config.experiment_dir
     behavior = config.run.restart_behavior
     try:
-        contents = {path.name for path in folder.iterdir()} - {LOCK_NAME} if folder.exists() else set()
+        contents = {file.name for file in path.iterdir()} - {LOCK_NAME} if path.exists() else set()
         if behavior == "overwrite" and contents and not contents & FILES_OF_AN_EXPERIMENT:
             raise ConfigError(
-                f"--restart_behavior=overwrite: {folder} is no experiment (it has no cfg.json), and is not "
+                f"--restart_behavior=overwrite: {path} is no experiment (it has no cfg.json), and is not "
                 "overwritten; choose another --experiment, or delete the folder yourself"
             )
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FolderLock(folder)
+        created = [folder for folder in (path, *path.parents) if not folder.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        folder = ExperimentFolder(path, FolderLock(path), created)
         if contents and behavior != "resume":
-            lock = _make_room(folder, behavior, lock)
-        if not os.access(folder, os.W_OK):
-            lock.release()
+            folder = _make_room(folder, behavior)
+        if not os.access(path, os.W_OK):
+            folder.lock.release()
             raise PermissionError(errno.EACCES, "Permission denied")
     except FolderInUse as error:
         raise ConfigError(f"{error}; stop that run, or choose another --experiment") from None
     except OSError as error:
-        raise ConfigError(f"cannot write to the experiment folder {folder}: {error.strerror}") from None
-    setup_logging("main", str(folder / "sf_log.txt") if config.monitoring.log_to_file else None)
-    log.info("Experiment folder: %s", folder)
-    return lock
+        raise ConfigError(f"cannot write to the experiment folder {path}: {error.strerror}") from None
+    setup_logging("main", str(path / "sf_log.txt") if config.monitoring.log_to_file else None)
+    log.info("Experiment folder: %s", path)
+    return folder
 
 
-def _make_room(folder: Path, behavior: str, lock: FolderLock) -> FolderLock:
-    """Deletes a locked experiment, or moves it aside. Returns the lock of the empty folder in its place."""
+def _make_room(folder: ExperimentFolder, behavior: str) -> ExperimentFolder:
+    """Deletes a locked experiment, or moves it aside. Returns the empty folder in its place, locked."""
+    moved_aside = None
     try:
         if behavior == "overwrite":
-            shutil.rmtree(folder)
+            shutil.rmtree(folder.path)
         else:
-            folder.rename(_unused_name(folder))
+            moved_aside = folder.path.rename(_unused_name(folder.path))
     finally:
-        lock.release()
-    folder.mkdir()
-    return FolderLock(folder)
+        folder.lock.release()
+    folder.path.mkdir()
+    return ExperimentFolder(folder.path, FolderLock(folder.path), [folder.path], moved_aside)
 
 
 def _unused_name(folder: Path) -> Path:

@@ -85,12 +85,12 @@ class MainLoop:
         for subscriber in self._subscribers:
             subscriber.handle(report)
 
-    def worker_replaced(self, index: int, text: str) -> None:
+    def worker_replaced(self, index: int, text: str, details: str = "") -> None:
         """Reports the death of a rollout worker, and sends its successor what the dead one had received.
 
-        text: for the log.
+        text, details: see Incident.
         """
-        self.publish(Incident("worker_restarts", text))
+        self.publish(Incident("worker_restarts", text, details=details))
         self._outbox.send_to_all_learners(WorkerDied(index))
         self._start_worker(index)
 

@@ -17,15 +17,12 @@ log = logging.getLogger("sample_factory")
 
 STOP_GRACE_SECONDS = 8.0
 POLL_SECONDS = 0.1
-# Exceptions of child processes, by name because this process does not load torch.
-CHECKPOINT_ERROR = "sample_factory.checkpoints.store.CheckpointError"
-OUT_OF_GPU_MEMORY = "torch.OutOfMemoryError"
 
 
-def run_in_processes(parts: Parts, signals: StopSignals) -> int:
+def run_in_processes(parts: Parts, signals: StopSignals) -> list[ChildFailed]:
     """In the parent: starts all workers, runs the main loop, stops the workers.
 
-    Returns the exit code: 0 done or stopped by a signal, 1 if a worker has failed.
+    Returns why the run has failed: empty if it is done or was stopped by a signal.
     """
     return _ProcessRun(parts, signals).run()
 
@@ -56,11 +53,13 @@ class _ProcessRun:
     def _make_children(self, specs: Sequence[WorkerSpec]) -> list[Child]:
         return [spec.make_child(self._parts.buffers, self._parts.channels) for spec in specs]
 
-    def run(self) -> int:
+    def run(self) -> list[ChildFailed]:
         failures: list[ChildFailed] = []
+        has_started = False
         with self._supervisor:
             try:
                 self._start()
+                has_started = not self._signals.requested
                 self._train()
             except ChildFailed as failure:
                 failures.append(failure)
@@ -70,12 +69,10 @@ class _ProcessRun:
             self._loop.stopping()
             failures_of_stopping, unsaved = self._stop_workers()
         self._loop.close()
-        self._loop.log_summary()
+        if has_started:
+            self._loop.log_summary()
         # Failures while stopping are most likely consequences of the first one.
-        all_failures = [*(failures or failures_of_stopping), *unsaved]
-        for child_failure in all_failures:
-            log_failure(child_failure)
-        return 1 if all_failures else 0
+        return [*(failures or failures_of_stopping), *unsaved]
 
     def _processes(self) -> list[RunProcess]:
         """Returns the processes that run at the moment, this one included."""
@@ -109,7 +106,9 @@ class _ProcessRun:
         where = f" while its env {env} was stepped" if env != NO_ENV else ""
         self._loop.receive(0.0)  # the reports that it sent before it died
         count = self._parts.buffers.reclaim(index)
-        self._loop.worker_replaced(index, f"{dead.name} died{where} and is replaced: {dead.failure}")
+        error = dead.error
+        reason, trace = ("", "") if error is None else (error.reason, error.traceback)
+        self._loop.worker_replaced(index, f"{dead.name} died{where} and is replaced: {reason}", trace)
         self._supervisor.restart(dead)
         log.info("Reclaimed %d buffers of %s.", count, dead.name)
 
@@ -129,16 +128,3 @@ class _ProcessRun:
         env = int(self._parts.channels.progress["stepping"][worker.worker_index])
         is_stepping = worker.role in ("rollout_worker", "sampler") and env != NO_ENV
         return f"{child.name} (busy with env {env})" if is_stepping else child.name
-
-
-def log_failure(failure: ChildFailed) -> None:
-    """Logs why the run has failed, with advice where there is some."""
-    # The message of a CheckpointError is for the user; the traceback would not help.
-    reason = failure.message if failure.is_a(CHECKPOINT_ERROR) else failure.reason
-    log.error("%s failed: %s", failure.name, reason)
-    if failure.caused_by(OUT_OF_GPU_MEMORY):
-        log.error(
-            "The GPU is out of memory. Learners take most of it: lower --batch_size. Every policy worker has "
-            "its own copy of the model: lower --policy_workers_per_policy. nvidia-smi lists all processes "
-            "that use the GPU"
-        )

@@ -1,15 +1,18 @@
 """Runs one experiment from start to end."""
 
 import logging
+from collections.abc import Sequence
 
 from sample_factory.config.config import Config
 from sample_factory.config.parsing import RETIRED_FLAGS
+from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.topology import make_topology
 from sample_factory.experiment.checks import check_and_probe
+from sample_factory.experiment.failure_log import log_failures
 from sample_factory.experiment.folder import describe_last_checkpoints, prepare_folder
-from sample_factory.experiment.parts import allocate
-from sample_factory.experiment.processes import log_failure, run_in_processes
+from sample_factory.experiment.parts import Parts, allocate
+from sample_factory.experiment.processes import run_in_processes
 from sample_factory.experiment.serial import run_serially
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildFailed
@@ -35,18 +38,42 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
         try:
             with signals.interrupting():
                 info = check_and_probe(config, family)
-            topology = make_topology(config, info)
-            lock = prepare_folder(config)
-            try:
-                parts = allocate(config, family, info, topology, lock)
-                if config.sampling.serial_mode:
-                    return run_serially(parts, signals)
-                return run_in_processes(parts, signals)
-            finally:
-                lock.release()  # so that this process, or another, can resume the experiment
         except StopRequested:
             log.info("Stopped before the training began")
             return 0
         except ChildFailed as failure:
-            log_failure(failure)
+            log_failures([failure], config.env_name, has_log_file=False)
             return 1
+        return _run_in_folder(config, family, info, signals)
+
+
+def _run_in_folder(config: Config, family: EnvFamily, info: EnvInfo, signals: StopSignals) -> int:
+    """Returns the exit code. A run that fails or is stopped before anything was learned leaves no folder."""
+    topology = make_topology(config, info)
+    folder = prepare_folder(config)
+    failures: Sequence[ChildFailed] = ()
+    parts: Parts | None = None
+    is_done = False
+    try:
+        parts = allocate(config, family, info, topology, folder.lock)
+        if config.sampling.serial_mode:
+            run_serially(parts, signals)
+        else:
+            failures = run_in_processes(parts, signals)
+        is_done = not failures and not signals.requested
+    finally:
+        folder.lock.release()  # so that this process, or another, can resume the experiment
+        stays = is_done or not folder.created or (parts is not None and _has_results(parts))
+        if not stays:
+            setup_logging("main")  # closes the log file
+            folder.remove()
+    if signals.requested and not stays:
+        log.info("Stopped before anything was learned: no folder is left")
+    log_failures(failures, config.env_name, has_log_file=stays and config.monitoring.log_to_file)
+    return 1 if failures else 0
+
+
+def _has_results(parts: Parts) -> bool:
+    """Returns whether this run has learned something, or has sampled with --sampler_only."""
+    has_sampled = parts.config.sampling.sampler_only and (parts.config.experiment_dir / "cfg.json").exists()
+    return has_sampled or bool(parts.channels.progress["iterations"].any())

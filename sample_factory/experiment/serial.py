@@ -12,8 +12,8 @@ from sample_factory.runtime.child_side import ChildContext, resolve_factory
 from sample_factory.runtime.supervisor import StopSignals
 
 
-def run_serially(parts: Parts, signals: StopSignals) -> int:
-    """Builds the workers in this process and lets them take turns. Returns the exit code, 0.
+def run_serially(parts: Parts, signals: StopSignals) -> None:
+    """Builds the workers in this process and lets them take turns.
 
     An exception of a worker propagates, after the learners have saved.
     """
@@ -38,7 +38,6 @@ def run_serially(parts: Parts, signals: StopSignals) -> int:
             learner.save()
         loop.close()
     loop.log_summary()
-    return 0
 
 
 def _build(specs: Sequence[WorkerSpec], parts: Parts, context: ChildContext) -> list[Any]:

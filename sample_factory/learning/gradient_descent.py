@@ -9,13 +9,14 @@ from torch import Tensor, nn
 
 from sample_factory.config.sections import LearningFlags
 from sample_factory.learning.optimizers import load_optimizer, make_optimizer
+from sample_factory.runtime.failures import Explained
 
 MODEL = "model"
 MAX_SKIPPED_STEPS_IN_A_ROW = 20
 MAX_EMPTY_STEPS_IN_A_ROW = 200  # a few are normal: all samples of a policy can be too old
 
 
-class NumericalError(RuntimeError):
+class NumericalError(Explained, RuntimeError):
     """Loss or gradients were not finite, or there was nothing to learn from, for many steps in a row."""
 
 

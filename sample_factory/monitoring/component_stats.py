@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from sample_factory.exchange.messages import INCIDENTS, Incident, StatsReport
+from sample_factory.runtime.log import details
 
 log = logging.getLogger("sample_factory")
 
@@ -43,7 +44,7 @@ class ComponentStats:
         """Counts an incident, and logs its text if it has one."""
         self._incidents[incident.kind] += incident.times
         if incident.text:
-            log.error(incident.text)
+            log.error(incident.text, extra=details(incident.details))
 
     def add(self, report: StatsReport) -> None:
         """Adds a report and discards those that are older than KEEP_SECONDS."""

@@ -141,12 +141,12 @@ class Child:
 
     @property
     def failure(self) -> str | None:
-        """Why it failed: a line, or a line and the traceback; None if it did not."""
+        """Why it failed, in one line; None if it did not. `error` has the traceback."""
         self._has_ended()  # before reading: a child that has ended sends nothing more
         exit_code = self._exit_code
         self._read_messages()
         if self._failed is not None:
-            return f"{self._failed.error}\n{self._failed.traceback}".strip()
+            return self._failed.error
         if self._stop_requested or (self.options.one_shot and self._finished):
             return None
         if self._finished:

@@ -1,10 +1,27 @@
-"""Failures of children as data: what the child sends about an exception, and what the parent raises."""
+"""Failures as data: what a child sends about an exception, what the parent raises, what a user reads."""
 
+import sysconfig
 import traceback
+from pathlib import Path
+from types import TracebackType
 from typing import NamedTuple
 
+PACKAGE = str(Path(__file__).parents[1])
+# Libraries between this package and a user's code, by the folder of the package.
+LIBRARIES = ("gymnasium", "pettingzoo", "numpy", "torch", "cloudpickle")
+MAX_FRAMES = 8  # of a short traceback
+# These are Explained too, by name, since their packages are not below this one.
+EXPLAINED = {"sample_factory.config.flags.ConfigError", "sample_factory.envs.env_registry.UnknownEnvError"}
 
-class PermanentFailure(Exception):
+
+class Explained(Exception):
+    """An exception with a message that is complete: what is wrong, and what would be right.
+
+    Users read its message alone, in one line, without a traceback.
+    """
+
+
+class PermanentFailure(Explained):
     """Raised in a child that would fail in the same way if it were started again."""
 
 
@@ -15,18 +32,24 @@ class FactoryNotFound(PermanentFailure):
 class Failed(NamedTuple):
     """Child to parent: an exception ended the child. Only text, so that the parent needs none of its modules.
 
-    error: the last line of the traceback, e.g. "ValueError: the message".
+    error: one line, see `one_line`.
+    traceback: the whole one. short_traceback: see `short_traceback`; empty for an Explained.
+    caller: the outermost function of user code that the exception passed, e.g. "reset"; empty if none.
     message: `str()` of the exception.
     exception_types: qualified names ("module.QualName") of the exception's class and of its base classes.
     cause_types: the same for the exceptions that it was raised from, or while they were handled.
+    explained: whether its message is printed alone, see Explained.
     permanent: whether it was a PermanentFailure.
     """
 
     error: str
     traceback: str = ""
+    short_traceback: str = ""
+    caller: str = ""
     message: str = ""
     exception_types: tuple[str, ...] = ()
     cause_types: tuple[str, ...] = ()
+    explained: bool = False
     permanent: bool = False
 
 
@@ -34,18 +57,24 @@ class ChildFailed(Exception):
     """A child could not be built, raised, or ended without being asked to.
 
     name: the name of the child.
-    reason: one line, or a line and the traceback from inside the child.
+    reason: one line.
     message: `str()` of the exception that ended the child, if one did; otherwise the reason.
+    traceback, short_traceback, caller, is_explained: see Failed; empty if no exception ended it.
     """
 
     def __init__(self, name: str, reason: str, failed: Failed | None = None):
         """failed: the exception that ended the child; None if it ended otherwise."""
-        super().__init__(f"{name}: {reason}")
+        failed = failed or Failed(reason, message=reason)
+        super().__init__(f"{name}: {reason}\n{failed.traceback}".strip())
         self.name = name
         self.reason = reason
-        self.message = reason if failed is None else failed.message
-        self._exception_types = frozenset(failed.exception_types if failed is not None else ())
-        self._cause_types = frozenset(failed.cause_types if failed is not None else ())
+        self.message = failed.message
+        self.traceback = failed.traceback
+        self.short_traceback = failed.short_traceback
+        self.caller = failed.caller
+        self.is_explained = failed.explained
+        self._exception_types = frozenset(failed.exception_types)
+        self._cause_types = frozenset(failed.cause_types)
 
     def is_a(self, exception: type[BaseException] | str) -> bool:
         """Returns whether the exception that ended the child is of this class or of one derived from it.
@@ -64,14 +93,80 @@ class ChildFailed(Exception):
 def describe_exception(error: BaseException) -> Failed:
     """Returns the exception as text and names."""
     causes = _causes(error)
+    frames = _user_frames(error.__traceback__)
     return Failed(
-        error="".join(traceback.format_exception_only(error)).strip(),
+        error=one_line(error),
         traceback="".join(traceback.format_exception(error)),
+        short_traceback="" if is_explained(error) else short_traceback(error),
+        caller=frames[0].name if frames else "",
         message=_message(error),
         exception_types=tuple(qualified_name(cls) for cls in type(error).__mro__),
         cause_types=tuple(qualified_name(cls) for cause in causes for cls in type(cause).__mro__),
+        explained=is_explained(error),
         permanent=isinstance(error, PermanentFailure),
     )
+
+
+def is_explained(error: BaseException) -> bool:
+    """Returns whether the message of an exception is printed alone, see Explained."""
+    return isinstance(error, Explained) or any(
+        qualified_name(cls) in EXPLAINED for cls in type(error).__mro__
+    )
+
+
+def one_line(error: BaseException) -> str:
+    """Returns an exception in one line with the place in the user's code that raised it.
+
+    E.g. "LookupError: no level 7 (my_env.py:34)". Of an Explained, the message, and the place only if it was
+    raised from an exception of user code.
+    """
+    message = " ".join(_message(error).split())
+    if is_explained(error):
+        cause = error.__cause__
+        place = _place(cause) if cause is not None and _user_frames(cause.__traceback__) else ""
+        return f"{message} ({place})" if place and place not in message else message
+    text = " ".join("".join(traceback.format_exception_only(error)).split())
+    if isinstance(error, SyntaxError):
+        return text  # it has the place
+    return f"{text} ({_place(error)})" if error.__traceback__ is not None else text
+
+
+def short_traceback(error: BaseException) -> str:
+    """Returns the traceback without the frames of this package and of the libraries below it.
+
+    The whole traceback if no other frame is left: then the fault is in this package.
+    """
+    frames = _user_frames(error.__traceback__)[-MAX_FRAMES:]
+    if not frames:
+        return "".join(traceback.format_exception(error)).rstrip()
+    lines = ["Traceback (frames of user code):\n", *traceback.format_list(frames)]
+    return "".join([*lines, *traceback.format_exception_only(error)]).rstrip()
+
+
+def _place(error: BaseException) -> str:
+    """Returns the file and the line of the innermost frame of user code, or of all frames without any."""
+    frames = _user_frames(error.__traceback__) or traceback.extract_tb(error.__traceback__)
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
+
+
+def _user_frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
+    """Returns the frames outside of this package, the libraries below it and the standard library; if there
+    are none, those outside of this package and the standard library. Without the script that called this
+    package."""
+    stack = traceback.extract_tb(trace)
+    first = next((i for i, frame in enumerate(stack) if _is_below(frame.filename, PACKAGE)), 0)
+    frames = [frame for frame in stack[first:] if not _is_internal(frame.filename)]
+    own = [frame for frame in frames if not set(LIBRARIES) & set(Path(frame.filename).parts)]
+    return own or frames
+
+
+def _is_internal(file: str) -> bool:
+    in_standard_library = _is_below(file, sysconfig.get_paths()["stdlib"]) and "-packages" not in file
+    return _is_below(file, PACKAGE) or file.startswith("<frozen") or in_standard_library
+
+
+def _is_below(file: str, folder: str) -> bool:
+    return file.startswith(f"{folder}/")
 
 
 def qualified_name(cls: type) -> str:

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 log = logging.getLogger("sample_factory")
@@ -10,6 +11,7 @@ log = logging.getLogger("sample_factory")
 LINE = "[%(asctime)s][%(worker)s] %(levelname)s %(message)s"
 COLOURS = {logging.DEBUG: "\x1b[2m", logging.WARNING: "\x1b[33m", logging.ERROR: "\x1b[31m"}
 RESET = "\x1b[0m"
+DETAILS = "details_for_the_file"
 
 
 class LogSettings(NamedTuple):
@@ -62,6 +64,11 @@ def current_settings() -> LogSettings:
     return _settings
 
 
+def details(text: str) -> Mapping[str, Sequence[str]]:
+    """Returns the `extra` of a log record with a text, e.g. a traceback, that is written to the file only."""
+    return {DETAILS: [text.rstrip()] if text else []}
+
+
 def plain_formatter(process_name: str) -> logging.Formatter:
     return logging.Formatter(LINE, defaults={"worker": process_name})
 
@@ -83,6 +90,7 @@ class SharedFileHandler(logging.Handler):
     """Appends to a file that other processes append to as well.
 
     A record is a single write to a descriptor in append mode, so records of several processes never mix.
+    After its line follow the details that only the file gets, e.g. `log.error("...", extra=details(text))`.
     """
 
     def __init__(self, path: str):
@@ -94,7 +102,8 @@ class SharedFileHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            data = (self.format(record) + "\n").encode(errors="backslashreplace")
+            text = "\n".join([self.format(record), *vars(record).get(DETAILS, ())])
+            data = (text + "\n").encode(errors="backslashreplace")
         except Exception:  # a record that cannot be formatted must not end a training run
             self.handleError(record)
             return

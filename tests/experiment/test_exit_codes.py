@@ -6,13 +6,14 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_registry import UnknownEnvError
 from sample_factory.experiment.exit_codes import run_command
 from sample_factory.runtime.command_failed import CommandFailed
-from sample_factory.runtime.failures import ChildFailed
+from sample_factory.runtime.failures import ChildFailed, PermanentFailure
 
 
 @pytest.mark.parametrize(
     ("error", "code", "printed"),
     [
         (CommandFailed("no display"), 1, "error: no display\n"),
+        (PermanentFailure("env x: no level 7"), 1, "error: env x: no level 7\n"),
         (ConfigError("--env is missing"), 2, "error: --env is missing\n"),
         (UnknownEnvError("unknown env 'x'"), 2, "error: unknown env 'x'\n"),
         (ImportError("No module named 'x'"), 2, "error: No module named 'x'\n"),

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from sample_factory.config.flags import ConfigError
@@ -18,7 +20,7 @@ def config(tmp_path):
 
 
 def test_an_experiment_is_overwritten(config):
-    prepare_folder(config).release()
+    prepare_folder(config).lock.release()
     assert not (config.experiment_dir / "cfg.json").exists()
 
 
@@ -34,4 +36,31 @@ def test_a_folder_that_cannot_be_deleted_is_an_error_and_is_not_kept_locked(conf
             ):
                 prepare_folder(config)
     assert (config.experiment_dir / "cfg.json").exists()
-    prepare_folder(config).release()
+    prepare_folder(config).lock.release()
+
+
+def test_a_folder_of_a_run_that_failed_is_removed_with_the_folders_that_were_made_for_it(tmp_path):
+    (tmp_path / "mine").mkdir()
+    config = make_config(train_dir=str(tmp_path / "mine" / "new"), experiments_root="group", experiment="a")
+    made = prepare_folder(config)
+    made.lock.release()
+    assert (config.experiment_dir / "sf_log.txt").exists()
+    made.remove()
+    assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
+
+
+def test_the_experiment_that_a_failed_restart_moved_aside_is_restored(config):
+    config = replace(config, run=replace(config.run, restart_behavior="restart"))
+    made = prepare_folder(config)
+    made.lock.release()
+    assert not (config.experiment_dir / "cfg.json").exists()
+    made.remove()
+    assert (config.experiment_dir / "cfg.json").exists()
+    assert [path.name for path in config.experiment_dir.parent.iterdir()] == ["a"]
+
+
+def test_an_experiment_that_exists_was_not_made_by_the_run(config):
+    config = replace(config, run=replace(config.run, restart_behavior="resume"))
+    made = prepare_folder(config)
+    made.lock.release()
+    assert made.created == []

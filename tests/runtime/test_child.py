@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -69,7 +70,8 @@ def test_an_exception_in_the_factory_is_raised_in_the_parent_with_the_traceback(
     with pytest.raises(ChildFailed, match="LookupError: no such map") as caught:
         child.wait_ready(15)
     assert caught.value.name == "FailsInFactory"
-    assert "bodies.py" in caught.value.reason
+    assert "(bodies.py:" in caught.value.reason and "\n" not in caught.value.reason
+    assert "Traceback" in caught.value.traceback and "bodies.py" in caught.value.traceback
     assert child.join(15) and child.exit_code == 1
 
 
@@ -101,6 +103,12 @@ def test_a_child_that_ended_without_an_exception_is_of_no_exception_class(start)
     assert child.join(15)
     assert child.error.message == child.error.reason == child.failure
     assert not child.error.caused_by(BaseException)
+
+
+@pytest.mark.parametrize("name", sorted(failures.EXPLAINED))
+def test_the_exceptions_that_are_explained_by_name_exist(name):
+    error = pkgutil.resolve_name(name)
+    assert failures.qualified_name(error) == name and failures.is_explained(error("why"))
 
 
 def test_a_cycle_of_causes_ends():

@@ -32,6 +32,8 @@ class Faulty(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
+        if self.faults == ["never_starts"]:
+            raise LookupError("level 1 is missing")
         if self.faults == ["raises_in_reset"] and self.num_steps >= STEP and self.is_culprit:
             raise LookupError("level 7 is missing")
         return np.zeros(2, np.float32), {}

@@ -31,9 +31,9 @@ def test_an_env_that_raises_then_hangs_then_ends_its_process_is_replaced_each_ti
     kind = "raises_then_hangs_then_exits"
     process = start("faulty_envs.py", tmp_path, *flags(kind, "--heartbeat_reporting_interval=4"))
     # It raises: the env is rebuilt in place.
-    wait_for_line(process, f"worker 1: env 1 (faulty_{kind}) raised and is rebuilt")
+    line = wait_for_line(process, f"worker 1: env 1 (faulty_{kind}) raised and is rebuilt")
+    assert "LookupError: level 7 is missing (faulty_envs.py:" in line
     neighbour = child(descendants(process), "rollout_worker_0")
-    wait_for_line(process, "LookupError: level 7 is missing")
     # It hangs: its worker is named with its stack, and replaced.
     wait_for_line(process, "rollout_worker_1 was stuck: no sign of life for 4 s")
     wait_for_line(process, "in wait_forever")
@@ -63,10 +63,19 @@ def test_an_env_that_raises_then_hangs_then_ends_its_process_is_replaced_each_ti
 def test_an_env_that_stays_wrong_ends_the_run_with_its_name_and_what_was_wrong(tmp_path, kind, message):
     done = run("faulty_envs.py", tmp_path, *flags(kind))
     assert done.returncode == 1
-    assert re.search(
-        rf"rollout_worker_1 failed: .*EnvBroken: {CULPRIT.format(kind)}:? {message}", done.stdout
-    )
+    assert re.search(rf"ERROR {CULPRIT.format(kind)}:? {message}", done.stdout.splitlines()[-1])
+    assert "Traceback" not in done.stdout and "Traceback" in (tmp_path / "a" / "sf_log.txt").read_text()
     assert checkpoints(tmp_path / "a"), "what was learned is saved"
+
+
+def test_a_start_that_fails_says_why_in_one_line_and_leaves_no_folder(tmp_path):
+    done = run("faulty_envs.py", tmp_path / "train_dir", *flags("never_starts"))
+    assert done.returncode == 1 and done.stdout.count("ERROR") == 1 and "Traceback" not in done.stdout
+    assert (
+        "faulty_never_starts" in done.stdout
+        and "LookupError: level 1 is missing (faulty_envs.py:" in done.stdout
+    )
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_env_that_leaks_is_named_before_memory_is_used_up(tmp_path):

@@ -62,8 +62,8 @@ class EnvSetup:
         def make() -> MultiAgentEnv:
             return make_adapted_env(self._args.family, self._args.cfg, config)
 
-        def report_rebuild(text: str) -> None:
-            self._report(Incident("env_rebuilds", text))
+        def report_rebuild(text: str, details: str) -> None:
+            self._report(Incident("env_rebuilds", text, details=details))
 
         name = f"worker {self._worker_index}: env {config.vector_index} ({self._args.cfg.env})"
         return GuardedEnv(make, name, config.vector_index, self._stepping, report_rebuild)

@@ -15,6 +15,7 @@ from sample_factory.envs.protocol import (
     ObservationRows,
     StepResult,
 )
+from sample_factory.runtime.failures import one_line
 
 log = logging.getLogger("sample_factory")
 
@@ -42,11 +43,11 @@ class GuardedEnv:
         name: str,
         env_index: int,
         stepping: np.ndarray,
-        report_rebuild: Callable[[str], None],
+        report_rebuild: Callable[[str, str], None],
     ):
         """name: e.g. "worker 1: env 3 (doom_basic)". stepping: [1] int in shared memory, set to `env_index`
-        before each call, so that a stuck or dead process can be explained. report_rebuild: receives a text
-        with the traceback at each rebuild.
+        before each call, so that a stuck or dead process can be explained. report_rebuild: receives a line
+        and the traceback at each rebuild.
         """
         self._make = make
         self.name = name
@@ -100,13 +101,11 @@ class GuardedEnv:
             log.warning("%s could not be closed: %s: %s", self.name, type(error).__name__, error)
 
     def _rebuild(self, error: Exception, into: ObservationRows) -> None:
-        """Replaces the env with a new one and resets it, with several attempts."""
+        """Replaces the env with a new one and resets it; reports the attempts once one has worked."""
+        raised: list[Exception] = []
         while True:
             self._count(error)
-            trace = "".join(traceback.format_exception(error))
-            self._report_rebuild(
-                f"{self.name} raised and is rebuilt; its current episodes are lost:\n{trace}"
-            )
+            raised.append(error)
             self.close()
             try:
                 self._env = self._make()
@@ -115,9 +114,12 @@ class GuardedEnv:
                 # Use another seed: the same one may crash again.
                 seed = None if self._seed is None else (self._seed + len(self._rebuilds)) % SEED_LIMIT
                 self.active_after_reset = self._env.reset(seed, into)
-                return
+                break
             except Exception as next_error:  # counted in the next attempt
                 error = next_error
+        for error in raised:
+            text = f"{self.name} raised and is rebuilt; its current episodes are lost: {one_line(error)}"
+            self._report_rebuild(text, "".join(traceback.format_exception(error)))
 
     def _count(self, error: Exception) -> None:
         """Raises EnvBroken instead of counting one rebuild too many."""
@@ -129,5 +131,5 @@ class GuardedEnv:
         if recent > MAX_REBUILDS:
             raise EnvBroken(
                 f"{self.name} raised {recent} times within {REBUILD_SECONDS:g} s, the last time "
-                f"{type(error).__name__}: {error}"
+                f"{one_line(error)}"
             ) from error

@@ -122,7 +122,9 @@ def test_a_broken_match_is_rebuilt_and_the_worker_continues(make_env):
         made.append(make_env("doom_duel", timelimit=SHORT))
         return adapt(made[-1])
 
-    env = GuardedEnv(make, "worker 0: env 0 (doom_duel)", 0, np.zeros(1), reports.append)
+    env = GuardedEnv(
+        make, "worker 0: env 0 (doom_duel)", 0, np.zeros(1), lambda *report: reports.append(report[0])
+    )
     rows = ObservationRows.allocate(env.kinds)
     env.reset(1, rows)
     actions = np.zeros((2, 7), np.float32)

@@ -41,12 +41,15 @@ class Guarded:
     def __init__(self, *envs):
         self.envs, self.reported, self.stepping = list(envs), [], np.full(1, -1)
         self.made = []
-        self.env = GuardedEnv(self._make, NAME, 3, self.stepping, self.reported.append)
+        self.env = GuardedEnv(self._make, NAME, 3, self.stepping, self._report)
         self.rows = ObservationRows.allocate(self.env.kinds)
 
     def _make(self):
         self.made.append(self.envs.pop(0))
         return adapt(self.made[-1])
+
+    def _report(self, text, details):
+        self.reported.append((text, details))
 
     def step(self):
         return self.env.step(np.zeros((1, 1), np.float32), self.rows)
@@ -63,8 +66,9 @@ def test_an_env_that_raises_is_rebuilt_and_begins_an_episode():
     assert guarded.step() is not None and guarded.observation[STEP] == 1
     assert guarded.step() is None and guarded.observation[STEP] == 0, "the new env's first observation"
     assert guarded.step() is not None and guarded.observation[STEP] == 1
-    assert len(guarded.reported) == 1 and guarded.reported[0].startswith(NAME)
-    assert "KeyError: 'map07'" in guarded.reported[0] and "Traceback" in guarded.reported[0]
+    [(text, details)] = guarded.reported
+    assert text.startswith(NAME) and "KeyError: 'map07' (test_guarded_env.py:" in text and "\n" not in text
+    assert details.startswith("Traceback") and "KeyError: 'map07'" in details
 
 
 def test_the_rebuilt_env_gets_another_seed():
@@ -78,7 +82,7 @@ def test_an_env_that_raises_in_its_first_reset_is_rebuilt():
     guarded = Guarded(Faulty(reset_error=OSError("port in use")), CountingEnv())
     guarded.env.reset(None, guarded.rows)
     assert guarded.step() is not None
-    assert "port in use" in guarded.reported[0]
+    assert "port in use" in guarded.reported[0][0]
 
 
 def test_a_broken_env_is_rebuilt_even_if_it_cannot_be_closed(caplog):
@@ -96,6 +100,7 @@ def test_an_env_that_keeps_raising_ends_the_worker_with_the_last_error():
     ) as info:
         guarded.env.reset(None, guarded.rows)
     assert NAME in str(info.value) and isinstance(info.value.__cause__, KeyError)
+    assert guarded.reported == [], "one line says why the run fails, not four"
 
 
 def test_an_env_that_rarely_raises_is_rebuilt_without_limit(monkeypatch):
