@@ -13,7 +13,7 @@ from sample_factory.experiment.exit_codes import run_command
 
 if TYPE_CHECKING:
     from sample_factory.config.config import Config
-    from sample_factory.evaluation.evaluate import Evaluation
+    from sample_factory.evaluation.results import Evaluation
 
 
 def enjoy(config: "Config") -> "Evaluation":

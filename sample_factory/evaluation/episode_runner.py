@@ -32,6 +32,7 @@ class EpisodeRunner:
 
     def __init__(self, env: MultiAgentEnv, policies: Sequence[TrainedPolicy], frameskip: int):
         """policies: one for each agent."""
+        self.num_agents = env.num_agents
         self._env = env
         self._frameskip = frameskip
         self._rows = ObservationRows.allocate(env.kinds)
@@ -48,12 +49,11 @@ class EpisodeRunner:
 
     def start(self, seed: int | None) -> None:
         """Begins the first episodes."""
-        num_agents = self._env.num_agents
         self.active = self._mask(self._env.reset(seed, self._rows))
-        self._returns = np.zeros(num_agents)
-        self._lengths = np.zeros(num_agents, np.int64)
+        self._returns = np.zeros(self.num_agents)
+        self._lengths = np.zeros(self.num_agents, np.int64)
         for group in self._groups:
-            group.reset_state(np.ones(num_agents, bool))
+            group.reset_state(np.ones(self.num_agents, bool))
         self.env_frames = 0
 
     def step(self) -> list[EpisodeResult]:
@@ -80,7 +80,7 @@ class EpisodeRunner:
 
     def _mask(self, active: np.ndarray | None) -> np.ndarray:
         """Returns `StepResult.active` as an array also where all agents are active."""
-        return np.ones(self._env.num_agents, bool) if active is None else active
+        return np.ones(self.num_agents, bool) if active is None else active
 
     def _finish(self, agent: int, info: Mapping[str, Any]) -> EpisodeResult:
         reward = float(self._returns[agent])

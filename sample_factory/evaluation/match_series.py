@@ -19,6 +19,7 @@ from sample_factory.evaluation.match_request import MatchRequest
 from sample_factory.evaluation.policy import TrainedPolicy, load_policy
 from sample_factory.evaluation.policy_choice import Contestant
 from sample_factory.evaluation.result_statistics import MeanAndStd, WinRate, mean_and_std, win_rate
+from sample_factory.evaluation.trained_env import explains_other_env
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.supervisor import StopSignals
 
@@ -142,17 +143,22 @@ def play_matches(
     env_config = EnvConfig(0, 0, 0)
     with (
         StopSignals() as signals,
-        contextlib.closing(make_adapted_env(family, config.namespace(), env_config)) as env,
+        contextlib.ExitStack() as closed_at_end,
     ):
+        with explains_other_env(config):
+            env = make_adapted_env(family, config.namespace(), env_config)
+            closed_at_end.enter_context(contextlib.closing(env))
         _check_teams(config.env_name, env)
-        teams = [
-            load_policy(contestant.config, contestant.choice, *env.kinds.spaces[0])
-            for contestant in contestants
-        ]
+        teams = [_load(contestant, env) for contestant in contestants]
         runner = _MatchRunner(env, teams, config.env.env_frameskip or 1)
         runner.start(config.run.seed)
         results = _play(runner, num_matches, lambda: signals.requested is not None)
     return MatchSeries(contestants, tuple(results))
+
+
+def _load(contestant: Contestant, env: MultiAgentEnv) -> TrainedPolicy:
+    with explains_other_env(contestant.config):
+        return load_policy(contestant.config, contestant.choice, *env.kinds.spaces[0])
 
 
 def _check_teams(env_name: str, env: MultiAgentEnv) -> None:

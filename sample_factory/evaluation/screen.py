@@ -1,11 +1,7 @@
 """Where the pictures of an evaluation go: a window, a video, both or nowhere."""
 
 import logging
-import os
-import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -14,96 +10,46 @@ from sample_factory.config.config import Config
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
-from sample_factory.evaluation.video import VideoWriter, resize, video_size
+from sample_factory.evaluation.headless import draw_offscreen, has_display
+from sample_factory.evaluation.video import VideoWriter
+from sample_factory.evaluation.window import Window, WindowError
 
 log = logging.getLogger("sample_factory")
 
 DEFAULT_FPS = 30.0
+STILL_SECONDS = 0.5  # how long the last picture of an episode stays
 EVERY_FRAME = "rgb_array_list"  # Gymnasium's name for a render() that returns all pictures since the last one
-
-
-class WindowError(RuntimeError):
-    """No window can be opened; the message says why."""
-
-
-class Window:
-    """Shows RGB pictures at a steady rate, in a window that may be resized.
-
-    `is_closed`: the user has pressed Esc or closed it.
-    Raises WindowError when there is no display or no pygame.
-    """
-
-    def __init__(self, title: str, pictures_per_second: float):
-        _check_display()
-        os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-        try:
-            import pygame
-        except ImportError as error:
-            raise WindowError(f"drawing needs pygame ({error}): pip install pygame-ce") from None
-        self._pygame: Any = pygame
-        self._seconds = 1.0 / pictures_per_second
-        self._surface: Any = None
-        self._next = 0.0
-        self.is_closed = False
-        try:
-            pygame.display.init()
-            pygame.display.set_caption(title)
-        except pygame.error as error:
-            raise WindowError(f"no window can be opened: {error}") from None
-
-    def show(self, picture: np.ndarray) -> None:
-        """Draws a picture, [height, width, 3] uint8, and waits until the next one is due."""
-        pygame = self._pygame
-        if self._surface is None:
-            size = video_size(picture.shape[0], picture.shape[1])
-            self._surface = pygame.display.set_mode(size, pygame.RESIZABLE)
-        picture = resize(picture, self._surface.get_size())
-        image = pygame.image.frombuffer(picture.tobytes(), picture.shape[1::-1], "RGB")
-        self._surface.blit(image, (0, 0))
-        pygame.display.flip()
-        for event in pygame.event.get():
-            is_escape = event.type == pygame.KEYDOWN and event.key == pygame.K_ESCAPE
-            self.is_closed = self.is_closed or is_escape or event.type == pygame.QUIT
-        self._surface = pygame.display.get_surface()
-        self._wait()
-
-    def close(self) -> None:
-        self._pygame.display.quit()
-
-    def _wait(self) -> None:
-        """Sleeps until the next picture is due. A late one does not shorten the time of those after it."""
-        now = time.monotonic()
-        if now < self._next:
-            time.sleep(self._next - now)
-        self._next = max(now, self._next) + self._seconds
-
-
-def _check_display() -> None:
-    # Without a display SDL would draw on the text console, and take it over.
-    names = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
-    if sys.platform.startswith("linux") and not any(os.environ.get(name) for name in names):
-        raise WindowError("there is no display")
+NOT_DRAWN = "Nothing is drawn: %s (--no_render turns drawing off; --save_video writes a video)"
 
 
 class Screen:
     """Shows what an env renders: a picture for each env step, or for each env frame where the env has them.
 
     video_pictures: number of pictures after which the video ends; None: no limit.
+    num_still: number of times that the last picture of an episode is repeated.
     `is_closed`: the user has closed the window. `video_is_complete`: nothing more will be added to it.
     """
 
-    def __init__(self, window: Window | None, video: VideoWriter | None, video_pictures: int | None):
+    def __init__(
+        self, window: Window | None, video: VideoWriter | None, video_pictures: int | None, num_still: int
+    ):
         self._window = window
         self._video = video
         self._video_pictures = video_pictures
+        self._num_still = num_still
+        self._first_of_next: list[np.ndarray] = []  # episode: shown when it has had a step
+        self._last: np.ndarray | None = None
         self.video_is_complete = False
 
     @property
     def is_closed(self) -> bool:
         return self._window is not None and self._window.is_closed
 
-    def show(self, env: MultiAgentEnv) -> None:
-        """Draws the env as it is now. Raises VideoError."""
+    def show(self, env: MultiAgentEnv, has_ended: bool = False) -> None:
+        """Draws the env as it is now. Raises VideoError.
+
+        has_ended: an episode has ended in the env's last step, so its picture is of the next episode.
+        """
         wants_video = self._video is not None and not self.video_is_complete
         if self._window is None and not wants_video:
             return
@@ -112,18 +58,30 @@ class Screen:
             self._close_window()
             self.video_is_complete = True
             return
+        pictures = self._first_of_next + pictures
+        self._first_of_next = []
+        if has_ended:
+            self._first_of_next = pictures[-1:]
+            pictures = pictures[:-1]
         for picture in pictures:
-            if self._window is not None:
-                self._window.show(picture)
-            if self._video is not None and not self.video_is_complete:
-                self._video.write(picture)
-                limit = self._video_pictures
-                self.video_is_complete = limit is not None and self._video.num_pictures >= limit
+            self._add(picture)
+        if has_ended and self._last is not None:
+            for _ in range(self._num_still):
+                self._add(self._last)
 
     def close(self) -> Path | None:
         """Closes the window and finishes the video; returns its path, or None. Raises VideoError."""
         self._close_window()
         return self._video.close() if self._video is not None else None
+
+    def _add(self, picture: np.ndarray) -> None:
+        self._last = picture
+        if self._window is not None and not self._window.is_closed:
+            self._window.show(picture)
+        if self._video is not None and not self.video_is_complete:
+            self._video.write(picture)
+            limit = self._video_pictures
+            self.video_is_complete = limit is not None and self._video.num_pictures >= limit
 
     def _close_window(self) -> None:
         if self._window is not None:
@@ -138,15 +96,25 @@ def _render(env: MultiAgentEnv) -> list[np.ndarray] | None:
         picture = env.render()
         if picture is not None:
             return picture if isinstance(picture, list) else [picture]
-    except (NotImplementedError, gym.error.Error) as error:
-        reason = f"{type(error).__name__} {error}"
+    except Exception as error:  # no standard says what an env raises where it cannot draw
+        reason = " ".join(f"{type(error).__name__} {error}".split())
     log.warning("The env cannot be drawn, and is played without pictures: %s", reason)
     return None
 
 
-def wants_pictures(config: Config) -> bool:
-    """Returns whether the flags ask for a window or a video."""
-    return config.evaluation.save_video or not config.evaluation.no_render
+def find_drawing(config: Config) -> bool:
+    """Returns whether the env has to draw: for a window, which needs a display, or for a video.
+
+    Without a display, it prepares for drawing without one.
+    """
+    evaluation = config.evaluation
+    if has_display():
+        return evaluation.save_video or not evaluation.no_render
+    if evaluation.save_video:
+        draw_offscreen()
+    elif not evaluation.no_render:
+        log.warning(NOT_DRAWN, "there is no display")
+    return evaluation.save_video
 
 
 def open_screen(config: Config, env_fps: float, frames_per_picture: int) -> Screen:
@@ -155,16 +123,15 @@ def open_screen(config: Config, env_fps: float, frames_per_picture: int) -> Scre
     pictures_per_second = env_fps / frames_per_picture
     window = None
     video = None
-    if not evaluation.no_render:
+    if not evaluation.no_render and has_display():
         try:
             window = Window(f"{config.env_name} - {config.run.experiment}", pictures_per_second)
         except WindowError as error:
-            log.warning(
-                "Nothing is drawn: %s (--no_render turns drawing off; --save_video writes a video)", error
-            )
+            log.warning(NOT_DRAWN, error)
     if evaluation.save_video:
         video = VideoWriter(config.experiment_dir / evaluation.video_name, pictures_per_second)
-    return Screen(window, video, evaluation.video_frames if evaluation.video_frames >= 0 else None)
+    limit = evaluation.video_frames if evaluation.video_frames >= 0 else None
+    return Screen(window, video, limit, round(STILL_SECONDS * pictures_per_second))
 
 
 def frames_per_second(config: Config, family: EnvFamily, env: MultiAgentEnv) -> float:
@@ -180,11 +147,11 @@ def draws_every_frame(env: MultiAgentEnv) -> bool:
     return isinstance(env.env, gym.Env) and EVERY_FRAME in env.env.metadata.get("render_modes", ())
 
 
-def make_env(config: Config, family: EnvFamily) -> MultiAgentEnv:
-    """Makes the env, in the render mode that gives most pictures if the flags ask for any."""
+def make_env(config: Config, family: EnvFamily, draws: bool) -> MultiAgentEnv:
+    """Makes the env; if it draws, in the render mode that gives most pictures."""
     cfg = config.namespace()
     env_config = EnvConfig(0, 0, 0)
-    if not wants_pictures(config):
+    if not draws:
         return make_adapted_env(family, cfg, env_config)
     try:
         env = make_adapted_env(family, cfg, env_config, "rgb_array")

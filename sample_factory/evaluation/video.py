@@ -20,13 +20,15 @@ class VideoWriter:
     """An mp4 of RGB pictures. Promises:
 
     1. A file at `path` is complete: it is written under another name, and renamed by `close`.
-    2. Pictures of less than 480 rows are enlarged; all are brought to the size of the first.
+    2. No file is overwritten: where `path` exists, a number is added to the name, e.g. replay_1.mp4.
+    3. Pictures of less than 480 rows are enlarged; all are brought to the size of the first.
     """
 
     def __init__(self, path: Path, pictures_per_second: float):
         self._path = path
         self._rate = pictures_per_second
-        self._unfinished = path.with_name(f".{path.stem}.unfinished.mp4")
+        # With the process id: two programs may write videos into one folder.
+        self._unfinished = path.with_name(f".{path.stem}.{os.getpid()}.unfinished.mp4")
         self._encoder: _Encoder | None = None
         self._size = (0, 0)
         self.num_pictures = 0
@@ -47,8 +49,19 @@ class VideoWriter:
         self._encoder = None
         if not self._unfinished.exists() or self._unfinished.stat().st_size == 0:
             raise VideoError(f"{self._path} could not be written; is the disk full?")
-        os.replace(self._unfinished, self._path)
-        return self._path
+        path = _unused(self._path)
+        os.replace(self._unfinished, path)
+        return path
+
+
+def _unused(path: Path) -> Path:
+    """Returns the path, or where it exists the first free one of stem_1, stem_2, ..."""
+    number = 0
+    candidate = path
+    while candidate.exists():
+        number += 1
+        candidate = path.with_name(f"{path.stem}_{number}{path.suffix}")
+    return candidate
 
 
 def video_size(height: int, width: int) -> tuple[int, int]:

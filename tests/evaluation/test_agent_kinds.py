@@ -57,4 +57,4 @@ def test_what_was_trained_plays(tmp_path, capsys):
     assert run_experiment(config, resolve_family("mixed_x")) == 0
     assert enjoy([*flags, "--no_render", "--max_num_episodes=6", "--seed=1"]) == 0
     out = capsys.readouterr().out
-    assert "agent 0 (policy 0, latest)" in out and "agent 1 (policy 1, latest)" in out
+    assert "policy 0, latest (agents 0, 2): " in out and "policy 1, latest (agent 1): " in out

@@ -1,10 +1,12 @@
 """The `enjoy` command, on an experiment with untrained weights."""
 
 import json
+import os
 import subprocess
 import sys
 
 import cv2
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import enjoy
 from sample_factory.envs import env_registry
 from sample_factory.envs.env_registry import register_env, resolve_family
+from sample_factory.evaluation.headless import draw_offscreen
 from tests.evaluation.conftest import always
 from tests.evaluation.playable_envs import Cards, FilmedCards, Undrawable, UnevenAgents
 
@@ -48,8 +51,25 @@ def test_stops_after_the_wanted_episodes(saved_experiment, capsys):
     assert result.true_objective == result.reward
     assert result.env_frames == sum(rewards)
     printed = capsys.readouterr().out.splitlines()
-    assert [line.startswith(f"episode {i + 1} ") for i, line in enumerate(printed[:3])] == [True] * 3
-    assert printed[4] == f"reward {result.reward}"
+    assert [line.split()[:2] for line in printed[:3]] == [["episode", f"{i}"] for i in (1, 2, 3)]
+    lowest, highest = min(rewards), max(rewards)
+    assert printed[4] == f"reward    {result.reward} ({lowest:.3f} to {highest:.3f})"
+    assert "objective" not in "".join(printed), "the env reports no other than the reward"
+
+
+def test_each_copy_of_a_vector_env_plays_its_share_of_the_episodes(saved_experiment, capsys):
+    """The first episodes to end are the short ones: they must not be all that counts."""
+    flags = ["--vector_env_copies=4", "--max_num_episodes=10", "--seed=1"]
+    result = evaluate(saved_experiment(CARTPOLE), *flags)
+    assert [len(result.for_agent(agent).episodes) for agent in range(4)] == [3, 3, 2, 2]
+    summary = capsys.readouterr().out.splitlines()[10:]
+    assert [line.split()[0] for line in summary] == ["10", "reward", "length"], "totals only"
+
+
+def test_lines_fit_80_columns(saved_experiment, registry, capsys):
+    registry("uneven", lambda full_env_name, cfg, env_config: UnevenAgents())
+    evaluate(saved_experiment("uneven"), "--max_num_episodes=20")
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
 def test_stops_after_the_wanted_env_frames(saved_experiment):
@@ -85,10 +105,10 @@ def test_a_recurrent_policy_is_evaluated(saved_experiment):
     assert evaluate(*flags).episodes == evaluate(*flags).episodes
 
 
-def test_the_video_has_the_first_picture_and_one_for_each_step(saved_experiment):
+def test_the_video_has_all_pictures_of_each_episode_and_holds_the_last_for_half_a_second(saved_experiment):
     result = evaluate(saved_experiment(CARTPOLE), "--max_num_episodes=2", "--save_video", "--seed=1")
     assert result.video.name == "replay.mp4"
-    assert num_pictures(result.video) == 1 + result.env_frames
+    assert num_pictures(result.video) == result.env_frames + 2 * 25
     assert not list(result.video.parent.glob(".*"))  # nothing unfinished
     capture = cv2.VideoCapture(str(result.video))
     assert capture.get(cv2.CAP_PROP_FRAME_HEIGHT) == 480
@@ -102,6 +122,57 @@ def test_a_video_without_other_limits_ends_the_evaluation(saved_experiment):
     assert num_pictures(result.video) == 5
     assert cv2.VideoCapture(str(result.video)).get(cv2.CAP_PROP_FPS) == pytest.approx(12)
     assert result.env_frames == 4
+
+
+def test_no_video_is_overwritten(saved_experiment):
+    identity = saved_experiment(CARTPOLE)
+    flags = ["--save_video", "--video_frames=2"]
+    videos = [evaluate(identity, *flags).video for _ in range(3)]
+    assert [path.name for path in videos] == ["replay.mp4", "replay_1.mp4", "replay_2.mp4"]
+    assert evaluate(identity, *flags, "--video_name=mine.mp4").video.name == "mine.mp4"
+    assert evaluate(identity, *flags, "--video_name=mine.mp4").video.name == "mine_1.mp4"
+
+
+def test_a_video_without_a_display_prints_no_error(saved_experiment):
+    argv = [*saved_experiment(CARTPOLE), "--save_video", "--no_render", "--video_frames=2"]
+    hidden = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", "XDG_RUNTIME_DIR")
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    command = [sys.executable, "-m", "sample_factory.enjoy", *argv]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "error" not in done.stderr and "XDG_RUNTIME_DIR" not in done.stderr
+    assert "replay.mp4" in done.stdout
+
+
+def test_drivers_that_need_no_display_are_selected_unless_others_are(monkeypatch):
+    monkeypatch.setattr(
+        "ctypes.util.find_library", lambda name: f"lib{name}.so" if name == "OSMesa" else None
+    )
+    for name in ("SDL_VIDEODRIVER", "MUJOCO_GL"):
+        monkeypatch.setenv(name, "before")  # restored after the test
+        monkeypatch.delenv(name)
+    draw_offscreen()
+    assert (os.environ["SDL_VIDEODRIVER"], os.environ["MUJOCO_GL"]) == ("dummy", "osmesa")
+    monkeypatch.setattr("ctypes.util.find_library", lambda name: f"lib{name}.so")
+    draw_offscreen()
+    assert os.environ["MUJOCO_GL"] == "osmesa"
+    monkeypatch.delenv("MUJOCO_GL")
+    draw_offscreen()
+    assert os.environ["MUJOCO_GL"] == "egl"
+
+
+def test_an_env_that_fails_to_draw_is_evaluated_without_pictures(
+    saved_experiment, registry, caplog, monkeypatch
+):
+    monkeypatch.setattr("sample_factory.runtime.log.log.propagate", True)
+
+    class NoContext(Undrawable):
+        def render(self):
+            raise AttributeError("no attribute 'eglQueryString'")
+
+    registry("no_context", lambda full_env_name, cfg, env_config, render_mode=None: NoContext())
+    result = evaluate(saved_experiment("no_context"), "--save_video", "--max_num_episodes=2")
+    assert len(result.episodes) == 2 and result.video is None
+    assert caplog.text.count("played without pictures: AttributeError no attribute 'eglQueryString'") == 1
 
 
 def test_a_video_shorter_than_the_evaluation(saved_experiment):
@@ -143,10 +214,19 @@ def test_each_agent_has_its_own_policy_and_checkpoint(choosing, registry, tmp_pa
     flags = ["--policy_index", "0", "1", "0", "--checkpoint", "milestone:7", "latest", "latest"]
     result = evaluate(identity, *flags)
     assert [result.for_agent(agent).true_objective.mean for agent in range(3)] == [2.0, 4.0, 3.0]
-    assert capsys.readouterr().out.splitlines()[-3:] == [
-        "agent 0 (policy 0, milestone:7): 2 episodes, reward 0.000 +- 0.000, true objective 2.000 +- 0.000",
-        "agent 1 (policy 1, latest): 2 episodes, reward 0.000 +- 0.000, true objective 4.000 +- 0.000",
-        "agent 2 (policy 0, latest): 2 episodes, reward 0.000 +- 0.000, true objective 3.000 +- 0.000",
+    assert capsys.readouterr().out.splitlines()[-12:] == [
+        "policy 0, milestone:7 (agent 0): 2 episodes",
+        "  reward    0.000 +- 0.000 (0.000 to 0.000)",
+        "  length    2.000 +- 0.000 (2.000 to 2.000)",
+        "  objective 2.000 +- 0.000 (2.000 to 2.000)",
+        "policy 1, latest (agent 1): 2 episodes",
+        "  reward    0.000 +- 0.000 (0.000 to 0.000)",
+        "  length    2.000 +- 0.000 (2.000 to 2.000)",
+        "  objective 4.000 +- 0.000 (4.000 to 4.000)",
+        "policy 0, latest (agent 2): 2 episodes",
+        "  reward    0.000 +- 0.000 (0.000 to 0.000)",
+        "  length    2.000 +- 0.000 (2.000 to 2.000)",
+        "  objective 3.000 +- 0.000 (3.000 to 3.000)",
     ]
 
 
@@ -169,9 +249,12 @@ def test_a_saved_policy_index_that_is_no_list_is_one_of_all(choosing, registry, 
     assert result.true_objective == (4.0, 0.0)
 
 
-@pytest.mark.parametrize("make, pictures", [(Cards, 1 + 4), (FilmedCards, 1 + 2 * 4)])
+@pytest.mark.parametrize("make, pictures", [(Cards, 4 + 2 * 15), (FilmedCards, 2 * 4 + 2 * 12)])
 def test_an_env_of_several_agents_is_filmed(choosing, registry, tmp_path, make, pictures):
-    """Two episodes of two rounds, with one picture for each round or with all that the env has."""
+    """Two episodes of two rounds, with one picture for each round or with all that the env has.
+
+    The last picture of an episode stays for half a second: 15 pictures, or 12 where a second has 25.
+    """
     registry("cards", lambda full_env_name, cfg, env_config: make())
     choosing("cards", 2)
     flags = ["--experiment=tiny", f"--train_dir={tmp_path}", "--save_video", "--max_num_episodes=4"]
@@ -179,7 +262,7 @@ def test_an_env_of_several_agents_is_filmed(choosing, registry, tmp_path, make, 
 
 
 def test_a_window_that_is_closed_ends_the_evaluation(saved_experiment, monkeypatch):
-    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "offscreen")
     import pygame
 
     identity = saved_experiment(CARTPOLE)
@@ -216,6 +299,34 @@ def test_an_exception_of_the_env_is_not_treated_as_the_end(saved_experiment, reg
     registry("failing", lambda full_env_name, cfg, env_config: Failing())
     with pytest.raises(ZeroDivisionError):
         evaluate(saved_experiment("failing"), "--max_num_episodes=1")
+
+
+def test_a_wrong_env_is_one_line_that_names_the_env_of_the_training(saved_experiment, registry, capsys):
+    def make_refusing(full_env_name, cfg, env_config, render_mode=None):
+        raise TypeError("unexpected None")
+
+    registry("refusing", make_refusing)
+    identity = saved_experiment(CARTPOLE)
+    for env, words in {
+        "gym_Acrobot-v1": "does not fit gym_Acrobot-v1",
+        "refusing": "unexpected None",
+    }.items():
+        assert program.main([*identity, "--no_render", f"--env={env}"]) == 2
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith(f"error: experiment tiny was trained on {CARTPOLE}, and ")
+        assert words in error and "leave --env out" in error
+    assert program.main([*identity, "--no_render", "--env=gym_Acrobot-v1", "--policy_index=4"]) == 2
+    assert "no checkpoint (latest) in" in capsys.readouterr().err
+
+
+def test_another_env_with_the_same_spaces_is_played_with_a_warning(
+    saved_experiment, registry, caplog, monkeypatch
+):
+    monkeypatch.setattr("sample_factory.runtime.log.log.propagate", True)
+    registry("longer_cartpole", lambda full_env_name, cfg, env_config: gym.make("CartPole-v1"))
+    result = evaluate(saved_experiment(CARTPOLE), "--env=longer_cartpole", "--max_num_episodes=1")
+    assert len(result.episodes) == 1
+    assert f"was trained on {CARTPOLE}, and plays in longer_cartpole now" in caplog.text
 
 
 @pytest.mark.parametrize(

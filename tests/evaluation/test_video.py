@@ -41,13 +41,20 @@ def test_what_was_written_can_be_read(tmp_path):
 
 def test_the_file_appears_when_it_is_complete(tmp_path):
     path = tmp_path / "a.mp4"
-    path.write_text("the video before")
     writer = VideoWriter(path, 10)
     writer.write(picture(480, 640, 200))
-    assert path.read_text() == "the video before"
+    assert not path.exists()
     assert writer.close() == path
     assert [file.name for file in tmp_path.iterdir()] == ["a.mp4"]
     assert len(read(path)) == 1
+
+
+def test_an_existing_file_stays_and_the_new_one_is_numbered(tmp_path):
+    for name in ("a.mp4", "a_1.mp4"):
+        (tmp_path / name).write_text("a video before")
+    path = write(tmp_path / "a.mp4", [picture(480, 640, 9)])
+    assert path == tmp_path / "a_2.mp4" and len(read(path)) == 1
+    assert (tmp_path / "a.mp4").read_text() == "a video before"
 
 
 def test_without_pictures_there_is_no_file(tmp_path):

@@ -1,0 +1,38 @@
+"""The env in which an experiment was trained, for commands that may play its policies in another one."""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+
+from sample_factory.checkpoints.store import CheckpointError
+from sample_factory.config.config import Config
+from sample_factory.config.experiment_folder import PLACE, read_saved
+from sample_factory.config.flags import ConfigError
+
+log = logging.getLogger("sample_factory")
+
+
+@contextlib.contextmanager
+def explains_other_env(config: Config) -> Iterator[None]:
+    """Wraps the start of playing: if --env is not the env of the training, a failure names both.
+
+    Where playing there is possible, because the spaces are the same, a warning names both.
+    Raises ConfigError instead of any exception of the wrapped code.
+    """
+    played = config.env_name
+    trained = read_saved({name: vars(config.run)[name] for name in PLACE}, {}).values.get("env", played)
+    if trained == played:
+        yield
+        return
+    known = f"experiment {config.run.experiment} was trained on {trained}"
+    advice = "leave --env out to play there"
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{error} ({known}; {advice})") from error
+    except CheckpointError as error:
+        raise ConfigError(f"{known}, and its policy does not fit {played}; {advice}") from error
+    except Exception as error:  # e.g. the env cannot be made with the saved flags of another family
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ConfigError(f"{known}, and {played} fails with its flags ({reason}); {advice}") from error
+    log.warning("The %s, and plays in %s now", known, played)
