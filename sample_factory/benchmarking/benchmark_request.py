@@ -21,18 +21,22 @@ from sample_factory.plotting.plot_command import OUT_SUFFIXES
 class BenchmarkFlags:
     """Measurement and files of the benchmark."""
 
-    seconds: float = flag(60.0, "seconds of measurement in each stage", at_least=2)
-    warmup_seconds: float = flag(15.0, "seconds before the measurement that do not count", at_least=0)
-    json: str | None = flag(None, "file for all numbers, with hardware, versions and command lines")
-    chart: str | None = flag(None, "picture for a bar chart of the speeds: .png, .svg or .pdf")
+    seconds: float = flag(60.0, "length of each of the three measurements, in seconds", at_least=2)
+    warmup_seconds: float = flag(15.0, "seconds before each measurement that do not count", at_least=0)
+    json: str | None = flag(
+        None, "file for all figures, with hardware, versions and command lines", metavar="FILE"
+    )
+    chart: str | None = flag(None, "file for a bar chart of the speeds: .png, .svg or .pdf", metavar="FILE")
     compare: tuple[str, ...] = flag(
-        (), "NAME=FPS: speed of another program on this machine, for table and chart; may be repeated"
+        (),
+        "speed of another program on this machine, for the table and the chart; may be repeated",
+        metavar="NAME=FPS",
     )
     sweep: bool = flag(
         False,
-        f"first search for faster values of {', '.join(SWEPT_FLAGS)}, and measure with the values found",
+        f"search for faster values of {', '.join(SWEPT_FLAGS)} first, and measure with these",
     )
-    sweep_seconds: float = flag(20.0, "seconds of measurement in each run of the sweep", at_least=2)
+    sweep_seconds: float = flag(20.0, "length of each measurement of --sweep, in seconds", at_least=2)
 
 
 class BenchmarkRequest(NamedTuple):

@@ -33,12 +33,16 @@ CACHE_LINE = 8  # int64 numbers; each worker counts in a cache line of its own
 class RandomSamplerFlags:
     """Random sampling: when to stop."""
 
-    sample_env_frames: int = flag(2_000_000_000, "stop after this many env frames in total", at_least=1)
+    sample_env_frames: int = flag(
+        2_000_000_000, "stop after this many env frames of all worker processes together", at_least=1
+    )
     sample_env_frames_per_worker: int = flag(
-        1_000_000_000, "a worker ends after this many env frames", at_least=1
+        1_000_000_000, "a worker process ends after this many env frames", at_least=1
     )
     timeout_seconds: int = flag(600, "stop after this many seconds", at_least=1)
-    sampler_worker_gpus: tuple[int, ...] = flag((), "GPUs that the workers see, in turn; empty: all")
+    sampler_worker_gpus: tuple[int, ...] = flag(
+        (), "indices of the GPUs that environments may use, in turn; all of them if left out"
+    )
 
 
 class WorkerThroughput(NamedTuple):

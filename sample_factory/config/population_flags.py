@@ -16,32 +16,43 @@ REPLACED_BY_TAG = "zz_pbt/replaced_by"
 class PbtFlags:
     """Population-based training: policies take over each other's weights, and their settings evolve."""
 
-    with_pbt: bool = flag(False, "population-based training; needs --num_policies of at least 2")
-    pbt_period_env_steps: int = flag(
-        5_000_000, "env frames of a policy between decisions about it", at_least=1
+    with_pbt: bool = flag(
+        False,
+        "population-based training: policies take over each other's weights, and their settings "
+        "evolve; needs --num_policies of at least 2",
     )
-    pbt_start_mutation: int = flag(20_000_000, "env frames of a policy before the first decision", at_least=0)
+    pbt_period_env_steps: int = flag(
+        5_000_000, "env frames of a policy between two decisions about it", at_least=1
+    )
+    pbt_start_mutation: int = flag(
+        20_000_000, "env frames of a policy before the first decision about it", at_least=0
+    )
     pbt_replace_fraction: float = flag(
         0.3,
-        "fraction of the policies, counted from the worst, that may be replaced, and counted from the best, "
-        "that may replace them",
+        "fraction of the policies, counted from the worst, that may be replaced, and counted from the "
+        "best, that may replace them",
         above=0,
         at_most=0.5,
     )
-    pbt_mutation_rate: float = flag(0.15, "probability that a setting changes", at_least=0, at_most=1)
+    pbt_mutation_rate: float = flag(
+        0.15, "probability that a setting of a policy changes in a decision about it", at_least=0, at_most=1
+    )
     pbt_replace_reward_gap: float = flag(
         0.1,
-        "a policy is replaced only if the other objective is better by this fraction of the larger one",
+        "a policy is replaced only if the objective of the other one is better by this fraction of "
+        "the larger one",
         at_least=0,
     )
     pbt_replace_reward_gap_absolute: float = flag(
-        1e-6, "a policy is replaced only if the other objective is better by this much", at_least=0
+        1e-6, "a policy is replaced only if the objective of the other one is better by this much", at_least=0
     )
-    pbt_optimize_batch_size: bool = flag(False, "let the batch size evolve too")
-    pbt_optimize_gamma: bool = flag(False, "let the discount factor evolve too")
-    pbt_target_objective: str = flag("true_objective", "statistic of the episodes to maximise")
-    pbt_perturb_min: float = flag(1.05, "smallest factor by which a setting changes", above=1)
-    pbt_perturb_max: float = flag(1.5, "largest factor by which a setting changes", above=1)
+    pbt_optimize_batch_size: bool = flag(False, "the batch size evolves too")
+    pbt_optimize_gamma: bool = flag(False, "the discount factor evolves too")
+    pbt_target_objective: str = flag(
+        "true_objective", "statistic of the episodes that the population maximises", metavar="NAME"
+    )
+    pbt_perturb_min: float = flag(1.05, "smallest factor by which a setting changes in a mutation", above=1)
+    pbt_perturb_max: float = flag(1.5, "largest factor by which a setting changes in a mutation", above=1)
 
 
 @dataclass(frozen=True)
@@ -50,23 +61,27 @@ class SelfplayFlags:
 
     selfplay_past_share: float = flag(
         0.0,
-        "fraction of the matches in which one agent learns and past selves play the others; 0 turns it off",
+        "fraction of the matches in which one agent learns, and frozen past selves of its policy play "
+        "the others; 0 turns it off",
         at_least=0,
         at_most=1,
     )
     selfplay_sampling: str = flag(
         "uniform",
-        "how past selves are drawn: with equal probability, or prioritized, in proportion to "
-        "(1 - win rate against them)^p",
+        "how past selves are drawn: with equal probability, or (prioritized) more often the harder "
+        "they are to beat",
         choices=("uniform", "prioritized"),
     )
     selfplay_priority_exponent: float = flag(
-        2.0, "the exponent p of prioritized sampling; larger values prefer harder opponents", above=0
+        2.0,
+        "how strongly prioritized sampling prefers past selves that are hard to beat: the exponent p "
+        "in (1 - win rate)^p",
+        above=0,
     )
     selfplay_max_opponents: int = flag(
         16,
-        "past selves of each policy that are in use, spread evenly over its training; each takes the memory "
-        "of a model in every policy worker",
+        "number of past selves of each policy that are in use, spread evenly over its training; each "
+        "takes the memory of a model in every policy worker",
         at_least=1,
         at_most=100,
     )

@@ -26,48 +26,60 @@ class RunFlags:
     """Identity, directories, device."""
 
     env: str | None = flag(
-        None, "full name of the environment; its prefix selects the family, e.g. doom_battle"
+        None, "full name of the environment, e.g. doom_battle or gym_CartPole-v1", metavar="NAME"
     )
     algo: str = flag(
         "APPO",
-        "the algorithm: APPO, which is asynchronous PPO, or one that was registered with register_algorithm",
+        "training algorithm: APPO, which is asynchronous PPO, or one that was registered with "
+        "register_algorithm",
+        metavar="NAME",
     )
     experiment: str = flag(
-        "default_experiment", "name of the run and of its folder; an existing one is resumed"
+        "default_experiment",
+        "name of the run and of its folder in --train_dir; a run that exists is resumed",
+        metavar="NAME",
     )
-    experiments_root: str | None = flag(None, "sub-folder of train_dir for a group of experiments")
-    train_dir: str = flag(os.path.join(os.getcwd(), "train_dir"), "folder that holds all experiment folders")
+    experiments_root: str | None = flag(
+        None, "folder within --train_dir for a group of runs", metavar="FOLDER"
+    )
+    train_dir: str = flag(
+        os.path.join(os.getcwd(), "train_dir"), "folder that holds the folders of all runs", metavar="FOLDER"
+    )
     restart_behavior: str = flag(
         "resume",
-        "if the experiment folder exists: resume the experiment, restart (the folder is renamed), or "
-        "overwrite (the folder is deleted)",
+        "what to do with a run that exists: resume it, restart (its folder is renamed), or overwrite "
+        "(its folder is deleted)",
         choices=("resume", "restart", "overwrite"),
     )
-    cfg: str | None = flag(None, "JSON file of flags; flags on the command line override it")
+    cfg: str | None = flag(
+        None,
+        "JSON file of flags, e.g. configs/doom_basic.json; flags on the command line override it",
+        metavar="FILE",
+    )
     device: str = flag(
         "auto",
-        "where learner and inference run: gpu, cpu, or auto (gpu if there is one)",
+        "device of the network; auto: the GPU if there is one",
         choices=("auto", "gpu", "cpu"),
     )
     precision: str = flag(
         "auto",
-        "arithmetic of the network: fp32, bf16 (autocast; heads, losses and optimizer stay fp32), or auto "
-        "(bf16 if the hardware supports it)",
+        "number format of the network; bf16 keeps heads, losses and optimizer in fp32; auto: bf16 "
+        "where the hardware supports it",
         choices=("auto", "fp32", "bf16"),
     )
     cuda_graphs: bool = flag(
         True,
-        "on a GPU, policy workers run their network as CUDA graphs; use False for a custom model whose "
+        "policy workers on a GPU run the network as a CUDA graph; use False for a custom model whose "
         "Python code does not launch the same operations in every call",
     )
     compile: bool = flag(
         False,
-        "the learner compiles its encoders with torch.compile at its first batch; on a CPU this needs a C++ "
-        "compiler, and training was slower than without",
+        "compile the encoders of the learner with torch.compile; on a CPU this needs a C++ compiler, "
+        "and training was slower than without",
     )
     seed: int | None = flag(
         None,
-        "seed of the model, the actions and the environments; None: a random seed",
+        "seed of the network, the actions and the environments; a random one if left out",
         at_least=0,
         at_most=2**32 - 1,
     )
@@ -79,55 +91,62 @@ class SamplingFlags:
 
     num_policies: int = flag(
         1,
-        "number of policies that are trained at the same time, each with its own learner",
+        "number of policies to train at the same time, each with a learner of its own",
         at_least=1,
         at_most=1000,
     )
-    pbt_mix_policies_in_one_env: bool = flag(True, "agents of one env may be played by different policies")
-    async_rl: bool = flag(True, "collect experience while learning; False alternates strictly (policy lag 0)")
-    serial_mode: bool = flag(
-        False, "run everything in one process, deterministically; for debugging and tests"
+    pbt_mix_policies_in_one_env: bool = flag(
+        True, "different policies may play in one multi-agent env; False: one policy plays all its agents"
     )
+    async_rl: bool = flag(
+        True,
+        "collect experience while the learner trains; False: strictly alternate, so that the policy "
+        "that acts is never out of date",
+    )
+    serial_mode: bool = flag(False, "run everything in one process, reproducible with --seed; for debugging")
     queue: str = flag(
         "sockets",
-        "how messages travel between processes: sockets, or faster_fifo (its own package), which can hang "
-        "when a process is killed while it uses a queue; no effect with --serial_mode=True",
+        "how processes exchange messages; faster_fifo needs the package of that name, and can hang "
+        "when a process is killed while it uses a queue",
         choices=("sockets", "faster_fifo"),
     )
     num_workers: int = flag(
         os.cpu_count() or 1,
-        "number of rollout workers (processes that step environments)",
+        "number of processes that step environments; by default one per CPU core",
         at_least=1,
         at_most=10_000,
     )
     num_envs_per_worker: int = flag(
-        2, "number of environments in each rollout worker", at_least=1, at_most=100_000
+        2,
+        "number of environments in each worker process; 8 or more are often several times faster than 2",
+        at_least=1,
+        at_most=100_000,
     )
     worker_num_splits: int = flag(
         2,
-        "number of groups into which the envs of a worker are split: one group is stepped while the others "
-        "wait for actions",
+        "number of groups into which the environments of a worker process are divided: one group is "
+        "stepped while the others wait for their actions",
         at_least=1,
     )
     policy_workers_per_policy: int = flag(
-        1, "number of inference processes for each policy", at_least=1, at_most=1000
+        1, "number of processes that compute the actions of each policy", at_least=1, at_most=1000
     )
     inline_samplers: int = flag(
         0,
-        "N > 0: instead of a process for each worker, N processes that each step a share of the envs and "
-        "compute the actions too; much faster for envs that step in microseconds",
+        "if above 0: this many processes step the environments and also compute the actions; much "
+        "faster for environments that step in microseconds",
         at_least=0,
         at_most=10_000,
     )
     max_policy_lag: int = flag(
         10000,
-        "samples that are this many SGD steps old, or older, are not trained on",
+        "experience that is this many SGD steps old, or older, is not trained on",
         at_least=1,
         at_most=1_000_000,
     )
     num_batches_to_accumulate: int = flag(
         2,
-        "number of training batches that may wait for the learner before sampling pauses",
+        "number of batches that may wait for the learner before sampling pauses",
         at_least=1,
         at_most=10_000,
     )
@@ -139,33 +158,34 @@ class SamplingFlags:
     )
     decorrelate_experience_max_seconds: float = flag(
         0.0,
-        "after its first rollout, worker i of n sleeps for i/n of this time, so that rollouts do not all end "
-        "at once",
+        "pause of the last worker process after its first trajectories, and proportionally shorter "
+        "ones of the others, so that trajectories do not all end at once",
         at_least=0,
         at_most=MAX_SECONDS,
     )
     decorrelate_envs_on_one_worker: bool = flag(
         True,
-        "start each env with a different number of random actions, so that episodes do not all end at once",
+        "begin each environment with a different number of random actions, so that episodes do not "
+        "all end at once",
     )
     reset_timeout_seconds: float = flag(
         120.0,
-        "a worker whose envs have not started after this many seconds fails",
+        "a worker process whose environments have not started after this many seconds fails",
         above=0,
         at_most=MAX_SECONDS,
     )
     actor_worker_gpus: tuple[int, ...] = flag(
         (),
-        "indices of the GPUs that rollout workers may use, for envs that need one",
+        "indices of the GPUs that environments may use, for simulators that need one",
         at_least=0,
         at_most=1000,
     )
-    set_workers_cpu_affinity: bool = flag(True, "pin each rollout worker and its simulators to a core")
-    force_envs_single_thread: bool = flag(True, "limit the maths libraries in rollout workers to one thread")
+    set_workers_cpu_affinity: bool = flag(True, "pin each worker process and its simulators to a core")
+    force_envs_single_thread: bool = flag(True, "limit the maths libraries in worker processes to one thread")
     default_niceness: int = flag(
         0,
-        f"nice value of learners; policy workers add {POLICY_WORKER_NICENESS}, "
-        f"rollout workers and simulators {ROLLOUT_WORKER_NICENESS}",
+        f"nice value of learners (higher: less priority); policy workers add {POLICY_WORKER_NICENESS}, "
+        f"rollout workers and simulators add {ROLLOUT_WORKER_NICENESS}",
         at_least=-20,
         at_most=19,
     )
@@ -176,22 +196,30 @@ class SamplingFlags:
         at_most=1024,
     )
     benchmark: bool = flag(
-        False, "measure throughput: no decorrelation at the start; ends after 2e6 env frames"
+        False, "measure the speed: no decorrelation at the start, and an end after 2e6 env frames"
     )
-    sampler_only: bool = flag(False, "sample with inference, but do not learn; to measure sampling")
+    sampler_only: bool = flag(False, "collect experience but do not train, to measure the speed of sampling")
 
 
 @dataclass(frozen=True)
 class LearningFlags:
     """Batches, losses, optimizer."""
 
-    rollout: int = flag(32, "number of steps in a trajectory", at_least=1, at_most=1_000_000)
+    rollout: int = flag(
+        32,
+        "number of steps in a trajectory, the unit in which experience is collected",
+        at_least=1,
+        at_most=1_000_000,
+    )
     recurrence: int = flag(
         -1,
-        "steps of backpropagation through time with an RNN, a divisor of rollout; -1: the whole rollout",
+        "number of steps of backpropagation through time with an RNN, a divisor of --rollout; -1: the "
+        "whole trajectory",
         at_least=-1,
     )
-    batch_size: int = flag(1024, "number of samples in one SGD step", at_least=1, at_most=100_000_000)
+    batch_size: int = flag(
+        1024, "number of samples in one SGD step, a multiple of --rollout", at_least=1, at_most=100_000_000
+    )
     num_batches_per_iteration: int = flag(
         1,
         "number of minibatches that are collected for one iteration of training",
@@ -201,41 +229,55 @@ class LearningFlags:
     )
     ppo_epochs: int = flag(
         1,
-        "number of passes over the samples of an iteration",
+        "number of passes over the samples of an iteration of training",
         aliases=("num_epochs",),
         at_least=1,
         at_most=10_000,
     )
-    shuffle_minibatches: bool = flag(True, "draw new minibatches in each epoch, if an iteration has several")
+    shuffle_minibatches: bool = flag(
+        True, "draw new minibatches in each pass over the samples of an iteration of training"
+    )
 
     gamma: float = flag(0.99, "discount factor", at_least=0, at_most=1)
     reward_scale: float = flag(1.0, "factor by which rewards are multiplied")
-    reward_clip: float = flag(1000.0, "rewards are then clipped to plus or minus this value", above=0)
-    gae_lambda: float = flag(
-        0.95, "lambda of generalised advantage estimation (GAE); used without V-trace", at_least=0, at_most=1
+    reward_clip: float = flag(
+        1000.0, "rewards are clipped to plus or minus this value, after --reward_scale", above=0
     )
-    with_vtrace: bool = flag(True, "V-trace targets (with off-policy correction) instead of GAE")
+    gae_lambda: float = flag(
+        0.95,
+        "lambda of generalised advantage estimation (GAE), which is used with --with_vtrace=False",
+        at_least=0,
+        at_most=1,
+    )
+    with_vtrace: bool = flag(
+        True,
+        "correct for experience of older policies by V-trace; False: generalised advantage estimation (GAE)",
+    )
     vtrace_rho: float = flag(1.0, "upper limit of the importance ratio (rho) in V-trace", at_least=0)
     vtrace_c: float = flag(1.0, "upper limit of the trace coefficient (c) in V-trace", at_least=0)
     value_bootstrap: bool = flag(
-        True, "a truncated episode bootstraps from the value of its last state; False treats it as terminal"
+        True,
+        "where a time limit cuts an episode off, bootstrap from the value of its last state; False: "
+        "treat that as a terminal state",
     )
     normalize_returns: bool = flag(
         True, "the critic predicts returns normalised by their running mean and standard deviation"
     )
     ppo_clip_ratio: float = flag(
-        0.1, "the ratio of probabilities is clipped to [1/(1+e), 1+e], where e is this value", above=0
+        0.1, "clip range e of PPO: the ratio of probabilities is clipped to [1/(1+e), 1+e]", above=0
     )
     ppo_clip_value: float = flag(
         1.0, "largest change of a value prediction in the clipped value loss", above=0
     )
     exploration_loss: str = flag(
         "entropy",
-        "what makes the policy explore: an entropy bonus, or the symmetric KL divergence to the uniform "
-        "distribution as a loss",
+        "what makes the policy explore: an entropy bonus, or the symmetric KL divergence to the "
+        "uniform distribution as a loss",
         choices=("entropy", "symmetric_kl"),
     )
-    exploration_loss_coeff: float = flag(0.003, "weight of the exploration loss; 0 turns it off", at_least=0)
+    exploration_loss_coeff: float = flag(
+        0.003, "weight of the loss that makes the policy explore (entropy bonus); 0 turns it off", at_least=0
+    )
     value_loss_coeff: float = flag(0.5, "weight of the value loss", at_least=0)
     kl_loss_coeff: float = flag(
         0.0,
@@ -245,28 +287,48 @@ class LearningFlags:
 
     use_cpc: bool = flag(
         False,
-        "auxiliary task CPC|A: recognise the observation k steps ahead among others, from state and actions",
+        "auxiliary task CPC|A: recognise later observations among others, from state and actions; "
+        "helps where rewards are rare and memory matters",
     )
-    cpc_forward_steps: int = flag(8, "CPC|A: largest k, at most rollout", at_least=1)
+    cpc_forward_steps: int = flag(
+        8,
+        "CPC|A: largest number of steps between an observation and its prediction, at most --rollout",
+        at_least=1,
+    )
     cpc_time_subsample: int = flag(
-        6, "CPC|A: number of steps of each trajectory to predict from", at_least=1, at_most=1_000_000
+        6,
+        "CPC|A: number of steps of each trajectory from which later observations are predicted",
+        at_least=1,
+        at_most=1_000_000,
     )
     cpc_forward_subsample: int = flag(
-        2, "CPC|A: number of values of k for each of these steps", at_least=1, at_most=1_000_000
+        2,
+        "CPC|A: number of later observations that are predicted from each of the chosen steps",
+        at_least=1,
+        at_most=1_000_000,
     )
 
-    optimizer: str = flag("adam", "the optimizer", choices=("adam", "lamb"))
-    learning_rate: float = flag(1e-4, "initial step size", above=0, at_most=1)
+    optimizer: str = flag("adam", "optimizer; lamb is for very large batches", choices=("adam", "lamb"))
+    learning_rate: float = flag(
+        1e-4, "step size of the optimizer at the start of training", above=0, at_most=1
+    )
     lr_schedule: str = flag(
         "constant",
-        "how the learning rate changes",
+        "how the learning rate changes: not at all, so that the policy changes at an even pace (by "
+        "its KL divergence, per minibatch or epoch), or linearly to 0",
         choices=("constant", "kl_adaptive_minibatch", "kl_adaptive_epoch", "linear_decay"),
     )
-    lr_schedule_kl_threshold: float = flag(0.008, "KL divergence that the adaptive schedules aim at", above=0)
-    lr_adaptive_min: float = flag(
-        1e-6, "smallest learning rate of the adaptive schedules", above=0, at_most=1
+    lr_schedule_kl_threshold: float = flag(
+        0.008,
+        "KL divergence per SGD step that the kl_adaptive schedules of the learning rate aim at",
+        above=0,
     )
-    lr_adaptive_max: float = flag(1e-2, "largest learning rate of the adaptive schedules", above=0, at_most=1)
+    lr_adaptive_min: float = flag(
+        1e-6, "smallest learning rate of the kl_adaptive schedules", above=0, at_most=1
+    )
+    lr_adaptive_max: float = flag(
+        1e-2, "largest learning rate of the kl_adaptive schedules", above=0, at_most=1
+    )
     adam_eps: float = flag(1e-6, "epsilon of Adam", above=0, at_most=1)
     adam_beta1: float = flag(0.9, "beta1 of Adam", at_least=0, at_most=0.999999)
     adam_beta2: float = flag(0.999, "beta2 of Adam", at_least=0, at_most=0.999999)
@@ -279,19 +341,21 @@ class LearningFlags:
 class ModelFlags:
     """Observations and network."""
 
-    obs_subtract_mean: float = flag(0.0, "subtracted from image observations")
+    obs_subtract_mean: float = flag(0.0, "number that is subtracted from image observations")
     obs_scale: float = flag(
-        1.0, "image observations are divided by this value, after the subtraction", above=0
+        1.0, "number by which image observations are divided, after --obs_subtract_mean", above=0
     )
     normalize_input: bool = flag(True, "normalise observations by their running mean and standard deviation")
     normalize_input_keys: tuple[str, ...] = flag(
-        (), "names of the observations to normalise; empty: all of them"
+        (), "names of the observations that --normalize_input normalises; all of them if left out"
     )
 
-    encoder_type: str = flag("conv", "encoder of image observations", choices=("conv", "resnet", "mlp"))
+    encoder_type: str = flag(
+        "conv", "kind of network that encodes image observations", choices=("conv", "resnet", "mlp")
+    )
     encoder_subtype: str = flag(
         "convnet_simple",
-        "architecture of that encoder; images too small for it get convnet_small or an MLP",
+        "architecture of the network that encodes image observations",
         aliases=("encoder_conv_architecture",),
         choices=(
             "convnet_simple",
@@ -303,22 +367,30 @@ class ModelFlags:
         ),
     )
     encoder_custom: str | None = flag(
-        None, "name of an encoder that was registered with register_encoder, or module:attribute"
+        None,
+        "encoder that was registered with register_encoder, by its name, or module:attribute",
+        metavar="NAME",
     )
     encoder_extra_fc_layers: int = flag(
-        1, "number of fully connected layers of hidden_size after the convolutions", at_least=0, at_most=100
+        1,
+        "number of fully connected layers of width --hidden_size after the convolutions",
+        at_least=0,
+        at_most=100,
     )
     encoder_conv_mlp_layers: tuple[int, ...] = flag(
         (),
-        "widths of the layers after the convolutions; empty: encoder_extra_fc_layers of hidden_size",
+        "widths of the fully connected layers after the convolutions, instead of --encoder_extra_fc_layers",
         above=0,
         at_most=MAX_WIDTH,
     )
     encoder_mlp_layers: tuple[int, ...] = flag(
-        (512, 512), "widths of the layers for vector observations", above=0, at_most=MAX_WIDTH
+        (512, 512), "widths of the layers that encode vector observations", above=0, at_most=MAX_WIDTH
     )
     decoder_mlp_layers: tuple[int, ...] = flag(
-        (), "widths of the layers between core and heads", above=0, at_most=MAX_WIDTH
+        (),
+        "widths of the layers between the recurrent core and the heads of the network; none if left out",
+        above=0,
+        at_most=MAX_WIDTH,
     )
     hidden_size: int = flag(
         512,
@@ -327,16 +399,18 @@ class ModelFlags:
         at_least=1,
         at_most=MAX_WIDTH,
     )
-    use_rnn: bool = flag(True, "use a recurrent core")
+    use_rnn: bool = flag(True, "give the network a memory: a recurrent core")
     rnn_type: str = flag("gru", "cell of the recurrent core", choices=("gru", "lstm"))
     rnn_num_layers: int = flag(1, "number of recurrent layers", at_least=1, at_most=100)
-    nonlinearity: str = flag("elu", "activation function", choices=("elu", "relu", "tanh"))
+    nonlinearity: str = flag("elu", "activation function of the network", choices=("elu", "relu", "tanh"))
     policy_initialization: str = flag(
         "orthogonal",
         "initialisation of linear and convolutional layers",
         choices=("orthogonal", "xavier_uniform", "torch_default"),
     )
-    policy_init_gain: float = flag(1.0, "gain of that initialisation", above=0, at_most=1000)
+    policy_init_gain: float = flag(
+        1.0, "gain of the initialisation of linear and convolutional layers", above=0, at_most=1000
+    )
     actor_critic_share_weights: bool = flag(
         True, "actor and critic share one encoder and core; False: each has its own"
     )
@@ -349,7 +423,7 @@ class ModelFlags:
     )
     continuous_tanh_scale: float = flag(
         0.0,
-        "continuous actions: means are squashed by tanh to plus or minus this value; 0 turns it off",
+        "continuous actions: tanh limits their means to plus or minus this value; 0 turns it off",
         at_least=0,
     )
 
@@ -359,7 +433,10 @@ class EnvFlags:
     """Settings that many env families read."""
 
     env_frameskip: int | None = flag(
-        None, "simulator frames per action; None: the family's default", at_least=1, at_most=10_000
+        None,
+        "number of simulator frames that each action lasts; as the env defines if left out",
+        at_least=1,
+        at_most=10_000,
     )
 
 

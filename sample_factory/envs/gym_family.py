@@ -24,8 +24,8 @@ class GymFlags:
 
     vector_env_copies: int = flag(
         1,
-        "make each env a Gymnasium VectorEnv of this many copies, each with an agent of its own; envs that "
-        "have a vectorised implementation (CartPole-v1) step all copies in one computation",
+        "make each env a Gymnasium VectorEnv of this many copies, each with an agent of its own; much "
+        "faster for envs that have a vectorised implementation, such as CartPole-v1",
         at_least=1,
         at_most=100_000,
     )

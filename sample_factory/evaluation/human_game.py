@@ -10,7 +10,11 @@ from sample_factory.config.flags import ConfigError, flag
 class HumanGameFlags:
     """The match to join."""
 
-    join: str | None = flag(None, "host:port of a match that waits for people; None: play alone")
+    join: str | None = flag(
+        None,
+        "address of a match that waits for people, printed by `enjoy --num_humans=1`; play alone if left out",
+        metavar="HOST:PORT",
+    )
 
 
 def play(config: Config) -> None:

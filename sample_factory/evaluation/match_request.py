@@ -18,15 +18,22 @@ Value = TypeVar("Value")
 class MatchFlags:
     """The opponent, and the number of matches."""
 
-    num_matches: int = flag(100, "matches to play; after each, the two sides are swapped", at_least=1)
-    opponent_experiment: str | None = flag(None, "the opponent's experiment; None: the same")
+    num_matches: int = flag(100, "number of matches; after each, the two policies swap sides", at_least=1)
+    opponent_experiment: str | None = flag(
+        None, "run of the opponent; the same run if left out", metavar="NAME"
+    )
     opponent_policy_index: int | None = flag(
-        None, "the opponent's policy; None: that of --policy_index", at_least=0, at_most=1000
+        None,
+        "number of the opponent's policy, in a run with several; --policy_index if left out",
+        at_least=0,
+        at_most=1000,
     )
     opponent_checkpoint: str | None = flag(
-        None, "the opponent's checkpoint, as in --checkpoint; None: --load_checkpoint_kind"
+        None,
+        "checkpoint of the opponent: latest, best, milestone:VERSION or the path of a file; "
+        "--load_checkpoint_kind if left out",
     )
-    json: str | None = flag(None, "file for all figures and the result of each match")
+    json: str | None = flag(None, "file for all figures and the result of each match", metavar="FILE")
 
 
 class MatchRequest(NamedTuple):

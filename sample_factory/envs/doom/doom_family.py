@@ -128,29 +128,30 @@ class DoomFlags:
     """The command-line flags that only the `doom_` envs have."""
 
     num_agents: int = flag(
-        -1, "agents in a multiplayer game; 0 or less: the number in the env's spec", at_least=-1, at_most=16
+        -1, "number of agents in a multiplayer game; -1: as the env defines", at_least=-1, at_most=16
     )
     num_humans: int = flag(
-        0, "humans for whom the match of enjoy waits; see play_doom", at_least=0, at_most=16
+        0, "number of people for whom a match waits; they join it with play_doom", at_least=0, at_most=16
     )
-    num_bots: int = flag(
-        -1, "scripted opponents; less than 0: the number in the env's spec", at_least=-1, at_most=16
-    )
+    num_bots: int = flag(-1, "number of scripted opponents; -1: as the env defines", at_least=-1, at_most=16)
     start_bot_difficulty: int | None = flag(
         None,
-        "level of the bots at the start, 0 to 150, which then follows the results of the matches; "
-        "None: the engine's own bots",
+        "level of the bots at the start, 0 to 150, which then follows the results of the matches; the "
+        "engine's own bots if left out",
         at_least=0,
         at_most=150,
     )
     timelimit: float | None = flag(
-        None, "length of a match in minutes; None: that of the env's spec", above=0, at_most=100_000
+        None, "length of a match in minutes; as the env defines if left out", above=0, at_most=100_000
     )
-    res_w: int = flag(128, "width of the observation in pixels", at_least=1, at_most=4096)
-    res_h: int = flag(72, "height of the observation in pixels", at_least=1, at_most=4096)
-    wide_aspect_ratio: bool = flag(False, "the engine renders 256x144 instead of 160x120")
+    res_w: int = flag(128, "width of the image that the policy sees, in pixels", at_least=1, at_most=4096)
+    res_h: int = flag(72, "height of the image that the policy sees, in pixels", at_least=1, at_most=4096)
+    wide_aspect_ratio: bool = flag(False, "the engine renders 256x144 pixels instead of 160x120")
     doom_scenarios_dir: str | None = flag(
-        None, "folder that is searched first for .wad files", is_folder=True
+        None,
+        "folder that is searched first for .wad files, the maps of Doom",
+        metavar="FOLDER",
+        is_folder=True,
     )
 
 
