@@ -116,6 +116,18 @@ def test_relative_links_lead_to_files_and_headings(page):
         assert not anchor or anchor in anchors(path), f"{target or page.name} has no heading {anchor}"
 
 
+def test_every_page_can_be_reached_from_the_top():
+    reached = {ROOT / "README.md"}
+    ahead = list(reached)
+    while ahead:
+        page = ahead.pop()
+        targets = {(page.parent / target).resolve() for target, _ in LINK.findall(page.read_text()) if target}
+        found = {target for target in targets if target.suffix == ".md"} - reached
+        reached |= found
+        ahead += found
+    assert reached == set(PAGES)
+
+
 def test_there_are_commands():
     assert {"train", "enjoy"} <= {module for module, _ in commands()}
 
