@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from sample_factory.config.flags import ConfigError, flag
+from sample_factory.envs.gym_registrations import GymRegistrations
 from sample_factory.envs.name_suggestions import suggest_name
-from sample_factory.envs.protocol import EnvConfig
+from sample_factory.envs.protocol import EnvConfig, EnvError
 from sample_factory.runtime.registry import WrongPath, resolve
 
 MakeEnv = Callable[..., Any]
@@ -20,7 +21,7 @@ Defaults = Mapping[str, Any] | Callable[[str], Mapping[str, Any]]
 V1ParserFunction = Callable[[str, argparse.ArgumentParser], object]
 
 
-class UnknownEnvError(ValueError):
+class UnknownEnvError(EnvError):
     """The env's name begins with no registered prefix, or the family has no env of that name."""
 
 
@@ -42,12 +43,16 @@ class FamilyEntry:
 
 @dataclasses.dataclass(frozen=True)
 class EnvFamily:
-    """A resolved family for one env: how to make it, its flags, its defaults. Sent to child processes."""
+    """A resolved family for one env: how to make it, its flags, its defaults. Sent to child processes.
+
+    registrations: what the main process has registered with Gymnasium, for `gymnasium.make` in the children.
+    """
 
     env_name: str
     make_env: MakeEnv
     flags: type | None
     defaults: Mapping[str, Any]
+    registrations: GymRegistrations = dataclasses.field(default_factory=GymRegistrations)
 
     def make(self, cfg: Any, env_config: EnvConfig, render_mode: str | None = None) -> Any:
         """Returns the env as its author wrote it; `adapters.adapt` turns it into a MultiAgentEnv."""
@@ -220,6 +225,7 @@ register_env(
 register_env(
     "pettingzoo_",
     "sample_factory.envs.pettingzoo_family:make_pettingzoo_env",
+    "sample_factory.envs.pettingzoo_family:PettingZooFlags",
     defaults="sample_factory.envs.pettingzoo_family:checked_defaults",
     extra="pettingzoo",
 )

@@ -1,21 +1,17 @@
 """Gymnasium envs by their id, without registration: `gym_<id>`, e.g. gym_CartPole-v1."""
 
-import importlib
-import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from sample_factory.config.flags import ConfigError, flag
-from sample_factory.envs.env_registry import UnknownEnvError
+from sample_factory.envs import gym_ids
+from sample_factory.envs.env_kwargs import check_env_kwargs, env_kwargs_flag, parse_env_kwargs
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.envs.wrappers.time import FrameSkip
-
-PREFIX = "gym_"
-# Packages that Gymnasium's own envs need: the module that defines them -> (package, our extra).
-EXTRAS = {"gymnasium.envs.mujoco": ("mujoco", "mujoco"), "gymnasium.envs.box2d": ("Box2D", "box2d")}
 
 
 @dataclass(frozen=True)
@@ -29,6 +25,10 @@ class GymFlags:
         at_least=1,
         at_most=100_000,
     )
+    env_kwargs: str = env_kwargs_flag("gymnasium.make")
+
+    def __post_init__(self) -> None:
+        parse_env_kwargs(self.env_kwargs)  # raises
 
 
 def make_gym_env(
@@ -36,28 +36,41 @@ def make_gym_env(
 ) -> gym.Env | gym.vector.VectorEnv:
     """Returns the env with the Gymnasium id after `gym_`; "module:id" imports the module that registers it.
 
-    Raises gymnasium.error.Error for an unknown id; Gymnasium's message names the nearest.
+    Raises UnknownEnvError for an unknown id, ImportError for a missing package, and ConfigError for
+    --env_kwargs that the env does not accept.
     """
-    name = full_env_name.removeprefix(PREFIX)
+    spec = gym_ids.find_spec(full_env_name)
+    kwargs = parse_env_kwargs(cfg.env_kwargs)
+    # With the argument None, envs that have no such parameter could not be made.
+    rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     if cfg.vector_env_copies > 1:
-        return _make_vector_env(name, cfg, render_mode)
+        return _make_vector_env(full_env_name, spec, cfg, kwargs, rendering)
+    # Parameters of gymnasium.make itself; it deals with them, and passes the others on.
+    check_env_kwargs(full_env_name, kwargs, _creator(spec.entry_point), others=("max_episode_steps",))
     # Gymnasium's checker inspects every step of every env; the adapter and the buffers check what matters.
-    env = gym.make(name, render_mode=render_mode, disable_env_checker=True)
+    env = gym.make(spec, disable_env_checker=True, **kwargs, **rendering)
     return FrameSkip(env, cfg.env_frameskip) if cfg.env_frameskip and cfg.env_frameskip > 1 else env
 
 
-def _make_vector_env(name: str, cfg: Any, render_mode: str | None) -> gym.vector.VectorEnv:
+def _make_vector_env(
+    full_env_name: str, spec: EnvSpec, cfg: Any, kwargs: Mapping[str, Any], rendering: Mapping[str, Any]
+) -> gym.vector.VectorEnv:
     if cfg.env_frameskip and cfg.env_frameskip > 1:
         raise ConfigError(
             f"--env_frameskip={cfg.env_frameskip} is for single envs; use --vector_env_copies=1 with it"
         )
-    module, _, name = name.rpartition(":")
-    if module:  # gym.spec does not import it as gym.make does
-        importlib.import_module(module)
-    has_own = gym.spec(name).vector_entry_point is not None
+    has_own = spec.vector_entry_point is not None
     mode = gym.VectorizeMode.VECTOR_ENTRY_POINT if has_own else gym.VectorizeMode.SYNC
-    kwargs: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
-    return gym.make_vec(name, num_envs=cfg.vector_env_copies, vectorization_mode=mode, **kwargs)
+    creator = _creator(spec.vector_entry_point if has_own else spec.entry_point)
+    check_env_kwargs(full_env_name, kwargs, creator, others=("max_episode_steps",))
+    return gym.make_vec(spec, num_envs=cfg.vector_env_copies, vectorization_mode=mode, **kwargs, **rendering)
+
+
+def _creator(entry_point: Any) -> Callable[..., Any]:
+    """Returns the class or function that makes the env."""
+    creator: Callable[..., Any]
+    creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+    return creator
 
 
 def gym_defaults(full_env_name: str) -> Mapping[str, Any]:
@@ -83,24 +96,5 @@ def checked_defaults(full_env_name: str) -> Mapping[str, Any]:
     Runs in the main process before anything starts. Raises UnknownEnvError for an unknown id and ImportError
     for a missing package.
     """
-    check_env(full_env_name.removeprefix(PREFIX))
+    gym_ids.check(full_env_name)
     return gym_defaults(full_env_name)
-
-
-def check_env(name: str) -> None:
-    """Checks a Gymnasium id. Raises UnknownEnvError or ImportError, see `checked_defaults`."""
-    try:
-        if ":" not in name:  # otherwise its module would have to be imported
-            gym.spec(name)
-    except gym.error.UnregisteredEnv as error:
-        raise UnknownEnvError(f"unknown env {PREFIX + name!r}: {' '.join(str(error).split())}") from None
-    except gym.error.Error:  # e.g. an id without a version: gym.make accepts or refuses it later
-        pass
-    spec = gym.registry.get(name)
-    entry_point = str(spec.entry_point) if spec is not None else ""
-    for place, (package, extra) in EXTRAS.items():
-        if entry_point.startswith(place) and importlib.util.find_spec(package) is None:
-            raise ImportError(
-                f"env {PREFIX + name!r} needs the package {package}, which is not installed: "
-                f"pip install 'sample-factory[{extra}]'"
-            )

@@ -5,11 +5,13 @@ import importlib
 import importlib.util
 import pkgutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pettingzoo
 
 from sample_factory.config.flags import ConfigError
+from sample_factory.envs.env_kwargs import check_env_kwargs, env_kwargs_flag, parse_env_kwargs
 from sample_factory.envs.env_registry import UnknownEnvError
 from sample_factory.envs.protocol import EnvConfig
 
@@ -19,6 +21,16 @@ RULE = (
     f"After {PREFIX} comes a module with a function {FUNCTION}, of pettingzoo (butterfly.pistonball_v6) or "
     "by its full name (mpe2.simple_spread_v3), or module:function"
 )
+
+
+@dataclass(frozen=True)
+class PettingZooFlags:
+    """Flags of PettingZoo envs."""
+
+    env_kwargs: str = env_kwargs_flag(FUNCTION)
+
+    def __post_init__(self) -> None:
+        parse_env_kwargs(self.env_kwargs)  # raises
 
 
 def make_pettingzoo_env(
@@ -45,7 +57,10 @@ def make_pettingzoo_env(
     if function not in contents:
         hint = "; PettingZoo offers it as a turn-based game only" if "env" in contents else ""
         raise ConfigError(f"env {full_env_name!r}: {module_name} has no {function}{hint}. {RULE}")
-    return contents[function](**({} if render_mode is None else {"render_mode": render_mode}))
+    kwargs = parse_env_kwargs(cfg.env_kwargs)
+    check_env_kwargs(full_env_name, kwargs, contents[function])
+    # With the argument None, envs that have no such parameter could not be made.
+    return contents[function](**kwargs, **({} if render_mode is None else {"render_mode": render_mode}))
 
 
 def find_function(full_env_name: str) -> tuple[str, str]:

@@ -5,7 +5,7 @@ import logging
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
-from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.envs.env_registry import EnvFamily, UnknownEnvError
 from sample_factory.learning.algorithm_registry import registered_algorithm
 from sample_factory.models.encoder_choice import describe_encoders
 from sample_factory.models.encoder_registry import FOLLOW_PRESETS, check_encoder_name, why_no_encoder
@@ -65,7 +65,7 @@ def _probe(config: Config, family: EnvFamily) -> EnvInfo:
     try:
         return probe_env_info(family, config.namespace())
     except ChildFailed as failure:
-        if failure.is_a(ConfigError):
+        if failure.is_a(ConfigError) or failure.is_a(UnknownEnvError):
             raise ConfigError(failure.message) from None
         raise
 

@@ -30,15 +30,15 @@ def run_command(command: Callable[[Sequence[str]], int | None], argv: Sequence[s
 
     try:
         code = command(sys.argv[1:] if argv is None else argv)
-    except Explained as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return FAILED
     except ChildFailed as failure:
         log.error("%s failed: %s", failure.name, failure.reason, extra=details(failure.traceback))
         return FAILED
     except (ConfigError, UnknownEnvError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
+    except Explained as error:
+        print(f"error: {one_line(error)}", file=sys.stderr)
+        return FAILED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -125,3 +125,10 @@ class Cards(ParallelEnv):
 def make_cards(render_mode=None):
     """`--env=pettingzoo_tests.envs.parallel_envs:make_cards`."""
     return Cards()
+
+
+def make_cards_of_any_size(size=2):
+    """Has no parameter `render_mode`."""
+    cards = Cards()
+    cards.size = size
+    return cards

@@ -1,21 +1,27 @@
 """`gym_<id>`: single envs, and copies that are stepped in one call."""
 
+import re
+import sys
+import types
 from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
+from sample_factory.config.flags import ConfigError
 from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.envs.env_registry import resolve_family
+from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
 from sample_factory.envs.gym_family import GymFlags, make_gym_env
+from sample_factory.envs.gym_ids import PACKAGES, parse_name
 from sample_factory.envs.protocol import EnvConfig, ObservationRows
 
 NUM_COPIES = 3
 
 
-def make(name: str, copies: int, frameskip: int | None = None):
-    cfg = SimpleNamespace(vector_env_copies=copies, env_frameskip=frameskip)
+def make(name: str, copies: int, frameskip: int | None = None, env_kwargs: str = "{}"):
+    cfg = SimpleNamespace(vector_env_copies=copies, env_frameskip=frameskip, env_kwargs=env_kwargs)
     return make_gym_env(name, cfg, EnvConfig(0, 0, 0))
 
 
@@ -63,3 +69,66 @@ def test_copies_of_an_env_whose_module_is_named(tmp_path, monkeypatch):
 def test_copies_with_a_frameskip_are_refused():
     with pytest.raises(ValueError, match="--vector_env_copies=1"):
         make("gym_CartPole-v1", NUM_COPIES, frameskip=4)
+
+
+@pytest.mark.parametrize("copies", [1, NUM_COPIES])
+def test_arguments_by_flag_reach_the_env(copies):
+    env = make("gym_FrozenLake-v1", copies, env_kwargs='{"is_slippery": false, "max_episode_steps": 2}')
+    single = env if copies == 1 else env.envs[0]
+    assert all(len(outcomes) == 1 for outcomes in single.unwrapped.P[0].values())
+    assert single.get_wrapper_attr("_max_episode_steps") == 2
+    assert make("gym_CartPole-v1", copies, env_kwargs='{"sutton_barto_reward": true}')
+
+
+@pytest.mark.parametrize(
+    ("env", "copies", "message"),
+    [
+        ("FrozenLake-v1", 1, "no argument 'is_sliperry'; did you mean is_slippery?"),
+        ("CartPole-v1", NUM_COPIES, "no argument 'is_sliperry'; it has max_episode_steps, sutton_barto"),
+    ],
+)
+def test_the_error_for_an_argument_that_an_env_does_not_have_names_those_it_has(env, copies, message):
+    with pytest.raises(ConfigError, match=message):
+        make(f"gym_{env}", copies, env_kwargs='{"is_sliperry": false}')
+
+
+def test_an_env_without_the_parameter_render_mode_can_be_made(monkeypatch):
+    monkeypatch.setitem(
+        gym.registry, "Plain-v0", EnvSpec("Plain-v0", "tests.envs.adapters.countdown:Countdown")
+    )
+    assert make("gym_Plain-v0", 1).unwrapped.spec.kwargs == {}
+    assert make("gym_Plain-v0", NUM_COPIES).num_envs == NUM_COPIES
+
+
+@pytest.mark.parametrize("env_id", ["ALE/Pong-v5", "PongNoFrameskip-v4", "MiniGrid-Empty-5x5-v0", "exit-v0"])
+def test_the_module_of_a_known_package_is_imported_or_the_package_to_install_is_named(monkeypatch, env_id):
+    (package,) = [package for start, package in PACKAGES.items() if re.match(start, env_id)]
+    module = package.modules[0]
+    monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
+    with pytest.raises(ImportError, match=f"needs the package {module}, .* pip install {package.install}"):
+        parse_name(f"gym_{env_id}")
+    monkeypatch.setitem(sys.modules, module, types.ModuleType(module))  # as if it were
+    assert parse_name(f"gym_{env_id}") == (module, env_id)
+    monkeypatch.setitem(gym.registry, env_id, EnvSpec(env_id, "a:b"))
+    assert parse_name(f"gym_{env_id}") == (None, env_id), "a script may register an id of that name"
+
+
+def test_the_error_for_an_unknown_id_of_a_module_names_the_nearest(tmp_path, monkeypatch):
+    module = "registers_mazes"
+    (tmp_path / f"{module}.py").write_text("import gymnasium\ngymnasium.register('Maze-v3', 'a:b')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UnknownEnvError, match=f"did you mean gym_{module}:Maze-v3?"):
+        make(f"gym_{module}:Mase-v3", 1)
+    with pytest.raises(UnknownEnvError, match=f"out of date; the newest is gym_{module}:Maze-v3"):
+        make(f"gym_{module}:Maze-v1", 1)
+    with pytest.raises(UnknownEnvError, match=f"{module} registers no such id with Gymnasium"):
+        make(f"gym_{module}:Tower-v0", 1)
+    del gym.registry["Maze-v3"]
+
+
+def test_an_old_version_that_still_exists_is_reported_once(caplog):
+    for _ in range(2):
+        resolve_family("gym_MountainCar-v0")
+        resolve_family("gym_Reacher-v4")
+    assert caplog.text.count("gym_Reacher-v4 is out of date: the newest version is gym_Reacher-v5") == 1
+    assert "MountainCar" not in caplog.text

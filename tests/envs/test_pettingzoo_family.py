@@ -11,8 +11,10 @@ from sample_factory.envs.protocol import EnvConfig
 from tests.envs.parallel_envs import Cards
 
 
-def make(name, frameskip=None):
-    return resolve_family(name).make(SimpleNamespace(env_frameskip=frameskip), EnvConfig(0, 0, 0))
+def make(name, frameskip=None, env_kwargs="{}"):
+    return resolve_family(name).make(
+        SimpleNamespace(env_frameskip=frameskip, env_kwargs=env_kwargs), EnvConfig(0, 0, 0)
+    )
 
 
 def test_a_name_is_a_module_or_a_function_of_one(tmp_path, monkeypatch):
@@ -56,3 +58,10 @@ def test_the_error_for_an_env_that_cannot_be_made_is_one_line(name, frameskip, m
     with pytest.raises(ConfigError, match=message) as error:
         make(f"pettingzoo_{name}", frameskip)
     assert "\n" not in str(error.value)
+
+
+def test_arguments_by_flag_reach_the_function_and_unknown_ones_are_named():
+    name = "pettingzoo_tests.envs.parallel_envs:make_cards_of_any_size"
+    assert make(name, env_kwargs='{"size": 3}').size == 3
+    with pytest.raises(ConfigError, match="has no argument 'sice'; did you mean size?"):
+        make(name, env_kwargs='{"sice": 3}')

@@ -1,0 +1,72 @@
+"""Sends the ids that the main process has registered with Gymnasium to its child processes."""
+
+import dataclasses
+import logging
+import pickle
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import cloudpickle
+
+log = logging.getLogger("sample_factory")
+
+MAIN = "__main__"
+
+
+class GymRegistrations:
+    """The ids that were registered with Gymnasium when it was made; unpickling it registers them.
+
+    A child process does not run the main script, so `gym.register` and imports there have no effect on it.
+    Entry points that can be imported are sent as "module:attribute", so that receiving them imports nothing;
+    classes and functions of the main script are sent by value.
+    """
+
+    def __init__(self) -> None:
+        # Gymnasium is imported by whoever registers something, and takes a while.
+        gymnasium = sys.modules.get("gymnasium")
+        registry = {} if gymnasium is None else vars(gymnasium)["registry"]
+        self._specs = {env_id: _pickled(spec) for env_id, spec in registry.items()}
+
+    def __reduce__(self) -> Any:
+        return _register, ({env_id: spec for env_id, spec in self._specs.items() if spec is not None},)
+
+
+def _register(specs: Mapping[str, bytes]) -> GymRegistrations:
+    """In the child: registers the ids. specs: by id, pickled EnvSpecs."""
+    if specs:
+        import gymnasium
+
+        gymnasium.registry.update({env_id: pickle.loads(spec) for env_id, spec in specs.items()})
+    return GymRegistrations()
+
+
+def _pickled(spec: Any) -> bytes | None:
+    """Returns a Gymnasium EnvSpec as bytes; None if it holds an object that cannot be pickled."""
+    try:
+        portable = dataclasses.replace(
+            spec,
+            entry_point=_portable(spec.entry_point),
+            vector_entry_point=_portable(spec.vector_entry_point),
+        )
+        pickled: bytes = cloudpickle.dumps(portable)
+        return pickled
+    except Exception as error:  # any object of a user, perhaps of an id that this run does not use
+        log.debug("The Gymnasium id %s cannot be sent to child processes: %s", spec.id, error)
+        return None
+
+
+def _portable(entry_point: Any) -> Any:
+    """Returns an entry point that a child process can use; see GymRegistrations."""
+    if isinstance(entry_point, str):
+        module, _, attribute = entry_point.partition(":")
+        return vars(sys.modules[MAIN])[attribute] if module == MAIN else entry_point
+    if not callable(entry_point):  # None
+        return entry_point
+    try:
+        module, attribute = entry_point.__module__, entry_point.__qualname__
+    except AttributeError:  # such as a functools.partial
+        return entry_point
+    if module == MAIN or module not in sys.modules or attribute not in vars(sys.modules[module]):
+        return entry_point
+    return f"{module}:{attribute}"
