@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sample_factory.monitoring.component_stats import PARTS
+from sample_factory.monitoring.bottleneck import PARTS
 
 SATURATED = 0.9  # of the cores' time
 

@@ -24,7 +24,7 @@ from sample_factory.benchmarking.program import signals_like_ctrl_c
 from sample_factory.benchmarking.run_stage import STAGES, counts, run_stage
 from sample_factory.benchmarking.stage_measurement import Stage
 from sample_factory.config.flags import ConfigError
-from sample_factory.monitoring.component_stats import bottlenecks, describe_bottleneck
+from sample_factory.monitoring.bottleneck import bottlenecks, describe_bottleneck
 from sample_factory.plotting.draw_bars import Bar, draw_bars
 from sample_factory.runtime.cpu import available_cores
 

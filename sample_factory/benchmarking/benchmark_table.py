@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from sample_factory.benchmarking.flag_sweep import Trial
 from sample_factory.benchmarking.run_stage import STAGES
 from sample_factory.benchmarking.stage_measurement import OTHERS, Counts, Part, Stage
-from sample_factory.monitoring.component_stats import PARTS
+from sample_factory.monitoring.bottleneck import PARTS
 
 ROLES = {
     "main": "main process",

@@ -156,7 +156,8 @@ class Checkpoints:
                 why_not_written(state, self.folder.parent, error),
             )
             return None
-        log.info("Saved %s (%.1f s)", path, time.monotonic() - started)
+        seconds = time.monotonic() - started
+        log.info("Saved %s (%.1f s)", path, seconds, extra={"short": f"Saved {path.name}"})
         return path
 
 

@@ -112,10 +112,14 @@ class PolicyReplaced(NamedTuple):
 
 
 class ComponentReady(NamedTuple):
-    """Any component -> main process: it has started, with a line for the log."""
+    """Any component -> main process: it has started, with a line for the log.
+
+    short: the line on a terminal; empty: none; None: the same.
+    """
 
     component: str
     text: str
+    short: str | None = None
 
 
 class StatsReport(NamedTuple):
@@ -178,6 +182,11 @@ class LearnerReady(NamedTuple):
         """A line for the log."""
         where = f"on {self.device} in {self.precision}"
         return f"policy {self.policy_id} learns {where}, {self.num_parameters:,} parameters"
+
+    @property
+    def short(self) -> str | None:
+        """The line on a terminal, where one policy stands for all."""
+        return None if self.policy_id == 0 else ""
 
 
 class TrainReport(NamedTuple):

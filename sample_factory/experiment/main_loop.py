@@ -1,10 +1,16 @@
 """The main loop of a run: receives the reports of all workers and hands them to the subscribers."""
 
+import json
 import logging
+import math
+import shlex
+import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sample_factory.exchange.messages import Incident, Report, WorkerDied
+from sample_factory.experiment.next_commands import next_commands
 from sample_factory.experiment.parts import Parts
 from sample_factory.experiment.subscribers import (
     LeagueSubscriber,
@@ -13,8 +19,10 @@ from sample_factory.experiment.subscribers import (
     Subscriber,
 )
 from sample_factory.monitoring.best_policies import BestPolicies
+from sample_factory.monitoring.bottleneck import EnvCounts
 from sample_factory.monitoring.figures import FiguresWriter, RunProcess
-from sample_factory.monitoring.monitor import Monitor
+from sample_factory.monitoring.monitor import Monitor, RunSizes
+from sample_factory.monitoring.run_summary import short_summary_lines, summary_lines
 
 log = logging.getLogger("sample_factory")
 
@@ -26,6 +34,7 @@ class MainLoop:
 
     def __init__(self, parts: Parts, processes: Callable[[], Sequence[RunProcess]]):
         """processes: returns those that run at the moment, for --figures_file."""
+        self._config = parts.config
         self._reports = parts.channels.reports
         self._outbox = Outbox(parts.channels)
         self._monitor = _make_monitor(parts)
@@ -55,10 +64,7 @@ class MainLoop:
             subscribers.append(LeagueSubscriber(parts.league, config, monitor, self._outbox))
         flags = config.monitoring
         if flags.figures_file is not None:
-            num_policies = len(monitor.policies)
-            subscribers.append(
-                FiguresWriter(flags.figures_file, flags.status_interval, num_policies, processes)
-            )
+            subscribers.append(FiguresWriter(flags.figures_file, flags.status_interval, monitor, processes))
         return subscribers
 
     @property
@@ -108,10 +114,23 @@ class MainLoop:
         for subscriber in reversed(self._subscribers):
             subscriber.close()
 
-    def log_summary(self) -> None:
-        """Logs the results of the run."""
-        for line in self._monitor.summary():
-            log.info(line)
+    def log_summary(self, has_failed: bool = False) -> None:
+        """Logs the results of the run and the commands that follow it."""
+        outcome = "failed" if has_failed else "finished" if self.is_done else "stopped"
+        summary = self._monitor.summary()
+        if summary.total_frames == 0:
+            log.info("%s before anything was learned", outcome)
+            return
+        commands = next_commands(self._config, sys.orig_argv, self.is_done)
+        folder = self._config.experiment_dir
+        first, *others = summary_lines(summary, outcome)
+        others.append(f"Checkpoints: {folder / 'checkpoint_p*'}")
+        others += [f"{purpose.capitalize()}: {command}" for purpose, command in commands]
+        lines = [*short_summary_lines(summary, outcome), f"files in {folder}"]
+        short = "\n".join([*lines, *(f"  {purpose:<11} {command}" for purpose, command in commands)])
+        log.info(first, extra={"short": short, "bold": lines[0].partition(":")[0]})
+        for line in others:
+            log.info(line, extra={"short": ""})  # on a terminal they are part of the first text
 
 
 def _make_monitor(parts: Parts) -> Monitor:
@@ -120,4 +139,19 @@ def _make_monitor(parts: Parts) -> Monitor:
     flags = config.monitoring
     if config.sampling.benchmark:
         flags = replace(flags, train_for_env_steps=min(flags.train_for_env_steps, BENCHMARK_FRAMES))
-    return Monitor(config.experiment_dir, flags, topology.num_policies, topology.frameskip)
+    round_of_all = topology.num_agents * topology.rollout
+    batches = topology.num_policies * topology.trajectories_per_batch * topology.rollout
+    alternates = not config.sampling.async_rl
+    sizes = RunSizes(
+        topology.num_policies,
+        topology.frameskip,
+        topology.num_agents,
+        # Agents fill their rollouts side by side.
+        first_batch=math.ceil(batches / round_of_all) * round_of_all,
+        envs=EnvCounts(topology.num_splits, topology.envs_per_split, topology.agents_per_env, alternates),
+    )
+    texts = {
+        "run/command_line": f"    {shlex.join(sys.orig_argv)}",
+        "run/flags": textwrap.indent(json.dumps(config.flat(), indent=4), "    "),
+    }
+    return Monitor(config.experiment_dir, flags, sizes, texts)

@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import time
 from collections.abc import Sequence
 
 from sample_factory.exchange.channels import NO_ENV
@@ -11,11 +12,13 @@ from sample_factory.experiment.parts import Parts
 from sample_factory.experiment.wiring import LEARNER_GRACE_SECONDS, WorkerSpec, worker_specs
 from sample_factory.monitoring.figures import RunProcess
 from sample_factory.runtime.child import Child, ChildFailed
+from sample_factory.runtime.clock import Every
 from sample_factory.runtime.supervisor import Limits, StopSignals, Supervisor
 
 log = logging.getLogger("sample_factory")
 
 STOP_GRACE_SECONDS = 8.0
+WAITING_SECONDS = 5.0  # between lines about workers that are not ready yet
 POLL_SECONDS = 0.1
 
 
@@ -69,10 +72,11 @@ class _ProcessRun:
             self._loop.stopping()
             failures_of_stopping, unsaved = self._stop_workers()
         self._loop.close()
-        if has_started:
-            self._loop.log_summary()
         # Failures while stopping are most likely consequences of the first one.
-        return [*(failures or failures_of_stopping), *unsaved]
+        all_failures = [*(failures or failures_of_stopping), *unsaved]
+        if has_started:
+            self._loop.log_summary(has_failed=bool(all_failures))
+        return all_failures
 
     def _processes(self) -> list[RunProcess]:
         """Returns the processes that run at the moment, this one included."""
@@ -85,12 +89,27 @@ class _ProcessRun:
 
     def _start(self) -> None:
         """Returns when all workers are ready. Raises ChildFailed if one cannot be built."""
+        began = time.monotonic()
         self._supervisor.start_all()
-        self._supervisor.wait_ready(
-            self._limits.start_seconds, self._signals, meanwhile=lambda: self._loop.receive(0.0)
-        )
+        time_to_log = Every(WAITING_SECONDS)
+
+        def meanwhile() -> None:
+            self._loop.receive(0.0)
+            if time_to_log():
+                self._log_starting()
+
+        self._supervisor.wait_ready(self._limits.start_seconds, self._signals, meanwhile)
         if not self._signals.requested:
+            log.info("All processes are ready after %.1f s", time.monotonic() - began)
             self._parts.config.save()  # not earlier: by now it is known to work
+
+    def _log_starting(self) -> None:
+        num_all = len(self._supervisor.children)
+        starting = [child.name for child in self._supervisor.children if not child.ready]
+        if starting:
+            more = f" and {len(starting) - 1} more" if len(starting) > 1 else ""
+            num_ready = num_all - len(starting)
+            log.info("%d of %d processes are ready, waiting for %s%s", num_ready, num_all, starting[0], more)
 
     def _train(self) -> None:
         """Runs the main loop until the run is done or to be stopped. Raises ChildFailed."""

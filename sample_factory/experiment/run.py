@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 
 from sample_factory.config.config import Config
+from sample_factory.config.experiment_folder import read_expectation
 from sample_factory.config.parsing import RETIRED_FLAGS
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import EnvFamily
@@ -34,6 +35,7 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
     cpu.raise_open_files_limit()  # every queue and every child needs file descriptors
     for name in set(config.typed) & set(RETIRED_FLAGS):
         log.warning("--%s has no effect: %s", name, RETIRED_FLAGS[name])
+    log.info("Checking %s ...", config.env_name)
     with StopSignals(lambda: describe_last_checkpoints(config)) as signals:
         try:
             with signals.interrupting():
@@ -51,6 +53,7 @@ def _run_in_folder(config: Config, family: EnvFamily, info: EnvInfo, signals: St
     """Returns the exit code. A run that fails or is stopped before anything was learned leaves no folder."""
     topology = make_topology(config, info)
     folder = prepare_folder(config)
+    _log_expectation(config)
     failures: Sequence[ChildFailed] = ()
     parts: Parts | None = None
     is_done = False
@@ -77,3 +80,10 @@ def _has_results(parts: Parts) -> bool:
     """Returns whether this run has learned something, or has sampled with --sampler_only."""
     has_sampled = parts.config.sampling.sampler_only and (parts.config.experiment_dir / "cfg.json").exists()
     return has_sampled or bool(parts.channels.progress["iterations"].any())
+
+
+def _log_expectation(config: Config) -> None:
+    """Logs what a run with the --cfg file reaches, if the file says it."""
+    expectation = read_expectation(config.run.cfg) if config.run.cfg else None
+    if expectation is not None:
+        log.info("Expect %s", expectation)

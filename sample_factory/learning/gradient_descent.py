@@ -91,7 +91,7 @@ class GradientDescent:
         if self._empty_in_a_row >= MAX_EMPTY_STEPS_IN_A_ROW:
             raise NumericalError(
                 f"there was nothing to learn from in {self._empty_in_a_row} steps in a row: every sample had "
-                "NaN or inf in its observation, reward or action (0_aux/broken_numbers counts them), was "
+                "NaN or inf in its observation, reward or action (health/broken_numbers counts them), was "
                 "older than --max_policy_lag, or its agent was inactive"
             )
 

@@ -100,4 +100,5 @@ class Receiver:
         began, num_first = self._first_tickets
         frames = (batch_size - num_first) * topology.rollout * topology.frameskip
         fps = f"; sampling at {frames / (time.monotonic() - began):,.0f} FPS" if frames > 0 else ""
-        self._announce(ComponentReady("learner", f"policy {self._policy_id}: the first batch is ready{fps}"))
+        text = f"policy {self._policy_id}: the first batch is ready{fps}"
+        self._announce(ComponentReady("learner", text, None if self._policy_id == 0 else ""))

@@ -1,4 +1,4 @@
-"""Means of the statistics that components report, counts of incidents, and what limits the speed of a run."""
+"""Means of the statistics that components report, and counts of incidents."""
 
 import collections
 import logging
@@ -22,15 +22,6 @@ V1_TAGS = {
     ("learner", "memory_mb"): "stats/memory_learner",
 }
 
-# Component -> (its part of the work, the name of its processes in logs).
-PARTS = {
-    "rollout_worker": ("simulation", "rollout workers"),
-    "policy_worker": ("inference", "policy workers"),
-    "learner": ("learner", "learner"),
-}
-SAME = 0.05  # shares closer than this count as equal: they are means over a few seconds
-IDLE = 0.5  # a run whose components all wait for longer than this share has no bottleneck
-
 
 class ComponentStats:
     """The reports of the last KEEP_SECONDS, or the last report of a component that reports less often."""
@@ -44,7 +35,14 @@ class ComponentStats:
         """Counts an incident, and logs its text if it has one."""
         self._incidents[incident.kind] += incident.times
         if incident.text:
-            log.error(incident.text, extra=details(incident.details))
+            # The console shows a warning once, and TensorBoard how often it happened.
+            level = logging.ERROR if incident.kind == "worker_restarts" else logging.WARNING
+            log.log(level, incident.text, extra=details(incident.details))
+
+    @property
+    def incidents(self) -> Mapping[str, int]:
+        """Counts of incidents by kind."""
+        return self._incidents
 
     def add(self, report: StatsReport) -> None:
         """Adds a report and discards those that are older than KEEP_SECONDS."""
@@ -80,7 +78,7 @@ class ComponentStats:
         """
         scalars: dict[str, float] = {}
         if policy_id == 0:
-            scalars.update({f"0_aux/{kind}": count for kind, count in self._incidents.items()})
+            scalars.update({f"health/{kind}": count for kind, count in self._incidents.items()})
         for (component, policy), reports in self._reports.items():
             names = {name for _, report in reports for name in report.stats} if policy == policy_id else ()
             for name in sorted(names):
@@ -95,44 +93,3 @@ def _values(reports: Iterable[tuple[float, StatsReport]], name: str) -> list[flo
 
 def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
-
-
-def bottlenecks(waits: Mapping[str, float]) -> list[str]:
-    """Returns the busiest component and those about as busy; none if all wait for most of their time.
-
-    waits: component -> share of its time, 0..1, in which it waits for others. Every part of a run waits for
-        the slowest, which does not wait.
-    """
-    if not waits:
-        return []
-    least = min(waits.values())
-    if least > IDLE:
-        return []
-    return [component for component in PARTS if component in waits and waits[component] <= least + SAME]
-
-
-def describe_bottleneck(waits: Mapping[str, float]) -> str:
-    """Returns a text such as "bottleneck: learner (busy 98 %; rollout workers wait 61 %)".
-
-    waits: see `bottlenecks`. The text is empty while fewer than two components have reported.
-    """
-    known = {component: waits[component] for component in PARTS if component in waits}
-    if len(known) < 2:
-        return ""
-    busiest = bottlenecks(known)
-    if len(busiest) in (0, len(known)):
-        waiting = ", ".join(_waiting(component, wait) for component, wait in known.items())
-        return f"bottleneck: none in particular ({waiting})"
-    names = " and ".join(PARTS[component][0] for component in busiest)
-    busy = " and ".join(_percent(1 - known[component]) for component in busiest)
-    others = [_waiting(component, wait) for component, wait in known.items() if component not in busiest]
-    return f"bottleneck: {names} ({'; '.join([f'busy {busy}', *others])})"
-
-
-def _waiting(component: str, wait: float) -> str:
-    name = PARTS[component][1]
-    return f"{name} {'wait' if name.endswith('s') else 'waits'} {_percent(wait)}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"

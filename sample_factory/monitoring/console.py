@@ -1,4 +1,4 @@
-"""Texts about a run for the log."""
+"""Long texts about a run, for the log file and where there is no terminal."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,27 +7,45 @@ from typing import NamedTuple
 from sample_factory.monitoring.policy_progress import EpisodeStats, Lag, PolicyProgress
 
 
+class FirstBatch(NamedTuple):
+    """What the run has sampled while the first batch is collected.
+
+    samples: agent steps of all policies. needed: about how many it takes until every policy has a batch.
+    """
+
+    samples: int
+    needed: int
+
+
 class Status(NamedTuple):
     """The state of a run at one moment.
 
-    env_frames: of all policies, earlier runs included.
+    env_frames: of all policies, earlier runs included. target: those at which the run is done; None if there
+        is no such limit.
     fps: length of the window in seconds -> frames per second, for the windows that the run has covered.
+    steady_fps: over the last minute, or the whole run if it is shorter: frames are counted by whole batches,
+        which may take many seconds. NaN if it is not known.
     progress: fraction of --train_for_env_steps; None without that limit.
     seconds_left: None if it is not known.
     bottleneck: a text; may be empty.
+    first_batch: until the first batch is trained on; then None.
     """
 
     env_frames: int
+    target: int | None
     fps: Mapping[float, float]
+    steady_fps: float
     progress: float | None
     seconds_left: float | None
     bottleneck: str
     policies: Sequence[PolicyProgress]
+    first_batch: FirstBatch | None = None
 
 
 def status_text(status: Status) -> str:
     """Returns one line, followed by one line for each policy if there are several."""
-    parts = [f"env frames {status.env_frames:,}{_progress_text(status)}", _fps_text(status.fps)]
+    parts = [f"env frames {status.env_frames:,}{_progress_text(status)}", *_first_batch_parts(status)]
+    parts.append(_fps_text(status.fps))
     if len(status.policies) == 1:
         parts += [*_policy_parts(status.policies[0]), status.bottleneck]
         return " | ".join(part for part in parts if part)
@@ -38,6 +56,13 @@ def status_text(status: Status) -> str:
     return "\n".join(lines)
 
 
+def first_batch_text(first_batch: FirstBatch) -> str:
+    """Returns how much of the first batch has been sampled."""
+    if first_batch.samples > first_batch.needed:
+        return f"the first batch is sampled ({first_batch.samples:,} samples so far)"
+    return f"collecting the first batch: {first_batch.samples:,} of {first_batch.needed:,} samples"
+
+
 def episodes_text(episodes: EpisodeStats) -> str:
     """Returns the means over the last episodes, and the number of episodes."""
     reward = episodes.spread("reward")
@@ -46,7 +71,9 @@ def episodes_text(episodes: EpisodeStats) -> str:
     if reward is None or length is None or true_objective is None:
         return "no episode has ended yet"
     objective = f", true objective {true_objective.mean:.3f}" if episodes.has_own_objective else ""
-    number = "1 episode" if reward.num_episodes == 1 else f"{reward.num_episodes} episodes"
+    # Short episodes end first, so that the first means are those of short episodes.
+    first = "the first " if episodes.are_first else ""
+    number = "1 episode" if reward.num_episodes == 1 else f"{first}{reward.num_episodes} episodes"
     return f"reward {reward.mean:.3f}{objective}, length {length.mean:.0f} frames ({number})"
 
 
@@ -67,6 +94,10 @@ def _progress_text(status: Status) -> str:
     if status.seconds_left is not None and math.isfinite(status.seconds_left):
         parts.append(f"{duration_text(status.seconds_left)} left")
     return f" ({', '.join(parts)})" if parts else ""
+
+
+def _first_batch_parts(status: Status) -> list[str]:
+    return [] if status.first_batch is None else [first_batch_text(status.first_batch)]
 
 
 def _fps_text(fps: Mapping[float, float]) -> str:

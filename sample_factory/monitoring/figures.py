@@ -30,14 +30,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sample_factory.config.experiment_folder import append_whole
-from sample_factory.exchange.messages import LearnerReady, Report, StatsReport, TrainReport
-from sample_factory.monitoring.component_stats import ComponentStats
-from sample_factory.monitoring.policy_progress import PolicyProgress
-from sample_factory.runtime.clock import Every, RateWindow
+from sample_factory.exchange.messages import LearnerReady, Report, TrainReport
+from sample_factory.monitoring.monitor import Monitor
+from sample_factory.runtime.clock import Every
 
 log = logging.getLogger("sample_factory")
-
-FPS_WINDOWS = (10.0, 60.0, 300.0)  # seconds
 
 
 class RunProcess(NamedTuple):
@@ -128,21 +125,19 @@ class FiguresWriter:
         self,
         path: str,
         status_interval: float,
-        num_policies: int,
+        monitor: Monitor,
         processes: Callable[[], Sequence[RunProcess]],
         now: Callable[[], float] = time.time,
     ):
-        """status_interval: seconds between lines. processes: returns those that run at the moment."""
+        """status_interval: seconds between lines. monitor: gets each report before this object does.
+        processes: returns those that run at the moment."""
         self._file = FiguresFile(path)
+        self._monitor = monitor
         self._processes = processes
         self._now = now
         self._status_interval = status_interval
-        self._policies = [PolicyProgress(stats_avg=1) for _ in range(num_policies)]
-        self._counted_at = [0.0] * num_policies
-        self._components = ComponentStats(now)
+        self._counted_at = [0.0] * len(monitor.policies)
         self._learners: dict[int, LearnerReady] = {}
-        self._fps = RateWindow(FPS_WINDOWS)
-        self._time_to_count = Every(1.0, at_first=True, now=now)
         self._time_to_write = Every(status_interval, now=now)
         self._started: float | None = None
         self._has_frames = False
@@ -150,10 +145,7 @@ class FiguresWriter:
     def handle(self, report: Report) -> None:
         match report:
             case TrainReport():
-                self._policies[report.policy_id].trained(report)
                 self._counted_at[report.policy_id] = self._now()
-            case StatsReport():
-                self._components.add(report)
             case LearnerReady():
                 self._learners[report.policy_id] = report
 
@@ -164,8 +156,6 @@ class FiguresWriter:
             self._write()
             self._time_to_write = Every(self._status_interval, now=self._now)
         has_first_frames = not self._has_frames and self._env_frames > 0
-        if self._time_to_count():
-            self._fps.add(self._now(), self._env_frames)
         if has_first_frames or self._time_to_write():
             self._has_frames = self._env_frames > 0
             self._write()
@@ -179,26 +169,26 @@ class FiguresWriter:
 
     @property
     def _env_frames(self) -> int:
-        return sum(policy.new_frames for policy in self._policies)
+        return sum(policy.new_frames for policy in self._monitor.policies)
 
     def _write(self) -> None:
         now = self._now()
         seconds = 0.0 if self._started is None else now - self._started
         policies = (
             PolicyCounters(policy.new_frames, policy.new_samples, counted_at)
-            for policy, counted_at in zip(self._policies, self._counted_at)
+            for policy, counted_at in zip(self._monitor.policies, self._counted_at)
         )
         # A window that the run has not covered yet would repeat the rate of the shortest one.
-        rates = {window: rate for window, rate in self._fps.rates().items() if window <= seconds}
+        rates = {window: rate for window, rate in self._monitor.fps().items() if window <= seconds}
         self._file.write(
             Figures(
                 now,
                 seconds,
                 self._env_frames,
-                sum(policy.new_samples for policy in self._policies),
+                sum(policy.new_samples for policy in self._monitor.policies),
                 {f"{window:g}": rate for window, rate in rates.items() if math.isfinite(rate)},
                 tuple(policies),
-                self._components.means(),
+                self._monitor.components.means(),
                 tuple(self._learners.values()),
                 tuple(self._processes()),
             )

@@ -1,6 +1,7 @@
 """How far the training of one policy has come: its counters and its last episodes."""
 
 import collections
+import math
 from typing import NamedTuple
 
 from sample_factory.exchange.messages import EpisodeReport, TrainReport
@@ -21,20 +22,30 @@ class Lag(NamedTuple):
     high: float
 
 
+class BestReward(NamedTuple):
+    """The largest mean reward, and the env frames of the policy when it was reached."""
+
+    mean: float
+    env_frames: int
+
+
 class PolicyProgress:
     """Counters and episodes of one policy.
 
     env_frames: trained on in all runs of the experiment.
     new_frames, new_samples: trained on in this run.
     lag: None before the first summary of the learner.
+    best: the largest mean reward over a full window of episodes in this run; None before the first.
     """
 
-    def __init__(self, stats_avg: int):
-        self.episodes = EpisodeStats(stats_avg)
+    def __init__(self, stats_avg: int, num_agents: int = 1):
+        """num_agents: those that the policy plays at the same time, about."""
+        self.episodes = EpisodeStats(stats_avg, num_agents)
         self.env_frames = 0
         self.new_frames = 0
         self.new_samples = 0
         self.lag: Lag | None = None
+        self.best: BestReward | None = None
         self._first: TrainReport | None = None
 
     @property
@@ -53,6 +64,12 @@ class PolicyProgress:
         if "version_diff_avg" in stats:
             self.lag = Lag(stats["version_diff_avg"], stats["version_diff_min"], stats["version_diff_max"])
 
+    def update_best(self) -> None:
+        """Compares the mean reward of the last episodes with the best so far. To be called repeatedly."""
+        mean = None if self.episodes.are_first else self.episodes.mean("reward", self.episodes.window)
+        if mean is not None and math.isfinite(mean) and (self.best is None or mean > self.best.mean):
+            self.best = BestReward(mean, self.env_frames)
+
 
 class Spread(NamedTuple):
     """Statistics of one metric, over the episodes that report it."""
@@ -67,18 +84,31 @@ class EpisodeStats:
     """The last `window` episodes. A metric is "reward", "true_objective" (v1: "true_reward"), "len" (env
     frames), or the name of an extra stat."""
 
-    def __init__(self, window: int):
+    def __init__(self, window: int, num_agents: int = 1):
+        """num_agents: those that play episodes at the same time."""
         self.window = window
+        self._num_agents = num_agents
+        self._num_added = 0  # since the start or the last `clear`
+        self._had_own_objective = False  # in any episode of this run
         self._episodes: collections.deque[EpisodeReport] = collections.deque(maxlen=window)
 
     def __len__(self) -> int:
         return len(self._episodes)
 
     def add(self, report: EpisodeReport) -> None:
+        self._num_added += 1
+        self._had_own_objective |= report.true_objective != report.reward
         self._episodes.append(report)
 
     def clear(self) -> None:
+        self._num_added = 0
         self._episodes.clear()
+
+    @property
+    def are_first(self) -> bool:
+        """Whether these are the first episodes: there is no full window yet, or fewer episodes have ended
+        than agents play. Their means are those of short episodes, which end first."""
+        return self._num_added < max(self.window, self._num_agents)
 
     @property
     def metrics(self) -> list[str]:
@@ -110,11 +140,16 @@ class EpisodeStats:
         return Spread(len(values), sum(values) / len(values), min(values), max(values))
 
     def summaries(self) -> dict[str, float]:
-        """Returns TensorBoard tag -> value; nothing before MIN_EPISODES episodes or a full window."""
+        """Returns TensorBoard tag -> value; nothing before MIN_EPISODES episodes or a full window.
+
+        The true objective is left out where it is the reward.
+        """
         if len(self) < min(MIN_EPISODES, self.window):
             return {}
         scalars: dict[str, float] = {}
         for metric in self.metrics:
+            if metric == "true_objective" and not self._had_own_objective:
+                continue  # it would repeat the curve of the reward
             spread = self.spread(metric)
             assert spread is not None, "every metric is reported by an episode"
             tag = tag_of(metric)

@@ -1,4 +1,4 @@
-"""Writes scalars for TensorBoard, without TensorFlow and without torch."""
+"""Writes scalars and texts for TensorBoard, without TensorFlow and without torch."""
 
 import io
 import itertools
@@ -45,6 +45,19 @@ class TensorboardWriter:
         if not scalars:
             return
         values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
+        self._add(step=x, summary=Summary(value=values))
+
+    def write_texts(self, texts: Mapping[str, str], x: int) -> None:
+        """Adds tag -> text (Markdown) at position `x`."""
+        from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+        from tensorboard.compat.proto.tensor_pb2 import TensorProto
+        from tensorboard.compat.proto.types_pb2 import DT_STRING
+
+        metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
+        tensors = {
+            tag: TensorProto(dtype=DT_STRING, string_val=[text.encode()]) for tag, text in texts.items()
+        }
+        values = [Summary.Value(tag=tag, metadata=metadata, tensor=tensor) for tag, tensor in tensors.items()]
         self._add(step=x, summary=Summary(value=values))
 
     def flush(self) -> None:

@@ -16,7 +16,7 @@ from sample_factory.config.commands import PLOT_POPULATION
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.help import make_command_parser
 from sample_factory.config.population_flags import FLAG_TAG, REPLACED_BY_TAG, SHAPING_TAG
-from sample_factory.monitoring.policy_progress import tag_of
+from sample_factory.monitoring.policy_progress import TAGS, tag_of
 from sample_factory.plotting import plot_command
 from sample_factory.plotting.draw_population import Panel, Takeover, draw
 from sample_factory.plotting.plot_command import aligned, rounded
@@ -29,6 +29,9 @@ def make_panels(policies: Sequence[Mapping[str, Curve]], objective: str) -> list
     policies: curves by tag.
     """
     objectives = _by_policy(policies, objective)
+    if not objectives and objective == TAGS["true_objective"]:  # not written where it is the reward
+        objective = TAGS["reward"]
+        objectives = _by_policy(policies, objective)
     if not objectives:
         raise ConfigError(f"no policy has numbers under the tag {objective}: too few episodes have ended")
     panels = [Panel(objective, objectives, is_setting=False)]

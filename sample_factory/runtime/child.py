@@ -19,9 +19,11 @@ from sample_factory.runtime.child_side import (
     Ready,
     Stop,
     StopFlag,
+    Warned,
 )
 from sample_factory.runtime.failures import ChildFailed, Failed, PermanentFailure
 from sample_factory.runtime.launch import Body, ChildOptions, Factory, launch
+from sample_factory.runtime.log import show_warning_of
 
 __all__ = [
     "Child",
@@ -257,6 +259,8 @@ class Child:
                     self._ready_at = time.monotonic()
                 elif isinstance(message, Finished):
                     self._finished = message
+                elif isinstance(message, Warned):
+                    show_warning_of(*message)
                 elif isinstance(message, Failed):
                     # The first exception is the cause; others may follow from it.
                     self._failed = self._failed or message

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from sample_factory.runtime import cpu
 from sample_factory.runtime.failures import FactoryNotFound, describe_exception
-from sample_factory.runtime.log import LogSettings, log, setup_logging
+from sample_factory.runtime.log import LogSettings, log, log_python_warnings, setup_logging
 from sample_factory.runtime.registry import WrongPath, import_attribute
 
 BEAT_SECONDS = 1.0
@@ -37,6 +37,13 @@ class Finished(NamedTuple):
 
 class Beat(NamedTuple):
     """Child to parent: a heartbeat; the child is not stuck."""
+
+
+class Warned(NamedTuple):
+    """Child to parent: a warning for the console."""
+
+    process_name: str  # of the child, or of one that it has started
+    text: str
 
 
 class Stop(NamedTuple):
@@ -181,7 +188,8 @@ def _prepare_process(setup: Setup, context: ChildContext, link: "_ParentLink") -
     signal.signal(signal.SIGTERM, lambda *_: context.stopping.set())
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    setup_logging(setup.name, *setup.logging)
+    setup_logging(setup.name, *setup.logging, lambda name, text: link.send(Warned(name, text)))
+    log_python_warnings()
     _name_process(setup.name)
 
     def thread_failed(args: threading.ExceptHookArgs) -> None:

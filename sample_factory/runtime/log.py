@@ -1,17 +1,28 @@
-"""One logger for the whole run: every process writes to the console and to one file."""
+"""One logger for the whole run: every process writes to the console and to one file.
+
+The file gets every record in full. On a terminal, a record may have a shorter text, or none:
+`log.info("the whole text", extra={"short": "..."})`, where "" hides it. See `TerminalFormatter`.
+"""
 
 import logging
 import os
+import re
 import sys
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TextIO
+
+from sample_factory.runtime.terminal import TerminalFormatter
 
 log = logging.getLogger("sample_factory")
 
 LINE = "[%(asctime)s][%(worker)s] %(levelname)s %(message)s"
-COLOURS = {logging.DEBUG: "\x1b[2m", logging.WARNING: "\x1b[33m", logging.ERROR: "\x1b[31m"}
-RESET = "\x1b[0m"
 DETAILS = "details_for_the_file"
+COLOUR_CODES = re.compile(r"\x1b\[[0-9;]*m")
+# Names that differ between processes which log the same: "rollout_worker_3", "worker 1: env 2, agent 0".
+NUMBERED = re.compile(r"\b(\w*worker|learner|env|agent|policy)([ _])\d+(_\d+)?")
+
+ShowWarning = Callable[[str, str], None]
 
 
 class LogSettings(NamedTuple):
@@ -24,12 +35,19 @@ class LogSettings(NamedTuple):
 _settings = LogSettings()
 
 
-def setup_logging(process_name: str, log_file: str | None = None, level: int | str = logging.INFO) -> None:
+def setup_logging(
+    process_name: str,
+    log_file: str | None = None,
+    level: int | str = logging.INFO,
+    show_warning: ShowWarning | None = None,
+) -> None:
     """Configures the logger of this process; a second call replaces the first.
 
     process_name: shown in each line.
     log_file: all processes of the run append to it; its folder is created. None: console only.
     level: a number or a name of the logging module.
+    show_warning: in a child: called with its name and the text of each warning, which is then not written to
+        the console here but by the parent (`show_warning_of`), where each is shown once.
     """
     global _settings
     for handler in list(log.handlers):
@@ -38,11 +56,8 @@ def setup_logging(process_name: str, log_file: str | None = None, level: int | s
     log.setLevel(level)
     log.propagate = False
     # Not stdout, which a user may redirect to another program.
-    log.addHandler(logging.StreamHandler(sys.stderr))
-    file_error = _log_to_file(log_file) if log_file is not None else None
-    for handler in log.handlers:
-        coloured = isinstance(handler, logging.StreamHandler) and sys.stderr.isatty()
-        handler.setFormatter(ColourFormatter(process_name) if coloured else plain_formatter(process_name))
+    log.addHandler(ConsoleHandler(process_name, sys.stderr, show_warning))
+    file_error = _log_to_file(log_file, process_name) if log_file is not None else None
     _settings = LogSettings(None if log_file is None else os.path.abspath(log_file), log.level)
     if file_error is not None:
         log.error(
@@ -50,12 +65,14 @@ def setup_logging(process_name: str, log_file: str | None = None, level: int | s
         )
 
 
-def _log_to_file(path: str) -> OSError | None:
+def _log_to_file(path: str, process_name: str) -> OSError | None:
     """Adds a handler for the file. Returns the error if that is impossible, which must not prevent a run."""
     try:
-        log.addHandler(SharedFileHandler(path))
+        handler = SharedFileHandler(path)
     except OSError as error:
         return error
+    handler.setFormatter(plain_formatter(process_name))
+    log.addHandler(handler)
     return None
 
 
@@ -73,17 +90,68 @@ def plain_formatter(process_name: str) -> logging.Formatter:
     return logging.Formatter(LINE, defaults={"worker": process_name})
 
 
-# logging takes subclasses only.
-class ColourFormatter(logging.Formatter):
-    """Colours a line by its level."""
+def log_python_warnings() -> None:
+    """In a child: logs what libraries report by the module `warnings`, instead of printing it."""
 
-    def __init__(self, process_name: str):
-        super().__init__(LINE, defaults={"worker": process_name})
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        text = COLOUR_CODES.sub("", str(message))
+        log.warning("%s: %s (%s:%d)", category.__name__, text, filename, lineno)
 
-    def format(self, record: logging.LogRecord) -> str:
-        line = super().format(record)
-        colour = COLOURS.get(record.levelno)
-        return f"{colour}{line}{RESET}" if colour else line
+    warnings.showwarning = show
+
+
+def show_warning_of(process_name: str, text: str) -> None:
+    """In the parent: writes a warning of a child to the console. The child has written it to the file."""
+    record = log.makeRecord(
+        log.name, logging.WARNING, __file__, 0, "%s", (text,), None, extra={"worker": process_name}
+    )
+    consoles = [handler for handler in log.handlers if isinstance(handler, ConsoleHandler)]
+    for handler in consoles:
+        handler.handle(record)
+    if not consoles:  # a program that has not called setup_logging
+        log.handle(record)
+
+
+class ConsoleHandler(logging.StreamHandler[TextIO]):
+    """Writes to the console: short lines to a terminal, whole lines elsewhere. Promises:
+
+    1. A warning is shown once, however many processes of the run log it.
+    2. A record whose `short` is empty is not shown on a terminal.
+    """
+
+    def __init__(self, process_name: str, stream: TextIO, show_warning: ShowWarning | None = None):
+        super().__init__(stream)
+        self._process_name = process_name
+        self._show_warning = show_warning
+        self._is_terminal = stream.isatty()
+        self._shown: set[str] = set()  # warnings, without the numbers of workers
+        self.setFormatter(
+            TerminalFormatter(process_name, stream) if self._is_terminal else plain_formatter(process_name)
+        )
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._is_terminal and vars(record).get("short") == "":
+            return
+        if record.levelno == logging.WARNING and not self._is_first(record):
+            return
+        if record.levelno == logging.WARNING and self._show_warning is not None:
+            origin = vars(record).get("worker", self._process_name)
+            self._show_warning(origin, record.getMessage())
+            return
+        super().emit(record)
+
+    def _is_first(self, record: logging.LogRecord) -> bool:
+        text = NUMBERED.sub(r"\1\2N", record.getMessage())
+        is_first = text not in self._shown
+        self._shown.add(text)
+        return is_first
 
 
 class SharedFileHandler(logging.Handler):

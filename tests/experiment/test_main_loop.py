@@ -99,7 +99,7 @@ def test_lost_opponents_are_counted(make_loop):
     channels.reports.put(Incident("lost_opponents", "policy 0 no longer plays against this past self"))
     loop.receive(0.1)
     loop.close()
-    assert summaries(folder, 0)["0_aux/lost_opponents"] == 1
+    assert summaries(folder, 0)["health/lost_opponents"] == 1
 
 
 def test_a_policy_that_takes_over_another_takes_over_its_rating(make_loop):

@@ -2,6 +2,17 @@ import logging
 
 import pytest
 
+from sample_factory.monitoring.bottleneck import EnvCounts
+from sample_factory.monitoring.monitor import RunSizes
+
+FRAMESKIP = 4
+
+
+def run_sizes(num_policies: int = 1, num_agents: int = 8, envs_per_split: int = 8) -> RunSizes:
+    """Returns sizes of a run with a first batch of 4,096 samples."""
+    envs = EnvCounts(num_splits=2, envs_per_split=envs_per_split, agents_per_env=1)
+    return RunSizes(num_policies, FRAMESKIP, num_agents * num_policies, 4096, envs)
+
 
 class FakeTime:
     """A clock that tests set by hand."""

@@ -1,6 +1,6 @@
 import pytest
 
-from sample_factory.monitoring.component_stats import bottlenecks, describe_bottleneck
+from sample_factory.monitoring.bottleneck import bottlenecks, describe_bottleneck
 
 
 def waits(simulation: float, inference: float, learner: float) -> dict[str, float]:

@@ -25,7 +25,7 @@ def test_each_policy_has_the_stats_of_its_own_components(fake_time):
     stats.add(StatsReport("rollout_worker", 0, {"request": 0.1}))
     stats.add(StatsReport("learner", 0, {"train": 0.8}))
     stats.add(StatsReport("learner", 1, {"train": 0.4}))
-    incidents = {f"0_aux/{kind}": int(kind == "env_rebuilds") for kind in INCIDENTS}
+    incidents = {f"health/{kind}": int(kind == "env_rebuilds") for kind in INCIDENTS}
     stats.add_incident(Incident("env_rebuilds", ""))
     assert stats.summaries(0) == {
         "stats/rollout_worker_request": 0.1,

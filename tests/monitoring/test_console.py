@@ -28,7 +28,8 @@ def test_the_status_of_one_policy_is_one_line():
     lag = {"version_diff_avg": 3.25, "version_diff_min": 1.0, "version_diff_max": 7.0}
     policy.trained(TrainReport(0, 1, 0, 0, lag))
     policy.episodes.add(EpisodeReport(0, 0.81, 96, 0.81, {}))
-    status = Status(1_234_560, {10.0: 6120.4, 60.0: 6050.0}, 0.123, 3725.0, "bottleneck: learner", [policy])
+    fps = {10.0: 6120.4, 60.0: 6050.0}
+    status = Status(1_234_560, 10**7, fps, 6050.0, 0.123, 3725.0, "bottleneck: learner", [policy])
     assert status_text(status) == (
         "env frames 1,234,560 (12.3 %, 1 h 02 min left) | FPS 6,120 (10 s), 6,050 (60 s) | "
         "reward 0.810, length 96 frames (1 episode) | policy lag 3.2 (1 to 7) | bottleneck: learner"
@@ -36,7 +37,7 @@ def test_the_status_of_one_policy_is_one_line():
 
 
 def test_unknown_values_are_left_out():
-    status = Status(0, {10.0: math.nan}, None, None, "", [PolicyProgress(stats_avg=100)])
+    status = Status(0, None, {10.0: math.nan}, math.nan, None, None, "", [PolicyProgress(stats_avg=100)])
     assert status_text(status) == "env frames 0 | no episode has ended yet"
 
 
@@ -44,4 +45,4 @@ def test_means_are_written_with_the_number_of_episodes():
     episodes = EpisodeStats(100)
     for reward in (1.0, 2.0):
         episodes.add(EpisodeReport(0, reward, 100, reward, {}))
-    assert episodes_text(episodes) == "reward 1.500, length 100 frames (2 episodes)"
+    assert episodes_text(episodes) == "reward 1.500, length 100 frames (the first 2 episodes)"

@@ -2,12 +2,27 @@ import json
 
 import pytest
 
+from sample_factory.config.monitoring_flags import MonitoringFlags
 from sample_factory.exchange.messages import LearnerReady, StatsReport, TrainReport
 from sample_factory.monitoring.figures import FiguresWriter, PolicyCounters, RunProcess, read_figures
+from sample_factory.monitoring.monitor import Monitor
+from tests.monitoring.conftest import run_sizes
 
 MAIN = RunProcess("main", 0, 100)
 WORKER = RunProcess("policy_worker", 0, 123, policy_id=1)
 LEARNER = LearnerReady(0, "cpu", "fp32", 9)
+
+
+class FollowingWriter(FiguresWriter):
+    """Hands everything to its monitor first, as the main loop does."""
+
+    def handle(self, report):
+        self._monitor.handle(report)
+        super().handle(report)
+
+    def tick(self):
+        self._monitor.tick()
+        super().tick()
 
 
 @pytest.fixture
@@ -16,8 +31,9 @@ def file(tmp_path):
 
 
 @pytest.fixture
-def writer(file, fake_time):
-    writer = FiguresWriter(str(file), 5.0, 2, lambda: [MAIN, WORKER], fake_time)
+def writer(file, tmp_path, fake_time):
+    monitor = Monitor(tmp_path, MonitoringFlags(), run_sizes(num_policies=2), now=fake_time)
+    writer = FollowingWriter(str(file), 5.0, monitor, lambda: [MAIN, WORKER], fake_time)
     writer.handle(LEARNER)
     for policy_id in range(2):
         writer.handle(TrainReport(policy_id, version=7, env_frames=1000, samples=500, stats=None))
@@ -91,7 +107,8 @@ def test_a_new_run_replaces_the_file(writer, file):
 
 
 def test_a_file_that_cannot_be_written_is_logged_once(tmp_path, fake_time, logged):
-    writer = FiguresWriter(str(tmp_path / "missing" / "figures.jsonl"), 5.0, 1, list, fake_time)
+    monitor = Monitor(tmp_path, MonitoringFlags(), run_sizes(), now=fake_time)
+    writer = FiguresWriter(str(tmp_path / "missing" / "figures.jsonl"), 5.0, monitor, list, fake_time)
     writer.tick()
     writer.close()
     assert len([line for line in logged() if "COULD NOT WRITE" in line]) == 1

@@ -13,14 +13,15 @@ from sample_factory.exchange.messages import (
     TrainReport,
 )
 from sample_factory.monitoring.monitor import Monitor
-
-FRAMESKIP = 4
+from sample_factory.monitoring.run_summary import summary_lines
+from tests.monitoring.conftest import FRAMESKIP, run_sizes
 
 
 @pytest.fixture
 def make_monitor(tmp_path, fake_time):
-    def make(num_policies: int = 1, **flags) -> Monitor:
-        return Monitor(tmp_path, MonitoringFlags(**flags), num_policies, FRAMESKIP, now=fake_time)
+    def make(num_policies: int = 1, envs_per_split: int = 8, texts=None, **flags) -> Monitor:
+        sizes = run_sizes(num_policies, envs_per_split=envs_per_split)
+        return Monitor(tmp_path, MonitoringFlags(**flags), sizes, texts or {}, now=fake_time)
 
     return make
 
@@ -58,14 +59,14 @@ def test_a_run_without_any_report_has_a_status_and_a_summary(make_monitor, fake_
     assert "env frames 0" in monitor.status() and "no episode has ended yet" in monitor.status()
     assert not monitor.is_done
     monitor.close()
-    assert len(monitor.summary()) == 5
+    assert len(summary_lines(monitor.summary(), "stopped")) == 3
     assert not (tmp_path / ".summary").exists()
 
 
 def test_a_monitor_that_never_ticked_can_be_closed_and_summed_up(make_monitor):
     monitor = make_monitor()
     monitor.close()
-    assert "0 env frames in 0 s" in monitor.summary()[0]
+    assert "0 env frames in 0 s" in summary_lines(monitor.summary(), "failed")[0]
 
 
 def test_fps_is_frames_per_second_of_the_learners(make_monitor, fake_time):
@@ -87,8 +88,8 @@ def test_resumed_frames_are_not_counted_as_new(make_monitor, fake_time):
     train_steadily(monitor, fake_time, 20, first=1_000_000, frames_per_second=50)
     assert monitor.policies[0].env_frames == 1_001_000
     assert "FPS 50 (10 s)" in monitor.status()
-    summary = monitor.summary()[0]
-    assert summary.startswith("1,000 env frames in 20 s, 50 FPS on average; 1,001,000 env frames in all runs")
+    summary = summary_lines(monitor.summary(), "stopped")[0]
+    assert "1,000 env frames in 20 s, 50 FPS on average; 1,001,000 env frames in all runs" in summary
 
 
 def test_time_left_comes_from_new_frames_and_progress_from_all(make_monitor, fake_time):
@@ -176,7 +177,7 @@ def test_the_time_of_stopping_does_not_count_for_the_mean_fps(make_monitor, fake
     train_steadily(monitor, fake_time, 20, first=0, frames_per_second=50)
     monitor.stopping()
     fake_time.seconds += 30
-    assert "50 FPS on average" in monitor.summary()[0]
+    assert "50 FPS on average" in summary_lines(monitor.summary(), "finished")[0]
 
 
 def test_a_component_that_is_ready_is_logged(make_monitor, logged):
@@ -200,7 +201,7 @@ def test_the_status_has_means_lag_and_bottleneck(make_monitor):
     for component, wait in (("rollout_worker", 0.6), ("policy_worker", 0.5), ("learner", 0.02)):
         monitor.handle(StatsReport(component, 0, {"wait": wait}))
     status = monitor.status()
-    assert "reward 1.500, length 300 frames (2 episodes)" in status
+    assert "reward 1.500, length 300 frames (the first 2 episodes)" in status
     assert "policy lag 2.5 (1 to 6)" in status
     assert status.endswith("learner (busy 98 %; rollout workers wait 60 %; policy workers wait 50 %)")
     assert "\n" not in status
@@ -257,11 +258,12 @@ def test_summaries_have_the_keys_of_v1(make_monitor, fake_time, tmp_path):
     expected = {
         "0_aux/_fps": 50,
         "0_aux/_sample_throughput": 10,
-        "0_aux/worker_restarts": 1,
-        "0_aux/env_rebuilds": 0,
-        "0_aux/lost_opponents": 0,
-        "0_aux/broken_numbers": 0,
-        "0_aux/memory_growth": 0,
+        "0_aux/env_frames": 1000,
+        "health/worker_restarts": 1,
+        "health/env_rebuilds": 0,
+        "health/lost_opponents": 0,
+        "health/broken_numbers": 0,
+        "health/memory_growth": 0,
         "0_aux/avg_reward": 4.5,
         "0_aux/avg_reward_min": 0,
         "0_aux/avg_reward_max": 9,

@@ -2,18 +2,48 @@
 
 import io
 import logging
+import re
 import sys
+import warnings
 
 import pytest
 
 from sample_factory.runtime.child import Child, ChildOptions
-from sample_factory.runtime.log import COLOURS, current_settings, log, setup_logging
+from sample_factory.runtime.log import current_settings, log, setup_logging
+from sample_factory.runtime.terminal import RED
 
 
 @pytest.fixture(autouse=True)
 def restore_logging():
     yield
     setup_logging("main")
+
+
+@pytest.fixture
+def open_terminal(monkeypatch):
+    """Returns a function that makes stderr a terminal of 80 columns and returns what it shows."""
+
+    def open_terminal(term: str = "dumb") -> io.StringIO:
+        stream = io.StringIO()
+        stream.isatty = lambda: True
+        monkeypatch.setattr(sys, "stderr", stream)
+        monkeypatch.setenv("COLUMNS", "80")
+        monkeypatch.setenv("TERM", term)
+        return stream
+
+    return open_terminal
+
+
+class Warns:
+    """In the child: warns in two ways, and once more as another process would."""
+
+    def __init__(self, context):
+        self._context = context
+
+    def run(self) -> None:
+        log.warning("%s: the folder is not writable", self._context.name)
+        log.warning("%s: the folder is not writable", "worker_77")
+        warnings.warn("\x1b[33mthis env is old\x1b[0m", UserWarning, stacklevel=1)
 
 
 class Chatters:
@@ -61,9 +91,11 @@ def test_only_a_terminal_gets_colours(is_terminal, tmp_path, monkeypatch):
     stream = io.StringIO()
     stream.isatty = lambda: is_terminal
     monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     setup_logging("main", str(tmp_path / "log.txt"))
     log.error("red")
-    assert (COLOURS[logging.ERROR] in stream.getvalue()) == is_terminal
+    assert (RED in stream.getvalue()) == is_terminal
     assert "\x1b" not in (tmp_path / "log.txt").read_text()
 
 
@@ -71,3 +103,66 @@ def test_a_full_disk_does_not_end_the_run(capsys):
     setup_logging("main", "/dev/full")
     log.info("goes to the console all the same")
     assert "No space left" in capsys.readouterr().err
+
+
+def test_a_line_of_a_terminal_is_the_time_and_the_text(open_terminal):
+    terminal = open_terminal()
+    setup_logging("main")
+    log.info("hello")
+    log.warning("careful")
+    setup_logging("worker_1")
+    log.info("from a worker")
+    log.error("broken")
+    lines = [line[10:] for line in terminal.getvalue().splitlines()]
+    assert lines == ["hello", "WARNING careful", "from a worker", "ERROR worker_1: broken"]
+    assert re.match(r"\d\d:\d\d:\d\d  hello", terminal.getvalue())
+
+
+def test_a_terminal_shows_the_short_text_or_nothing_and_the_file_the_whole(open_terminal, tmp_path):
+    terminal = open_terminal()
+    setup_logging("main", str(tmp_path / "log.txt"))
+    log.info("the whole text", extra={"short": "short"})
+    log.info("only for the file", extra={"short": ""})
+    assert terminal.getvalue()[10:] == "short\n"
+    texts = [line.split("INFO ")[1] for line in (tmp_path / "log.txt").read_text().splitlines()]
+    assert texts == ["the whole text", "only for the file"]
+
+
+def test_a_long_text_is_wrapped_and_a_command_is_not(open_terminal):
+    terminal = open_terminal()
+    setup_logging("main")
+    log.info("%s\n  %s", "word " * 30, "python -m command " * 10)
+    *wrapped, command = terminal.getvalue().splitlines()
+    assert len(wrapped) > 1 and max(map(len, wrapped)) < 80
+    assert all(line.startswith(" " * 10 + "word") for line in wrapped[1:])
+    assert command.strip() == "python -m command " * 9 + "python -m command"
+
+
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_no_colours_where_they_are_not_wanted(environment, open_terminal, monkeypatch):
+    terminal = open_terminal("xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    setup_logging("main")
+    log.error("plain")
+    assert "\x1b" not in terminal.getvalue()
+
+
+def test_a_part_of_the_text_is_bold(open_terminal, monkeypatch):
+    terminal = open_terminal("xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    setup_logging("main")
+    log.info("", extra={"short": "frames 1   reward 2", "bold": "reward 2"})
+    assert "frames 1   \x1b[1mreward 2\x1b[0m" in terminal.getvalue()
+
+
+def test_a_warning_of_several_processes_is_shown_once_and_each_is_in_the_file(capfd, tmp_path):
+    setup_logging("main", str(tmp_path / "log.txt"))
+    children = [Child(f"worker_{i}", Warns, options=ChildOptions(one_shot=True)) for i in range(3)]
+    for child in children:
+        child.start()
+        assert child.join(20) and child.failure is None
+    shown = capfd.readouterr().err
+    assert shown.count("the folder is not writable") == 1 and "[worker_0] WARNING" in shown
+    assert shown.count("UserWarning: this env is old (") == 1 and "\x1b" not in shown
+    assert (tmp_path / "log.txt").read_text().count("UserWarning: this env is old (") == 3

@@ -41,7 +41,7 @@ def test_a_run_continues_over_broken_numbers_logs_each_env_once_and_counts_them(
     model = ["--use_rnn=True", "--normalize_returns=True", "--encoder_custom=nan_now_and_then"]
     done = train(tmp_path, "--train_for_env_steps=8000", *model)
     assert done.returncode == 0, done.stdout
-    logged = [line for line in done.stdout.splitlines() if "0_aux/broken_numbers" in line]
+    logged = [line for line in done.stdout.splitlines() if "health/broken_numbers" in line]
     assert len(logged) == 2, done.stdout
     rewards = r"ERROR worker 1: env 1 \(broken_numbers\) gave agent 0 the reward (nan|inf|-inf); such steps"
     assert any(re.search(rewards, line) for line in logged)
@@ -52,7 +52,7 @@ def test_a_run_continues_over_broken_numbers_logs_each_env_once_and_counts_them(
     assert state["skipped_steps"] == -(-state["train_step"] // 10)
     assert numbers["train/skipped_steps"][-1][1] >= 1
     # Of two of the eight envs, every 50th step.
-    assert 0.5 < numbers["0_aux/broken_numbers"][-1][1] / (8000 / 8 * 2 / 50) < 4
+    assert 0.5 < numbers["health/broken_numbers"][-1][1] / (8000 / 8 * 2 / 50) < 4
 
 
 def test_when_nothing_can_be_learned_the_run_ends_with_the_reason_and_the_last_good_weights(

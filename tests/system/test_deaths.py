@@ -98,7 +98,7 @@ def test_a_killed_engine_and_a_killed_worker_are_replaced_and_sigint_saves_and_s
     assert worker == child(descendants(run), "rollout_worker_0"), "it was not replaced"
     assert_signal_saves_and_stops(run, signal.SIGINT, tmp_path, ids)
     written = scalars(tmp_path / "a")
-    assert written["0_aux/worker_restarts"][-1][1] == written["0_aux/env_rebuilds"][-1][1] == 1
+    assert written["health/worker_restarts"][-1][1] == written["health/env_rebuilds"][-1][1] == 1
 
 
 def test_a_worker_killed_again_and_again_while_it_sends_is_replaced_until_it_is_too_often(tmp_path):

@@ -50,7 +50,7 @@ def test_an_env_that_raises_then_hangs_then_ends_its_process_is_replaced_each_ti
     stop(process)
     assert_all_gone(family)
     written = scalars(tmp_path / "a")
-    assert written["0_aux/env_rebuilds"][-1][1] == 1 and written["0_aux/worker_restarts"][-1][1] == 2
+    assert written["health/env_rebuilds"][-1][1] == 1 and written["health/worker_restarts"][-1][1] == 2
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_a_damaged_milestone_is_an_incident_and_leaves_the_league_when_it_is_dra
     drawn = {victim.name for victim in victims if f"no longer: cannot use {victim}" in log}
     left = {Path(name).name for name in json.loads((folder / "league.json").read_text())["past_selves"]}
     assert len(drawn) > 2 and left == {path.name for path in milestones(folder)} - drawn
-    assert scalars(folder)["0_aux/lost_opponents"][-1][1] == len(drawn)
+    assert scalars(folder)["health/lost_opponents"][-1][1] == len(drawn)
 
 
 @pytest.mark.parametrize("extra", [["--use_rnn=True"], ["--num_policies=2", "--use_rnn=False"]])

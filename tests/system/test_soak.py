@@ -65,9 +65,9 @@ def test_training_learns_and_nothing_accumulates_while_workers_and_engines_are_k
     found = scalars(tmp_path / "a")
     rewards = [value for _, value in found["0_aux/avg_reward"]]
     print(f"kills {kills}; reward {rewards[0]:.2f} -> {rewards[-1]:.2f}; {early} -> {late}")
-    print({kind: found[f"0_aux/{kind}"][-1][1] for kind in ("worker_restarts", "env_rebuilds")})
-    assert found["0_aux/worker_restarts"][-1][1] == kills["worker"]
-    assert found["0_aux/env_rebuilds"][-1][1] == kills["engine"]
+    print({kind: found[f"health/{kind}"][-1][1] for kind in ("worker_restarts", "env_rebuilds")})
+    assert found["health/worker_restarts"][-1][1] == kills["worker"]
+    assert found["health/env_rebuilds"][-1][1] == kills["engine"]
     assert rewards[-1] > max(rewards[0], LEARNED)
     for name in MEASURED:
         assert late[name][0] < 1.1 * early[name][0] + 20, f"the memory of {name} has grown"

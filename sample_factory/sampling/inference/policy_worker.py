@@ -81,7 +81,7 @@ class PolicyWorker:
         self._gather_seconds = MIN_GATHER_SECONDS
         self._logged_causes: set[str] = set()  # of non-finite numbers
         answers = f"policy {policy_id} answers requests on {self._inference.describe()}"
-        self._report(ComponentReady("policy_worker", answers))
+        self._report(ComponentReady("policy_worker", answers, short=""))
 
     def run(self) -> None:
         """Gathers and answers requests until asked to stop."""
@@ -196,7 +196,7 @@ class PolicyWorker:
             env, agent = divmod(agent, topology.agents_per_env)
             text = (
                 f"worker {worker}: env {env}, agent {agent}: {cause}; such steps are not trained on "
-                "(0_aux/broken_numbers counts them)"
+                "(health/broken_numbers counts them)"
             )
         self._report(Incident("broken_numbers", text, len(indices)))
 

@@ -94,7 +94,7 @@ class EpisodeLog:
         env, agent = divmod(int(agents[0]), self._agents_per_env)
         text = (
             f"{self._env_names[env]} gave agent {agent} the reward {rewards[agents[0]]}; such steps are "
-            "not trained on (0_aux/broken_numbers counts them)"
+            "not trained on (health/broken_numbers counts them)"
         )
         text = "" if self._has_logged_broken_rewards else text
         self._has_logged_broken_rewards = True

@@ -77,7 +77,7 @@ class RolloutWorker:
         ]
         self._num_reported = self._num_samples()
         self._stepping[0] = NO_ENV
-        self._report(ComponentReady("rollout_worker", f"worker {index}: envs are ready"))
+        self._report(ComponentReady("rollout_worker", f"worker {index}: envs are ready", short=""))
 
     def run(self) -> None:
         """Steps the envs until asked to stop, then closes them."""

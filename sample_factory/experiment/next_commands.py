@@ -1,0 +1,100 @@
+"""Commands that follow a run, ready to copy: how to watch it, continue it and see its curves."""
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sample_factory.config.config import Config
+from sample_factory.config.flags import NEVER
+from sample_factory.config.sections import RunFlags
+
+INTERPRETER_FLAGS_WITH_VALUE = ("-W", "-X")
+
+
+def next_commands(
+    config: Config,
+    command_line: Sequence[str],
+    is_done: bool,
+    environment: Mapping[str, str] = os.environ,
+) -> list[tuple[str, str]]:
+    """Returns (purpose, command) pairs.
+
+    command_line: of this process, the interpreter included (`sys.orig_argv`). A command that may not work
+        for a script of the user is left out.
+    is_done: whether the run has reached the limit of its flags.
+    """
+    if config.sampling.sampler_only or config.sampling.benchmark:
+        return []
+    commands = []
+    program = _program(command_line)
+    if program.startswith("sample_factory.") or _is_console_script(program):
+        commands.append(("watch", _watch(config, environment)))
+    if commands or program.endswith(".py"):
+        commands.append(("continue", _continue(config, command_line, is_done)))
+    folder = shlex.quote(_relative(config.experiment_dir))
+    plot = f"python -m sample_factory.plotting.plot_curves {folder} --out=curves.png"
+    return [*commands, ("curves", plot), ("all curves", f"tensorboard --logdir={folder}")]
+
+
+def _program(command_line: Sequence[str]) -> str:
+    """Returns the module or the script that the interpreter runs; empty if it is neither."""
+    arguments = list(command_line[1:])
+    while arguments:
+        argument = arguments.pop(0)
+        if argument in INTERPRETER_FLAGS_WITH_VALUE:
+            arguments = arguments[1:]
+        elif argument == "-m":
+            return arguments[0] if arguments else ""
+        elif argument == "-c":
+            return ""
+        elif not argument.startswith("-"):
+            return argument
+    return ""
+
+
+def _is_console_script(program: str) -> bool:
+    return os.path.basename(program).startswith("sample-factory-")
+
+
+def _watch(config: Config, environment: Mapping[str, str]) -> str:
+    run = config.run
+    flags = [f"--experiment={run.experiment}"]
+    if run.train_dir != RunFlags().train_dir:
+        flags.append(f"--train_dir={run.train_dir}")
+    if run.experiments_root:
+        flags.append(f"--experiments_root={run.experiments_root}")
+    has_display = environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY")
+    if sys.platform == "linux" and not has_display:
+        flags += ["--save_video", "--no_render"]
+    return f"python -m sample_factory.enjoy {shlex.join(flags)}"
+
+
+def _continue(config: Config, command_line: Sequence[str], is_done: bool) -> str:
+    """Returns the command of this run without flags that would delete or rename its folder."""
+    _, *arguments = command_line
+    arguments = _without(arguments, "--restart_behavior")
+    limit = config.monitoring.train_for_env_steps
+    if is_done and limit < NEVER:
+        arguments = [*_without(arguments, "--train_for_env_steps"), f"--train_for_env_steps={2 * limit}"]
+    return f"python {shlex.join(arguments)}"
+
+
+def _without(arguments: Sequence[str], flag: str) -> list[str]:
+    """Returns the arguments without `flag=value` and `flag value`."""
+    kept = []
+    is_value = False
+    for argument in arguments:
+        if not is_value and argument != flag and not argument.startswith(f"{flag}="):
+            kept.append(argument)
+        is_value = argument == flag
+    return kept
+
+
+def _relative(folder: Path) -> str:
+    """Returns the path from the working directory if the folder is inside, else the whole path."""
+    try:
+        return str(folder.relative_to(Path.cwd()))
+    except ValueError:
+        return str(folder)

@@ -1,0 +1,124 @@
+"""What limits the speed of a run, and whether more envs would make it faster."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+# Component -> (its part of the work, the name of its processes in logs).
+PARTS = {
+    "rollout_worker": ("simulation", "rollout workers"),
+    "policy_worker": ("inference", "policy workers"),
+    "learner": ("learner", "learner"),
+}
+SAME = 0.05  # shares closer than this count as equal: they are means over a few seconds
+IDLE = 0.5  # a run whose components all wait for longer than this share has no bottleneck
+# A request for actions with fewer agents leaves a forward pass and its messages mostly unused.
+FEW_AGENTS = 8
+MUCH_WAIT = 0.3  # share of the time of a part that could do more
+BENCHMARK = "python -m sample_factory.benchmark"
+
+
+def bottlenecks(waits: Mapping[str, float]) -> list[str]:
+    """Returns the busiest component and those about as busy; none if all wait for most of their time.
+
+    waits: component -> share of its time, 0..1, in which it waits for others. Every part of a run waits for
+        the slowest, which does not wait.
+    """
+    if not waits:
+        return []
+    least = min(waits.values())
+    if least > IDLE:
+        return []
+    return [component for component in PARTS if component in waits and waits[component] <= least + SAME]
+
+
+def describe_bottleneck(waits: Mapping[str, float]) -> str:
+    """Returns a text such as "bottleneck: learner (busy 98 %; rollout workers wait 61 %)".
+
+    waits: see `bottlenecks`. The text is empty while fewer than two components have reported.
+    """
+    known = {component: waits[component] for component in PARTS if component in waits}
+    if len(known) < 2:
+        return ""
+    busiest = bottlenecks(known)
+    if len(busiest) in (0, len(known)):
+        waiting = ", ".join(_waiting(component, wait) for component, wait in known.items())
+        return f"bottleneck: none in particular ({waiting})"
+    names = " and ".join(PARTS[component][0] for component in busiest)
+    busy = " and ".join(_percent(1 - known[component]) for component in busiest)
+    others = [_waiting(component, wait) for component, wait in known.items() if component not in busiest]
+    return f"bottleneck: {names} ({'; '.join([f'busy {busy}', *others])})"
+
+
+def _waiting(component: str, wait: float) -> str:
+    name = PARTS[component][1]
+    return f"{name} {'wait' if name.endswith('s') else 'waits'} {_percent(wait)}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+class EnvCounts(NamedTuple):
+    """Sizes of a run on which the advice about --num_envs_per_worker depends.
+
+    alternates: --async_rl=False, where sampling and learning wait for each other anyway.
+    """
+
+    num_splits: int
+    envs_per_split: int
+    agents_per_env: int
+    alternates: bool = False
+
+
+def better_num_envs(waits: Mapping[str, float], counts: EnvCounts) -> int | None:
+    """Returns a value of --num_envs_per_worker that most likely makes the run faster; None if there is none.
+
+    waits: see `bottlenecks`. More envs per worker make requests for actions larger, which helps while rollout
+        workers wait for actions and the learner waits for samples.
+    """
+    agents_per_request = counts.envs_per_split * counts.agents_per_env
+    if counts.alternates or agents_per_request >= FEW_AGENTS:
+        return None
+    if min(waits.get("rollout_worker", 0.0), waits.get("learner", 0.0)) < MUCH_WAIT:
+        return None
+    return counts.num_splits * -(-FEW_AGENTS // counts.agents_per_env)
+
+
+class BottleneckWatch:
+    """Describes what limits the speed of a run when that changes."""
+
+    def __init__(self, counts: EnvCounts):
+        self._counts = counts
+        self._shown: tuple[object, ...] = ()
+        self._last: tuple[object, ...] = ()
+
+    def text(self, waits: Mapping[str, float]) -> str:
+        """Returns the whole text about the bottleneck, as `describe_bottleneck`, and the advice."""
+        text = describe_bottleneck(waits)
+        num_envs = better_num_envs(waits, self._counts)
+        return f"{text}; {_advice(num_envs)}" if text and num_envs is not None else text
+
+    def news(self, waits: Mapping[str, float]) -> str:
+        """Returns a short text if the bottleneck has changed and was the same in the last two calls."""
+        if len([component for component in PARTS if component in waits]) < 2:
+            return ""
+        num_envs = better_num_envs(waits, self._counts)
+        limiting = tuple(bottlenecks(waits))
+        now = ("envs", num_envs) if num_envs is not None else limiting
+        is_stable = now == self._last
+        self._last = now
+        if not is_stable or now == self._shown:
+            return ""
+        self._shown = now
+        if num_envs is not None:
+            waiting = _waiting("rollout_worker", waits["rollout_worker"])
+            # One line each at 80 columns.
+            return f"bottleneck: few envs per worker ({waiting})\n{_advice(num_envs)}"
+        if len(limiting) in (0, len(PARTS)):
+            return "bottleneck: none in particular"
+        busiest = " and ".join(PARTS[component][0] for component in limiting)
+        return f"bottleneck: {busiest}, busy {_percent(1 - min(waits[part] for part in limiting))}"
+
+
+def _advice(num_envs: int) -> str:
+    return f"try --num_envs_per_worker={num_envs} (see {BENCHMARK})"

@@ -1,0 +1,145 @@
+"""The status of a run in lines of at most 76 characters with aligned columns, for a terminal."""
+
+import math
+import re
+from collections.abc import Sequence
+
+from sample_factory.monitoring.console import Status, first_batch_text
+from sample_factory.monitoring.policy_progress import EpisodeStats, PolicyProgress
+
+MAX_WIDTH = 66  # 76 without the time and the two spaces that the log writes before it
+MAX_POLICIES = 8
+# The columns that are left out first where there is no room.
+DROP_ORDER = ("lag", "objective", "progress", "left")
+
+
+class StatusLine:
+    """Formats statuses one below the other: a column is as wide as its widest cell so far."""
+
+    def __init__(self) -> None:
+        self._widths: dict[str, int] = {}
+
+    def text(self, status: Status) -> str:
+        """Returns one line."""
+        if status.first_batch is not None and len(status.policies) == 1:
+            return "   ".join([first_batch_text(status.first_batch), *_fps_cell(status).values()])
+        cells = {"frames": _frames_cell(status)}
+        if status.progress is not None:
+            cells["progress"] = f"{math.floor(100 * status.progress)} %"
+        if status.seconds_left is not None and math.isfinite(status.seconds_left):
+            cells["left"] = f"{clock_text(status.seconds_left)} left"
+        cells.update(_fps_cell(status))
+        cells.update(_policy_cells(status.policies[0]) if len(status.policies) == 1 else _best_cell(status))
+        return self._aligned(cells)
+
+    def _aligned(self, cells: dict[str, str]) -> str:
+        """Drops columns until the line fits."""
+        for dropped in range(len(DROP_ORDER) + 1):
+            kept = {name: text for name, text in cells.items() if name not in DROP_ORDER[:dropped]}
+            padded = [text.rjust(self._width(name, text)) for name, text in kept.items()]
+            for separator in ("   ", "  "):
+                line = separator.join(padded)
+                if len(line) <= MAX_WIDTH:
+                    return line
+        return line
+
+    def _width(self, name: str, text: str) -> int:
+        # A reward has a remark at first, after which its column should be narrow again.
+        if name != "reward":
+            self._widths[name] = max(self._widths.get(name, 0), len(text))
+        return self._widths.get(name, 0)
+
+
+def reward_text(episodes: EpisodeStats) -> str:
+    """Returns the mean reward, marked while it is that of the first episodes; empty if none has ended."""
+    spread = episodes.spread("reward")
+    if spread is None:
+        return ""
+    first = f" (first {spread.num_episodes})" if episodes.are_first else ""
+    return f"reward {short_number(spread.mean)}{first}"
+
+
+def policy_rows(policies: Sequence[PolicyProgress]) -> list[str]:
+    """Returns a row for each policy; the last one sums up those beyond MAX_POLICIES."""
+    shown = policies if len(policies) <= MAX_POLICIES else policies[: MAX_POLICIES - 1]
+    rows = [
+        [f"policy {policy_id}", short_count(policy.env_frames), *_policy_cells(policy).values()]
+        for policy_id, policy in enumerate(shown)
+    ]
+    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(max(map(len, rows)))]
+    lines = ["   ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
+    if len(shown) < len(policies):
+        lines.append(f"{len(policies) - len(shown)} more{_range_of_rewards(policies[len(shown) :])}")
+    return lines
+
+
+def short_count(count: float) -> str:
+    """Returns a count in at most five characters, e.g. 950, 4.1k, 182k, 1.82M."""
+    power = 0 if count < 1e3 else min(3, math.floor(math.log10(count)) // 3)
+    suffix = ("", "k", "M", "G")[power]
+    value = count / 1000**power
+    digits = 0 if value >= 100 or not suffix else 1 if value >= 10 or suffix == "k" else 2
+    return f"{math.floor(value * 10**digits) / 10**digits:.{digits}f}{suffix}"
+
+
+def short_number(value: float) -> str:
+    """Returns a number with about three digits, e.g. 1,754, 492, 12.3, 0.78, 0.0031."""
+    size = abs(value)
+    if size >= 100 or value == 0:
+        return f"{value:,.0f}"
+    if size >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if size >= 0.01 else f"{value:.2g}"
+
+
+def clock_text(seconds: float) -> str:
+    """Returns a duration such as 0:09, 4:52, 1h05m or 2d03h."""
+    minutes, whole_seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours >= 48:
+        return f"{hours // 24}d{hours % 24:02d}h"
+    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}:{whole_seconds:02d}"
+
+
+def _frames_cell(status: Status) -> str:
+    if status.target is None:
+        return short_count(status.env_frames)
+    target = re.sub(r"\.0+(?=[kMG])", "", short_count(status.target))
+    return f"{short_count(status.env_frames)} / {target}"
+
+
+def _fps_cell(status: Status) -> dict[str, str]:
+    rate = status.steady_fps
+    if not math.isfinite(rate):
+        return {}
+    return {"fps": f"{rate:,.0f} FPS" if rate < 1e5 else f"{short_count(rate)} FPS"}
+
+
+def _policy_cells(policy: PolicyProgress) -> dict[str, str]:
+    cells = {"reward": reward_text(policy.episodes) or "no episode ended yet"}
+    objective = policy.episodes.spread("true_objective")
+    if objective is not None and policy.episodes.has_own_objective:
+        cells["objective"] = f"objective {short_number(objective.mean)}"
+    if policy.lag is not None:
+        cells["lag"] = f"lag {policy.lag.mean:.1f}"
+    return cells
+
+
+def _best_cell(status: Status) -> dict[str, str]:
+    best = best_policy(status.policies)
+    if best is None:
+        return {"reward": "no episode ended yet"}
+    return {"reward": f"best {reward_text(status.policies[best].episodes)}, policy {best}"}
+
+
+def best_policy(policies: Sequence[PolicyProgress]) -> int | None:
+    """Returns the policy with the largest mean reward; None if no episode has ended."""
+    rewards = [policy.episodes.spread("reward") for policy in policies]
+    known = {policy_id: spread.mean for policy_id, spread in enumerate(rewards) if spread is not None}
+    return max(known, key=lambda policy_id: known[policy_id]) if known else None
+
+
+def _range_of_rewards(policies: Sequence[PolicyProgress]) -> str:
+    spreads = [policy.episodes.spread("reward") for policy in policies]
+    means = [spread.mean for spread in spreads if spread is not None]
+    return f": reward {short_number(min(means))} to {short_number(max(means))}" if means else ""
