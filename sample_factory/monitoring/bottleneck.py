@@ -1,4 +1,4 @@
-"""What limits the speed of a run, and whether more envs would make it faster."""
+"""The part that limits the speed of a run, and whether more envs would make it faster."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

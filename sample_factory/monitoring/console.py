@@ -8,7 +8,7 @@ from sample_factory.monitoring.policy_progress import EpisodeStats, Lag, PolicyP
 
 
 class FirstBatch(NamedTuple):
-    """What the run has sampled while the first batch is collected.
+    """Samples taken while the first batch is collected.
 
     samples: agent steps of all policies. needed: about how many it takes until every policy has a batch.
     """
