@@ -29,9 +29,8 @@ def make_panels(policies: Sequence[Mapping[str, Curve]], objective: str) -> list
     policies: curves by tag.
     """
     objectives = _by_policy(policies, objective)
-    if not objectives and objective == TAGS["true_objective"]:  # not written where it is the reward
-        objective = TAGS["reward"]
-        objectives = _by_policy(policies, objective)
+    if not objectives and objective == TAGS["true_objective"]:
+        objectives = _by_policy(policies, TAGS["reward"])  # which the true objective is, unless it is written
     if not objectives:
         raise ConfigError(f"no policy has numbers under the tag {objective}: too few episodes have ended")
     panels = [Panel(objective, objectives, is_setting=False)]
