@@ -213,7 +213,7 @@ PLOT_CURVES = Command(
     description="Draws learning curves from the TensorBoard files of experiments, and prints their last "
     "values. Each env has a panel; runs that differ only in their seed are one line, with their range.",
     examples=(
-        Example("The reward of one run.", "train_dir/basic"),
+        Example("Draw the reward of a run into curves.png.", "train_dir/basic"),
         Example("Three seeds as one line.", "train_dir/seed1 train_dir/seed2 train_dir/seed3"),
         Example(
             "Rewards over time, with a published figure as a dashed line.",

@@ -14,6 +14,7 @@ from sample_factory.config.sections import RunFlags
 IDENTITY = ("env", "experiment", "experiments_root", "train_dir", "restart_behavior")
 PLACE = ("experiment", "experiments_root", "train_dir")
 SAVED = "saved cfg.json"
+NUM_LISTED = 5  # experiments in an error message
 EXPECT = "expect"  # what a run with a --cfg file reaches, e.g. "a reward of about 0.8 after 300k frames"
 NOTES = (EXPECT, "comment")  # keys of a --cfg file that are texts for people, not flags
 
@@ -63,9 +64,7 @@ def read_saved(typed: Mapping[str, Any], file_values: Mapping[str, Any], evaluat
     folder = experiment_folder(run)
     path = _saved_path(folder)
     if evaluation and path is None:
-        raise ConfigError(
-            f"no experiment at {folder}: cfg.json is missing; check --experiment and --train_dir"
-        )
+        raise ConfigError(f"no experiment at {folder}: cfg.json is missing; {_experiments_beside(folder)}")
     if path is None or typed.get("restart_behavior", "resume") != "resume":
         return Layer(SAVED, {})
     saved = read_json(path)
@@ -73,6 +72,13 @@ def read_saved(typed: Mapping[str, Any], file_values: Mapping[str, Any], evaluat
     _check_identity(saved, source)
     # The folder may have been moved or copied since cfg.json was written.
     return Layer(source, {**saved, **{key: vars(run)[key] for key in PLACE}})
+
+
+def _experiments_beside(folder: Path) -> str:
+    """Returns the end of an error message: the newest experiments in the folder that should hold this one."""
+    files = sorted(folder.parent.glob("*/cfg.json"), key=lambda file: file.stat().st_mtime)
+    names = [file.parent.name for file in files[: -NUM_LISTED - 1 : -1]]
+    return f"--experiment may be {' or '.join(names)}" if names else "check --experiment and --train_dir"
 
 
 def _saved_path(folder: Path) -> Path | None:

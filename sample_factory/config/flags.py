@@ -66,10 +66,17 @@ def parse_int(text: str) -> int:
     try:
         value = float(text) if any(mark in text.lower() for mark in ("e", ".")) else int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an integer") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer{_how_to_write(text)}") from None
     if not math.isfinite(value) or value != int(value):
         raise argparse.ArgumentTypeError(f"{text!r} is not an integer")
     return int(value)
+
+
+def _how_to_write(text: str) -> str:
+    """Returns the end of an error message, for frequent mistakes."""
+    if "," in text:
+        return "; separate several values by spaces, and groups of digits by _"
+    return "; write for example 1_000_000 or 1e6" if text[:1].isdigit() and text[-1] in "kKmMbB" else ""
 
 
 def parse_float(text: str) -> float:
@@ -124,7 +131,8 @@ def parse_known(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[a
 
 def explain(error: argparse.ArgumentError) -> str:
     """Returns a message for a value that is missing or of the wrong type."""
-    name = (error.argument_name or "").split("/")[0]
+    names = (error.argument_name or "").split("/")
+    name = next((name for name in names if name.startswith("--")), names[0])
     if "expected one argument" in str(error):
         return f"{name} needs a value: {name}=VALUE"
     return f"{name}: {error.message}"

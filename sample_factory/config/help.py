@@ -18,8 +18,7 @@ from sample_factory.config.sections import TRAINING_SECTIONS
 MIN_WIDTH = 60
 MAX_WIDTH = 120
 TEXT_COLUMN = 30  # where the explanation of a flag begins
-SHORT = "short"  # --help
-EVERYTHING = "all"  # --help=all
+EVERYTHING = "all"  # the value in --help=all
 PACKAGE = "sample_factory"
 
 
@@ -215,7 +214,9 @@ def _how_to_see_the_rest(command: Command, env_name: str | None, everything: boo
     if not everything:
         typed = "--help=all" if env_name is None else f"--env={env_name} --help=all"
         rows.append((typed, "every flag, by topic"))
-    if env_name is None:
+    if env_name is not None:
+        rows.append(("--help", "examples, and the families of envs"))
+    else:
         if command.envs:
             rows.append(
                 ("--env=doom_battle --help", "the defaults for an env, and the flags that only it has")

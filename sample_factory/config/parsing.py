@@ -23,7 +23,7 @@ from sample_factory.config.flags import (
     make_parser,
     parse_known,
 )
-from sample_factory.config.help import EVERYTHING, SHORT, command_help, show
+from sample_factory.config.help import EVERYTHING, command_help, show
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.config.unknown_flags import refuse_synonyms_of_env, refuse_unknown_flags, suggestion
 
@@ -103,8 +103,7 @@ def parse_config(
     if env_name is None or family is None:
         refuse_synonyms_of_env(argv)
         raise ConfigError(
-            "--env is missing: name an env, e.g. --env=doom_basic, --env=gym_CartPole-v1 or one of your own "
-            "(--help lists the families of envs)"
+            f"--env is missing, e.g. {' or '.join(_named_envs(command))} (--help lists the families of envs)"
         )
     typed = _parse_typed(argv, sections)
     resumed = {key: value for key, value in saved.values.items() if key not in NOT_RESUMED_FLAGS}
@@ -165,11 +164,17 @@ def _refuse_unknown_key(key: str, source: str, layer: Mapping[str, Any], known: 
         raise ConfigError(f"{source}: unknown flag {key}{hint}")
 
 
+def _named_envs(command: Command) -> list[str]:
+    """Returns the flags --env=... in the examples of a command, each once."""
+    words = [word for example in command.examples for word in example.arguments.split()]
+    return list(dict.fromkeys(word for word in words if word.startswith("--env=")))
+
+
 def _parse_identity(argv: Sequence[str]) -> dict[str, Any]:
     """Returns the flags that decide which other flags exist, and "help" if it is requested."""
     parser = make_parser()
     parser.add_argument(
-        "-h", "--help", nargs="?", const=SHORT, choices=(SHORT, EVERYTHING), default=argparse.SUPPRESS
+        "-h", "--help", nargs="?", const=False, choices=(EVERYTHING,), default=argparse.SUPPRESS
     )
     for name in (*IDENTITY, "cfg"):
         parser.add_argument(f"--{name}", default=argparse.SUPPRESS)

@@ -36,7 +36,7 @@ class RunFlags:
     )
     experiment: str = flag(
         "default_experiment",
-        "name of the run and of its folder in --train_dir; a run that exists is resumed",
+        "name of the run and of its folder in --train_dir; training resumes a run that exists",
         metavar="NAME",
     )
     experiments_root: str | None = flag(
@@ -314,8 +314,8 @@ class LearningFlags:
     )
     lr_schedule: str = flag(
         "constant",
-        "how the learning rate changes: not at all, so that the policy changes at an even pace (by "
-        "its KL divergence, per minibatch or epoch), or linearly to 0",
+        "how the learning rate changes: constant; kl_adaptive: up and down, so that the policy changes at an "
+        "even pace; linear_decay: down to 0 at the end",
         choices=("constant", "kl_adaptive_minibatch", "kl_adaptive_epoch", "linear_decay"),
     )
     lr_schedule_kl_threshold: float = flag(

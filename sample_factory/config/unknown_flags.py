@@ -89,10 +89,10 @@ for _name in _TRACKERS:
     _WITHOUT_COUNTERPART[_name] = "curves are always written for TensorBoard, into the experiment folder"
 
 
-def nearest(word: str, known: Collection[str]) -> str:
-    """Returns '; did you mean X?', or an empty string if no known word is similar."""
+def nearest(word: str, known: Collection[str], dashes: str = "") -> str:
+    """Returns '; did you mean X?', with dashes before X, or an empty string if no known word is similar."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else ""
+    return f"; did you mean {dashes}{close[0]}?" if close else ""
 
 
 def suggestion(name: str, known: Collection[str]) -> str:
@@ -107,7 +107,7 @@ def suggestion(name: str, known: Collection[str]) -> str:
     if flag and flag[2:].replace("=", " ").replace(",", " ").split()[0] in known:
         return f": here it is {flag}"
     text = _WITHOUT_COUNTERPART.get("wandb" if plain.startswith("wandb_") else plain)
-    return f": {text}" if text else nearest(f"--{plain}", [f"--{other}" for other in known])
+    return f": {text}" if text else nearest(plain, known, "--")
 
 
 def refuse_unknown_flags(parser: argparse.ArgumentParser, rest: Sequence[str], hint: str = "") -> None:
@@ -123,7 +123,7 @@ def refuse_unknown_flags(parser: argparse.ArgumentParser, rest: Sequence[str], h
     if not flags:
         raise ConfigError(_unexpected(rest[0], known) + hint)
     raise ConfigError(
-        ", ".join(f"unknown flag {word}{suggestion(word.split('=')[0].lstrip('-'), known)}" for word in flags)
+        "; ".join(f"unknown flag {word}{suggestion(word.split('=')[0].lstrip('-'), known)}" for word in flags)
         + hint
     )
 
@@ -139,7 +139,8 @@ def refuse_synonyms_of_env(argv: Sequence[str]) -> None:
     """Raises ConfigError if --env was probably given under another name, or without its flag."""
     for word in argv:
         name = word.split("=")[0].lstrip("-").replace("-", "_")
-        if word.startswith("-") and _FLAG_OF_SYNONYM.get(name) == "--env":
+        is_env = name in ("env", "e") or _FLAG_OF_SYNONYM.get(name) == "--env"
+        if word.startswith("-") and is_env and not word.startswith("--env="):
             raise ConfigError(f"unknown flag {word}: here it is --env")
     if argv and not argv[0].startswith("-"):
         raise ConfigError(_unexpected(argv[0], ["env"]))

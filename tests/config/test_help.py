@@ -1,43 +1,147 @@
-"""--help of every command: what it names, how wide it is, how fast it comes."""
+"""--help of every command: what it names, how wide it is, and that it loads nothing heavy."""
 
 import importlib
+import re
+import shlex
+import subprocess
+import sys
 
 import pytest
 
-from sample_factory.config.commands import COMMANDS
+from sample_factory import __main__, __version__
+from sample_factory.config.commands import COMMANDS, TRAIN
+from sample_factory.config.flags import NEVER
+from sample_factory.config.help import overview
+from sample_factory.config.parsing import parse_config
+from sample_factory.envs.env_registry import resolve_family
 
-WITH_FLAGS = [command for command in COMMANDS if command.common]
+WITH_ENV = [command for command in COMMANDS if command.common]
+BY_NAME = pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 ENVS = ["doom_battle", "gym_CartPole-v1"]
 
 
+def main_of(command):
+    return importlib.import_module(f"sample_factory.{command.module}").main
+
+
 def help_of(command, capsys, *argv):
-    """Returns what a command prints for --help, with the given flags."""
-    main = importlib.import_module(f"sample_factory.{command.module}").main
+    """Returns what a command prints with these flags, --help among them."""
     with pytest.raises(SystemExit) as ended:
-        main([*argv, "--help"] if "--help=all" not in argv else argv)
+        main_of(command)(argv)
     assert ended.value.code in (0, None)
     return capsys.readouterr().out
 
 
-def too_wide(text, columns):
-    return [line for line in text.splitlines() if len(line) > columns]
+def all_helps(command, capsys):
+    """Yields the helps of a command: without an env, and short and long with each of several."""
+    yield help_of(command, capsys, "--help")
+    for env in ENVS if command in WITH_ENV else ():
+        yield help_of(command, capsys, f"--env={env}", "--help")
+        yield help_of(command, capsys, f"--env={env}", "--help=all")
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_help_alone_has_usage_common_flags_envs_examples_and_the_way_to_the_rest(command, capsys):
-    text = help_of(command, capsys)
+@BY_NAME
+def test_help_alone_has_usage_common_flags_envs_three_examples_and_the_way_to_the_rest(command, capsys):
+    text = help_of(command, capsys, "--help")
+    assert text.startswith("usage: python -m sample_factory.")
     assert text.count("\n  # ") == len(command.examples) == 3
-    assert "usage: python -m sample_factory" in text
-    assert all(f"--{name}" in text for name in command.common)
-    assert all(f"  {name}" in text for name, _ in command.envs)
-    assert "More help:" in text
+    assert all(f"\n  --{name}" in text for name in command.common)
+    assert all(f"\n  {name}" in text for name, _ in command.envs)
+    assert "More help:" in text and text.count("\n") <= 85
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+@BY_NAME
 def test_no_line_is_wider_than_the_terminal(command, columns, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(columns))
-    assert not too_wide(help_of(command, capsys), columns)
-    for argv in ([f"--env={env}", *more] for env in ENVS for more in ([], ["--help=all"])):
-        if command.common:
-            assert not too_wide(help_of(command, capsys, *argv), columns)
+    for text in [*all_helps(command, capsys), overview(__version__)]:
+        assert [line for line in text.splitlines() if len(line) > columns] == []
+
+
+@BY_NAME
+def test_a_limit_that_is_never_reached_is_called_never(command, capsys):
+    for text in all_helps(command, capsys):
+        assert not re.search(r"10_?000_?000_?000\b|1e\+?10|None", text)
+
+
+def test_never_is_accepted_where_it_is_shown(tmp_path):
+    argv = ["--env=doom_basic", f"--train_dir={tmp_path}", "--train_for_env_steps=never"]
+    assert parse_config(argv, resolve_family).monitoring.train_for_env_steps == NEVER
+
+
+@pytest.mark.parametrize("command", WITH_ENV, ids=lambda command: command.name)
+def test_the_help_for_an_env_has_its_own_section_common_flags_and_those_of_the_family(command, capsys):
+    short = help_of(command, capsys, "--env=doom_battle", "--help")
+    assert short.index("Common flags:") < short.index("Flags of envs like doom_battle:")
+    if command.section == "evaluation":
+        assert short.index("--fps=INT") < short.index("Common flags:")
+    assert "--adam_eps" not in short and "--res_w" in short
+    everything = help_of(command, capsys, "--env=doom_battle", "--help=all")
+    assert "--adam_eps" in everything and "--res_w" in everything
+    assert all(f"\n  --{name}" in everything for name in command.common)
+
+
+def test_defaults_are_those_of_the_env(capsys):
+    assert "training (default: 0.0005)" in " ".join(
+        help_of(TRAIN, capsys, "--env=doom_battle", "--help").split()
+    )
+    assert "training (default: 0.0001)" in " ".join(help_of(TRAIN, capsys, "--help").split())
+
+
+@pytest.mark.parametrize("name", ["enjoy", "match"])
+def test_the_help_needs_no_experiment(name, capsys):
+    command = next(command for command in COMMANDS if command.name == name)
+    assert "usage: " in help_of(command, capsys, "--experiment=none", "--help")
+
+
+@pytest.mark.parametrize("command", WITH_ENV, ids=lambda command: command.name)
+def test_the_examples_use_flags_that_the_command_has(command, capsys):
+    text = help_of(command, capsys, "--env=doom_duel", "--help=all")
+    for example in command.examples:
+        flags = {word.partition("=")[0] for word in shlex.split(example.arguments)}
+        assert flags <= set(re.findall(r"--\w+", text))
+
+
+def test_help_loads_neither_torch_nor_a_simulator():
+    program = (
+        "import importlib, sys\n"
+        f"for module in {[command.module for command in COMMANDS]!r}:\n"
+        "    try:\n"
+        "        importlib.import_module(f'sample_factory.{module}').main(['--help'])\n"
+        "    except SystemExit:\n"
+        "        pass\n"
+        "heavy = ('torch', 'vizdoom', 'gymnasium', 'matplotlib', 'tensorboard', 'pettingzoo')\n"
+        "print([name for name in heavy if name in sys.modules])\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("argv", [[], ["--help"], ["help"]])
+def test_the_package_lists_its_commands_and_how_to_begin(argv, capsys):
+    assert __main__.main(argv) == 0
+    text = capsys.readouterr().out
+    assert all(f"\n  {command.name} " in text for command in COMMANDS)
+    assert all(f"\n  --{name}" in text for name in TRAIN.common)
+    assert text.count("\n  # ") == 3 and len(TRAIN.common) == 10
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["trian"], "unknown command trian; did you mean train?"),
+        (["--env=doom_basic"], "a command is missing before --env=doom_basic"),
+        (["train", "--env=battle"], "did you mean doom_battle?"),
+        (["plotting.plot_curves"], "no experiment was given"),
+    ],
+)
+def test_the_package_runs_its_commands_and_names_those_it_has(argv, message, capsys):
+    assert __main__.main(argv) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_a_reader_that_ends_early_is_no_error():
+    command = f"{sys.executable} -m sample_factory.train --env=doom_basic --help=all | head -1"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert result.stdout.startswith("usage: ") and result.stderr == ""
