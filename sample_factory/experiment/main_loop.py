@@ -21,7 +21,8 @@ from sample_factory.experiment.subscribers import (
 from sample_factory.monitoring.best_policies import BestPolicies
 from sample_factory.monitoring.bottleneck import EnvCounts
 from sample_factory.monitoring.figures import FiguresWriter, RunProcess
-from sample_factory.monitoring.monitor import Monitor, RunSizes
+from sample_factory.monitoring.monitor import Monitor
+from sample_factory.monitoring.run_progress import RunSizes
 from sample_factory.monitoring.run_summary import short_summary_lines, summary_lines
 
 log = logging.getLogger("sample_factory")

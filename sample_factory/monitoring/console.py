@@ -23,8 +23,8 @@ class Status(NamedTuple):
     env_frames: of all policies, earlier runs included. target: those at which the run is done; None if there
         is no such limit.
     fps: length of the window in seconds -> frames per second, for the windows that the run has covered.
-    steady_fps: over the last minute, or the whole run if it is shorter: frames are counted by whole batches,
-        which may take many seconds. NaN if it is not known.
+    steady_fps: over the last minute, or the whole run if it is shorter, up to the last batch: a batch may
+        take many seconds. NaN if it is not known.
     progress: fraction of --train_for_env_steps; None without that limit.
     seconds_left: None if it is not known.
     bottleneck: a text; may be empty.

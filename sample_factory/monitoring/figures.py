@@ -179,7 +179,7 @@ class FiguresWriter:
             for policy, counted_at in zip(self._monitor.policies, self._counted_at)
         )
         # A window that the run has not covered yet would repeat the rate of the shortest one.
-        rates = {window: rate for window, rate in self._monitor.fps().items() if window <= seconds}
+        rates = {window: rate for window, rate in self._monitor.progress.fps().items() if window <= seconds}
         self._file.write(
             Figures(
                 now,

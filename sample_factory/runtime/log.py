@@ -10,6 +10,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from sample_factory.runtime.terminal import TerminalFormatter
@@ -50,13 +51,16 @@ def setup_logging(
         the console here but by the parent (`show_warning_of`), where each is shown once.
     """
     global _settings
+    console = ConsoleHandler(process_name, sys.stderr, show_warning)
     for handler in list(log.handlers):
+        if isinstance(handler, ConsoleHandler) and log_file is not None:
+            console.shown |= handler.shown  # the same run continues with a file
         log.removeHandler(handler)
         handler.close()
     log.setLevel(level)
     log.propagate = False
     # Not stdout, which a user may redirect to another program.
-    log.addHandler(ConsoleHandler(process_name, sys.stderr, show_warning))
+    log.addHandler(console)
     file_error = _log_to_file(log_file, process_name) if log_file is not None else None
     _settings = LogSettings(None if log_file is None else os.path.abspath(log_file), log.level)
     if file_error is not None:
@@ -101,8 +105,9 @@ def log_python_warnings() -> None:
         file: TextIO | None = None,
         line: str | None = None,
     ) -> None:
-        text = COLOUR_CODES.sub("", str(message))
-        log.warning("%s: %s (%s:%d)", category.__name__, text, filename, lineno)
+        text = COLOUR_CODES.sub("", str(message)).removeprefix("WARN: ")  # of Gymnasium
+        place = os.path.join(*Path(filename).parts[-2:])
+        log.warning("%s (%s, %s:%d)", text, category.__name__, place, lineno)
 
     warnings.showwarning = show
 
@@ -131,7 +136,7 @@ class ConsoleHandler(logging.StreamHandler[TextIO]):
         self._process_name = process_name
         self._show_warning = show_warning
         self._is_terminal = stream.isatty()
-        self._shown: set[str] = set()  # warnings, without the numbers of workers
+        self.shown: set[str] = set()  # warnings, without the numbers of workers
         self.setFormatter(
             TerminalFormatter(process_name, stream) if self._is_terminal else plain_formatter(process_name)
         )
@@ -149,8 +154,8 @@ class ConsoleHandler(logging.StreamHandler[TextIO]):
 
     def _is_first(self, record: logging.LogRecord) -> bool:
         text = NUMBERED.sub(r"\1\2N", record.getMessage())
-        is_first = text not in self._shown
-        self._shown.add(text)
+        is_first = text not in self.shown
+        self.shown.add(text)
         return is_first
 
 

@@ -3,7 +3,7 @@ import logging
 import pytest
 
 from sample_factory.monitoring.bottleneck import EnvCounts
-from sample_factory.monitoring.monitor import RunSizes
+from sample_factory.monitoring.run_progress import RunSizes
 
 FRAMESKIP = 4
 

@@ -164,5 +164,5 @@ def test_a_warning_of_several_processes_is_shown_once_and_each_is_in_the_file(ca
         assert child.join(20) and child.failure is None
     shown = capfd.readouterr().err
     assert shown.count("the folder is not writable") == 1 and "[worker_0] WARNING" in shown
-    assert shown.count("UserWarning: this env is old (") == 1 and "\x1b" not in shown
-    assert (tmp_path / "log.txt").read_text().count("UserWarning: this env is old (") == 3
+    assert shown.count("this env is old (UserWarning, ") == 1 and "\x1b" not in shown
+    assert (tmp_path / "log.txt").read_text().count("this env is old (UserWarning, ") == 3

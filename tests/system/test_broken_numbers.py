@@ -43,9 +43,9 @@ def test_a_run_continues_over_broken_numbers_logs_each_env_once_and_counts_them(
     assert done.returncode == 0, done.stdout
     logged = [line for line in done.stdout.splitlines() if "health/broken_numbers" in line]
     assert len(logged) == 2, done.stdout
-    rewards = r"ERROR worker 1: env 1 \(broken_numbers\) gave agent 0 the reward (nan|inf|-inf); such steps"
+    rewards = r"WARNING worker 1: env 1 \(broken_numbers\) gave agent 0 the reward (nan|inf|-inf); such steps"
     assert any(re.search(rewards, line) for line in logged)
-    observations = "ERROR worker 0: env 2, agent 0: its observation had NaN or inf; such steps"
+    observations = "WARNING worker 0: env 2, agent 0: its observation had NaN or inf; such steps"
     assert any(observations in line for line in logged)
     state, numbers = newest_state(tmp_path / "a"), scalars(tmp_path / "a")
     assert all_finite(state) and state["train_step"] >= 100
