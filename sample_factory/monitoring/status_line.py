@@ -67,7 +67,7 @@ def policy_rows(policies: Sequence[PolicyProgress]) -> list[str]:
         for policy_id, policy in enumerate(shown)
     ]
     widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(max(map(len, rows)))]
-    lines = ["   ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
+    lines = ["   ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
     if len(shown) < len(policies):
         lines.append(f"{len(policies) - len(shown)} more{_range_of_rewards(policies[len(shown) :])}")
     return lines

@@ -8,7 +8,7 @@ from sample_factory.monitoring.run_progress import RunSizes
 FRAMESKIP = 4
 
 
-def run_sizes(num_policies: int = 1, num_agents: int = 8, envs_per_split: int = 8) -> RunSizes:
+def run_sizes(num_policies: int = 1, num_agents: int = 1, envs_per_split: int = 8) -> RunSizes:
     """Returns sizes of a run with a first batch of 4,096 samples."""
     envs = EnvCounts(num_splits=2, envs_per_split=envs_per_split, agents_per_env=1)
     return RunSizes(num_policies, FRAMESKIP, num_agents * num_policies, 4096, envs)

@@ -1,6 +1,12 @@
 import pytest
 
-from sample_factory.monitoring.bottleneck import bottlenecks, describe_bottleneck
+from sample_factory.monitoring.bottleneck import (
+    BottleneckWatch,
+    EnvCounts,
+    better_num_envs,
+    bottlenecks,
+    describe_bottleneck,
+)
 
 
 def waits(simulation: float, inference: float, learner: float) -> dict[str, float]:
@@ -45,3 +51,46 @@ def test_the_text_is_empty_before_two_parts_have_reported(known):
 def test_without_a_learner_the_other_two_are_compared():
     shares = {"rollout_worker": 0.01, "policy_worker": 0.7}
     assert describe_bottleneck(shares) == "bottleneck: simulation (busy 99 %; policy workers wait 70 %)"
+
+
+DEFAULT = EnvCounts(num_splits=2, envs_per_split=1, agents_per_env=1)
+
+
+@pytest.mark.parametrize(
+    "counts, shares, expected",
+    [
+        (DEFAULT, waits(0.7, 0.6, 0.97), 16),
+        (DEFAULT, waits(0.7, 0.1, 0.9), 16),  # inference is the bottleneck, with small batches
+        (DEFAULT._replace(agents_per_env=4), waits(0.7, 0.6, 0.97), 4),
+        (DEFAULT, waits(0.05, 0.8, 0.9), None),  # simulation is
+        (DEFAULT, waits(0.7, 0.8, 0.02), None),  # the learner is
+        (DEFAULT._replace(envs_per_split=8), waits(0.7, 0.6, 0.97), None),
+        (DEFAULT._replace(agents_per_env=100), waits(0.7, 0.6, 0.97), None),
+        (DEFAULT._replace(alternates=True), waits(0.7, 0.6, 0.97), None),
+        (DEFAULT, {}, None),
+    ],
+)
+def test_more_envs_are_advised_where_small_requests_make_all_others_wait(counts, shares, expected):
+    assert better_num_envs(shares, counts) == expected
+
+
+def test_a_bottleneck_is_news_when_it_has_changed_and_stays():
+    watch = BottleneckWatch(EnvCounts(2, 8, 1))
+    learner, simulation = waits(0.6, 0.5, 0.02), waits(0.05, 0.6, 0.8)
+    assert watch.news({"learner": 0.0}) == ""
+    assert [watch.news(learner) for _ in range(3)] == ["", "bottleneck: learner, busy 98 %", ""]
+    assert [watch.news(shares) for shares in (simulation, learner)] == ["", ""]
+    assert [watch.news(simulation) for _ in range(3)] == ["", "bottleneck: simulation, busy 95 %", ""]
+
+
+def test_the_news_about_few_envs_fit_the_lines_of_a_small_terminal():
+    watch = BottleneckWatch(DEFAULT)
+    shares = waits(0.7, 0.6, 0.97)
+    assert watch.news(shares) == ""
+    lines = watch.news(shares).splitlines()
+    assert lines == [
+        "bottleneck: few envs per worker (rollout workers wait 70 %)",
+        "try --num_envs_per_worker=16 (see python -m sample_factory.benchmark)",
+    ]
+    assert max(map(len, lines)) < 70
+    assert "try --num_envs_per_worker=16" in watch.text(shares)

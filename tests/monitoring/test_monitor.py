@@ -334,3 +334,82 @@ def test_writing_summaries_loads_neither_torch_nor_tensorflow(tmp_path):
         "assert not {'torch', 'tensorflow'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+
+
+def test_sampled_frames_are_shown_until_the_first_are_trained_on(make_monitor, fake_time):
+    monitor = make_monitor()
+    for _ in range(5):
+        monitor.tick()
+        monitor.handle(StatsReport("rollout_worker", 0, {}, samples=100))
+        fake_time.seconds += 1
+    assert "collecting the first batch: 500 of 4,096 samples | FPS 400 (10 s)" in monitor.status()
+    monitor.handle(train_report(0))
+    monitor.handle(train_report(100))
+    assert "first batch" not in monitor.status()
+
+
+def test_the_rate_of_a_slow_run_is_steady_between_its_batches(make_monitor, fake_time, logged, caplog):
+    monitor = make_monitor(train_for_env_steps=10_000)
+    monitor.handle(train_report(0))
+    for second in range(95):
+        if second % 20 == 19:
+            monitor.handle(train_report(50 * (second + 1)))
+        monitor.tick()
+        fake_time.seconds += 1
+    texts = [record.short for record in caplog.records if "FPS" in record.short and " / " in record.short]
+    assert len(texts) > 10 and all("   5" in text and " FPS" in text for text in texts)
+    rates = {int(text.split(" FPS")[0].split()[-1]) for text in texts}
+    assert rates <= set(range(49, 55))
+
+
+def test_a_long_first_episode_is_noted_each_time_that_its_length_has_doubled(make_monitor, fake_time, logged):
+    monitor = make_monitor()
+    monitor.tick()
+    for length in (100, 150, 210, 500):
+        monitor.handle(StatsReport("rollout_worker", 0, {}, longest_episode=length))
+        fake_time.seconds += 5
+        monitor.tick()
+    monitor.handle(episode(1.0))
+    monitor.handle(StatsReport("rollout_worker", 0, {}, longest_episode=5000))
+    fake_time.seconds += 5
+    monitor.tick()
+    assert [line for line in logged() if line.startswith("no episode")] == [
+        f"no episode has ended yet; the longest runs since {length} steps" for length in (100, 210, 500)
+    ]
+
+
+def test_curves_are_written_and_flushed_every_five_seconds_at_first(make_monitor, fake_time, tmp_path):
+    monitor = make_monitor(experiment_summaries_interval=60, flush_summaries_interval=1000)
+    train_steadily(monitor, fake_time, 21, first=0, frames_per_second=1)
+    assert [x for x, _ in curves(tmp_path)["0_aux/_fps"]] == [5, 10, 15, 20]
+    train_steadily(monitor, fake_time, 300, first=21, frames_per_second=1)
+    monitor.close()
+    late = [x for x, _ in curves(tmp_path)["0_aux/_fps"] if x > 130]
+    assert late == [180, 240, 300, 321]
+
+
+def test_the_true_objective_has_curves_only_where_it_differs(make_monitor, tmp_path):
+    monitor = make_monitor()
+    monitor.handle(train_report(10))
+    for _ in range(10):
+        monitor.handle(episode(1.0))
+    monitor.close()
+    assert "0_aux/avg_reward" in curves(tmp_path) and "0_aux/avg_true_reward" not in curves(tmp_path)
+
+
+def test_tensorboard_shows_the_command_line_and_the_flags_as_texts(make_monitor, tmp_path):
+    monitor = make_monitor(texts={"run/command_line": "    python -m sample_factory.train"})
+    monitor.handle(train_report(10))
+    monitor.close()
+    (event,) = EventAccumulator(str(tmp_path / ".summary" / "0")).Reload().Tensors("run/command_line")
+    assert event.tensor_proto.string_val[0] == b"    python -m sample_factory.train"
+
+
+def test_the_best_mean_of_a_full_window_is_remembered(make_monitor, fake_time):
+    monitor = make_monitor(stats_avg=2)
+    for number, reward in enumerate((9.0, 1.0, 5.0, 2.0, 2.0)):
+        monitor.handle(train_report(number * 1000))
+        monitor.handle(episode(reward))
+        monitor.tick()
+        fake_time.seconds += 6
+    assert monitor.policies[0].best == (5.0, 1000), "the window with 9 and 1; 9 alone was no full window"

@@ -1,0 +1,66 @@
+"""Commands at the end of a run: only those that work, with the flags that they need."""
+
+import pytest
+
+from sample_factory.experiment.next_commands import next_commands
+from tests.counting import make_config
+
+HEADLESS: dict[str, str] = {}
+DESKTOP = {"DISPLAY": ":0"}
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def make(**flags):
+        return make_config(**{"train_dir": str(tmp_path / "train_dir"), "experiment": "my run", **flags})
+
+    return make
+
+
+def commands(config, line, is_done=False, environment=DESKTOP):
+    return dict(next_commands(config, line.split("|"), is_done, environment))
+
+
+def test_after_a_command_of_the_package_the_run_can_be_watched_and_continued(config, tmp_path):
+    found = commands(config(), "/usr/bin/python3|-X|dev|-m|sample_factory.train|--experiment=my run|--seed=1")
+    assert found["watch"].startswith("python -m sample_factory.enjoy '--experiment=my run' ")
+    assert found["continue"] == "python -X dev -m sample_factory.train '--experiment=my run' --seed=1"
+    assert found["curves"].endswith("plot_curves 'train_dir/my run' --out=curves.png")
+    assert found["all curves"] == "tensorboard --logdir='train_dir/my run'"
+
+
+def test_without_a_display_a_video_is_written(config):
+    found = commands(config(), "python|-m|sample_factory.train", environment=HEADLESS)
+    assert found["watch"].endswith("--save_video --no_render")
+
+
+def test_a_finished_run_needs_a_larger_limit_to_continue(config):
+    line = "python|-m|sample_factory.train|--train_for_env_steps|1000|--seed=1"
+    found = commands(config(train_for_env_steps=1000), line, is_done=True)
+    assert found["continue"] == "python -m sample_factory.train --seed=1 --train_for_env_steps=2000"
+    stopped = commands(config(train_for_env_steps=1000), line)
+    assert stopped["continue"] == "python -m sample_factory.train --train_for_env_steps 1000 --seed=1"
+
+
+def test_continuing_does_not_delete_the_folder(config):
+    found = commands(config(), "python|-m|sample_factory.train|--restart_behavior=overwrite|--seed=1")
+    assert found["continue"] == "python -m sample_factory.train --seed=1"
+
+
+@pytest.mark.parametrize(
+    "line, expected",
+    [
+        ("python|my_env.py|--experiment=my run", {"continue", "curves", "all curves"}),
+        ("/venv/bin/python|/venv/bin/sample-factory-train", {"watch", "continue", "curves", "all curves"}),
+        ("python|-c|import sample_factory", {"curves", "all curves"}),
+        ("python|-m|ipykernel_launcher|-f|kernel.json", {"curves", "all curves"}),
+    ],
+)
+def test_commands_that_may_not_work_for_a_program_are_left_out(config, line, expected):
+    assert set(commands(config(), line)) == expected
+
+
+def test_a_run_that_learns_nothing_has_no_commands(config):
+    assert commands(config(sampler_only=True), "python|-m|sample_factory.train") == {}

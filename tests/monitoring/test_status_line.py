@@ -1,0 +1,104 @@
+"""The lines of a status on a terminal."""
+
+import math
+
+import pytest
+
+from sample_factory.exchange.messages import EpisodeReport, TrainReport
+from sample_factory.monitoring.console import FirstBatch, Status
+from sample_factory.monitoring.policy_progress import PolicyProgress
+from sample_factory.monitoring.status_line import (
+    MAX_WIDTH,
+    StatusLine,
+    clock_text,
+    policy_rows,
+    short_count,
+    short_number,
+)
+
+
+def policy(reward: float | None = 0.78, episodes: int = 100, objective: float | None = None, frames: int = 0):
+    made = PolicyProgress(stats_avg=100)
+    lag = {"version_diff_avg": 0.4, "version_diff_min": 0.0, "version_diff_max": 6.0}
+    made.trained(TrainReport(0, 1, frames, 0, lag))
+    for _ in range(episodes if reward is not None else 0):
+        made.episodes.add(EpisodeReport(0, reward, 96, reward if objective is None else objective, {}))
+    return made
+
+
+def status(*policies: PolicyProgress, frames: int = 182_400, fps: float = 1224.0, **changed) -> Status:
+    fields = Status(frames, 450_000, {10.0: fps}, fps, 0.41, 292.0, "bottleneck: learner", policies)
+    return fields._replace(**changed)
+
+
+def test_the_status_of_one_policy_is_a_line_of_aligned_columns():
+    line = StatusLine()
+    assert line.text(status(policy())) == (
+        "182k / 450k   41 %   4:52 left   1,224 FPS   reward 0.78   lag 0.4"
+    )
+    later = line.text(status(policy(), frames=9_800, fps=950.0, progress=0.02, seconds_left=9.0))
+    assert later == "9.8k / 450k    2 %   0:09 left     950 FPS   reward 0.78   lag 0.4"
+
+
+@pytest.mark.parametrize("objective", [None, -12.25])
+def test_a_line_never_exceeds_its_width(objective):
+    widest = status(
+        policy(-1234.5, episodes=99, objective=objective), frames=999_999_999, fps=99_999.0, seconds_left=1e5
+    )
+    assert len(StatusLine().text(widest._replace(target=10**9))) <= MAX_WIDTH
+
+
+def test_first_episodes_are_marked_because_short_ones_end_first():
+    assert "reward 0.78 (first 7)" in StatusLine().text(status(policy(episodes=7)))
+    assert "first" not in StatusLine().text(status(policy(episodes=100)))
+    many_agents = PolicyProgress(stats_avg=100, num_agents=1000)
+    for _ in range(999):
+        many_agents.episodes.add(EpisodeReport(0, 0.78, 96, 0.78, {}))
+    assert "reward 0.78 (first 100)" in StatusLine().text(status(many_agents))
+    many_agents.episodes.add(EpisodeReport(0, 0.78, 96, 0.78, {}))
+    assert "first" not in StatusLine().text(status(many_agents))
+
+
+def test_before_the_first_batch_the_samples_are_shown():
+    text = StatusLine().text(status(policy(None), first_batch=FirstBatch(3072, 4096), fps=642.0))
+    assert text == "collecting the first batch: 3,072 of 4,096 samples   642 FPS"
+
+
+def test_unknown_values_are_left_out():
+    nothing = status(
+        policy(None), target=None, progress=None, seconds_left=None, steady_fps=math.nan, frames=512
+    )
+    assert StatusLine().text(nothing) == "512   no episode ended yet   lag 0.4"
+
+
+def test_several_policies_show_the_best_in_the_line_and_at_most_eight_in_rows():
+    policies = [policy(reward / 10, frames=1000 * reward) for reward in range(12)]
+    assert StatusLine().text(status(*policies)).endswith("best reward 1.10, policy 11")
+    rows = policy_rows(policies)
+    assert len(rows) == 8
+    assert rows[0] == "policy 0   0      reward 0      lag 0.4"
+    assert rows[6] == "policy 6   6.0k   reward 0.60   lag 0.4"
+    assert rows[-1] == "5 more: reward 0.70 to 1.10"
+
+
+@pytest.mark.parametrize(
+    "count, text",
+    [(0, "0"), (999, "999"), (4096, "4.0k"), (182_999, "182k"), (1_820_000, "1.82M"), (10**9, "1.00G")],
+)
+def test_counts_are_short(count, text):
+    assert short_count(count) == text
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [(0.0, "0"), (0.784, "0.78"), (-1.6, "-1.60"), (12.34, "12.3"), (1754.0, "1,754"), (0.0031, "0.0031")],
+)
+def test_numbers_have_about_three_digits(value, text):
+    assert short_number(value) == text
+
+
+@pytest.mark.parametrize(
+    "seconds, text", [(9, "0:09"), (292, "4:52"), (3900, "1h05m"), (95_000, "26h23m"), (183_600, "2d03h")]
+)
+def test_durations_are_short(seconds, text):
+    assert clock_text(seconds) == text
