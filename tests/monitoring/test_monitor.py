@@ -201,7 +201,7 @@ def test_the_status_has_means_lag_and_bottleneck(make_monitor):
     for component, wait in (("rollout_worker", 0.6), ("policy_worker", 0.5), ("learner", 0.02)):
         monitor.handle(StatsReport(component, 0, {"wait": wait}))
     status = monitor.status()
-    assert "reward 1.500, length 300 frames (the first 2 episodes)" in status
+    assert "reward 1.500, length 300 frames (2 episodes)" in status
     assert "policy lag 2.5 (1 to 6)" in status
     assert status.endswith("learner (busy 98 %; rollout workers wait 60 %; policy workers wait 50 %)")
     assert "\n" not in status
