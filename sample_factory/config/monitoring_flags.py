@@ -90,6 +90,7 @@ class EvaluationFlags:
     )
     continuous_actions_sample: bool = flag(True, "draw continuous actions at random; False: take their mean")
     save_video: bool = flag(False, "write a video (mp4) into the folder of the run")
+    overlay: bool = flag(False, "write the policy, the reward and the action on videos and windows")
     video_frames: int = flag(-1, "largest number of frames in the video; -1: no limit", at_least=-1)
     video_name: str = flag("replay.mp4", "file name of the video", metavar="FILE")
     max_num_frames: int = flag(NEVER, "stop after this many env frames", at_least=1)

@@ -51,6 +51,18 @@ class OwnsProcess:
         return False
 
 
+class NamesActions:
+    """An env that describes actions in words, for the pictures of a policy.
+
+    An instance of this class itself represents an env without names.
+    """
+
+    def action_text(self, action: Any) -> str:
+        """Returns a short text about an action of the env's space: without names, its numbers."""
+        parts = action if isinstance(action, tuple) else (action,)
+        return "action " + " ".join(f"{number:.3g}" for part in parts for number in np.ravel(part))
+
+
 def find_ability(env: Any, ability: type[Ability]) -> Ability:
     """Returns the outermost of an env and what its wrappers contain that has the ability.
 

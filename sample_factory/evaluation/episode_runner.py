@@ -27,7 +27,8 @@ class EpisodeRunner:
     3. The action of an inactive agent is zero, and no action is used in a later episode.
     4. Agents that share a policy share its forward pass.
 
-    `active`: [num_agents] bool.
+    `active`: [num_agents] bool. `returns`: sum of the rewards of each agent's episode so far, [num_agents].
+    `actions`: the last rows of actions, [num_agents, K] float32.
     """
 
     def __init__(self, env: MultiAgentEnv, policies: Sequence[TrainedPolicy], frameskip: int):
@@ -37,7 +38,7 @@ class EpisodeRunner:
         self._frameskip = frameskip
         self._rows = ObservationRows.allocate(env.kinds)
         row_size = max(action_layout(spaces.action).num_action_values for spaces in env.kinds.spaces)
-        self._actions = np.zeros((env.num_agents, row_size), np.float32)
+        self.actions = np.zeros((env.num_agents, row_size), np.float32)
         self.env_frames = 0
         self.assign(policies)
 
@@ -50,7 +51,7 @@ class EpisodeRunner:
     def start(self, seed: int | None) -> None:
         """Begins the first episodes."""
         self.active = self._mask(self._env.reset(seed, self._rows))
-        self._returns = np.zeros(self.num_agents)
+        self.returns = np.zeros(self.num_agents)
         self._lengths = np.zeros(self.num_agents, np.int64)
         for group in self._groups:
             group.reset_state(np.ones(self.num_agents, bool))
@@ -59,12 +60,12 @@ class EpisodeRunner:
     def step(self) -> list[EpisodeResult]:
         """Steps the env once; returns the episodes that ended in this step."""
         for group in self._groups:
-            group.act(self._rows, self._actions)
-        self._actions[~self.active] = 0.0
-        result = self._env.step(self._actions, self._rows)
+            group.act(self._rows, self.actions)
+        self.actions[~self.active] = 0.0
+        result = self._env.step(self.actions, self._rows)
         # An episode begins with the agent's first own step: a dead agent, or one yet to join, is in none.
         begun = self.active | (self._lengths > 0)
-        self._returns += np.where(begun, result.rewards, 0.0)
+        self.returns += np.where(begun, result.rewards, 0.0)
         self._lengths += self._frameskip * self.active
         self.env_frames += self._frameskip
         ended = (np.asarray(result.terminated) | np.asarray(result.truncated)) & begun
@@ -83,9 +84,9 @@ class EpisodeRunner:
         return np.ones(self.num_agents, bool) if active is None else active
 
     def _finish(self, agent: int, info: Mapping[str, Any]) -> EpisodeResult:
-        reward = float(self._returns[agent])
+        reward = float(self.returns[agent])
         result = EpisodeResult(agent, reward, int(self._lengths[agent]), true_objective(info, reward))
-        self._returns[agent] = 0.0
+        self.returns[agent] = 0.0
         self._lengths[agent] = 0
         return result
 

@@ -5,7 +5,6 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 
-import gymnasium as gym
 import numpy as np
 import torch
 
@@ -15,11 +14,13 @@ from sample_factory.config.monitoring_flags import EvaluationFlags
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import MultiAgentEnv
 from sample_factory.evaluation.episode_runner import EpisodeResult, EpisodeRunner
+from sample_factory.evaluation.overlay import Overlay
 from sample_factory.evaluation.policy import TrainedPolicy, load_policy
 from sample_factory.evaluation.policy_choice import PolicyChoice, choices_of_agents
 from sample_factory.evaluation.results import Evaluation, episode_line
 from sample_factory.evaluation.screen import (
     Screen,
+    drawn_agents,
     draws_every_frame,
     find_drawing,
     frames_per_second,
@@ -48,7 +49,10 @@ def evaluate(config: Config, family: EnvFamily) -> Evaluation:
             choices = choices_of_agents(config, env.kinds)
             runner = EpisodeRunner(env, _load_policies(config, choices, env), frameskip)
         frames_per_picture = 1 if draws_every_frame(env) else frameskip
-        screen = open_screen(config, frames_per_second(config, family, env), frames_per_picture)
+        overlay = (
+            Overlay(_title(config, choices), env, drawn_agents(env)) if config.evaluation.overlay else None
+        )
+        screen = open_screen(config, frames_per_second(config, family, env), frames_per_picture, overlay)
         limits = _Limits(config.evaluation, env.num_agents)
         begin = time.monotonic()
         try:
@@ -57,7 +61,7 @@ def evaluate(config: Config, family: EnvFamily) -> Evaluation:
             episodes = _play(
                 runner,
                 limits,
-                lambda finished: screen.show(env, _has_ended(env, finished)),
+                lambda finished: _show(screen, overlay, env, runner, finished),
                 lambda: signals.requested is not None or limits.are_reached(runner.env_frames, screen),
             )
         finally:
@@ -85,11 +89,22 @@ def _with_action_repeat(config: Config) -> Config:
     return dataclasses.replace(config, env=env_flags)
 
 
-def _has_ended(env: MultiAgentEnv, finished: Sequence[EpisodeResult]) -> bool:
-    """Returns whether what is drawn has ended: the first copy of a vector env, or all agents' episodes."""
-    if isinstance(env.env, gym.vector.VectorEnv):
-        return any(episode.agent == 0 for episode in finished)
-    return len(finished) == env.num_agents
+def _title(config: Config, choices: Sequence[PolicyChoice]) -> str:
+    is_one = len(set(choices)) == 1
+    return f"{config.run.experiment}: {choices[0]}" if is_one else config.run.experiment
+
+
+def _show(
+    screen: Screen,
+    overlay: Overlay | None,
+    env: MultiAgentEnv,
+    runner: EpisodeRunner,
+    finished: Sequence[EpisodeResult],
+) -> None:
+    """Draws a step, at whose end the episodes `finished` ended."""
+    if overlay is not None:
+        overlay.update(runner, finished)
+    screen.show(env, {episode.agent for episode in finished}.issuperset(drawn_agents(env)))
 
 
 class _Limits:

@@ -11,6 +11,7 @@ from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
 from sample_factory.evaluation.headless import draw_offscreen, has_display
+from sample_factory.evaluation.overlay import Overlay
 from sample_factory.evaluation.video import VideoWriter
 from sample_factory.evaluation.window import Window, WindowError
 
@@ -27,16 +28,23 @@ class Screen:
 
     video_pictures: number of pictures after which the video ends; None: no limit.
     num_still: number of times that the last picture of an episode is repeated.
+    overlay: text for all pictures, or None.
     `is_closed`: the user has closed the window. `video_is_complete`: nothing more will be added to it.
     """
 
     def __init__(
-        self, window: Window | None, video: VideoWriter | None, video_pictures: int | None, num_still: int
+        self,
+        window: Window | None,
+        video: VideoWriter | None,
+        video_pictures: int | None,
+        num_still: int,
+        overlay: Overlay | None,
     ):
         self._window = window
         self._video = video
         self._video_pictures = video_pictures
         self._num_still = num_still
+        self._overlay = overlay
         self._first_of_next: list[np.ndarray] = []  # episode: shown when it has had a step
         self._last: np.ndarray | None = None
         self.video_is_complete = False
@@ -76,6 +84,8 @@ class Screen:
 
     def _add(self, picture: np.ndarray) -> None:
         self._last = picture
+        if self._overlay is not None:
+            picture = self._overlay.draw(picture)
         if self._window is not None and not self._window.is_closed:
             self._window.show(picture)
         if self._video is not None and not self.video_is_complete:
@@ -117,7 +127,7 @@ def find_drawing(config: Config) -> bool:
     return evaluation.save_video
 
 
-def open_screen(config: Config, env_fps: float, frames_per_picture: int) -> Screen:
+def open_screen(config: Config, env_fps: float, frames_per_picture: int, overlay: Overlay | None) -> Screen:
     """Opens the window and the video that the flags ask for. env_fps: env frames per second."""
     evaluation = config.evaluation
     pictures_per_second = env_fps / frames_per_picture
@@ -131,7 +141,12 @@ def open_screen(config: Config, env_fps: float, frames_per_picture: int) -> Scre
     if evaluation.save_video:
         video = VideoWriter(config.experiment_dir / evaluation.video_name, pictures_per_second)
     limit = evaluation.video_frames if evaluation.video_frames >= 0 else None
-    return Screen(window, video, limit, round(STILL_SECONDS * pictures_per_second))
+    return Screen(window, video, limit, round(STILL_SECONDS * pictures_per_second), overlay)
+
+
+def drawn_agents(env: MultiAgentEnv) -> range:
+    """Returns the agents that the pictures show: all of them, or the first copy of a vector env."""
+    return range(1 if isinstance(env.env, gym.vector.VectorEnv) else env.num_agents)
 
 
 def frames_per_second(config: Config, family: EnvFamily, env: MultiAgentEnv) -> float:

@@ -104,7 +104,7 @@ class _Encoder:
         self._stream.width = width
         self._stream.height = height
         self._stream.pix_fmt = "yuv420p"
-        self._stream.options = {"preset": "veryfast", "crf": "20"}
+        self._stream.options = {"preset": "superfast", "crf": "21"}
 
     def write(self, picture: np.ndarray) -> None:
         self._mux(self._stream.encode(self._new_frame(picture, format="rgb24")))

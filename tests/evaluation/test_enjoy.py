@@ -16,6 +16,7 @@ from sample_factory.enjoy import enjoy
 from sample_factory.envs import env_registry
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.headless import draw_offscreen
+from sample_factory.evaluation.overlay import Overlay
 from tests.evaluation.conftest import always
 from tests.evaluation.playable_envs import Cards, FilmedCards, Undrawable, UnevenAgents
 
@@ -33,12 +34,16 @@ def evaluate(identity, *typed):
     return enjoy(parse_config([*identity, "--no_render", *typed], resolve_family, evaluation=True))
 
 
-def num_pictures(path) -> int:
+def read(path) -> list[np.ndarray]:
     capture = cv2.VideoCapture(str(path))
-    count = 0
-    while capture.read()[0]:
-        count += 1
-    return count
+    pictures = []
+    while (found := capture.read())[0]:
+        pictures.append(found[1])
+    return pictures
+
+
+def num_pictures(path) -> int:
+    return len(read(path))
 
 
 def test_stops_after_the_wanted_episodes(saved_experiment, capsys):
@@ -173,6 +178,29 @@ def test_an_env_that_fails_to_draw_is_evaluated_without_pictures(
     result = evaluate(saved_experiment("no_context"), "--save_video", "--max_num_episodes=2")
     assert len(result.episodes) == 2 and result.video is None
     assert caplog.text.count("played without pictures: AttributeError no attribute 'eglQueryString'") == 1
+
+
+def test_an_overlay_is_drawn_on_every_picture(saved_experiment):
+    identity = saved_experiment(CARTPOLE)
+    flags = ["--save_video", "--max_num_frames=8", "--seed=1"]
+    plain, with_text = (evaluate(identity, *flags, f"--overlay={on}").video for on in (False, True))
+    for ours, theirs in zip(read(with_text), read(plain), strict=True):
+        assert (ours[:24, :100].astype(int) < theirs[:24, :100].astype(int) - 50).mean() > 0.7
+        assert np.abs(ours[100:].astype(int) - theirs[100:]).mean() < 2, "the rest stays"
+
+
+def test_the_overlay_says_who_plays_the_episode_the_reward_and_the_action(saved_experiment, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(Overlay, "draw", lambda self, picture: drawn.append(list(self._lines)) or picture)
+    result = evaluate(
+        saved_experiment(CARTPOLE), "--save_video", "--overlay", "--max_num_episodes=2", "--seed=1"
+    )
+    first, second = result.episodes
+    assert drawn[0] == ["tiny: policy 0, latest"]
+    assert drawn[1][:2] == ["tiny: policy 0, latest", "episode 1  reward 1.00"]
+    assert drawn[1][2] in ("action 0", "action 1")
+    assert f"episode 1  reward {first.reward:.2f}" in drawn[first.length + 1]
+    assert drawn[-1][1] == f"episode 2  reward {second.reward:.2f}", "the whole, and no third episode"
 
 
 def test_a_video_shorter_than_the_evaluation(saved_experiment):

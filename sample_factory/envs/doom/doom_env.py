@@ -6,15 +6,17 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from sample_factory.envs.abilities import OwnsProcess, RewardShaping, WritesObservations
-from sample_factory.envs.doom.doom_agent import EVERY_TIC, DoomAgent, render_metadata
+from sample_factory.envs.abilities import NamesActions, OwnsProcess, RewardShaping, WritesObservations
+from sample_factory.envs.doom.doom_agent import DoomAgent
 from sample_factory.envs.doom.doom_family import DoomSpec
 from sample_factory.envs.doom.engine import DoomEngine
+from sample_factory.envs.doom.film import render_metadata
 from sample_factory.envs.doom.observation import Observation, zero_observation
+from sample_factory.envs.doom.viewer import Viewer
 from sample_factory.envs.protocol import EMPTY_INFO
 
 
-class DoomEnv(gymnasium.Env[Any, Any], WritesObservations, RewardShaping, OwnsProcess):
+class DoomEnv(gymnasium.Env[Any, Any], WritesObservations, RewardShaping, OwnsProcess, NamesActions):
     """One agent in a scenario, or in a match against bots. Spaces: see DoomAgent.
 
     The engine's process starts at the first reset. Its exceptions are not caught; after one, close the env
@@ -23,6 +25,7 @@ class DoomEnv(gymnasium.Env[Any, Any], WritesObservations, RewardShaping, OwnsPr
     returns the previous one again.
 
     resolution: (width, height) of the observation.
+    render_mode: any makes a second engine draw the same game at 640x480; see Viewer.
     """
 
     def __init__(
@@ -38,7 +41,8 @@ class DoomEnv(gymnasium.Env[Any, Any], WritesObservations, RewardShaping, OwnsPr
         self._spec = spec
         self._engine = engine
         self._frameskip = frameskip
-        self._agent = DoomAgent(spec, engine, resolution, render_mode)
+        self._agent = DoomAgent(spec, engine, resolution)
+        self._viewer = None if render_mode is None else Viewer(engine, frameskip, render_mode)
         self._frame_limit = spec.time_limit_frames or float("inf")
         self.observation_space = self._agent.observation_space
         self.action_space = self._agent.action_space
@@ -47,7 +51,10 @@ class DoomEnv(gymnasium.Env[Any, Any], WritesObservations, RewardShaping, OwnsPr
     def reset_into(self, into: Mapping[str, np.ndarray], *, seed: int | None = None) -> dict[str, Any]:
         """Starts an episode: a given seed determines this one and those after it."""
         super().reset(seed=seed)
-        self._engine.new_episode(int(self.np_random.integers(2**32)))
+        episode_seed = int(self.np_random.integers(2**32))
+        self._engine.new_episode(episode_seed)
+        if self._viewer is not None:
+            self._viewer.new_episode(episode_seed)
         self._num_frames = 0
         self._agent.start(into)
         return {}
@@ -57,28 +64,13 @@ class DoomEnv(gymnasium.Env[Any, Any], WritesObservations, RewardShaping, OwnsPr
     ) -> tuple[float, bool, bool, Mapping[str, Any]]:
         """Returns reward, terminated, truncated, info. Writes nothing at the end of an episode."""
         buttons = self._agent.button_values(action)
-        is_filmed = self.render_mode == EVERY_TIC
-        reward = self._film(buttons) if is_filmed else self._engine.game.make_action(buttons, self._frameskip)
+        reward = self._engine.game.make_action(buttons, self._frameskip)
+        if self._viewer is not None:
+            self._viewer.step(buttons)
         self._num_frames += self._frameskip
         if self._num_frames >= self._frame_limit or self._engine.game.is_episode_finished():
             return self._end_episode(reward)
         return self._agent.step(reward, into), False, False, EMPTY_INFO
-
-    def _film(self, buttons: list[float]) -> float:
-        """Plays `frameskip` tics and keeps a picture of each. Returns the engine's reward.
-
-        The game is the same as with one call for all tics. But when stopped after every tic, the engine draws
-        a moving sprite occasionally a pixel off (up to 2 % of an observation's numbers, mostly none).
-        """
-        game = self._engine.game
-        reward = 0.0
-        for tic in range(self._frameskip):
-            reward += game.make_action(buttons, 1)
-            if game.is_episode_finished():
-                break
-            if tic < self._frameskip - 1:  # the last one is the observation's
-                self._agent.film_tic()
-        return reward
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -93,14 +85,22 @@ class DoomEnv(gymnasium.Env[Any, Any], WritesObservations, RewardShaping, OwnsPr
         return self._copy_of_observation(), reward, terminated, truncated, dict(info)
 
     def render(self) -> np.ndarray | list[np.ndarray] | None:  # type: ignore[override]
-        """Returns the latest screen, [height, 640, 3] uint8; None before the first reset.
+        """Returns the latest picture, [480, 640, 3] uint8 (wide: [360, 640, 3]); None before the first reset.
 
-        With render_mode "rgb_array_list": a list of the screens of all tics since the last call.
+        With render_mode "rgb_array_list": a list of the pictures of all tics since the last call.
         """
-        return self._agent.render_film() if self.render_mode == EVERY_TIC else self._agent.render()
+        if self._viewer is None:
+            return None
+        film = self._viewer.film
+        return film.take_all() if film.is_of_every_tic else film.latest()
 
     def close(self) -> None:
         self._engine.close()
+        if self._viewer is not None:
+            self._viewer.close()
+
+    def action_text(self, action: Any) -> str:
+        return self._agent.action_text(action)
 
     def get_default_reward_shaping(self) -> dict[str, Any]:
         return self._agent.default_shaping()

@@ -6,10 +6,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from sample_factory.envs.abilities import RewardShaping
-from sample_factory.envs.doom.doom_agent import EVERY_TIC, DoomAgent, render_metadata
+from sample_factory.envs.abilities import NamesActions, RewardShaping
+from sample_factory.envs.doom.doom_agent import DoomAgent
 from sample_factory.envs.doom.doom_family import DoomSpec
 from sample_factory.envs.doom.engine import DoomEngine
+from sample_factory.envs.doom.film import EVERY_TIC, Film, render_metadata, split_screen, split_width
 from sample_factory.envs.doom.lockstep import Lockstep
 from sample_factory.envs.doom.observation import Observation, zero_observation
 from sample_factory.envs.protocol import EMPTY_INFO
@@ -18,7 +19,7 @@ Observations = list[Observation]
 Infos = list[Mapping[str, Any]]
 
 
-class DoomMatchEnv(gymnasium.Env[Any, Any], RewardShaping):
+class DoomMatchEnv(gymnasium.Env[Any, Any], RewardShaping, NamesActions):
     """A multi-agent env with one agent for each engine: lists where a Gymnasium env has single values.
 
     Spaces of each agent: see DoomAgent.
@@ -44,7 +45,9 @@ class DoomMatchEnv(gymnasium.Env[Any, Any], RewardShaping):
         self.render_mode = render_mode
         self.num_agents = len(engines)
         self._frameskip = frameskip
-        self._agents = [DoomAgent(spec, engine, resolution, render_mode) for engine in engines]
+        self._agents = [DoomAgent(spec, engine, resolution) for engine in engines]
+        width = split_width(self.num_agents)
+        self._films = [Film(engine, render_mode, width) for engine in engines] if render_mode else []
         self._lockstep = Lockstep(engines, spec.name)
         self._bot_difficulty = engines[0].bot_difficulty
         self._agent_space = self._agents[0].observation_space
@@ -69,7 +72,7 @@ class DoomMatchEnv(gymnasium.Env[Any, Any], RewardShaping):
         Returns observations, rewards, terminated, truncated and infos, each a list with an entry per agent.
         """
         buttons = [agent.button_values(action) for agent, action in zip(self._agents, actions, strict=True)]
-        after_tic = self._film_tic if self.render_mode == EVERY_TIC else None
+        after_tic = self._take_pictures if self.render_mode == EVERY_TIC else None
         is_over = self._lockstep.play(buttons, self._frameskip, after_tic)
         returns = np.array([agent.engine.game.get_total_reward() for agent in self._agents])
         engine_rewards = returns - self._returns
@@ -83,18 +86,24 @@ class DoomMatchEnv(gymnasium.Env[Any, Any], RewardShaping):
             agent.step(float(reward), into)
             for agent, reward, into in zip(self._agents, engine_rewards, observations)
         ]
+        self._take_pictures()
         return observations, rewards, never, never, [EMPTY_INFO] * self.num_agents
 
     def render(self) -> np.ndarray | list[np.ndarray] | None:  # type: ignore[override]
-        """Returns the agents' pictures side by side; see DoomEnv.render."""
+        """Returns the agents' pictures in a split screen; see DoomEnv.render.
+
+        They are those of the observations, enlarged: a match cannot be repeated in other engines, see Viewer.
+        """
         if self.render_mode == EVERY_TIC:
-            films = [agent.render_film() for agent in self._agents]
-            return [np.hstack(pictures) for pictures in zip(*films)]
-        pictures = [picture for agent in self._agents if (picture := agent.render()) is not None]
-        return np.hstack(pictures) if pictures else None
+            return [split_screen(pictures) for pictures in zip(*[film.take_all() for film in self._films])]
+        pictures = [picture for film in self._films if (picture := film.latest()) is not None]
+        return split_screen(pictures) if pictures else None
 
     def close(self) -> None:
         self._lockstep.close()
+
+    def action_text(self, action: Any) -> str:
+        return self._agents[0].action_text(action)
 
     def get_default_reward_shaping(self) -> dict[str, Any]:
         return self._agents[0].default_shaping()
@@ -113,6 +122,7 @@ class DoomMatchEnv(gymnasium.Env[Any, Any], RewardShaping):
         observations = self._zero_observations()
         for agent, into in zip(self._agents, observations):
             agent.start(into)
+        self._take_pictures()
         return observations
 
     def _results(self, engine_rewards: np.ndarray) -> tuple[list[float], Infos]:
@@ -124,9 +134,9 @@ class DoomMatchEnv(gymnasium.Env[Any, Any], RewardShaping):
             self._bot_difficulty.update(infos[0]["episode_extra_stats"])
         return rewards, list(infos)
 
-    def _film_tic(self) -> None:
-        for agent in self._agents:
-            agent.film_tic()
+    def _take_pictures(self) -> None:
+        for film in self._films:
+            film.add()
 
     def _zero_observations(self) -> Observations:
         return [zero_observation(self._agent_space) for _ in self._agents]

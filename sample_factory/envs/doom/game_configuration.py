@@ -39,13 +39,17 @@ class MatchSettings(NamedTuple):
 
 
 class EngineSettings(NamedTuple):
-    """Scenario and match of an engine. wad_folders: searched first for the scenario's .wad."""
+    """Scenario and match of an engine.
+
+    wad_folders: searched first for the scenario's .wad. is_viewer: draws for people, at 640x480.
+    """
 
     env_name: str
     scenario: Path
     wad_folders: Sequence[str | Path | None]
     wide_aspect_ratio: bool
     match: MatchSettings | None
+    is_viewer: bool = False
 
     def invitation(self, port: int) -> str:
         """Returns the command with which a human on this machine joins the match."""
@@ -91,6 +95,8 @@ def _choose_map(game: vizdoom.DoomGame, settings: EngineSettings) -> None:
 
 def _resolution(settings: EngineSettings) -> vizdoom.ScreenResolution:
     resolutions = vizdoom.ScreenResolution
+    if settings.is_viewer:
+        return resolutions.RES_640X360 if settings.wide_aspect_ratio else resolutions.RES_640X480
     return resolutions.RES_256X144 if settings.wide_aspect_ratio else resolutions.RES_160X120
 
 

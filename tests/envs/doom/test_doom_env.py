@@ -262,12 +262,21 @@ def test_shaping_that_is_set_before_an_episodes_first_step_takes_effect_in_it(ma
 
 
 @pytest.mark.parametrize("wide, shape", [(False, (480, 640, 3)), (True, (360, 640, 3))])
-def test_render_shows_the_screen_enlarged(make_env, wide, shape):
+def test_render_shows_a_large_picture_and_the_observation_stays(make_env, wide, shape):
     env = make_env("doom_basic", render_mode="rgb_array", wide_aspect_ratio=wide)
     assert env.render() is None
     env.reset(seed=1)
     frame = env.render()
     assert frame.shape == shape and frame.dtype == np.uint8 and frame.std() > 5
+    without_pictures = make_env("doom_basic", wide_aspect_ratio=wide)
+    assert (env.reset(seed=2)[0]["obs"] == without_pictures.reset(seed=2)[0]["obs"]).all()
+    assert (env.step(1)[0]["obs"] == without_pictures.step(1)[0]["obs"]).all()
+
+
+def test_actions_are_named_by_the_buttons_that_they_press(make_env):
+    env = make_env("doom_battle")
+    assert env.action_text((1, 2, 1, 0, 0)) == "move forward, move left, attack, turn left right -10"
+    assert env.action_text((0, 0, 0, 0, 5)) == ""
 
 
 def test_a_users_own_scenario_is_read_from_its_folder(make_env, tmp_path):
