@@ -149,7 +149,12 @@ def test_every_command_of_the_pages_is_parsed(module, flags, tmp_path):
         "play_doom": {"human_game": HumanGameFlags},
     }.get(module)
     argv = [*shlex.split(flags), f"--train_dir={tmp_path}"]
-    assert parse_config(argv, resolve_family, extra_sections=extra).unknown == {}
+    experiment = re.search(r"--experiment=(\S+)", flags)
+    is_evaluation = module == "enjoy" and experiment is not None
+    if is_evaluation:
+        (tmp_path / experiment[1]).mkdir()
+        (tmp_path / experiment[1] / "cfg.json").write_text('{"env": "doom_duel"}')
+    assert parse_config(argv, resolve_family, is_evaluation, extra_sections=extra).unknown == {}
 
 
 def table(*column_names: str) -> list[list[str]]:
