@@ -47,7 +47,7 @@ _ENVS = (
         "begin with my_",
     ),
 )
-_EVALUATED_ENVS = (("any", "the env of the experiment, unless --env names another one of the same family"),)
+_EVALUATED_ENVS = (("any", "the env that the experiment was trained in; --env can be left out"),)
 
 TRAIN = Command(
     module="train",

@@ -2,13 +2,13 @@
 
 import argparse
 import dataclasses
+import itertools
 import os
 import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from sample_factory.config.commands import COMMANDS, ENJOY, PLOT_CURVES, TRAIN, Command, Example
@@ -103,9 +103,9 @@ def _title(section: type) -> str:
 def _program(command: Command) -> str:
     """Returns how the command was started: by a script of the user's own, or as a module of this package."""
     main = vars(sys.modules["__main__"])
-    script = Path(main.get("__file__") or "")
-    if main.get("__spec__") is None and script.suffix == ".py":
-        return f"python {script.name}"
+    if main.get("__spec__") is None and str(main.get("__file__")).endswith(".py"):
+        # The words before the first flag select one of the script's own commands.
+        return " ".join(["python", *itertools.takewhile(lambda word: word[:1] != "-", sys.argv)])
     return f"python -m {PACKAGE}.{command.module}"
 
 
