@@ -15,7 +15,7 @@ def train(argv: Sequence[str], command: Command = TRAIN) -> int:
 
     config = parse_config(argv, resolve_family, command=command)
     if config.run.algo == "DUMMY_SAMPLER":
-        raise ConfigError(f"--algo={config.run.algo}: use python -m sample_factory.run_algorithm for it")
+        raise ConfigError(f"--algo={config.run.algo}: use python -m sample_factory.dummy_sampler instead")
     from sample_factory.experiment.run import run_experiment
 
     return run_experiment(config, resolve_family(config.env_name))

@@ -29,7 +29,7 @@ def next_commands(
         return []
     commands = []
     program = _program(command_line)
-    if program.startswith("sample_factory.") or _is_console_script(program):
+    if program.split(".")[0] == "sample_factory" or _is_console_script(program):
         commands.append(("watch", _watch(config, environment)))
     if commands or program.endswith(".py"):
         commands.append(("continue", _continue(config, command_line, is_done)))
@@ -55,7 +55,7 @@ def _program(command_line: Sequence[str]) -> str:
 
 
 def _is_console_script(program: str) -> bool:
-    return os.path.basename(program).startswith("sample-factory-")
+    return os.path.basename(program).startswith("sample-factory")
 
 
 def _watch(config: Config, environment: Mapping[str, str]) -> str:

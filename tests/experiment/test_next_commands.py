@@ -54,6 +54,8 @@ def test_continuing_does_not_delete_the_folder(config):
     [
         ("python|my_env.py|--experiment=my run", {"continue", "curves", "all curves"}),
         ("/venv/bin/python|/venv/bin/sample-factory-train", {"watch", "continue", "curves", "all curves"}),
+        ("python|-m|sample_factory|train|--seed=1", {"watch", "continue", "curves", "all curves"}),
+        ("/venv/bin/python|/venv/bin/sample-factory|train", {"watch", "continue", "curves", "all curves"}),
         ("python|-c|import sample_factory", {"curves", "all curves"}),
         ("python|-m|ipykernel_launcher|-f|kernel.json", {"curves", "all curves"}),
     ],
