@@ -67,10 +67,11 @@ class ColourAttention(nn.Module):
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
         super().__init__()
-        # Discrete observations are one-hot. All parts are float32 and normalised (see --normalize_input).
-        num_colours = observation_space["colour"].shape[0]
+        # Discrete parts arrive as indices, int64 [B, 1]; `sizes` has the numbers of choices. All other parts
+        # are float32 and normalised (see --normalize_input).
+        (num_colours,) = observation_space["colour"].sizes
         num_channels, height, width = observation_space["picture"].shape
-        self.mixture = nn.Linear(num_colours, num_channels)
+        self.mixture = nn.Embedding(num_colours, num_channels)
         self.layers = nn.Sequential(
             nn.Conv2d(1, 16, kernel_size=2, stride=2),
             nn.ELU(),
@@ -81,8 +82,8 @@ class ColourAttention(nn.Module):
         self.out_size = flags.hidden_size  # required: width of the encoder's output
 
     def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
-        """Returns [B, out_size] for picture [B, 3, 8, 8] and colour [B, 3]."""
-        weights = self.mixture(observations["colour"])
+        """Returns [B, out_size] for picture [B, 3, 8, 8] and colour [B, 1]."""
+        weights = self.mixture(observations["colour"].squeeze(1))
         plane = torch.einsum("bc,bchw->bhw", weights, observations["picture"])
         return self.layers(plane.unsqueeze(1))
 

@@ -36,7 +36,7 @@ class Meeting:
 
     def __init__(self, corridor_length: int):
         self._length = corridor_length
-        # The spaces of one agent. Discrete observations reach the network as one-hot vectors.
+        # The spaces of one agent. The network looks up Discrete observations in a table.
         self.observation_space = gym.spaces.MultiDiscrete([corridor_length, corridor_length, 2, 2])
         self.action_space = gym.spaces.Discrete(3)
         self._random = np.random.default_rng()

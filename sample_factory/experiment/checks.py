@@ -13,6 +13,7 @@ from sample_factory.runtime.child import ChildFailed, call_in_child
 from sample_factory.runtime.gpu import why_no_gpu
 from sample_factory.runtime.queue_transports import check_transport
 from sample_factory.spaces.actions import action_layout
+from sample_factory.spaces.observations import Indices
 
 log = logging.getLogger("sample_factory")
 
@@ -28,11 +29,12 @@ def check_and_probe(config: Config, family: EnvFamily) -> EnvInfo:
     _check_device(config)
     check_transport(config.sampling.queue)
     info = _probe(config, family)
-    _check_observations(config, info)
-    _check_encoders_fit(config, info)
+    check_observations(config, info)
     _check_actions(config, info)
     _check_population(config, info)
     _check_selfplay(config, info)
+    for line in check_encoders(config, info):
+        log.info("%s", line)
     return info
 
 
@@ -70,27 +72,39 @@ def _probe(config: Config, family: EnvFamily) -> EnvInfo:
         raise
 
 
-def _check_observations(config: Config, info: EnvInfo) -> None:
-    keys = dict.fromkeys(key for spaces in info.kinds.spaces for key in spaces.observation.spaces)
-    unknown = [key for key in config.model.normalize_input_keys if key not in keys]
+def check_observations(config: Config, info: EnvInfo) -> None:
+    """Raises ConfigError if --normalize_input_keys names no observation, or an index."""
+    named = config.model.normalize_input_keys
+    observed = {key: space for kind in info.kinds.spaces for key, space in kind.observation.spaces.items()}
+    unknown = [key for key in named if key not in observed]
     if unknown:
         raise ConfigError(
             f"--normalize_input_keys: the env has no observation {', '.join(unknown)}; it has "
-            f"{', '.join(keys)}"
+            f"{', '.join(observed)}"
+        )
+    indices = [key for key in named if isinstance(observed[key], Indices)]
+    if indices:
+        raise ConfigError(
+            f"--normalize_input_keys: {', '.join(indices)} is Discrete or MultiDiscrete, and an index is "
+            "never normalised; leave it out"
         )
 
 
-def _check_encoders_fit(config: Config, info: EnvInfo) -> None:
-    """Logs which network encodes each observation. Raises ConfigError if the one that was typed cannot."""
-    if config.model.encoder_custom not in FOLLOW_PRESETS:
-        log.info("Encoder: %s", config.model.encoder_custom)
-        return
-    for spaces in info.kinds.spaces:
-        try:
-            line = describe_encoders(config.model, spaces.observation, config.typed)
-        except ValueError as error:
-            raise ConfigError(f"{config.run.env}: {error}") from None
-        log.info("Encoder of %s", line)
+def check_encoders(config: Config, info: EnvInfo) -> list[str]:
+    """Returns a line for each kind of agents with the network that encodes each observation.
+
+    Raises ConfigError if the network that was typed on the command line cannot.
+    """
+    name = config.model.encoder_custom
+    if name not in FOLLOW_PRESETS:
+        return [f"Encoder: {name}"]
+    try:
+        return [
+            f"Encoder of {describe_encoders(config.model, spaces.observation, config.typed)}"
+            for spaces in info.kinds.spaces
+        ]
+    except ValueError as error:
+        raise ConfigError(f"{config.run.env}: {error}") from None
 
 
 def _check_actions(config: Config, info: EnvInfo) -> None:

@@ -17,7 +17,7 @@ from sample_factory.models.action_distributions import (
     mask_logits,
 )
 from sample_factory.models.cores import make_core
-from sample_factory.models.encoders import make_encoder, mlp, out_size
+from sample_factory.models.encoders import IndexLinear, make_encoder, mlp, out_size
 from sample_factory.models.normalizers import ObservationNormalizers, RunningNormalizer
 from sample_factory.spaces.actions import ACTION_MASK, ActionLayout, action_layout
 
@@ -266,7 +266,11 @@ def initialize(model: nn.Module, initialization: str, gain: float) -> None:
     initializers = {"orthogonal": nn.init.orthogonal_, "xavier_uniform": nn.init.xavier_uniform_}
     set_weights = initializers[initialization]
     for module in model.modules():
-        if isinstance(module, nn.Linear | nn.Conv2d):
+        if isinstance(module, IndexLinear) and initialization == "orthogonal":
+            # Of the same scale: to make the rows of a large table exactly orthogonal takes seconds.
+            nn.init.normal_(module.weight, std=gain / math.sqrt(max(module.weight.shape)))
+            nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.Linear | nn.Conv2d | IndexLinear):
             set_weights(module.weight, gain=gain)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)

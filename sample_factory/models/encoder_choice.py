@@ -8,6 +8,7 @@ import numpy as np
 
 from sample_factory.config.sections import ModelFlags
 from sample_factory.spaces.actions import ACTION_MASK
+from sample_factory.spaces.observations import Indices
 
 
 class Conv(NamedTuple):
@@ -28,6 +29,8 @@ CONVNETS: Mapping[str, tuple[Conv, ...]] = {
 SMALL = "convnet_small"
 RESNET = "resnet_impala"
 MLP = "mlp"
+TABLE = "table"
+MAX_TABLE_BYTES = 4 * 2**30
 # A smaller image, such as a board of 3x3 fields, has too few places for convolutions to share weights.
 MIN_SMALL_SIDE = 5  # pixels
 CHANNELS = (1, 3, 4)  # usual numbers of them: grey, RGB, and RGBA or four frames
@@ -58,9 +61,9 @@ class ImageLayout(NamedTuple):
 class EncoderChoice(NamedTuple):
     """The network that encodes one observation.
 
-    preset: MLP, RESNET or a name in CONVNETS.
-    widths: of an MLP's layers.
-    image: None for an MLP.
+    preset: MLP, TABLE, RESNET or a name in CONVNETS.
+    widths: of an MLP's layers; with TABLE, the first is the width of the table.
+    image: None for MLP and TABLE.
     reason: why it is not the preset of the flags; empty if it is.
     """
 
@@ -71,18 +74,24 @@ class EncoderChoice(NamedTuple):
 
     def __str__(self) -> str:
         """Describes the network on one line."""
-        name = " ".join(map(str, (MLP.upper(), *self.widths))) if self.preset == MLP else self.preset
+        name = self.preset
+        if self.preset in (MLP, TABLE):
+            before = "table lookup, then " if self.preset == TABLE else ""
+            name = " ".join(map(str, (f"{before}MLP", *self.widths)))
         return f"{name} ({self.reason})" if self.reason else name
 
 
 def choose_encoder(flags: ModelFlags, key: str, space: gym.spaces.Box) -> EncoderChoice:
     """Returns the network for one observation.
 
-    Vectors and scalars get an MLP. Images get the preset of the flags if they are large enough for it. Other
-    ones get an MLP if they are tables, i.e. 2-dimensional floats, or tiny, and otherwise small convolutions.
+    Discrete and MultiDiscrete observations get a table, vectors and scalars an MLP. Images get the preset of
+    the flags if they are large enough for it. Other ones get an MLP if they are tables, i.e. 2-dimensional
+    floats, or tiny, and otherwise small convolutions.
 
-    Raises ValueError for more than 4 dimensions.
+    Raises ValueError for more than 4 dimensions, or a huge table.
     """
+    if isinstance(space, Indices):
+        return _table(flags, key, space)
     shape = space.shape
     if len(shape) > 4:
         raise ValueError(
@@ -103,6 +112,18 @@ def choose_encoder(flags: ModelFlags, key: str, space: gym.spaces.Box) -> Encode
     if is_table or side < MIN_SMALL_SIDE:
         return mlp._replace(reason=reason)
     return EncoderChoice(SMALL, image=image, reason=reason)
+
+
+def _table(flags: ModelFlags, key: str, space: Indices) -> EncoderChoice:
+    widths = mlp_widths(flags) or (flags.hidden_size,)
+    num_bytes = 4 * sum(space.sizes) * widths[0]
+    if num_bytes > MAX_TABLE_BYTES:
+        raise ValueError(
+            f"observation {describe_space(key, space)} needs a table of {num_bytes / 2**30:,.0f} GB, "
+            f"{widths[0]} numbers per choice; at most {MAX_TABLE_BYTES / 2**30:.0f} GB are allowed: use "
+            "smaller --encoder_mlp_layers, or a Box space in the env"
+        )
+    return EncoderChoice(TABLE, widths)
 
 
 def preset_of_flags(flags: ModelFlags) -> str:
@@ -161,7 +182,9 @@ def encoded_spaces(observation_space: gym.spaces.Dict) -> dict[str, gym.spaces.B
 
 
 def describe_space(key: str, space: gym.spaces.Box) -> str:
-    """Returns key, dtype and shape of an observation, e.g. "obs uint8 [7, 7, 3]"."""
+    """Returns key, dtype and shape of an observation, e.g. "obs uint8 [7, 7, 3]" or "obs Discrete [16]"."""
+    if isinstance(space, Indices):
+        return f"{key} Discrete {list(space.sizes)}"
     return f"{key} {space.dtype} {list(space.shape)}"
 
 

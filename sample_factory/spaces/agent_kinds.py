@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 class KindSpaces(NamedTuple):
     """The spaces of one kind of agents.
 
-    observation: a Dict of Box.
+    observation: a Dict of Box; Indices, a kind of Box, for Discrete and MultiDiscrete observations.
     action: Discrete, MultiDiscrete, Box, or Tuple of these.
     """
 

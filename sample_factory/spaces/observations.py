@@ -1,12 +1,33 @@
 """Observations of any supported Gymnasium space as a flat dict of arrays, the form that is stored."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
 
 STORED_DTYPES = (np.uint8, np.int8, np.float32)  # every other dtype is stored as float32
+MAX_CHOICES = 2**31 - 1  # indices are stored as int32
+
+
+class UnsupportedSpace(ValueError):
+    """A space that the framework cannot store; the message names it and what is supported."""
+
+
+class Indices(spaces.Box):
+    """The stored form of a Discrete or MultiDiscrete observation: K indices from 0, int32 [K].
+
+    A network looks them up in a table instead of multiplying one-hot vectors, which could be huge.
+    """
+
+    def __init__(self, sizes: Sequence[int]):
+        """sizes: number of choices of each component, [K]."""
+        super().__init__(0, np.array(sizes) - 1, dtype=np.int32)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of choices of each component, [K]."""
+        return tuple((self.high + 1).tolist())
 
 
 class ObservationLayout(NamedTuple):
@@ -35,8 +56,8 @@ def observation_layout(space: spaces.Space[Any]) -> ObservationLayout:
     Dict spaces keep their keys (nested ones joined by '/'), Tuple entries become obs_0, obs_1, ..., anything
     else is the single key 'obs'.
 
-    Box stays (float64 and wide integers become float32), Discrete and MultiDiscrete become one-hot float32,
-    MultiBinary float32. Raises ValueError for other spaces.
+    Box stays (float64 and wide integers become float32), Discrete and MultiDiscrete become Indices,
+    MultiBinary float32. Raises UnsupportedSpace for other spaces.
     """
     leaves = list(_leaves(space, "", ()))
 
@@ -65,35 +86,60 @@ def _leaves(space: spaces.Space[Any], prefix: str, path: tuple[Any, ...]) -> Ite
 
 
 def _box_and_conversion(space: spaces.Space[Any], key: str) -> tuple[spaces.Box, Callable[[Any], np.ndarray]]:
+    if isinstance(space, Indices):
+        return space, np.asarray
     if isinstance(space, spaces.Box):
         return _stored_box(space), np.asarray
     if isinstance(space, spaces.Discrete):
-        eye = np.eye(int(space.n), dtype=np.float32)
-        start = space.start
-        return spaces.Box(0, 1, (int(space.n),), np.float32), lambda value: eye[int(value) - start]
+        return _indices((int(space.n),), space, key), _discrete_conversion(space, key)
     if isinstance(space, spaces.MultiDiscrete):
-        return spaces.Box(0, 1, (int(space.nvec.sum()),), np.float32), _one_hot(space)
+        to_indices = batch_to_indices(space, key)
+        return _indices(space.nvec.ravel().tolist(), space, key), lambda value: to_indices(value)[0]
     if isinstance(space, spaces.MultiBinary):
         return spaces.Box(0, 1, space.shape, np.float32), np.asarray
-    raise ValueError(
+    raise UnsupportedSpace(
         f"observation {key!r} is a {type(space).__name__} space; supported are Box, Discrete, MultiDiscrete, "
         "MultiBinary, and Dict and Tuple of these"
     )
+
+
+def _indices(sizes: Sequence[int], space: spaces.Space[Any], key: str) -> Indices:
+    if max(sizes) > MAX_CHOICES:
+        raise UnsupportedSpace(f"observation {key!r} is {space}; at most {MAX_CHOICES} choices are supported")
+    return Indices(sizes)
+
+
+def _discrete_conversion(space: spaces.Discrete, key: str) -> Callable[[Any], np.ndarray]:
+    n = int(space.n)
+    start = int(space.start)
+
+    def to_indices(value: Any) -> np.ndarray:
+        index = int(value) - start
+        if not 0 <= index < n:
+            raise ValueError(f"observation {key!r} is {value}, which is not in its space {space}")
+        return np.array((index,), np.int32)
+
+    return to_indices
+
+
+def batch_to_indices(space: spaces.Discrete | spaces.MultiDiscrete, key: str) -> Callable[[Any], np.ndarray]:
+    """Returns a function from values of the space, [B, *shape] or one of them, to indices, [B, K] int.
+
+    The function raises ValueError for a value that is not in the space.
+    """
+    sizes = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)
+    starts = np.ravel(space.start)
+
+    def to_indices(values: Any) -> np.ndarray:
+        indices = np.asarray(values).reshape(-1, len(sizes)) - starts
+        if ((indices < 0) | (indices >= sizes)).any():
+            raise ValueError(f"observation {key!r} is {values}, which is not in its space {space}")
+        return indices
+
+    return to_indices
 
 
 def _stored_box(space: spaces.Box) -> spaces.Box:
     dtype = space.dtype if space.dtype in STORED_DTYPES else np.dtype(np.float32)
     # Bounds of the box's own dtype avoid Gymnasium's warning about precision.
     return spaces.Box(space.low.astype(dtype), space.high.astype(dtype), space.shape, dtype)
-
-
-def _one_hot(space: spaces.MultiDiscrete) -> Callable[[Any], np.ndarray]:
-    """Returns a function from a MultiDiscrete value to its concatenated one-hot vectors, float32."""
-    eyes = [np.eye(int(n), dtype=np.float32) for n in space.nvec.ravel()]
-    starts = np.asarray(space.start).ravel()
-
-    def one_hot(value: Any) -> np.ndarray:
-        indices = np.asarray(value).ravel() - starts
-        return np.concatenate([eye[index] for eye, index in zip(eyes, indices)])
-
-    return one_hot

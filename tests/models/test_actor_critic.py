@@ -11,13 +11,19 @@ from sample_factory.config.sections import ModelFlags
 from sample_factory.models.action_distributions import FORBIDDEN_LOGIT
 from sample_factory.models.actor_critic import make_actor_critic
 from sample_factory.models.encoder_registry import register_encoder
+from sample_factory.models.encoders import IndexLinear
 from sample_factory.models.policy_spec import state_size
+from sample_factory.spaces.observations import Indices
 
 S = gym.spaces
 STEPS = 7
 ROWS = 4
 SMALL = {"hidden_size": 16, "encoder_mlp_layers": (12,)}
-IMAGE = S.Dict(obs=S.Box(0, 255, (3, 36, 48), np.uint8), speed=S.Box(-np.inf, np.inf, (3,), np.float32))
+IMAGE = S.Dict(
+    obs=S.Box(0, 255, (3, 36, 48), np.uint8),
+    place=Indices((40, 2)),
+    speed=S.Box(-np.inf, np.inf, (3,), np.float32),
+)
 VECTOR = S.Dict(obs=S.Box(-np.inf, np.inf, (3,), np.float32))
 MASKED = S.Dict(obs=VECTOR["obs"], action_mask=S.Box(0, 1, (9,), np.uint8))
 ACTIONS = S.Tuple([S.Discrete(3), S.Discrete(2), S.Discrete(4)])
@@ -43,7 +49,7 @@ def random_observations(space, *batch):
     for key, box in space.spaces.items():
         shape = (*batch, *box.shape)
         high = 256 if key == "obs" else 2
-        values = rng.integers(0, high, shape) if box.dtype == np.uint8 else rng.normal(size=shape)
+        values = rng.normal(size=shape) if box.dtype == np.float32 else rng.integers(0, high, shape)
         observations[key] = torch.from_numpy(values.astype(box.dtype))
     if "action_mask" in observations:
         observations["action_mask"][..., [0, 3, 5]] = 1  # something is always allowed
@@ -170,6 +176,15 @@ def test_orthogonal_initialisation_reaches_every_layer():
         small = weight @ weight.T if weight.shape[0] <= weight.shape[1] else weight.T @ weight
         torch.testing.assert_close(small, 1.5**2 * torch.eye(len(small)), rtol=1e-4, atol=1e-4)
         assert (layer.bias == 0).all()
+
+
+def test_the_table_of_a_discrete_observation_starts_with_the_scale_of_an_orthogonal_matrix():
+    for n in (3, 5000):
+        model = make_model(S.Dict(obs=Indices((n,))), policy_init_gain=1.5, encoder_mlp_layers=(64,))
+        (table,) = [module for module in model.modules() if isinstance(module, IndexLinear)]
+        expected = nn.init.orthogonal_(torch.empty(n, 64), gain=1.5).std()
+        assert float(table.weight.detach().std()) == pytest.approx(float(expected), rel=0.15)
+        assert (table.bias == 0).all()
 
 
 def test_xavier_initialisation_reaches_every_layer():

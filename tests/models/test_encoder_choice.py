@@ -10,6 +10,7 @@ from sample_factory.models.encoder_choice import (
     image_layout,
     smallest_side,
 )
+from sample_factory.spaces.observations import Indices
 
 S = gym.spaces
 GRID = S.Box(0, 255, (7, 7, 3), np.uint8)
@@ -71,6 +72,14 @@ def test_the_line_names_each_observation_and_its_network():
         "obs uint8 [4, 84, 84]: convnet_simple",
         "table float32 [27, 5]: MLP 64 32 (convnet_simple needs 36x36 pixels)",
     ]
+
+
+def test_indices_get_a_table_of_limited_size():
+    flags = ModelFlags(encoder_mlp_layers=(64, 32))
+    line = describe_encoders(flags, S.Dict(obs=Indices((500, 3))), {"encoder_subtype": "convnet_atari"})
+    assert line == "obs Discrete [500, 3]: table lookup, then MLP 64 32"
+    with pytest.raises(ValueError, match=r"obs Discrete \[1000000000\] needs a table of 238 GB, 64 numbers"):
+        choose_encoder(flags, "obs", Indices((10**9,)))
 
 
 @pytest.mark.parametrize(

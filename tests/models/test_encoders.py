@@ -6,7 +6,9 @@ from torch import nn
 
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.encoder_registry import register_encoder
-from sample_factory.models.encoders import make_encoder, make_observation_encoder
+from sample_factory.models.encoders import IndexLinear, make_encoder, make_observation_encoder
+from sample_factory.models.normalizers import RunningNormalizer
+from sample_factory.spaces.observations import Indices
 
 S = gym.spaces
 
@@ -191,3 +193,42 @@ def test_a_wrong_encoder_is_an_error_that_says_why():
         make_encoder(ModelFlags(encoder_custom="sample_factory.models.encoders:Nothing"), MIXED_SPACE)
     with pytest.raises(TypeError, match="out_size"):
         make_encoder(ModelFlags(encoder_custom="sizeless"), MIXED_SPACE)
+
+
+@pytest.mark.parametrize("sizes", [(7,), (3, 40, 2)])
+def test_a_lookup_of_indices_equals_a_linear_layer_on_scaled_one_hot_vectors(sizes):
+    layer = IndexLinear(sizes, 5)
+    indices = torch.stack([torch.randint(n, (9,)) for n in sizes], dim=1)
+    one_hot = [
+        min(n**0.5, 5) * nn.functional.one_hot(column, n).float()
+        for n, column in zip(sizes, indices.unbind(1))
+    ]
+    expected = nn.functional.linear(torch.cat(one_hot, dim=1), layer.weight.t(), layer.bias)
+    torch.testing.assert_close(layer(indices), expected)
+
+
+def test_a_normalised_one_hot_vector_has_about_the_scale_of_a_lookup():
+    n = 16
+    normalizer = RunningNormalizer((n,))
+    one_hot = torch.eye(n).repeat(100, 1)
+    normalizer.update(one_hot)
+    scale = normalizer.normalize(one_hot).max()
+    assert float(scale) == pytest.approx(float(IndexLinear((n,), 3).scales), rel=0.05)
+
+
+def test_indices_in_rows_that_are_not_used_may_be_any_number():
+    assert IndexLinear((7, 2), 5)(torch.tensor([[2**31 - 1, -(2**31)]])).shape == (1, 5)
+
+
+def test_discrete_observations_are_encoded_by_index():
+    flags = ModelFlags(encoder_mlp_layers=(6, 4))
+    encoder = make_encoder(flags, S.Dict(obs=Indices((100_000,)), place=Indices((3, 5))))
+    rows = {"obs": torch.tensor([[99_999], [0]]), "place": torch.tensor([[2, 4], [0, 0]])}
+    assert encoder(rows).shape == (2, encoder.out_size) == (2, 8)
+    shapes = [tuple(module.weight.shape) for module in encoder.modules() if isinstance(module, IndexLinear)]
+    assert shapes == [(100_000, 6), (8, 6)]
+
+
+def test_without_layers_indices_still_get_a_table():
+    encoder = make_encoder(ModelFlags(encoder_mlp_layers=(), hidden_size=6), S.Dict(obs=Indices((3,))))
+    assert encoder({"obs": torch.tensor([[2]])}).shape == (1, 6)

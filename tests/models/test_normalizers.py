@@ -5,6 +5,7 @@ import torch
 
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.normalizers import CHUNK_BYTES, ObservationNormalizers, RunningNormalizer
+from sample_factory.spaces.observations import Indices
 
 S = gym.spaces
 SPACE = S.Dict(
@@ -154,6 +155,15 @@ def test_every_observation_but_the_mask_is_normalised():
     for x in normalized.values():
         assert x.dtype == torch.float32
         assert x.mean(0).abs().max() < 0.1 and (x.std(0) - 1).abs().max() < 0.1
+
+
+def test_indices_of_discrete_observations_are_not_normalised():
+    normalizers = ObservationNormalizers(ModelFlags(), S.Dict(obs=Indices((100_000,))))
+    indices = torch.tensor([[99_999], [0]], dtype=torch.int32)
+    normalizers.update({"obs": indices.unsqueeze(0)})
+    normalized = normalizers({"obs": indices})["obs"]
+    assert normalized.dtype == torch.int64 and torch.equal(normalized, indices.long())
+    assert not normalizers.state_dict()
 
 
 def test_only_the_chosen_keys_are_normalised():

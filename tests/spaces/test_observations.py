@@ -1,8 +1,11 @@
+import pickle
+import re
+
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from sample_factory.spaces.observations import observation_layout
+from sample_factory.spaces.observations import Indices, UnsupportedSpace, batch_to_indices, observation_layout
 
 
 def test_observation_spaces_become_dicts_of_boxes():
@@ -17,18 +20,65 @@ def test_observation_spaces_become_dicts_of_boxes():
     assert {key: (box.shape, box.dtype) for key, box in layout.space.spaces.items()} == {
         "image": ((2, 2, 3), np.uint8),
         "inner/bits": ((2,), np.float32),
-        "inner/kind": ((3,), np.float32),
+        "inner/kind": ((1,), np.int32),
         "pair_0": ((2,), np.float32),
-        "pair_1": ((5,), np.float32),
+        "pair_1": ((2,), np.int32),
     }
+    assert layout.space["inner/kind"].sizes == (3,) and layout.space["pair_1"].sizes == (2, 3)
     observation = space.sample()
     observation["inner"]["kind"] = 2
     observation["pair"] = (np.array([0.1, 0.2]), np.array([1, 2]))
     flat = layout.flatten(observation)
-    assert flat["inner/kind"].tolist() == [0, 1, 0] and flat["pair_1"].tolist() == [0, 1, 0, 0, 1]
+    assert flat["inner/kind"].tolist() == [1] and flat["pair_1"].tolist() == [1, 2]
     assert np.allclose(flat["pair_0"], [0.1, 0.2])
 
 
 def test_an_unsupported_observation_is_an_error_that_names_the_supported_ones():
     with pytest.raises(ValueError, match="observation 'obs' is a Text space; supported are Box"):
         observation_layout(spaces.Text(5))
+
+
+def test_the_stored_form_of_a_space_is_stored_as_it_is():
+    space = spaces.Dict(
+        a=spaces.Discrete(7, start=2), b=spaces.MultiDiscrete([2, 3]), c=spaces.MultiBinary(3)
+    )
+    stored = observation_layout(space).space
+    again = observation_layout(stored)
+    assert again.space == stored and again.space["b"].sizes == (2, 3)
+    assert again.flatten({"a": np.array([6]), "b": np.array([1, 2]), "c": np.ones(3)})["a"].tolist() == [6]
+
+
+def test_indices_survive_pickling_and_differ_by_their_sizes():
+    assert pickle.loads(pickle.dumps(Indices((2, 3)))).sizes == (2, 3)
+    assert Indices((2, 3)) == Indices((2, 3)) != Indices((2, 4))
+
+
+@pytest.mark.parametrize(
+    ("space", "bad"),
+    [
+        (spaces.Discrete(5), 5),
+        (spaces.Discrete(5), -1),
+        (spaces.Discrete(5, start=1), 0),
+        (spaces.MultiDiscrete([2, 3]), np.array([1, 3])),
+        (spaces.MultiDiscrete([2, 3]), np.array([-1, 0])),
+    ],
+)
+def test_an_index_out_of_range_is_an_error_with_the_value(space, bad):
+    with pytest.raises(ValueError, match=rf"'obs' is {re.escape(str(bad))}, which is not in its space "):
+        observation_layout(space).flatten(bad)
+
+
+def test_a_batch_of_values_becomes_rows_of_indices():
+    assert batch_to_indices(spaces.Discrete(5, start=1), "obs")([1, 5]).tolist() == [[0], [4]]
+    batch = np.array([[[0, 1], [2, 0]], [[1, 1], [0, 3]]])
+    rows = batch_to_indices(spaces.MultiDiscrete([[2, 2], [3, 4]]), "obs")(batch)
+    assert rows.tolist() == [[0, 1, 2, 0], [1, 1, 0, 3]]
+    with pytest.raises(ValueError, match="not in its space"):
+        batch_to_indices(spaces.Discrete(5), "obs")([0, 5])
+
+
+def test_a_large_discrete_space_takes_a_few_bytes_per_observation():
+    layout = observation_layout(spaces.Discrete(10**9))
+    assert layout.flatten(999_999_999)["obs"].nbytes == 4
+    with pytest.raises(UnsupportedSpace, match="at most"):
+        observation_layout(spaces.Discrete(2**40))

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from sample_factory.envs.abilities import OwnsProcess, RewardShaping, find_ability
 from sample_factory.envs.protocol import NO_END_INFOS, EndInfos, ObservationRows, Picture, StepResult
 from sample_factory.spaces.agent_kinds import AgentKinds
-from sample_factory.spaces.observations import observation_layout
+from sample_factory.spaces.observations import batch_to_indices, observation_layout
 
 # Entries of a vector env's infos that are not entries of a sub-env's info.
 FINAL_INFO = "final_info"  # SAME_STEP: infos of the step that ended the episode; the others are of the reset
@@ -132,12 +132,12 @@ def _batch_layout(
         return layout.space, lambda batch: {"obs": batch}
     if isinstance(space, spaces.Dict) and all(isinstance(part, spaces.Box) for part in space.values()):
         return layout.space, lambda batch: batch
-    if isinstance(space, spaces.Discrete):
-        eye = np.eye(int(space.n), dtype=np.float32)
-        start = space.start
-        return layout.space, lambda batch: {"obs": eye[batch - start]}
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        to_indices = batch_to_indices(space, "obs")
+        return layout.space, lambda batch: {"obs": to_indices(batch)}
     raise ValueError(
-        f"a VectorEnv with observations {space} is not supported; use Box, Dict of Box, or Discrete"
+        f"a VectorEnv with observations {space} is not supported; use Box, Dict of Box, Discrete, or "
+        "MultiDiscrete"
     )
 
 

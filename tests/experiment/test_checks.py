@@ -1,0 +1,47 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import parse_config
+from sample_factory.envs.env_info import EnvInfo
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.experiment.checks import check_encoders, check_observations
+from sample_factory.spaces.agent_kinds import AgentKinds
+from sample_factory.spaces.observations import observation_layout
+
+S = gym.spaces
+SPACE = S.Dict(
+    grid=S.Box(0, 255, (7, 7, 3), np.uint8), place=S.Discrete(16), table=S.Box(-1, 1, (27, 5), np.float64)
+)
+
+
+def config(*flags):
+    return parse_config(["--env=gym_CartPole-v1", "--train_dir=/nonexistent", *flags], resolve_family)
+
+
+def info(space):
+    return EnvInfo(AgentKinds.one(observation_layout(space).space, S.Discrete(2), 1), 1)
+
+
+def test_the_encoder_of_each_observation_is_logged():
+    assert check_encoders(config("--encoder_mlp_layers", "32"), info(SPACE)) == [
+        "Encoder of grid uint8 [7, 7, 3]: convnet_small (convnet_simple needs 36x36 pixels); "
+        "place Discrete [16]: table lookup, then MLP 32; "
+        "table float32 [27, 5]: MLP 32 (convnet_simple needs 36x36 pixels)"
+    ]
+    assert check_encoders(config("--encoder_custom=a:B"), info(SPACE)) == ["Encoder: a:B"]
+
+
+def test_a_preset_is_refused_before_anything_starts_only_if_it_was_typed():
+    message = "gym_CartPole-v1: --encoder_subtype=convnet_atari: convnet_atari needs 36x36 pixels"
+    with pytest.raises(ConfigError, match=message):
+        check_encoders(config("--encoder_subtype=convnet_atari"), info(SPACE))
+
+
+def test_an_index_cannot_be_normalised():
+    check_observations(config("--normalize_input_keys", "grid", "table"), info(SPACE))
+    with pytest.raises(ConfigError, match="place is Discrete or MultiDiscrete"):
+        check_observations(config("--normalize_input_keys", "grid", "place"), info(SPACE))
+    with pytest.raises(ConfigError, match="no observation pixels; it has grid, place, table"):
+        check_observations(config("--normalize_input_keys", "pixels"), info(SPACE))
