@@ -18,8 +18,9 @@ def register_encoder(name: str, factory: EncoderFactory | str) -> None:
     """Registers an encoder for --encoder_custom=name.
 
     `factory(flags, observation_space)` returns a torch module with an int attribute `out_size`. Its forward
-    maps a dict of normalised float observations [B, ...] to [B, out_size]. A "module:attribute" string is
-    imported when the encoder is built.
+    maps a dict of normalised float observations [B, ...] to [B, out_size]; Discrete and MultiDiscrete ones
+    are indices, int64 [B, K], and their spaces are `spaces.observations.Indices` with `sizes`. A
+    "module:attribute" string is imported when the encoder is built.
     """
     _REGISTRY.register(name, factory)
 
