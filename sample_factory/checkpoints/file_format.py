@@ -29,6 +29,18 @@ def read_state(path: Path) -> dict[str, Any]:
     return state
 
 
+def tensor_differences(saved: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
+    """Returns a text for each tensor that only one of two states of a model has, or in another shape."""
+    texts = []
+    for name in [*own, *(name for name in saved if name not in own)]:
+        there, here = (
+            f"of shape {list(state[name].shape)}" if name in state else "missing" for state in (saved, own)
+        )
+        if there != here:
+            texts.append(f"{name} is {there} there and {here} here")
+    return texts
+
+
 def write_state(state: Mapping[str, Any], path: Path, temporary: Path) -> None:
     """Writes under the name `temporary`, then renames: a file named `path` is always complete.
 

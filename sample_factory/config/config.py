@@ -13,6 +13,7 @@ from typing import Any
 from sample_factory.config.experiment_folder import experiment_folder, write_atomically
 from sample_factory.config.monitoring_flags import EvaluationFlags, MonitoringFlags
 from sample_factory.config.population_flags import PbtFlags, SelfplayFlags
+from sample_factory.config.resuming import Resumed
 from sample_factory.config.sections import (
     TRAINING_SECTIONS,
     EnvFlags,
@@ -37,6 +38,7 @@ class Config:
     typed: flag -> value, for the flags on the command line.
     unknown: key -> value, for keys of cfg.json that are no flags. They are written back unchanged.
     extra: section name -> section, for the sections that only one program has.
+    resumed: the flags that differ from those of the experiment that is resumed; None if none is.
     """
 
     run: RunFlags
@@ -52,6 +54,7 @@ class Config:
     typed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     unknown: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    resumed: Resumed | None = None
 
     def flat(self) -> dict[str, Any]:
         """Returns flag -> value."""

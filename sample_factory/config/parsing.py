@@ -24,6 +24,7 @@ from sample_factory.config.flags import (
     parse_known,
 )
 from sample_factory.config.help import EVERYTHING, command_help, show
+from sample_factory.config.resuming import compare, refuse_other_env
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.config.unknown_flags import refuse_synonyms_of_env, refuse_unknown_flags, suggestion
 
@@ -105,6 +106,8 @@ def parse_config(
         raise ConfigError(
             f"--env is missing, e.g. {' or '.join(_named_envs(command))} (--help lists the families of envs)"
         )
+    if not evaluation:
+        refuse_other_env(saved.values, identity, file.values)
     typed = _parse_typed(argv, sections)
     resumed = {key: value for key, value in saved.values.items() if key not in NOT_RESUMED_FLAGS}
     layers = [
@@ -113,7 +116,22 @@ def parse_config(
         Layer(saved.source, resumed),
         Layer(COMMAND_LINE, {**typed, "env": env_name}),
     ]
-    return build_config(sections, layers, typed)
+    config = build_config(sections, layers, typed)
+    if evaluation or not saved.values:
+        return config
+    before, in_file, now = (_flags_of(layer, sections) for layer in (saved, file, Layer(COMMAND_LINE, typed)))
+    return dataclasses.replace(config, resumed=compare(before, now, in_file, NOT_RESUMED_FLAGS))
+
+
+def _flags_of(layer: Layer, sections: Mapping[str, type]) -> dict[str, Any]:
+    """Returns flag -> value of a layer with good values, with the types and the names of the flags."""
+    index = _index_fields(sections)
+    values: dict[str, Any] = {}
+    for alias_or_flag, value in layer.values.items():
+        key = index.flag_of_alias.get(alias_or_flag, alias_or_flag)
+        if key in index.section_of_flag:
+            values.update(coerce(sections[index.section_of_flag[key]], {key: value}, layer.source))
+    return values
 
 
 def build_config(

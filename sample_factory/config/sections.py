@@ -51,6 +51,13 @@ class RunFlags:
         "(its folder is deleted)",
         choices=("resume", "restart", "overwrite"),
     )
+    transfer_from: str | None = flag(
+        None,
+        "a new run starts with the weights and normalisers of this one, with a new optimizer and its counters "
+        "at 0: the name of a run in --train_dir, the folder of a run, or a checkpoint; policies without a "
+        "counterpart there get those of its policy 0",
+        metavar="RUN",
+    )
     cfg: str | None = flag(
         None,
         "JSON file of flags, e.g. configs/doom_basic.json; flags on the command line override it",

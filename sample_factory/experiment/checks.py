@@ -6,6 +6,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
 from sample_factory.envs.env_registry import EnvFamily, UnknownEnvError
+from sample_factory.experiment.start_from import transfer_file
 from sample_factory.learning.algorithm_registry import registered_algorithm
 from sample_factory.models.encoder_choice import describe_encoders
 from sample_factory.models.encoder_registry import FOLLOW_PRESETS, check_encoder_name, why_no_encoder
@@ -27,6 +28,8 @@ def check_and_probe(config: Config, family: EnvFamily) -> EnvInfo:
     _check_algorithm(config)
     _check_encoder(config)
     _check_device(config)
+    for policy_id in range(config.sampling.num_policies):
+        transfer_file(config, policy_id)  # raises
     check_transport(config.sampling.queue)
     info = _probe(config, family)
     check_observations(config, info)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sample_factory.checkpoints.milestones import env_frames_of, find_checkpoints
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.runtime.folder_lock import NAME as LOCK_NAME
@@ -18,7 +17,6 @@ from sample_factory.runtime.log import setup_logging
 
 log = logging.getLogger("sample_factory")
 
-MAX_LISTED = 4  # checkpoints in a line
 FILES_OF_AN_EXPERIMENT = {"cfg.json", "config.json", "sf_log.txt"}
 
 
@@ -97,17 +95,3 @@ def _unused_name(folder: Path) -> Path:
     while (candidate := folder.with_name(f"{folder.name}_old{number:04d}")).exists():
         number += 1
     return candidate
-
-
-def describe_last_checkpoints(config: Config) -> str:
-    """Returns a sentence with the newest checkpoint of each policy, for a run that ends without saving."""
-    newest = [
-        paths[-1]
-        for policy_id in range(config.sampling.num_policies)
-        if (paths := find_checkpoints(config.experiment_dir, policy_id))
-    ]
-    if not newest:
-        return "It did not save, and there is no checkpoint."
-    listed = ", ".join(f"{path} ({env_frames_of(path):,} env frames)" for path in newest[:MAX_LISTED])
-    more = ", ..." if len(newest) > MAX_LISTED else ""
-    return f"It did not save; the last checkpoint is {listed}{more}"

@@ -11,10 +11,11 @@ from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.topology import make_topology
 from sample_factory.experiment.checks import check_and_probe
 from sample_factory.experiment.failure_log import log_failures
-from sample_factory.experiment.folder import describe_last_checkpoints, prepare_folder
+from sample_factory.experiment.folder import prepare_folder
 from sample_factory.experiment.parts import Parts, allocate
 from sample_factory.experiment.processes import run_in_processes
 from sample_factory.experiment.serial import run_serially
+from sample_factory.experiment.start_from import describe_last_checkpoints, log_resumed
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildFailed
 from sample_factory.runtime.log import setup_logging
@@ -53,6 +54,7 @@ def _run_in_folder(config: Config, family: EnvFamily, info: EnvInfo, signals: St
     """Returns the exit code. A run that fails or is stopped before anything was learned leaves no folder."""
     topology = make_topology(config, info)
     folder = prepare_folder(config)
+    log_resumed(config)
     _log_expectation(config)
     failures: Sequence[ChildFailed] = ()
     parts: Parts | None = None

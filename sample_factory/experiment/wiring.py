@@ -10,6 +10,7 @@ from sample_factory.config.sections import POLICY_WORKER_NICENESS, ROLLOUT_WORKE
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.experiment.parts import Parts, num_inline_samplers
+from sample_factory.experiment.start_from import transfer_file
 from sample_factory.learning.algorithm_registry import registered_algorithm
 from sample_factory.learning.settings import LearnerSettings, LearnerWorkerArgs, LearnerWorkerSettings
 from sample_factory.models.encoder_registry import registered_encoder
@@ -225,6 +226,7 @@ def learner_spec(parts: Parts, policy_id: int) -> WorkerSpec:
         save_milestones_sec=monitoring.save_milestones_sec,
         load_checkpoint_kind=monitoring.load_checkpoint_kind,
         snapshot_env_frames=0 if parts.league is None else config.selfplay.selfplay_snapshot_env_steps,
+        transfer_from=transfer_file(config, policy_id),
         lock=parts.lock,
     )
     options = ChildOptions(

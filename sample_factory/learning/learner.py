@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from sample_factory.checkpoints.file_format import tensor_differences
 from sample_factory.config.sections import LearningFlags
 from sample_factory.exchange.messages import LearnerReady
 from sample_factory.exchange.policy_weights import Stamp
@@ -26,6 +27,7 @@ SAME_LOSS = 1e-6
 # Iterations after a takeover that may find nothing to train on: samples of the former weights are still in
 # buffers, in tickets and in batches.
 STALE_ITERATIONS = 50
+MAX_LISTED_TENSORS = 3
 CPP_COMPILERS = ("g++", "clang++")
 
 
@@ -188,6 +190,20 @@ class Learner:
             self._rng.bit_generator.state = state["minibatch_rng"]
         if self._flags.lr_schedule.startswith("kl_adaptive"):
             self._lr.value = state["curr_lr"]
+
+    def start_with(self, state: Mapping[str, Any]) -> None:
+        """Replaces the weights and normalisers by those of another experiment; nothing else changes.
+
+        state: what a checkpoint holds. Raises ValueError if they do not fit, with the tensors that differ.
+        """
+        differences = tensor_differences(state.get(MODEL, {}), self.model.state_dict())
+        if differences:
+            more = len(differences) - MAX_LISTED_TENSORS
+            listed = [*differences[:MAX_LISTED_TENSORS], *([f"{more} more differ"] if more > 0 else [])]
+            raise ValueError(
+                f"{'; '.join(listed)}. Use the flags of the model and the spaces of the env of that training"
+            )
+        self.model.load_state_dict(state[MODEL])
 
     @property
     def trajectories_per_batch(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sample_factory.checkpoints.file_format import read_state
 from sample_factory.checkpoints.milestones import Milestone, MilestoneSchedule
-from sample_factory.checkpoints.store import CheckpointError, Checkpoints
+from sample_factory.checkpoints.store import CheckpointError, Checkpoints, read_checkpoint
 from sample_factory.exchange.messages import (
     Donated,
     DonateRequest,
@@ -46,7 +46,7 @@ class Saver:
     """
 
     def __init__(self, learner: Learner, checkpoints: Checkpoints, settings: LearnerWorkerSettings):
-        """Resumes from the newest usable checkpoint.
+        """Resumes from the newest usable checkpoint. Without any, starts with the weights of --transfer_from.
 
         Raises CheckpointError if there are checkpoints, but none can be loaded.
         """
@@ -55,6 +55,8 @@ class Saver:
         self._is_enabled = settings.learn
         self._time_to_save = Every(settings.save_every_sec)
         self._resume(settings.load_checkpoint_kind)
+        if settings.transfer_from is not None and checkpoints.is_empty():
+            self._transfer(settings.transfer_from)
         self._milestones = MilestoneSchedule(
             settings.save_milestones_sec,
             settings.snapshot_env_frames,
@@ -74,6 +76,14 @@ class Saver:
             self._checkpoints.supersede(learner.version)
             counts = (learner.policy_id, learner.version, learner.env_frames)
             log.info("Policy %d resumes at %d SGD steps, %d env frames", *counts)
+
+    def _transfer(self, path: Path) -> None:
+        state = read_checkpoint(path)
+        try:
+            self._learner.start_with(state)
+        except ValueError as error:
+            raise CheckpointError(f"--transfer_from: the weights of {path} do not fit: {error}") from None
+        log.info("Policy %d starts with the weights of %s", self._learner.policy_id, path)
 
     def save(self) -> bool:
         """Saves a checkpoint, unless nothing is learned (--sampler_only). Returns False if that failed."""

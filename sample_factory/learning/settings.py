@@ -34,6 +34,7 @@ class LearnerWorkerSettings(NamedTuple):
     save_milestones_sec: float
     load_checkpoint_kind: str
     snapshot_env_frames: int = 0  # between milestones to play against; 0: none
+    transfer_from: Path | None = None  # checkpoint with the first weights of a policy that has none itself
     lock: FolderLock | None = None  # held while this process may save
 
 

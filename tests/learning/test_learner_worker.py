@@ -3,10 +3,14 @@
 import re
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
+from sample_factory.checkpoints.file_format import read_state, tensor_differences, write_state
+from sample_factory.checkpoints.store import CheckpointError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import probe_env_info
 from sample_factory.envs.env_registry import resolve_family
@@ -71,3 +75,41 @@ def test_the_next_batch_is_made_as_soon_as_the_trainer_has_taken_one_even_withou
     assert time.monotonic() - started < PATIENCE / 2
     trainer.join()
     assert parts.buffers.counts()[2] == 0, "both batches have been copied and released"
+
+
+def trained_with(parts, path, **settings):
+    """Returns the learner of a new experiment that starts with the weights of a file."""
+    args = learner_spec(parts, 0).args
+    settings = args.settings._replace(transfer_from=path, **settings)
+    return LearnerWorker(args._replace(settings=settings), parts.buffers, parts.channels, ChildContext("a"))
+
+
+def test_a_new_experiment_starts_with_transferred_weights_and_an_existing_one_with_its_own(parts, tmp_path):
+    old = trained_with(parts, None)
+    hand_over(parts, np.arange(parts.buffers.topology.trajectories_per_batch))
+    assert old.step(timeout=0.0) and old.train_once(PATIENCE)
+    old.save()
+    [path] = (tmp_path / "a" / "checkpoint_p0").glob("*.pth")
+    trained = read_state(path)
+    assert trained["train_step"] > 0 and trained["env_steps"] > 0
+    write_state({**trained, "optimizer": "not used"}, path, tmp_path / "temporary")
+    new = trained_with(parts, path, experiment_dir=tmp_path / "b")
+    new.save()
+    [started] = (tmp_path / "b" / "checkpoint_p0").glob("*.pth")
+    state = read_state(started)
+    assert (state["train_step"], state["env_steps"]) == (0, 0)
+    assert tensor_differences(state["model"], trained["model"]) == []
+    assert all(torch.equal(state["model"][name], tensor) for name, tensor in trained["model"].items())
+    path.unlink()
+    trained_with(parts, path, experiment_dir=tmp_path / "b")  # resumes, and reads no other file
+
+
+def test_weights_that_do_not_fit_are_listed(parts, tmp_path):
+    trained_with(parts, None).save()
+    [path] = (tmp_path / "a" / "checkpoint_p0").glob("*.pth")
+    config = parts.config
+    other = parts._replace(config=replace(config, model=replace(config.model, encoder_mlp_layers=(8,))))
+    with pytest.raises(
+        CheckpointError, match=r"--transfer_from: the weights of .* do not fit: .*weight is of "
+    ):
+        trained_with(other, path, experiment_dir=tmp_path / "b")

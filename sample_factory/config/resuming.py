@@ -1,0 +1,72 @@
+"""Checks that a start fits the experiment that it resumes, and finds what it changes."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from sample_factory.config.flags import ConfigError
+
+# They name the experiment or say how to run this time, so they are no change of an experiment.
+NOT_COMPARED = ("env", "experiment", "experiments_root", "train_dir", "transfer_from")
+
+
+class Change(NamedTuple):
+    """A flag with two values."""
+
+    flag: str
+    saved: Any  # in cfg.json of the experiment
+    given: Any
+
+    def __str__(self) -> str:
+        return f"{self.flag} {_text(self.saved)} -> {_text(self.given)}"
+
+
+class Resumed(NamedTuple):
+    """How the flags of a start differ from those of the experiment that it resumes.
+
+    changed: flags on the command line. ignored: flags in the --cfg file, which the saved ones override.
+    """
+
+    changed: tuple[Change, ...] = ()
+    ignored: tuple[Change, ...] = ()
+
+
+def refuse_other_env(
+    saved: Mapping[str, Any], typed: Mapping[str, Any], file_values: Mapping[str, Any]
+) -> None:
+    """Raises ConfigError if an experiment is to be resumed with another env than that of its training.
+
+    saved, typed, file_values: flag -> value in cfg.json of the experiment (empty if there is none), on the
+    command line and in the --cfg file.
+    """
+    given, source = typed.get("env"), "--env={}"
+    if given is None:
+        given, source = file_values.get("env"), f"env={{}} in --cfg={typed.get('cfg')}"
+    if "env" not in saved or given in (None, saved["env"]):
+        return
+    name = saved["experiment"]
+    mend = "Leave --env out, or choose" if "env" in typed else "Choose"
+    raise ConfigError(
+        f"experiment {name} was trained on {saved['env']}, and {source.format(given)} was given: its curves "
+        f"would be mixed. {mend} another --experiment; --transfer_from={name} starts that one with these "
+        "weights"
+    )
+
+
+def compare(
+    saved: Mapping[str, Any], typed: Mapping[str, Any], file_values: Mapping[str, Any], skip: tuple[str, ...]
+) -> Resumed:
+    """Returns the differences; all values have the types of their flags. skip: flags that are not resumed."""
+
+    def differences(given: Mapping[str, Any]) -> tuple[Change, ...]:
+        return tuple(
+            Change(flag, saved[flag], value)
+            for flag, value in given.items()
+            if flag in saved and value != saved[flag] and flag not in (*NOT_COMPARED, *skip)
+        )
+
+    untyped = {flag: value for flag, value in file_values.items() if flag not in typed}
+    return Resumed(differences(typed), differences(untyped))
+
+
+def _text(value: Any) -> str:
+    return " ".join(map(str, value)) or "empty" if isinstance(value, tuple) else str(value)

@@ -1,0 +1,103 @@
+"""Finds the checkpoints that a start begins with: those of the experiment itself, or of --transfer_from."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+from sample_factory.checkpoints.milestones import checkpoint_folder, env_frames_of, find_checkpoints
+from sample_factory.config.config import Config
+from sample_factory.config.experiment_folder import experiment_folder
+from sample_factory.config.flags import ConfigError
+
+log = logging.getLogger("sample_factory")
+
+MAX_LISTED = 4  # checkpoints in a line
+PREFIXES = {"latest": "checkpoint", "best": "best"}  # by --load_checkpoint_kind
+
+
+def newest_checkpoints(config: Config, kind: str) -> list[Path]:
+    """Returns the newest checkpoint of each policy of the experiment that has one, "latest" or "best"."""
+    prefix = PREFIXES[kind]
+    policies = range(config.sampling.num_policies)
+    found = (find_checkpoints(config.experiment_dir, policy_id, prefix) for policy_id in policies)
+    return [paths[-1] for paths in found if paths]
+
+
+def describe_last_checkpoints(config: Config) -> str:
+    """Returns a sentence with the last checkpoint of each policy, for a run that ends without saving."""
+    newest = newest_checkpoints(config, "latest")
+    if not newest:
+        return "It did not save, and there is no checkpoint."
+    listed = ", ".join(f"{path} ({env_frames_of(path):,} env frames)" for path in newest[:MAX_LISTED])
+    more = ", ..." if len(newest) > MAX_LISTED else ""
+    return f"It did not save; the last checkpoint is {listed}{more}"
+
+
+def log_resumed(config: Config) -> None:
+    """Logs what a start resumes, and which flags it changes. Does nothing for a new experiment."""
+    if config.resumed is None:
+        return
+    name = config.run.experiment
+    paths = newest_checkpoints(config, config.monitoring.load_checkpoint_kind)
+    frames = sum(map(env_frames_of, paths))
+    changes = ", ".join(map(str, config.resumed.changed))
+    log.info(
+        "Resuming %s at %s env frames%s", name, f"{frames:,}", f"; changed: {changes}" if changes else ""
+    )
+    for flag, saved, given in config.resumed.ignored:
+        log.warning(
+            "%s = %s in --cfg=%s has no effect: %s was started with %s, which stays unless it is typed",
+            flag,
+            given,
+            config.run.cfg,
+            name,
+            saved,
+        )
+    if "transfer_from" in config.typed and has_checkpoints(config):
+        log.warning(
+            "--transfer_from=%s has no effect: %s exists, and continues with its own weights",
+            config.run.transfer_from,
+            name,
+        )
+
+
+def has_checkpoints(config: Config) -> bool:
+    """Returns whether the experiment is resumed from checkpoints of its own."""
+    if config.run.restart_behavior != "resume":
+        return False
+    return any(config.experiment_dir.glob("checkpoint_p*/*.pth"))
+
+
+def transfer_file(config: Config, policy_id: int) -> Path | None:
+    """Returns the checkpoint with whose weights a policy of a new experiment starts; None without
+    --transfer_from, and for an experiment that has checkpoints of its own.
+
+    Raises ConfigError if there is no such checkpoint.
+    """
+    name = config.run.transfer_from
+    if name is None or has_checkpoints(config):
+        return None
+    source = _find_source(config, name)
+    if source == config.experiment_dir:
+        raise ConfigError(f"--transfer_from={name} is the experiment itself; choose another --experiment")
+    if source.is_file():
+        return source
+    prefix = PREFIXES[config.monitoring.load_checkpoint_kind]
+    paths = find_checkpoints(source, policy_id, prefix) or find_checkpoints(source, 0, prefix)
+    if not paths:
+        folder = checkpoint_folder(source, 0)
+        raise ConfigError(f"--transfer_from={name}: there is no {prefix}_*.pth in {folder}")
+    return paths[-1]
+
+
+def _find_source(config: Config, name: str) -> Path:
+    """Returns the existing folder or file that --transfer_from names."""
+    run = config.run
+    train_dir = experiment_folder(replace(run, experiments_root=None)).parent
+    for path in (config.experiment_dir.parent / name, train_dir / name, Path(name).expanduser().absolute()):
+        if name and path.exists():
+            return path
+    raise ConfigError(
+        f"--transfer_from={name}: there is no experiment of this name in {train_dir}, and no such folder or "
+        "file"
+    )

@@ -1,0 +1,68 @@
+"""Starts that resume an experiment: with another env, and with other flags."""
+
+import json
+
+import pytest
+
+from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import parse_config
+from sample_factory.config.resuming import Change
+from sample_factory.envs.env_registry import resolve_family
+
+ENV = "--env=gym_CartPole-v1"
+
+
+@pytest.fixture
+def parse(tmp_path):
+    """Returns a function that parses a start of an experiment that was saved with some flags."""
+    place = [f"--train_dir={tmp_path}", "--experiment=basic"]
+
+    def parse(*flags):
+        return parse_config([*place, *flags], resolve_family)
+
+    config = parse(ENV, "--batch_size=512", "--encoder_mlp_layers", "16", "16")
+    config.experiment_dir.mkdir()
+    config.save()
+    return parse
+
+
+def test_another_env_is_refused_with_what_to_do(parse):
+    with pytest.raises(
+        ConfigError,
+        match="experiment basic was trained on gym_CartPole-v1, and --env=gym_Acrobot-v1 was given: its "
+        "curves would be mixed. Leave --env out, or choose another --experiment; --transfer_from=basic",
+    ):
+        parse("--env=gym_Acrobot-v1")
+
+
+def test_another_env_in_a_file_of_flags_is_refused(parse, tmp_path):
+    (tmp_path / "recipe.json").write_text(json.dumps({"env": "gym_Acrobot-v1"}))
+    with pytest.raises(ConfigError, match="and env=gym_Acrobot-v1 in --cfg=.*recipe.json was given"):
+        parse(f"--cfg={tmp_path / 'recipe.json'}")
+    assert parse(ENV, f"--cfg={tmp_path / 'recipe.json'}").env_name == "gym_CartPole-v1"
+
+
+@pytest.mark.parametrize("behavior", ["restart", "overwrite"])
+def test_an_experiment_that_is_not_resumed_may_have_another_env(parse, behavior):
+    config = parse("--env=gym_Acrobot-v1", f"--restart_behavior={behavior}")
+    assert config.env_name == "gym_Acrobot-v1" and config.resumed is None
+
+
+def test_without_an_env_that_of_the_experiment_is_resumed(parse):
+    assert parse().env_name == "gym_CartPole-v1"
+
+
+def test_the_flags_that_were_typed_and_differ_are_the_changes(parse):
+    same = ["--batch_size=512", "--encoder_mlp_layers", "16", "16", "--restart_behavior=resume"]
+    assert parse(ENV, *same).resumed.changed == ()
+    [layers] = parse("--encoder_mlp_layers", "32").resumed.changed
+    assert str(layers) == "encoder_mlp_layers 16 16 -> 32"
+    [batch_size] = parse("--batch_size=1_024").resumed.changed
+    assert batch_size == Change("batch_size", 512, 1024)
+
+
+def test_flags_of_a_file_that_the_saved_ones_override_are_listed(parse, tmp_path):
+    (tmp_path / "recipe.json").write_text(json.dumps({"batch_size": 2048, "seed": 3}))
+    resumed = parse(f"--cfg={tmp_path / 'recipe.json'}", "--seed=3").resumed
+    assert resumed.ignored == (Change("batch_size", 512, 2048),)
+    assert resumed.changed == (Change("seed", None, 3),)

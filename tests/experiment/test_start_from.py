@@ -1,0 +1,83 @@
+import logging
+from dataclasses import replace
+
+import pytest
+
+from sample_factory.config.flags import ConfigError
+from sample_factory.config.resuming import Change, Resumed
+from sample_factory.experiment.start_from import describe_last_checkpoints, log_resumed, transfer_file
+from tests.counting import make_config
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Returns a function that makes the configuration of an experiment."""
+
+    def make(experiment="new", **flags):
+        return make_config(train_dir=str(tmp_path), experiment=experiment, **flags)
+
+    return make
+
+
+def checkpoint(config, name, policy_id=0):
+    path = config.experiment_dir / f"checkpoint_p{policy_id}" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    return path
+
+
+def test_each_policy_starts_with_the_newest_checkpoint_of_its_counterpart_or_of_policy_0(make):
+    old = make("old")
+    checkpoint(old, "checkpoint_000000008_100.pth")
+    best = checkpoint(old, "best_000000008_100_reward_1.pth")
+    newest = checkpoint(old, "checkpoint_000000010_200.pth")
+    other = checkpoint(old, "checkpoint_000000009_150.pth", policy_id=1)
+    new = make(transfer_from="old")
+    assert [transfer_file(new, policy_id) for policy_id in range(3)] == [newest, other, newest]
+    assert transfer_file(make(transfer_from="old", load_checkpoint_kind="best"), 0) == best
+
+
+def test_a_source_is_a_name_a_folder_or_a_file(make, tmp_path):
+    path = checkpoint(make("old", experiments_root="group"), "checkpoint_000000010_200.pth")
+    assert transfer_file(make(transfer_from="group/old"), 0) == path
+    assert transfer_file(make(transfer_from=str(tmp_path / "group" / "old")), 0) == path
+    assert transfer_file(make(transfer_from=str(path)), 1) == path
+    assert transfer_file(make(transfer_from="old", experiments_root="group"), 0) == path
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("none", "there is no experiment of this name in"),
+        ("empty", r"there is no checkpoint_\*.pth in .*empty/checkpoint_p0"),
+        ("new", "is the experiment itself"),
+    ],
+)
+def test_a_source_without_checkpoints_is_refused(make, source, message):
+    for name in ("empty", "new"):
+        make(name).experiment_dir.mkdir()
+    with pytest.raises(ConfigError, match=f"--transfer_from={source}.*{message}"):
+        transfer_file(make(transfer_from=source), 0)
+
+
+def test_an_experiment_with_checkpoints_continues_with_its_own_weights_and_says_so(make, caplog):
+    config = make(transfer_from="none")
+    checkpoint(config, "checkpoint_000000010_182272.pth")
+    assert transfer_file(config, 0) is None
+    changes = Resumed((Change("batch_size", 512, 1024),), (Change("gamma", 0.9, 0.99),))
+    with caplog.at_level(logging.INFO, "sample_factory"):
+        log_resumed(replace(config, resumed=changes, typed={"transfer_from": "none"}))
+    assert caplog.messages == [
+        "Resuming new at 182,272 env frames; changed: batch_size 512 -> 1024",
+        "gamma = 0.99 in --cfg=None has no effect: new was started with 0.9, which stays unless it is typed",
+        "--transfer_from=none has no effect: new exists, and continues with its own weights",
+    ]
+
+
+def test_the_last_checkpoints_are_listed(make):
+    config = make(num_policies=2)
+    assert "there is no checkpoint" in describe_last_checkpoints(config)
+    paths = [checkpoint(config, "checkpoint_000000010_182272.pth", policy_id) for policy_id in range(2)]
+    assert describe_last_checkpoints(config).endswith(
+        f"the last checkpoint is {paths[0]} (182,272 env frames), {paths[1]} (182,272 env frames)"
+    )
