@@ -53,7 +53,7 @@ class RunFlags:
     )
     transfer_from: str | None = flag(
         None,
-        "a new run starts with the weights and normalisers of this one, with a new optimizer and its counters "
+        "a new run starts with the weights and normalisers of this one, with a new optimizer and counters "
         "at 0: the name of a run in --train_dir, the folder of a run, or a checkpoint; policies without a "
         "counterpart there get those of its policy 0",
         metavar="RUN",

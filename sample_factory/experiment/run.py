@@ -54,12 +54,12 @@ def _run_in_folder(config: Config, family: EnvFamily, info: EnvInfo, signals: St
     """Returns the exit code. A run that fails or is stopped before anything was learned leaves no folder."""
     topology = make_topology(config, info)
     folder = prepare_folder(config)
-    log_resumed(config)
-    _log_expectation(config)
     failures: Sequence[ChildFailed] = ()
     parts: Parts | None = None
     is_done = False
     try:
+        log_resumed(config)
+        _log_expectation(config)
         parts = allocate(config, family, info, topology, folder.lock)
         if config.sampling.serial_mode:
             run_serially(parts, signals)
