@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from sample_factory.config.experiment_folder import experiment_folder, write_atomically
+from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.monitoring_flags import EvaluationFlags, MonitoringFlags
 from sample_factory.config.population_flags import PbtFlags, SelfplayFlags
 from sample_factory.config.resuming import Resumed
 from sample_factory.config.sections import (
     TRAINING_SECTIONS,
     EnvFlags,
-    LearningFlags,
     ModelFlags,
     RunFlags,
     SamplingFlags,

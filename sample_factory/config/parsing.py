@@ -26,7 +26,7 @@ from sample_factory.config.flags import (
 from sample_factory.config.help import EVERYTHING, command_help, show
 from sample_factory.config.resuming import compare, refuse_other_env
 from sample_factory.config.sections import TRAINING_SECTIONS
-from sample_factory.config.unknown_flags import refuse_synonyms_of_env, refuse_unknown_flags, suggestion
+from sample_factory.config.unknown_flags import refuse_missing_env, refuse_unknown_flags, suggestion
 
 # These flags say how to run this time, not what the experiment is: they are never taken from a saved
 # cfg.json. A folder that was overwritten once must not be deleted by the next resume.
@@ -85,10 +85,11 @@ def parse_config(
     Raises ConfigError. Prints the help and exits with 0 on --help.
     """
     identity = _parse_identity(argv)
-    needs_help = identity.pop("help", None)
+    asks_for_help = "help" in identity
+    everything = identity.pop("help", None) == EVERYTHING
     file = read_file_of_flags(identity["cfg"]) if "cfg" in identity else Layer("", {})
     has_experiment = evaluation or not extra_sections
-    must_exist = evaluation and needs_help is None
+    must_exist = evaluation and not asks_for_help
     saved = read_saved(identity, file.values, must_exist) if has_experiment else Layer(SAVED, {})
     env_name = identity.get("env") or saved.values.get("env") or file.values.get("env")
     sections = {**TRAINING_SECTIONS, **(extra_sections or {})}
@@ -96,16 +97,12 @@ def parse_config(
     if family is not None and family.flags is not None:
         sections["family"] = family.flags
     _index_fields(sections)
-    if needs_help is not None:
+    if asks_for_help:
         defaults = {} if family is None else family.defaults
-        own = tuple(extra_sections or ())
-        show(command_help(command, sections, env_name, defaults, own, needs_help == EVERYTHING))
+        show(command_help(command, sections, env_name, defaults, tuple(extra_sections or ()), everything))
         raise SystemExit(0)
-    if env_name is None or family is None:
-        refuse_synonyms_of_env(argv)
-        raise ConfigError(
-            f"--env is missing, e.g. {' or '.join(_named_envs(command))} (--help lists the families of envs)"
-        )
+    if family is None:
+        refuse_missing_env(argv, command)
     if not evaluation:
         refuse_other_env(saved.values, identity, file.values)
     typed = _parse_typed(argv, sections)
@@ -180,12 +177,6 @@ def _refuse_unknown_key(key: str, source: str, layer: Mapping[str, Any], known: 
     if not was_saved and key not in RETIRED_FLAGS:
         hint = suggestion(key, known).replace("--", "")  # the keys of a file have no dashes
         raise ConfigError(f"{source}: unknown flag {key}{hint}")
-
-
-def _named_envs(command: Command) -> list[str]:
-    """Returns the flags --env=... in the examples of a command, each once."""
-    words = [word for example in command.examples for word in example.arguments.split()]
-    return list(dict.fromkeys(word for word in words if word.startswith("--env=")))
 
 
 def _parse_identity(argv: Sequence[str]) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 import argparse
 import difflib
 from collections.abc import Collection, Sequence
+from typing import NoReturn
 
+from sample_factory.config.commands import Command
 from sample_factory.config.flags import ConfigError
 
 # Our flag, or what to write, and its names in Stable-Baselines3, CleanRL, RLlib, PufferLib, version 2 and
@@ -135,8 +137,8 @@ def _unexpected(word: str, known: Collection[str]) -> str:
     return f"unexpected argument {word}: every value follows its flag, as in --env=doom_basic"
 
 
-def refuse_synonyms_of_env(argv: Sequence[str]) -> None:
-    """Raises ConfigError if --env was probably given under another name, or without its flag."""
+def refuse_missing_env(argv: Sequence[str], command: Command) -> NoReturn:
+    """Raises ConfigError: --env was given under another name, or without its flag, or not at all."""
     for word in argv:
         name = word.split("=")[0].lstrip("-").replace("-", "_")
         is_env = name in ("env", "e") or _FLAG_OF_SYNONYM.get(name) == "--env"
@@ -144,3 +146,6 @@ def refuse_synonyms_of_env(argv: Sequence[str]) -> None:
             raise ConfigError(f"unknown flag {word}: here it is --env")
     if argv and not argv[0].startswith("-"):
         raise ConfigError(_unexpected(argv[0], ["env"]))
+    words = [word for example in command.examples for word in example.arguments.split()]
+    envs = list(dict.fromkeys(word for word in words if word.startswith("--env="))) or ["--env=doom_basic"]
+    raise ConfigError(f"--env is missing, e.g. {' or '.join(envs[:2])} (--help lists the families of envs)")

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sample_factory.config.sections import LearningFlags
+from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.optimizers import load_optimizer, make_optimizer
 from sample_factory.runtime.failures import Explained
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from sample_factory.checkpoints.file_format import tensor_differences
-from sample_factory.config.sections import LearningFlags
+from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.exchange.messages import LearnerReady
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.learning.algorithms.algorithm import POLICY, Algorithm, SGDStep, evaluate

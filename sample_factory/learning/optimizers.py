@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from sample_factory.config.sections import LearningFlags
+from sample_factory.config.learning_flags import LearningFlags
 
 # The adaptive schedules change the rate by LR_FACTOR beyond these multiples of the threshold.
 KL_TOO_LARGE = 2.0

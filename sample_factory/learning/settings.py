@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from sample_factory.config.sections import LearningFlags
+from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.algorithm_registry import PPO, AlgorithmFactory
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.runtime.folder_lock import FolderLock

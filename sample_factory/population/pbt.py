@@ -15,8 +15,8 @@ import numpy as np
 
 from sample_factory.config.experiment_folder import read_json, write_atomically
 from sample_factory.config.flags import MAX_FLOAT, ConfigError, check_values, coerce
+from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.population_flags import PbtFlags
-from sample_factory.config.sections import LearningFlags
 from sample_factory.population.mutation import MutationRule, fitting_batch, mutate
 
 log = logging.getLogger("sample_factory")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from sample_factory.config.sections import LearningFlags
+from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.optimizers import LearningRate, make_optimizer
 
 THRESHOLD = 0.01
@@ -96,7 +96,7 @@ def test_optimizers_are_their_definitions(name):
 def test_an_adam_step_does_not_load_the_compiler_which_would_cost_a_second_at_the_start():
     code = """
 import sys, torch
-from sample_factory.config.sections import LearningFlags
+from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.optimizers import load_optimizer, make_optimizer
 weights = torch.nn.Parameter(torch.zeros(2))
 optimizer = make_optimizer(LearningFlags(learning_rate=0.5), [weights])

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import pytest
 import torch
 
+from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.parsing import parse_config
-from sample_factory.config.sections import LearningFlags
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.experiment.run import run_experiment
 from tests.system import running

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.algo.losses import Distribution, masked_mean
-from sample_factory.config.sections import LearningFlags
+from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.algorithms.targets import Targets
 from sample_factory.learning.batch import Batch, unroll
 from sample_factory.models.actor_critic import Unroll

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from sample_factory.algo.cpc import contrastive_loss, draw_comparisons, usable_comparisons
-from sample_factory.config.sections import LearningFlags
+from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.batch import Batch
 from sample_factory.models.actor_critic import ActorCritic, Tower, Unroll
 from sample_factory.models.cpc import ActionConditionalCPC

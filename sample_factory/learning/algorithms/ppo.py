@@ -14,7 +14,7 @@ from sample_factory.algo.losses import (
     policy_loss,
     value_loss,
 )
-from sample_factory.config.sections import LearningFlags
+from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.algorithms.algorithm import (
     POLICY,
     Evaluation,

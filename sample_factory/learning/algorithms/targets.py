@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sample_factory.algo.gae import gae
 from sample_factory.algo.vtrace import vtrace
-from sample_factory.config.sections import LearningFlags
+from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.batch import Batch
 
 

@@ -1,0 +1,141 @@
+"""The section of training: batches, losses, optimizer."""
+
+from dataclasses import dataclass
+
+from sample_factory.config.flags import flag
+
+
+@dataclass(frozen=True)
+class LearningFlags:
+    """Batches, losses, optimizer."""
+
+    rollout: int = flag(
+        32,
+        "number of steps in a trajectory, the unit in which experience is collected",
+        at_least=1,
+        at_most=1_000_000,
+    )
+    recurrence: int = flag(
+        -1,
+        "number of steps of backpropagation through time with an RNN, a divisor of --rollout; -1: the "
+        "whole trajectory",
+        at_least=-1,
+    )
+    batch_size: int = flag(
+        1024, "number of samples in one SGD step, a multiple of --rollout", at_least=1, at_most=100_000_000
+    )
+    num_batches_per_iteration: int = flag(
+        1,
+        "number of minibatches that are collected for one iteration of training",
+        aliases=("num_batches_per_epoch",),
+        at_least=1,
+        at_most=100_000,
+    )
+    ppo_epochs: int = flag(
+        1,
+        "number of passes over the samples of an iteration of training",
+        aliases=("num_epochs",),
+        at_least=1,
+        at_most=10_000,
+    )
+    shuffle_minibatches: bool = flag(
+        True, "draw new minibatches in each pass over the samples of an iteration of training"
+    )
+
+    gamma: float = flag(0.99, "discount factor", at_least=0, at_most=1)
+    reward_scale: float = flag(1.0, "factor by which rewards are multiplied")
+    reward_clip: float = flag(
+        1000.0, "rewards are clipped to plus or minus this value, after --reward_scale", above=0
+    )
+    gae_lambda: float = flag(
+        0.95,
+        "lambda of generalised advantage estimation (GAE), which is used with --with_vtrace=False",
+        at_least=0,
+        at_most=1,
+    )
+    with_vtrace: bool = flag(
+        True,
+        "correct for experience of older policies by V-trace; False: generalised advantage estimation (GAE)",
+    )
+    vtrace_rho: float = flag(1.0, "upper limit of the importance ratio (rho) in V-trace", at_least=0)
+    vtrace_c: float = flag(1.0, "upper limit of the trace coefficient (c) in V-trace", at_least=0)
+    value_bootstrap: bool = flag(
+        True,
+        "where a time limit cuts an episode off, bootstrap from the value of its last state; False: "
+        "treat that as a terminal state",
+    )
+    normalize_returns: bool = flag(
+        True, "the critic predicts returns normalised by their running mean and standard deviation"
+    )
+    ppo_clip_ratio: float = flag(
+        0.1, "clip range e of PPO: the ratio of probabilities is clipped to [1/(1+e), 1+e]", above=0
+    )
+    ppo_clip_value: float = flag(
+        1.0, "largest change of a value prediction in the clipped value loss", above=0
+    )
+    exploration_loss: str = flag(
+        "entropy",
+        "what makes the policy explore: an entropy bonus, or the symmetric KL divergence to the "
+        "uniform distribution as a loss",
+        choices=("entropy", "symmetric_kl"),
+    )
+    exploration_loss_coeff: float = flag(
+        0.003, "weight of the loss that makes the policy explore (entropy bonus); 0 turns it off", at_least=0
+    )
+    value_loss_coeff: float = flag(0.5, "weight of the value loss", at_least=0)
+    kl_loss_coeff: float = flag(
+        0.0,
+        "weight of the KL divergence between the new policy and the one that acted; 0 turns it off",
+        at_least=0,
+    )
+
+    use_cpc: bool = flag(
+        False,
+        "auxiliary task CPC|A: recognise later observations among others, from state and actions; "
+        "helps where rewards are rare and memory matters",
+    )
+    cpc_forward_steps: int = flag(
+        8,
+        "CPC|A: largest number of steps between an observation and its prediction, at most --rollout",
+        at_least=1,
+    )
+    cpc_time_subsample: int = flag(
+        6,
+        "CPC|A: number of steps of each trajectory from which later observations are predicted",
+        at_least=1,
+        at_most=1_000_000,
+    )
+    cpc_forward_subsample: int = flag(
+        2,
+        "CPC|A: number of later observations that are predicted from each of the chosen steps",
+        at_least=1,
+        at_most=1_000_000,
+    )
+
+    optimizer: str = flag("adam", "optimizer; lamb is for very large batches", choices=("adam", "lamb"))
+    learning_rate: float = flag(
+        1e-4, "step size of the optimizer at the start of training", above=0, at_most=1
+    )
+    lr_schedule: str = flag(
+        "constant",
+        "how the learning rate changes: constant; kl_adaptive: up and down, so that the policy changes at an "
+        "even pace; linear_decay: down to 0 at the end",
+        choices=("constant", "kl_adaptive_minibatch", "kl_adaptive_epoch", "linear_decay"),
+    )
+    lr_schedule_kl_threshold: float = flag(
+        0.008,
+        "KL divergence per SGD step that the kl_adaptive schedules of the learning rate aim at",
+        above=0,
+    )
+    lr_adaptive_min: float = flag(
+        1e-6, "smallest learning rate of the kl_adaptive schedules", above=0, at_most=1
+    )
+    lr_adaptive_max: float = flag(
+        1e-2, "largest learning rate of the kl_adaptive schedules", above=0, at_most=1
+    )
+    adam_eps: float = flag(1e-6, "epsilon of Adam", above=0, at_most=1)
+    adam_beta1: float = flag(0.9, "beta1 of Adam", at_least=0, at_most=0.999999)
+    adam_beta2: float = flag(0.999, "beta2 of Adam", at_least=0, at_most=0.999999)
+    max_grad_norm: float = flag(
+        4.0, "the norm of the gradients is clipped to this; 0 turns it off", at_least=0
+    )
