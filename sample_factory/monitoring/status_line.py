@@ -129,7 +129,9 @@ def _best_cell(status: Status) -> dict[str, str]:
     best = best_policy(status.policies)
     if best is None:
         return {"reward": "no episode ended yet"}
-    return {"reward": f"best {reward_text(status.policies[best].episodes)}, policy {best}"}
+    spread = status.policies[best].episodes.spread("reward")
+    assert spread is not None, "the best policy has ended episodes"
+    return {"reward": f"best reward {short_number(spread.mean)} (policy {best})"}
 
 
 def best_policy(policies: Sequence[PolicyProgress]) -> int | None:

@@ -73,7 +73,7 @@ def test_unknown_values_are_left_out():
 
 def test_several_policies_show_the_best_in_the_line_and_at_most_eight_in_rows():
     policies = [policy(reward / 10, frames=1000 * reward) for reward in range(12)]
-    assert StatusLine().text(status(*policies)).endswith("best reward 1.10, policy 11")
+    assert StatusLine().text(status(*policies)).endswith("best reward 1.10 (policy 11)")
     rows = policy_rows(policies)
     assert len(rows) == 8
     assert rows[0] == "policy 0   0      reward 0      lag 0.4"
