@@ -63,6 +63,17 @@ class NamesActions:
         return "action " + " ".join(f"{number:.3g}" for part in parts for number in np.ravel(part))
 
 
+class LimitsEpisodes:
+    """An env whose episodes end after a known number of steps at the latest.
+
+    An instance of this class itself represents an env without a known limit.
+    """
+
+    def max_episode_steps(self) -> int | None:
+        """Returns that number; None if it is not known. Called before the first reset."""
+        return None
+
+
 def find_ability(env: Any, ability: type[Ability]) -> Ability:
     """Returns the outermost of an env and what its wrappers contain that has the ability.
 

@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import gymnasium as gym
+
+from sample_factory.envs.abilities import LimitsEpisodes, find_ability
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
@@ -18,11 +21,13 @@ class EnvInfo(NamedTuple):
 
     frameskip: number of env frames in an env step.
     reward_shaping: the initial one.
+    max_episode_steps: after which an episode ends at the latest; None if it is not known.
     """
 
     kinds: AgentKinds
     frameskip: int
     reward_shaping: Mapping[str, Any] = {}
+    max_episode_steps: int | None = None
 
     @property
     def num_agents(self) -> int:
@@ -55,8 +60,17 @@ def probe_env_info(family: EnvFamily, cfg: Any) -> EnvInfo:
 
 def _probe(family: EnvFamily, cfg: Any) -> EnvInfo:
     """In the child: makes an env, describes it and closes it."""
-    env = make_adapted_env(family, cfg, EnvConfig(0, 0, 0))
+    made = family.make(cfg, EnvConfig(0, 0, 0))
+    env = adapt(made)
     try:
-        return env_info(env, cfg)
+        return env_info(env, cfg)._replace(max_episode_steps=max_episode_steps(made))
     finally:
         env.close()
+
+
+def max_episode_steps(env: Any) -> int | None:
+    """Returns the steps after which an episode of a user's env ends at the latest; None if not known."""
+    limit = find_ability(env, LimitsEpisodes).max_episode_steps()
+    if limit is None and isinstance(env, (gym.Env, gym.vector.VectorEnv)) and env.spec is not None:
+        return env.spec.max_episode_steps
+    return limit

@@ -150,6 +150,7 @@ def _make_monitor(parts: Parts) -> Monitor:
         # Agents fill their rollouts side by side.
         first_batch=math.ceil(batches / round_of_all) * round_of_all,
         envs=EnvCounts(topology.num_splits, topology.envs_per_split, topology.agents_per_env, alternates),
+        max_episode_steps=parts.info.max_episode_steps,
     )
     texts = {
         "run/command_line": f"    {shlex.join(sys.orig_argv)}",

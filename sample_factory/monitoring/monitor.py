@@ -18,7 +18,7 @@ from sample_factory.exchange.messages import (
 )
 from sample_factory.monitoring.bottleneck import BottleneckWatch
 from sample_factory.monitoring.component_stats import ComponentStats
-from sample_factory.monitoring.console import status_text
+from sample_factory.monitoring.console import duration_text, status_text
 from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.monitoring.run_progress import RunProgress, RunSizes
 from sample_factory.monitoring.run_summary import RunSummary
@@ -58,6 +58,7 @@ class Monitor:
         self._summaries = Summaries(experiment_dir, flags, frames_per_x, texts, now)
         self._bottleneck = BottleneckWatch(sizes.envs)
         self._status_line = StatusLine()
+        self._max_episode_steps = sizes.max_episode_steps
         self._noted_length = 0  # of the longest episode, in the last note about it
         self._has_logged_frames = False
         self._start_timers()
@@ -169,7 +170,14 @@ class Monitor:
         if any(len(policy.episodes) for policy in self.policies) or longest < max(1, 2 * self._noted_length):
             return ""
         self._noted_length = longest
-        return f"no episode has ended yet; the longest runs since {longest:,} steps"
+        limit = self._max_episode_steps
+        if limit is None or longest >= limit:
+            return f"no episode has ended yet; the longest is at step {longest:,}"
+        seconds_left = self._progress.seconds * (limit - longest) / longest
+        return (
+            f"no episode has ended yet; the longest is at step {longest:,} of at most {limit:,}, so it ends "
+            f"within about {duration_text(seconds_left)}"
+        )
 
     def _trained(self, report: TrainReport) -> None:
         policy = self.policies[report.policy_id]

@@ -22,7 +22,7 @@ class RunSizes(NamedTuple):
     """Counts of a run that its monitor needs.
 
     num_agents: of all policies. first_batch: samples of all policies that are taken before each of them can
-    have its first batch, about.
+    have its first batch, about. max_episode_steps: after which an episode ends; None if it is not known.
     """
 
     num_policies: int
@@ -30,6 +30,7 @@ class RunSizes(NamedTuple):
     num_agents: int
     first_batch: int
     envs: EnvCounts
+    max_episode_steps: int | None = None
 
 
 class RunProgress:

@@ -374,8 +374,21 @@ def test_a_long_first_episode_is_noted_each_time_that_its_length_has_doubled(mak
     fake_time.seconds += 5
     monitor.tick()
     assert [line for line in logged() if line.startswith("no episode")] == [
-        f"no episode has ended yet; the longest runs since {length} steps" for length in (100, 210, 500)
+        f"no episode has ended yet; the longest is at step {length}" for length in (100, 210, 500)
     ]
+
+
+def test_where_matches_have_a_limit_the_note_says_when_the_first_ends(tmp_path, fake_time, logged):
+    sizes = run_sizes()._replace(max_episode_steps=2100)
+    monitor = Monitor(tmp_path, MonitoringFlags(), sizes, now=fake_time)
+    monitor.tick()
+    monitor.handle(StatsReport("rollout_worker", 0, {}, longest_episode=700))
+    fake_time.seconds += 60
+    monitor.tick()
+    assert logged()[-1] == (
+        "no episode has ended yet; the longest is at step 700 of at most 2,100, so it ends within about "
+        "2 min 00 s"
+    )
 
 
 def test_curves_are_written_and_flushed_every_five_seconds_at_first(make_monitor, fake_time, tmp_path):

@@ -1,12 +1,19 @@
 """A Doom scenario with one agent as a Gymnasium env."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from sample_factory.envs.abilities import NamesActions, OwnsProcess, RewardShaping, WritesObservations
+from sample_factory.envs.abilities import (
+    LimitsEpisodes,
+    NamesActions,
+    OwnsProcess,
+    RewardShaping,
+    WritesObservations,
+)
 from sample_factory.envs.doom.doom_agent import DoomAgent
 from sample_factory.envs.doom.doom_family import DoomSpec
 from sample_factory.envs.doom.engine import DoomEngine
@@ -16,7 +23,9 @@ from sample_factory.envs.doom.viewer import Viewer
 from sample_factory.envs.protocol import EMPTY_INFO
 
 
-class DoomEnv(gymnasium.Env[Any, Any], WritesObservations, RewardShaping, OwnsProcess, NamesActions):
+class DoomEnv(
+    gymnasium.Env[Any, Any], WritesObservations, RewardShaping, OwnsProcess, NamesActions, LimitsEpisodes
+):
     """One agent in a scenario, or in a match against bots. Spaces: see DoomAgent.
 
     The engine's process starts at the first reset. Its exceptions are not caught; after one, close the env
@@ -47,6 +56,12 @@ class DoomEnv(gymnasium.Env[Any, Any], WritesObservations, RewardShaping, OwnsPr
         self.observation_space = self._agent.observation_space
         self.action_space = self._agent.action_space
         self._observation = zero_observation(self._agent.observation_space)
+
+    def max_episode_steps(self) -> int | None:
+        match = self._engine.settings.match
+        limits = [self._spec.time_limit_frames, None if match is None else match.tics]
+        known = [frames for frames in limits if frames is not None]
+        return math.ceil(min(known) / self._frameskip) if known else None
 
     def reset_into(self, into: Mapping[str, np.ndarray], *, seed: int | None = None) -> dict[str, Any]:
         """Starts an episode: a given seed determines this one and those after it."""

@@ -1,12 +1,13 @@
 """A Doom match with several agents as a multi-agent env."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from sample_factory.envs.abilities import NamesActions, RewardShaping
+from sample_factory.envs.abilities import LimitsEpisodes, NamesActions, RewardShaping
 from sample_factory.envs.doom.doom_agent import DoomAgent
 from sample_factory.envs.doom.doom_family import DoomSpec
 from sample_factory.envs.doom.engine import DoomEngine
@@ -19,7 +20,7 @@ Observations = list[Observation]
 Infos = list[Mapping[str, Any]]
 
 
-class DoomMatchEnv(gymnasium.Env[Any, Any], RewardShaping, NamesActions):
+class DoomMatchEnv(gymnasium.Env[Any, Any], RewardShaping, NamesActions, LimitsEpisodes):
     """A multi-agent env with one agent for each engine: lists where a Gymnasium env has single values.
 
     Spaces of each agent: see DoomAgent.
@@ -54,6 +55,10 @@ class DoomMatchEnv(gymnasium.Env[Any, Any], RewardShaping, NamesActions):
         self.observation_space = self._agent_space
         self.action_space = self._agents[0].action_space
         self._returns = np.zeros(self.num_agents)  # sums of the engines' rewards in this match
+
+    def max_episode_steps(self) -> int | None:
+        match = self._agents[0].engine.settings.match
+        return None if match is None else math.ceil(match.tics / self._frameskip)
 
     def reset(  # type: ignore[override]
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -34,6 +34,11 @@ class MatchSettings(NamedTuple):
         return self.num_agents + self.num_humans
 
     @property
+    def tics(self) -> int:
+        """Length of a match in env frames."""
+        return round(self.minutes * TICS_PER_MINUTE)
+
+    @property
     def has_several_engines(self) -> bool:
         return self.num_engines > 1
 
@@ -121,4 +126,4 @@ def set_match(game: vizdoom.DoomGame, match: MatchSettings, seat: Seat) -> None:
         f"+viz_respawn_delay {match.respawn_delay_seconds} +viz_connect_timeout {CONNECT_SECONDS} "
         f"+name {seat.player_name} +colorset {seat.engine_index % NUM_COLORS}"
     )
-    game.set_episode_timeout(round(match.minutes * TICS_PER_MINUTE))
+    game.set_episode_timeout(match.tics)

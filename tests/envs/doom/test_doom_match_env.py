@@ -15,6 +15,7 @@ from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.doom import lockstep
 from sample_factory.envs.doom.engine_resources import PortClaim, is_free
 from sample_factory.envs.doom.lockstep import MatchBroken
+from sample_factory.envs.env_info import max_episode_steps
 from sample_factory.envs.protocol import ObservationRows
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 
@@ -227,3 +228,9 @@ def test_shaping_and_film_are_each_agents_own(make_env):
     assert not film[0][:, 640:644].any(), "the divider"
     rewards = np.array(rewards + [random_step(env)[1] for _ in range(19)])
     assert rewards[:, 0].any() and not rewards[:, 1].any()
+
+
+def test_the_length_of_a_match_is_known_before_it_starts(make_env):
+    assert max_episode_steps(make_env("doom_duel", timelimit=2.0)) == 2 * 60 * 35 // 4
+    assert max_episode_steps(make_env("doom_deathmatch_bots", env_frameskip=2)) == 4 * 60 * 35 // 2
+    assert max_episode_steps(make_env("doom_basic")) == 75
