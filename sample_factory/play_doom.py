@@ -1,4 +1,4 @@
-"""Lets a person play, alone or in a match with trained agents.
+"""Lets a human play, alone or in a match with trained agents.
 
 python -m sample_factory.play_doom --env=doom_basic
 

@@ -139,7 +139,7 @@ PLAY_DOOM = Command(
     module="play_doom",
     purpose="play Doom yourself, alone or in a match with trained agents",
     usage="--env=doom_NAME [--flag=value ...]",
-    description="Opens a window in which a person plays Doom.",
+    description="Opens a window in which a human plays Doom.",
     examples=(
         Example("Play alone.", "--env=doom_basic"),
         Example("Play against the engine's bots.", "--env=doom_duel_bots --timelimit=2"),

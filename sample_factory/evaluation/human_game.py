@@ -1,9 +1,11 @@
-"""A person plays Doom, alone or in a match with trained agents."""
+"""A human plays Doom, alone or in a match with trained agents."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
+from sample_factory.envs.doom.human_keys import keys_for
 
 
 @dataclass(frozen=True)
@@ -12,7 +14,7 @@ class HumanGameFlags:
 
     join: str | None = flag(
         None,
-        "address of a match that waits for people, printed by `enjoy --num_humans=1`; play alone if left out",
+        "address of a match that waits for humans, printed by `enjoy --num_humans=1`; play alone if left out",
         metavar="HOST:PORT",
     )
 
@@ -31,13 +33,23 @@ def play(config: Config) -> None:
     try:
         endpoint = None if join is None else human_player.Endpoint.parse(join)
         spec = doom_spec(config.env_name)
-        # This process has one player, the person: alone, or (num_humans=1) as the one who joins a match.
+        # This process has one player, the human: alone, or (num_humans=1) as the one who joins a match.
         cfg.num_agents = 1
         cfg.num_humans = 0 if endpoint is None else 1
         settings = engine_settings(spec.name, spec, cfg)
-        for episode, results in enumerate(human_player.play(spec, settings, endpoint, config.run.seed), 1):
-            text = ", ".join(f"{name} {value:g}" for name, value in results.items())
-            print(f"episode {episode}: {text}", flush=True)
+        print(instructions(config.env_name, spec.goal, human_player.buttons(settings)), flush=True)
+        frameskip = config.env.env_frameskip or 1
+        episodes = human_player.play(spec, settings, endpoint, config.run.seed, frameskip=frameskip)
+        for episode, results in enumerate(episodes, 1):
+            text = "  ".join(f"{name} {value:.5g}" for name, value in results.items())
+            print(f"episode {episode}  {text}", flush=True)
         print("The game is over.")
     except (ValueError, FileNotFoundError) as error:
         raise ConfigError(str(error)) from error
+
+
+def instructions(env_name: str, goal: str, buttons: Sequence[str]) -> str:
+    """Returns the goal of a scenario and the keys for its buttons, a line each."""
+    lines = [env_name, goal] if goal else [env_name]
+    lines += [f"  {keys.keys:<20}{keys.purpose}" for keys in keys_for(buttons)]
+    return "\n".join([*lines, "The score is printed here. To stop, close the window or press Ctrl+C here."])

@@ -48,6 +48,7 @@ class DoomSpec:
     objective: what an episode is judged by, reported as `true_objective`: the engine's unshaped return, the
         frags, or 1 for a match won; None: the return of the training reward.
     match: makes it a multiplayer game, if not None.
+    goal: what a player should do, a sentence for humans.
     """
 
     name: str
@@ -60,6 +61,7 @@ class DoomSpec:
     reward_healing: bool = False
     objective: Literal["engine_return", "frags", "match_won"] | None = None
     match: MatchSpec | None = None
+    goal: str = ""
 
     def scenario_path(self) -> Path:
         """Returns the absolute path of the .cfg. Raises FileNotFoundError if it does not exist."""
@@ -69,8 +71,15 @@ class DoomSpec:
         return path
 
 
-def _gathering(name: str, scenario: str, actions: ActionGroups) -> DoomSpec:
-    return DoomSpec(name, scenario, actions, reward_healing=True, objective="engine_return")
+MONSTER = "Kill the monster quickly, with few shots: step sideways until you face it."
+COLORS = "Survive: objects of one colour heal, those of the other one hurt."
+HOME = "Find the green vest in one of the rooms."
+CENTER = "Kill as many monsters as you can with 26 bullets, before they reach you."
+FRAGS = "Kill the other players more often than they kill you."
+
+
+def _gathering(name: str, scenario: str, actions: ActionGroups, goal: str) -> DoomSpec:
+    return DoomSpec(name, scenario, actions, reward_healing=True, objective="engine_return", goal=goal)
 
 
 def _battle(name: str, scenario: str) -> DoomSpec:
@@ -82,42 +91,84 @@ def _battle(name: str, scenario: str) -> DoomSpec:
         measurements=True,
         shaping=AGAINST_BOTS,
         objective="engine_return",
+        goal="Kill as many monsters as you can in a minute; pick up first-aid and ammunition.",
     )
 
 
 def _against_bots(name: str, scenario: str, actions: ActionGroups, match: MatchSpec) -> DoomSpec:
     return DoomSpec(
-        name, scenario, actions, measurements=True, shaping=AGAINST_BOTS, objective="frags", match=match
+        name,
+        scenario,
+        actions,
+        measurements=True,
+        shaping=AGAINST_BOTS,
+        objective="frags",
+        match=match,
+        goal=FRAGS,
     )
 
 
 def _self_play(name: str, scenario: str, actions: ActionGroups, match: MatchSpec) -> DoomSpec:
     return DoomSpec(
-        name, scenario, actions, measurements=True, shaping=SELF_PLAY, objective="match_won", match=match
+        name,
+        scenario,
+        actions,
+        measurements=True,
+        shaping=SELF_PLAY,
+        objective="match_won",
+        match=match,
+        goal=FRAGS,
     )
 
 
 _SPECS = (
-    DoomSpec("doom_basic", "basic.cfg", flat(4), reward_scale=0.01, time_limit_frames=300),
-    _gathering("doom_two_colors_easy", "two_colors_easy.cfg", BASIC),
-    _gathering("doom_two_colors_hard", "two_colors_hard.cfg", BASIC),
+    DoomSpec("doom_basic", "basic.cfg", flat(4), reward_scale=0.01, time_limit_frames=300, goal=MONSTER),
+    _gathering("doom_two_colors_easy", "two_colors_easy.cfg", BASIC, COLORS),
+    _gathering("doom_two_colors_hard", "two_colors_hard.cfg", BASIC, COLORS),
     _self_play("doom_dm", "cig.cfg", HYBRID, MatchSpec(8, 0)),
     _self_play("doom_dwango5", "dwango5_dm.cfg", HYBRID, MatchSpec(8, 0)),
-    DoomSpec("doom_my_way_home_flat_actions", "my_way_home.cfg", flat(5)),
-    DoomSpec("doom_defend_the_center_flat_actions", "defend_the_center.cfg", flat(4)),
-    DoomSpec("doom_my_way_home", "my_way_home.cfg", BASIC),
-    DoomSpec("doom_deadly_corridor", "deadly_corridor.cfg", EXTENDED, reward_scale=0.01),
-    DoomSpec("doom_defend_the_center", "defend_the_center.cfg", TURN_AND_ATTACK),
-    DoomSpec("doom_defend_the_line", "defend_the_line.cfg", TURN_AND_ATTACK),
-    _gathering("doom_health_gathering", "health_gathering.cfg", flat(5)),
-    _gathering("doom_health_gathering_supreme", "health_gathering_supreme.cfg", flat(5)),
+    DoomSpec("doom_my_way_home_flat_actions", "my_way_home.cfg", flat(5), goal=HOME),
+    DoomSpec("doom_defend_the_center_flat_actions", "defend_the_center.cfg", flat(4), goal=CENTER),
+    DoomSpec("doom_my_way_home", "my_way_home.cfg", BASIC, goal=HOME),
+    DoomSpec(
+        "doom_deadly_corridor",
+        "deadly_corridor.cfg",
+        EXTENDED,
+        reward_scale=0.01,
+        goal="Reach the green vest at the end of the corridor, past six enemies.",
+    ),
+    DoomSpec("doom_defend_the_center", "defend_the_center.cfg", TURN_AND_ATTACK, goal=CENTER),
+    DoomSpec(
+        "doom_defend_the_line",
+        "defend_the_line.cfg",
+        TURN_AND_ATTACK,
+        goal="Kill as many monsters as you can; they get stronger.",
+    ),
+    _gathering(
+        "doom_health_gathering",
+        "health_gathering.cfg",
+        flat(5),
+        "Survive on the acid floor: pick up first-aid kits.",
+    ),
+    _gathering(
+        "doom_health_gathering_supreme",
+        "health_gathering_supreme.cfg",
+        flat(5),
+        "Survive on the acid floor: pick up first-aid kits, avoid the poison.",
+    ),
     _battle("doom_battle", "battle_continuous_turning.cfg"),
     _battle("doom_battle2", "battle2_continuous_turning.cfg"),
     _against_bots("doom_duel_bots", "ssl2.cfg", FULL_WITH_USE, MatchSpec(1, 1, respawn_delay_seconds=2)),
     _against_bots("doom_deathmatch_bots", "dwango5_dm_continuous_weap.cfg", FULL, MatchSpec(1, 7)),
     _self_play("doom_duel", "ssl2.cfg", FULL_WITH_USE, MatchSpec(2, 0, respawn_delay_seconds=2)),
     _self_play("doom_deathmatch_full", "freedm.cfg", FULL_WITH_USE, MatchSpec(4, 4, respawn_delay_seconds=2)),
-    DoomSpec("doom_benchmark", "battle.cfg", flat(9), time_limit_frames=2100),
+    DoomSpec(
+        "doom_benchmark",
+        "battle.cfg",
+        flat(9),
+        time_limit_frames=2100,
+        goal="Kill as many monsters as you can in a minute.",
+    ),
 )
 
 DOOM_SPECS: Mapping[str, DoomSpec] = {spec.name: spec for spec in _SPECS}
@@ -131,7 +182,7 @@ class DoomFlags:
         -1, "number of agents in a multiplayer game; -1: as the env defines", at_least=-1, at_most=16
     )
     num_humans: int = flag(
-        0, "number of people for whom a match waits; they join it with play_doom", at_least=0, at_most=16
+        0, "number of humans for whom a match waits; they join it with play_doom", at_least=0, at_most=16
     )
     num_bots: int = flag(-1, "number of scripted opponents; -1: as the env defines", at_least=-1, at_most=16)
     start_bot_difficulty: int | None = flag(

@@ -46,7 +46,7 @@ class MatchSettings(NamedTuple):
 class EngineSettings(NamedTuple):
     """Scenario and match of an engine.
 
-    wad_folders: searched first for the scenario's .wad. is_viewer: draws for people, at 640x480.
+    wad_folders: searched first for the scenario's .wad. is_viewer: draws large pictures.
     """
 
     env_name: str

@@ -80,18 +80,25 @@ class HumanEngine:
             atexit.register(_exit_at_once)
 
 
+def buttons(settings: EngineSettings) -> list[str]:
+    """Returns the names of the scenario's buttons."""
+    return DoomEngine(settings).button_names()
+
+
 def play(
     spec: DoomSpec,
     settings: EngineSettings,
     endpoint: Endpoint | None,
     seed: int | None = None,
     has_window: bool = True,
+    frameskip: int = 4,
 ) -> Iterator[dict[str, float]]:
     """Plays episode after episode and yields the results of each.
 
     Ends when the window is closed or the other players have left.
 
     settings: for one human, who joins the match at the endpoint, or plays alone (None).
+    frameskip: tics in a step of the agents, whose rewards are added up step by step.
     Raises NotPlayed, and FileNotFoundError for a missing map.
     """
     # The engine's window library supports no other displays.
@@ -104,7 +111,7 @@ def play(
         _begin(human, endpoint, seeds)
         score = PlayerScore(spec, engine.variable_places())
         while True:
-            yield _play_episode(human, spec, score)
+            yield _play_episode(human, spec, score, frameskip)
             if human.is_left_alone():
                 return
             human.call(lambda: engine.new_episode(next(seeds)), ANSWER_SECONDS)
@@ -143,16 +150,30 @@ def _seeds(seed: int | None) -> Iterator[int]:
         yield int(generator.integers(2**32))
 
 
-def _play_episode(human: HumanEngine, spec: DoomSpec, score: PlayerScore) -> dict[str, float]:
+def _play_episode(human: HumanEngine, spec: DoomSpec, score: PlayerScore, frameskip: int) -> dict[str, float]:
+    """Returns the results as `enjoy` prints those of an agent: the training reward, length and objective."""
     engine = human.engine
     game = engine.game
     limit = spec.time_limit_frames or float("inf")
     score.start(engine.variable_values())
-    while not (game.is_episode_finished() or game.get_episode_time() >= limit or human.is_left_alone()):
+    reward = 0.0
+    engine_return = 0.0  # up to the last step
+    begin = game.get_episode_time()  # the first tics of some scenarios are skipped
+    step_end = begin + frameskip
+    while not (
+        game.is_episode_finished() or game.get_episode_time() - begin >= limit or human.is_left_alone()
+    ):
         human.call(game.advance_action)
-    reward = game.get_total_reward()
-    _, info = score.end(reward, engine.variable_values())
+        if game.get_episode_time() >= step_end and not game.is_episode_finished():
+            step_end += frameskip
+            reward += score.step(game.get_total_reward() - engine_return, engine.variable_values())
+            engine_return = game.get_total_reward()
+    length = game.get_episode_time() - begin
+    last_reward, info = score.end(game.get_total_reward() - engine_return, engine.variable_values())
+    results = {"reward": reward + last_reward, "length": length}
+    if "true_objective" in info:
+        results["objective"] = info["true_objective"]
     stats = info.get("episode_extra_stats", {})
     if engine.bot_difficulty is not None:
         engine.bot_difficulty.update(stats)
-    return {"reward": reward, **stats}
+    return {**results, **stats}

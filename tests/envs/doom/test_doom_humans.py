@@ -1,5 +1,6 @@
 """Humans in a match, who bring an engine in real time. Here it has no window, and no key is pressed."""
 
+import dataclasses
 import re
 import subprocess
 import sys
@@ -9,9 +10,11 @@ import time
 import pytest
 
 from sample_factory.envs.doom.doom_family import DOOM_SPECS
-from sample_factory.envs.doom.human_player import Endpoint, play
+from sample_factory.envs.doom.human_keys import KEYS
+from sample_factory.envs.doom.human_player import Endpoint, buttons, play
 from sample_factory.envs.doom.make_doom_env import engine_settings, make_doom_env
 from sample_factory.envs.protocol import EnvConfig
+from sample_factory.evaluation.human_game import instructions
 from sample_factory.play_doom import main
 from tests.runtime.waiting import eventually
 
@@ -195,3 +198,22 @@ def test_without_a_display_humans_cannot_play(monkeypatch, capsys):
     monkeypatch.setattr(sys, "platform", "linux")
     assert main(["--env=doom_basic"]) == 1
     assert "there is no display to open a window on" in capsys.readouterr().err
+
+
+def test_the_score_of_a_human_is_on_the_scale_of_an_agents(doom_cfg):
+    """A tic costs 1 in the engine, and 0.01 in the reward of training."""
+    spec = dataclasses.replace(DOOM_SPECS["doom_basic"], time_limit_frames=40)
+    episodes = play(spec, engine_settings(spec.name, spec, doom_cfg()), None, seed=1, has_window=False)
+    results = next(episodes)
+    episodes.close()
+    assert results["length"] >= 40 and results["reward"] == pytest.approx(-results["length"] / 100, abs=0.02)
+    assert "objective" not in results, "the env reports no other than the reward"
+
+
+@pytest.mark.parametrize("spec", DOOM_SPECS.values(), ids=DOOM_SPECS)
+def test_goal_and_keys_of_each_scenario_fit_80_columns(spec, doom_cfg):
+    pressed = buttons(engine_settings(spec.name, spec, doom_cfg())) if "two_colors" not in spec.name else []
+    text = instructions(spec.name, spec.goal, pressed)
+    assert spec.goal in text.splitlines() and max(map(len, text.splitlines())) <= 80
+    known = {button for keys in KEYS for button in keys.buttons}
+    assert set(pressed) <= known
