@@ -58,6 +58,8 @@ def status_text(status: Status) -> str:
 
 def first_batch_text(first_batch: FirstBatch) -> str:
     """Returns how much of the first batch has been sampled."""
+    if first_batch.samples == 0:  # rollout workers report every few seconds
+        return f"collecting the first batch of {first_batch.needed:,} samples"
     if first_batch.samples > first_batch.needed:
         return f"the first batch is sampled ({first_batch.samples:,} samples so far)"
     return f"collecting the first batch: {first_batch.samples:,} of {first_batch.needed:,} samples"

@@ -110,7 +110,7 @@ def _frames_cell(status: Status) -> str:
 
 def _fps_cell(status: Status) -> dict[str, str]:
     rate = status.steady_fps
-    if not math.isfinite(rate):
+    if not math.isfinite(rate) or (status.first_batch is not None and status.first_batch.samples == 0):
         return {}
     return {"fps": f"{rate:,.0f} FPS" if rate < 1e5 else f"{short_count(rate)} FPS"}
 

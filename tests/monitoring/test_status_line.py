@@ -62,6 +62,8 @@ def test_first_episodes_are_marked_because_short_ones_end_first():
 def test_before_the_first_batch_the_samples_are_shown():
     text = StatusLine().text(status(policy(None), first_batch=FirstBatch(3072, 4096), fps=642.0))
     assert text == "collecting the first batch: 3,072 of 4,096 samples   642 FPS"
+    text = StatusLine().text(status(policy(None), first_batch=FirstBatch(0, 4096), fps=0.0))
+    assert text == "collecting the first batch of 4,096 samples"
 
 
 def test_unknown_values_are_left_out():
