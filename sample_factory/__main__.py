@@ -18,12 +18,17 @@ def dispatch(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "--help=all", "help"):
         show(overview(__version__))
         return 0
+    if argv[0] == "--version":
+        show(__version__)
+        return 0
     modules = {command.name: command.module for command in COMMANDS}
     name = argv[0].removeprefix("plotting.")
     if name.startswith("-"):
         raise ConfigError(f"a command is missing before {name}, e.g. python -m sample_factory train {name}")
     if name not in modules:
-        raise ConfigError(f"unknown command {name}{nearest(name, modules)} Known: {', '.join(modules)}")
+        raise ConfigError(
+            f"unknown command {name}{nearest(name, modules) or '.'} Known: {', '.join(modules)}"
+        )
     code: int = importlib.import_module(f"sample_factory.{modules[name]}").main(argv[1:])
     return code
 

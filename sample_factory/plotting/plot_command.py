@@ -29,7 +29,8 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
     Raises ConfigError. Prints the help and exits with 0 on --help.
     """
     try:
-        arguments, rest = parser.parse_known_intermixed_args(list(argv))
+        given = ["--help" if word == "--help=all" else word for word in argv]  # there is only one help
+        arguments, rest = parser.parse_known_intermixed_args(given)
     except argparse.ArgumentError as error:
         raise ConfigError(explain(error)) from None
     refuse_unknown_flags(parser, rest)

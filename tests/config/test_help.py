@@ -35,6 +35,7 @@ def help_of(command, capsys, *argv):
 def all_helps(command, capsys):
     """Yields the helps of a command: without an env, and short and long with each of several."""
     yield help_of(command, capsys, "--help")
+    yield help_of(command, capsys, "--help=all")
     for env in ENVS if command in WITH_ENV else ():
         yield help_of(command, capsys, f"--env={env}", "--help")
         yield help_of(command, capsys, f"--env={env}", "--help=all")
@@ -129,7 +130,8 @@ def test_the_package_lists_its_commands_and_how_to_begin(argv, capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["trian"], "unknown command trian; did you mean train?"),
+        (["trian"], "unknown command trian; did you mean train? Known: train, enjoy"),
+        (["qqqqq"], "unknown command qqqqq. Known: train, enjoy"),
         (["--env=doom_basic"], "a command is missing before --env=doom_basic"),
         (["train", "--env=battle"], "did you mean doom_battle?"),
         (["plotting.plot_curves"], "no experiment was given"),
@@ -139,6 +141,11 @@ def test_the_package_runs_its_commands_and_names_those_it_has(argv, message, cap
     assert __main__.main(argv) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+def test_the_package_prints_its_version(capsys):
+    assert __main__.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"{__version__}\n"
 
 
 def test_a_reader_that_ends_early_is_no_error():
