@@ -136,7 +136,9 @@ class _ProcessRun:
         stages = [self._rollout_workers, self._samplers]
         stopped = self._supervisor.stop_all(stages, STOP_GRACE_SECONDS, self._describe)
         # Learners last and with more time: they finish an iteration and save what has been learned.
-        learners_stopped = self._supervisor.stop_all([self._learners], LEARNER_GRACE_SECONDS)
+        learners_stopped = self._supervisor.stop_all(
+            [self._learners], LEARNER_GRACE_SECONDS, dump_stacks=True
+        )
         reason = "did not save in time and was killed"
         unsaved = [ChildFailed(name, reason) for name in learners_stopped.killed]
         return [*stopped.failed, *learners_stopped.failed], unsaved

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
-from sample_factory.runtime.child import Child, ChildFailed, StopFlag, kill_children
+from sample_factory.runtime.child import DUMP_SECONDS, Child, ChildFailed, StopFlag, kill_children
 from sample_factory.runtime.log import log
 
 # A process that a child forked can hide the child's end from `wait`, so exit codes are read this often.
@@ -188,19 +188,21 @@ class Supervisor:
         stages: Iterable[Iterable[Child]] | None = None,
         grace_seconds: float = 30.0,
         describe: Callable[[Child], str] = lambda child: child.name,
+        dump_stacks: bool = False,
     ) -> StopReport:
         """Asks the children of each stage in turn to stop; kills those that have not after `grace_seconds`.
 
         stages: those that save when they stop should come last. A child that was restarted is replaced by its
             successor. None: all at once. A child that is not ready is killed at once: it has nothing to save.
         describe: returns the name of a child that does not stop, with what it is busy with, for the log.
+        dump_stacks: whether a child prints where it is stuck before it is killed.
         """
         report = StopReport([], [])
         for stage in [self.children] if stages is None else stages:
             children = [self._children[child.name] for child in stage]
             failed_before = {child for child in children if child.failure is not None}
             _stop(children, grace_seconds, describe)
-            report.killed.extend(child.name for child in _kill_running(children))
+            report.killed.extend(child.name for child in _kill_running(children, dump_stacks))
             errors = (child.error for child in children if child not in failed_before)
             report.failed.extend(error for error in errors if error is not None)
         return report
@@ -237,10 +239,13 @@ def _join(children: Sequence[Child], deadline: float) -> None:
         child.join(max(0.0, deadline - time.monotonic()))
 
 
-def _kill_running(children: Sequence[Child]) -> list[Child]:
+def _kill_running(children: Sequence[Child], dump_stacks: bool) -> list[Child]:
     """Kills the children that still run, and returns them."""
     running = [child for child in children if child.is_alive]
     for child in running:
+        if dump_stacks:
+            child.dump_stacks()
+            child.join(DUMP_SECONDS)
         child.kill()
     return running
 
