@@ -1,11 +1,13 @@
 """Everything that travels through queues, by its direction: addresses and small numbers, never data."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sample_factory.checkpoints.milestones import Milestone
+
+MAX_ROWS = 20_000  # buffers that one message names, so that any message fits into a queue
 
 # Rollout workers <-> policy workers
 
@@ -36,6 +38,13 @@ class Trajectories(NamedTuple):
     """Rollout worker -> learner: tickets for full buffers. The learner releases them after copying."""
 
     buffer_indices: list[int]
+
+
+def rows_of_messages(buffer_indices: np.ndarray) -> Sequence[np.ndarray]:
+    """Returns the buffers that each of the PolicyRequests or Trajectories about them names."""
+    if len(buffer_indices) <= MAX_ROWS:
+        return (buffer_indices,)
+    return [buffer_indices[first : first + MAX_ROWS] for first in range(0, len(buffer_indices), MAX_ROWS)]
 
 
 # Main process -> rollout workers

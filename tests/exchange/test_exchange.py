@@ -1,13 +1,17 @@
 import itertools
+import pickle
 import threading
 
 import numpy as np
 import pytest
 
+from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import EnvInfo
+from sample_factory.exchange.messages import PolicyRequest, Trajectories, rows_of_messages
 from sample_factory.exchange.policy_weights import PolicyWeights, Stamp
 from sample_factory.exchange.topology import make_topology
+from sample_factory.runtime.queues import MAX_MESSAGE_BYTES
 from sample_factory.spaces.agent_kinds import AgentKinds
 from tests.counting import CountingEnv, make_config, make_shared
 
@@ -59,6 +63,19 @@ def test_alternation_with_sizes_that_never_fit_is_refused_with_a_size_that_does(
 def test_serial_mode_has_all_envs_in_one_worker():
     t = topology(num_workers=4, num_envs_per_worker=2, serial_mode=True)
     assert (t.num_workers, t.agents_per_worker) == (1, 8)
+
+
+def test_the_largest_messages_about_buffers_fit_into_a_queue():
+    everything = np.arange(2**31, 2**31 + 100_000)
+    split = rows_of_messages(everything)
+    assert np.array_equal(np.concatenate(split), everything)
+    past_self = Milestone(1000, 2**31, 2**40)
+    for indices in split:
+        for message in (
+            PolicyRequest(10_000, 100, 2**31, indices, 2**31, past_self),
+            Trajectories(indices.tolist()),
+        ):
+            assert len(pickle.dumps(message)) < MAX_MESSAGE_BYTES
 
 
 class TestBuffers:

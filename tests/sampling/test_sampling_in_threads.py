@@ -10,6 +10,7 @@ import pytest
 
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.exchange import messages
 from sample_factory.exchange.messages import EpisodeReport, Incident, Trajectories
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.models import actor_critic
@@ -109,8 +110,9 @@ class Sampler:
         return found
 
 
-@pytest.mark.parametrize("num_agents", [1, 2])
-def test_observations_actions_and_states_line_up_over_many_rollouts(monkeypatch, num_agents):
+@pytest.mark.parametrize(("num_agents", "max_rows"), [(1, 20_000), (2, 20_000), (3, 4)])
+def test_observations_actions_and_states_line_up_over_many_rollouts(monkeypatch, num_agents, max_rows):
+    monkeypatch.setattr(messages, "MAX_ROWS", max_rows)  # with 4, a split of 6 agents sends two requests
     with Sampler(monkeypatch, num_agents) as sampler:
         for _ in range(30):
             for buffer in sampler.trajectories(8):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from sample_factory.envs.protocol import EMPTY_INFO, EndInfos, ObservationRows
-from sample_factory.exchange.messages import PolicyRequest
+from sample_factory.exchange.messages import PolicyRequest, rows_of_messages
 from sample_factory.exchange.trajectory_buffers import INACTIVE, TrajectoryBuffers
 from sample_factory.sampling.matchmaking.matchmaker import Matchmaker, PlayerAssignment
 from sample_factory.sampling.rollout.episode_log import EpisodeLog
@@ -94,18 +94,22 @@ class EnvVector:
             self._apply_shaping(agent)
 
     def requests(self, incarnation: int = 0) -> list[tuple[int, PolicyRequest]]:
-        """Returns (policy id, request) for each player of an active agent; empty if no agent is active."""
+        """Returns (policy id, request) for each player of an active agent, several for very many agents.
+
+        Empty if no agent is active.
+        """
         requests = []
         for player, agents in self._players.groups(self._active):
-            request = PolicyRequest(
-                self._worker_index,
-                self._split,
-                self._memory.step,
-                self._memory.buffer_indices[agents],
-                incarnation,
-                player.past_self,
-            )
-            requests.append((player.policy_id, request))
+            for indices in rows_of_messages(self._memory.buffer_indices[agents]):
+                request = PolicyRequest(
+                    self._worker_index,
+                    self._split,
+                    self._memory.step,
+                    indices,
+                    incarnation,
+                    player.past_self,
+                )
+                requests.append((player.policy_id, request))
         return requests
 
     def step(self) -> None:

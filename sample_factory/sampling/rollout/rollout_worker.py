@@ -16,6 +16,7 @@ from sample_factory.exchange.messages import (
     RolloutMessage,
     StatsReport,
     Trajectories,
+    rows_of_messages,
 )
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
@@ -195,8 +196,9 @@ class RolloutWorker:
     def _send_tickets(self, full: FullBuffers) -> None:
         for policy_id, has_acted in enumerate(full.acted.T):
             if has_acted.any():
-                tickets = Trajectories(full.buffer_indices[has_acted].tolist())
-                self._channels.learners[policy_id].put(tickets, self._keep_going)
+                for indices in rows_of_messages(full.buffer_indices[has_acted]):
+                    tickets = Trajectories(indices.tolist())
+                    self._channels.learners[policy_id].put(tickets, self._keep_going)
 
     def _pause_once(self) -> None:
         """Sleeps after the first rollout of this worker, longer in later workers: this decorrelates them."""
