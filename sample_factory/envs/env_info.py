@@ -35,7 +35,7 @@ class EnvInfo(NamedTuple):
 
 
 def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
-    """Returns the EnvInfo of an existing env. Raises ValueError for an unsupported action space."""
+    """Returns the EnvInfo of an existing env. Raises UnsupportedSpace for an unsupported action space."""
     for spaces in env.kinds.spaces:
         action_layout(spaces.action)  # raises
     shaping = env.reward_shaping.get_default_reward_shaping()

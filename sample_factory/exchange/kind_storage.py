@@ -47,7 +47,7 @@ class KindLayout(NamedTuple):
 
 
 def kind_layouts(kinds: AgentKinds) -> list[KindLayout]:
-    """Returns the layout of each kind. Raises ValueError for an unsupported action space."""
+    """Returns the layout of each kind. Raises UnsupportedSpace for an unsupported action space."""
     layouts = [(space.observation, action_layout(space.action)) for space in kinds.spaces]
     return [KindLayout(space, RowLayout(own.num_action_values, own.num_logits)) for space, own in layouts]
 

@@ -14,7 +14,7 @@ from sample_factory.runtime.child import ChildFailed, call_in_child
 from sample_factory.runtime.gpu import why_no_gpu
 from sample_factory.runtime.queue_transports import check_transport
 from sample_factory.spaces.actions import action_layout
-from sample_factory.spaces.observations import Indices
+from sample_factory.spaces.observations import Indices, UnsupportedSpace
 
 log = logging.getLogger("sample_factory")
 
@@ -72,6 +72,8 @@ def _probe(config: Config, family: EnvFamily) -> EnvInfo:
     except ChildFailed as failure:
         if failure.is_a(ConfigError) or failure.is_a(UnknownEnvError):
             raise ConfigError(failure.message) from None
+        if failure.is_a(UnsupportedSpace):
+            raise ConfigError(f"{config.env_name}: {failure.message}") from None
         raise
 
 
@@ -107,7 +109,7 @@ def check_encoders(config: Config, info: EnvInfo) -> list[str]:
             for spaces in info.kinds.spaces
         ]
     except ValueError as error:
-        raise ConfigError(f"{config.run.env}: {error}") from None
+        raise ConfigError(f"{config.env_name}: {error}") from None
 
 
 def _check_actions(config: Config, info: EnvInfo) -> None:

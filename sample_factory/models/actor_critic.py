@@ -155,7 +155,7 @@ class ActorCritic(nn.Module):
         # One tower for both heads, or one for the actor's and one for the critic's.
         num_towers = 1 if flags.actor_critic_share_weights else 2
         self.towers = nn.ModuleList(Tower(flags, observation_space) for _ in range(num_towers))
-        towers = self._each_tower()
+        towers = self.each_tower()
         self.action_head = ActionHead(flags, self.layout, towers[0].out_size)
         self.critic_head = nn.Linear(towers[-1].out_size, 1)
         self.state_size = sum(tower.core.state_size for tower in towers)
@@ -209,7 +209,8 @@ class ActorCritic(nn.Module):
             logits = mask_logits(self.layout, logits, rows[ACTION_MASK].view(*logits.shape[:2], -1))
         return logits, values, outputs
 
-    def _each_tower(self) -> Sequence[Tower]:
+    def each_tower(self) -> Sequence[Tower]:
+        """Returns the tower of both heads, or the actor's and the critic's."""
         return cast(Sequence[Tower], self.towers)
 
     def distribution(self, logits: Tensor, action_mask: Tensor | None = None) -> ActionDistribution:
@@ -226,7 +227,7 @@ class ActorCritic(nn.Module):
         a small batch. Float32 weights that are loaded afterwards are rounded once. On a CPU, bfloat16 weights
         are also packed at their first use, see cpu_layers.py.
         """
-        for tower in self._each_tower():
+        for tower in self.each_tower():
             tower.encoder.to(dtype)
             tower.decoder.to(dtype)
             tower.core.prepare_to_act(dtype)
@@ -247,7 +248,7 @@ def make_actor_critic(
 ) -> ActorCritic:
     """Returns the initialised model that the flags describe, on the CPU.
 
-    Raises ValueError or TypeError, with what would be right, if the spaces and the flags do not fit together.
+    Raises ValueError or EncoderError, with what would be right, if spaces and flags do not fit together.
     """
     model = ActorCritic(flags, observation_space, action_space, normalize_returns)
     initialize(model, flags.policy_initialization, flags.policy_init_gain)

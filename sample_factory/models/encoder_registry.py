@@ -3,7 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+from sample_factory.runtime.failures import PermanentFailure
 from sample_factory.runtime.registry import Registry, resolve
+
+
+class EncoderError(PermanentFailure):
+    """A fault of an encoder of the user's, found before training starts."""
+
 
 # A factory(flags, observation_space) -> torch module with an int attribute out_size.
 EncoderFactory = Callable[[Any, Any], Any]

@@ -1,6 +1,8 @@
 """Encoders: normalised observations to one vector of features per row."""
 
+import copy
 import math
+import operator
 from collections.abc import Mapping, Sequence
 
 import gymnasium as gym
@@ -18,7 +20,7 @@ from sample_factory.models.encoder_choice import (
     choose_encoder,
     encoded_spaces,
 )
-from sample_factory.models.encoder_registry import resolve_encoder
+from sample_factory.models.encoder_registry import EncoderError, resolve_encoder
 from sample_factory.models.normalizers import autocast_dtype
 from sample_factory.spaces.observations import Indices
 
@@ -33,25 +35,65 @@ VIZDOOM_MEASUREMENTS_WIDTHS = (128, 128)
 def make_encoder(flags: ModelFlags, observation_space: gym.spaces.Dict) -> nn.Module:
     """Returns the encoder that the flags ask for: --encoder_custom, or a MultiInputEncoder.
 
-    Raises ValueError for an unknown name or an observation that no preset can encode, TypeError for a custom
-    encoder without an int attribute out_size.
+    Raises ValueError for an unknown name or an observation that no preset can encode, EncoderError for a
+    custom encoder that cannot be made or has no out_size.
     """
-    if flags.encoder_custom is None:
+    name = flags.encoder_custom
+    if name is None:
         return MultiInputEncoder(flags, observation_space)
-    encoder: nn.Module = resolve_encoder(flags.encoder_custom)(flags, observation_space)
+    factory = resolve_encoder(name)
+    try:
+        encoder = factory(flags, observation_space)
+    except Exception as error:
+        raise EncoderError(f"encoder {name} cannot be made: {type(error).__name__}: {error}") from error
+    if not isinstance(encoder, nn.Module):
+        raise EncoderError(f"encoder {name} is a {type(encoder).__name__}; it should be a torch.nn.Module")
     out_size(encoder)
     return encoder
 
 
 def out_size(encoder: nn.Module) -> int:
-    """Returns the number of features per row. Raises TypeError without an int attribute out_size."""
+    """Returns the number of features per row. Raises EncoderError without an int attribute out_size."""
+    needs = f"encoder {type(encoder).__name__} needs an int attribute out_size, the width of its output"
     try:
         size = encoder.out_size
     except AttributeError:
-        size = None
-    if not isinstance(size, int):
-        raise TypeError(f"encoder {type(encoder).__name__} needs an int attribute out_size")
-    return size
+        is_property = "out_size" in dir(type(encoder))
+        raise EncoderError(
+            f"{needs}{'; its property raises AttributeError' if is_property else ''}"
+        ) from None
+    try:
+        return operator.index(size)  # type: ignore[arg-type]
+    except TypeError:
+        raise EncoderError(f"{needs}, not {size!r}") from None
+
+
+@torch.no_grad()
+def check_output(encoder: nn.Module, observation_space: gym.spaces.Dict, device: torch.device) -> None:
+    """Encodes two observations of zeros; changes neither the encoder nor torch's random numbers.
+
+    Raises EncoderError if forward raises, or does not return [2, out_size].
+    """
+    rows = {
+        key: torch.zeros(
+            (2, *space.shape), dtype=torch.int64 if isinstance(space, Indices) else None, device=device
+        )
+        for key, space in encoded_spaces(observation_space).items()
+    }
+    name = type(encoder).__name__
+    trial = copy.deepcopy(encoder).eval()  # in training mode, a batch norm would count the zeros
+    try:
+        with torch.random.fork_rng(devices=[]):
+            output = trial(rows)
+    except Exception as error:
+        raise EncoderError(f"encoder {name}: forward raised {type(error).__name__}: {error}") from error
+    if not isinstance(output, Tensor):
+        raise EncoderError(f"encoder {name}: forward returned a {type(output).__name__}, not a tensor")
+    size = out_size(encoder)
+    if output.shape != (2, size):
+        raise EncoderError(
+            f"encoder {name}: out_size is {size}, but forward returned {list(output.shape)} for 2 rows"
+        )
 
 
 def mlp(flags: ModelFlags, in_size: int, widths: tuple[int, ...]) -> nn.Sequential:

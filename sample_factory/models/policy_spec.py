@@ -43,11 +43,13 @@ class PolicySpec(NamedTuple):
         """Builds the network, in the process that uses it.
 
         index: number of the policy; several policies are assigned to the GPUs in turn.
-        Raises what `make_actor_critic` raises, and RuntimeError if the device is not available.
+        Raises what `make_actor_critic` raises, EncoderError if a custom encoder's output is not as it says,
+        and RuntimeError if the device is not available.
         """
         import torch
 
         from sample_factory.models.actor_critic import make_actor_critic
+        from sample_factory.models.encoders import check_output
 
         if self.custom_encoder is not None:
             assert self.flags.encoder_custom is not None
@@ -56,7 +58,11 @@ class PolicySpec(NamedTuple):
         model = make_actor_critic(
             self._flags_for_own_keys(), self.observation_space, self.action_space, self.normalize_returns
         )
-        return BuiltPolicy(model.to(device), device, self._wants_bf16(device))
+        model.to(device)
+        if self.flags.encoder_custom is not None:
+            for tower in model.each_tower():
+                check_output(tower.encoder, self.observation_space, device)
+        return BuiltPolicy(model, device, self._wants_bf16(device))
 
     def _flags_for_own_keys(self) -> ModelFlags:
         """Returns the flags without the --normalize_input_keys that only agents of another kind have."""

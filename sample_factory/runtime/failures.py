@@ -11,7 +11,11 @@ PACKAGE = str(Path(__file__).parents[1])
 LIBRARIES = ("gymnasium", "pettingzoo", "numpy", "torch", "cloudpickle")
 MAX_FRAMES = 8  # of a short traceback
 # These are Explained too, by name, since their packages are not below this one.
-EXPLAINED = {"sample_factory.config.flags.ConfigError", "sample_factory.envs.env_registry.UnknownEnvError"}
+EXPLAINED = {
+    "sample_factory.config.flags.ConfigError",
+    "sample_factory.envs.env_registry.UnknownEnvError",
+    "sample_factory.spaces.observations.UnsupportedSpace",
+}
 
 
 class Explained(Exception):

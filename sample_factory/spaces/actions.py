@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from sample_factory.spaces.observations import UnsupportedSpace
+
 # Key of the observation that has one number per discrete logit; 0 forbids the choice. Only the action
 # distribution uses it: it is neither normalised nor encoded.
 ACTION_MASK = "action_mask"
@@ -66,7 +68,7 @@ class ActionLayout:
 def action_layout(space: spaces.Space[Any]) -> ActionLayout:
     """Returns the layout of a Discrete, MultiDiscrete, Box, or (nested) Tuple of those.
 
-    Raises ValueError for any other space.
+    Raises UnsupportedSpace for any other space.
     """
     sizes: list[int] = []
     discrete_logits: list[int] = []
@@ -108,15 +110,16 @@ def _components(space: spaces.Space[Any]) -> list[_Component]:
         return [_Component(True, math.prod(space.shape))]
     if isinstance(space, spaces.Tuple):
         return [component for part in space.spaces for component in _components(part)]
-    raise ValueError(
-        f"action space {space} is not supported; use Discrete, MultiDiscrete, Box, or a Tuple of these"
+    raise UnsupportedSpace(
+        f"action space {space} is not supported; use Discrete, MultiDiscrete (also for MultiBinary), Box, or "
+        "a Tuple of these (also for Dict)"
     )
 
 
 def action_decoder(space: spaces.Space[Any]) -> Callable[[np.ndarray], Any]:
     """Returns a function from one stored row, [num_action_values] float32, to an action of the space.
 
-    Box actions are clipped to the bounds: a Gaussian policy has none. Raises ValueError as `action_layout`.
+    Box actions are clipped to the bounds: a Gaussian policy has none. Raises UnsupportedSpace.
     """
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
@@ -163,7 +166,7 @@ def _tuple_decoder(space: "spaces.Tuple[Any]") -> Callable[[np.ndarray], Any]:
 def action_encoder(space: spaces.Space[Any]) -> Callable[[Any], np.ndarray]:
     """Returns the inverse of `action_decoder`: from an action of the space to its row, float32.
 
-    Raises ValueError as `action_layout`.
+    Raises UnsupportedSpace.
     """
     if isinstance(space, spaces.Tuple):
         encoders = [action_encoder(part) for part in space.spaces]

@@ -99,7 +99,7 @@ def _box_and_conversion(space: spaces.Space[Any], key: str) -> tuple[spaces.Box,
         return spaces.Box(0, 1, space.shape, np.float32), np.asarray
     raise UnsupportedSpace(
         f"observation {key!r} is a {type(space).__name__} space; supported are Box, Discrete, MultiDiscrete, "
-        "MultiBinary, and Dict and Tuple of these"
+        "MultiBinary, and Dict and Tuple of these (gymnasium.wrappers.FilterObservation removes a key)"
     )
 
 

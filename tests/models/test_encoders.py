@@ -1,3 +1,5 @@
+import copy
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -5,9 +7,10 @@ import torch
 from torch import nn
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.models.encoder_registry import register_encoder
-from sample_factory.models.encoders import IndexLinear, make_encoder, make_observation_encoder
+from sample_factory.models.encoder_registry import EncoderError, register_encoder
+from sample_factory.models.encoders import IndexLinear, check_output, make_encoder, make_observation_encoder
 from sample_factory.models.normalizers import RunningNormalizer
+from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.spaces.observations import Indices
 
 S = gym.spaces
@@ -191,8 +194,93 @@ def test_a_wrong_encoder_is_an_error_that_says_why():
         make_encoder(ModelFlags(encoder_custom="doublng"), MIXED_SPACE)
     with pytest.raises(ValueError, match="no attribute Nothing"):
         make_encoder(ModelFlags(encoder_custom="sample_factory.models.encoders:Nothing"), MIXED_SPACE)
-    with pytest.raises(TypeError, match="out_size"):
+    with pytest.raises(EncoderError, match="Sizeless needs an int attribute out_size, the width of its .*t$"):
         make_encoder(ModelFlags(encoder_custom="sizeless"), MIXED_SPACE)
+
+
+class BadProperty(Sizeless):
+    @property
+    def out_size(self):
+        return self.width
+
+
+class BadConstructor(nn.Module):
+    def __init__(self, flags, observation_space):
+        observation_space["pixels"]
+
+
+def no_module(flags, observation_space):
+    return "encoder"
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        (BadProperty, "out_size, the width of its output; its property raises AttributeError"),
+        (BadConstructor, "encoder faulty cannot be made: KeyError: 'pixels'"),
+        (no_module, "encoder faulty is a str; it should be a torch.nn.Module"),
+    ],
+)
+def test_an_encoder_that_cannot_be_made_is_an_error_that_says_why(factory, message):
+    register_encoder("faulty", factory)
+    with pytest.raises(EncoderError, match=message):
+        make_encoder(ModelFlags(encoder_custom="faulty"), MIXED_SPACE)
+
+
+class Flattening(nn.Module):
+    """Returns 5 features per row."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.out_size = size
+        self.norm = nn.BatchNorm1d(5)
+        self.dropout = nn.Dropout()
+
+    def forward(self, observations):
+        return self.dropout(self.norm(observations["b"] + torch.rand(1)))
+
+
+class Raising(Flattening):
+    def forward(self, observations):
+        return observations["pixels"]
+
+
+class ReturningTuple(Flattening):
+    def forward(self, observations):
+        return observations["b"], None
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [
+        (Flattening(64), r"encoder Flattening: out_size is 64, but forward returned \[2, 5\]"),
+        (Flattening("5"), "needs an int attribute out_size, the width of its output, not '5'"),
+        (Raising(5), "encoder Raising: forward raised KeyError: 'pixels'"),
+        (ReturningTuple(5), "encoder ReturningTuple: forward returned a tuple, not a tensor"),
+    ],
+)
+def test_the_output_of_an_encoder_is_checked_before_training(encoder, message):
+    with pytest.raises(EncoderError, match=message):
+        check_output(encoder, MIXED_SPACE, torch.device("cpu"))
+
+
+def test_the_check_changes_neither_the_encoder_nor_random_numbers():
+    for size in (5, np.int64(5)):
+        encoder = Flattening(size)
+        encoder.norm.eval()
+        before = copy.deepcopy(encoder.state_dict())
+        rng = torch.get_rng_state()
+        check_output(encoder, MIXED_SPACE, torch.device("cpu"))
+        assert torch.equal(torch.get_rng_state(), rng)
+        assert all(torch.equal(tensor, before[name]) for name, tensor in encoder.state_dict().items())
+        assert encoder.training and not encoder.norm.training
+
+
+def test_a_custom_encoder_is_checked_when_its_policy_is_built():
+    flags = ModelFlags(encoder_custom="flattening")
+    spec = PolicySpec(flags, MIXED_SPACE, S.Discrete(2), False, "cpu", "fp32", lambda *_: Flattening(64))
+    with pytest.raises(EncoderError, match="out_size is 64"):
+        spec.build()
 
 
 @pytest.mark.parametrize("sizes", [(7,), (3, 40, 2)])

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from sample_factory.envs.abilities import OwnsProcess, RewardShaping, find_ability
 from sample_factory.envs.protocol import NO_END_INFOS, EndInfos, ObservationRows, Picture, StepResult
 from sample_factory.spaces.agent_kinds import AgentKinds
-from sample_factory.spaces.observations import batch_to_indices, observation_layout
+from sample_factory.spaces.observations import UnsupportedSpace, batch_to_indices, observation_layout
 
 # Entries of a vector env's infos that are not entries of a sub-env's info.
 FINAL_INFO = "final_info"  # SAME_STEP: infos of the step that ended the episode; the others are of the reset
@@ -135,7 +135,7 @@ def _batch_layout(
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         to_indices = batch_to_indices(space, "obs")
         return layout.space, lambda batch: {"obs": to_indices(batch)}
-    raise ValueError(
+    raise UnsupportedSpace(
         f"a VectorEnv with observations {space} is not supported; use Box, Dict of Box, Discrete, or "
         "MultiDiscrete"
     )
@@ -155,4 +155,4 @@ def _batch_decoder(space: spaces.Space[Any]) -> Callable[[np.ndarray], np.ndarra
         low = space.low
         high = space.high
         return lambda rows: np.clip(rows.reshape(-1, *low.shape), low, high).astype(low.dtype)
-    raise ValueError(f"a VectorEnv with actions {space} is not supported; use single envs")
+    raise UnsupportedSpace(f"a VectorEnv with actions {space} is not supported; use single envs")
