@@ -54,5 +54,5 @@ def load_agent(
     config = parse_config(flags, resolve_family, evaluation=True)
     layout = observation_layout(observation_space)
     (choice,) = choices_of_agents(config, AgentKinds.one(layout.space, action_space, num_agents=1))
-    policy = load_policy(config, choice, layout.space, action_space)
+    policy = load_policy(config, choice, observation_space, action_space)
     return Agent(policy, layout.flatten, action_decoder(action_space))

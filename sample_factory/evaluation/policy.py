@@ -15,6 +15,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.models.policy_spec import PolicySpec
+from sample_factory.spaces.observations import observation_layout
 
 MILESTONE = "milestone:"
 
@@ -41,7 +42,11 @@ class TrainedPolicy:
     ) -> tuple[np.ndarray, torch.Tensor]:
         """Returns the actions of A agents, [A, K] float32, and their next recurrent state, [A, H].
 
-        observations: arrays [A, ...] by key. rnn_state: [A, H].
+        observations: arrays [A, ...] by key, as the buffers store them: the key "obs" unless the space is a
+            Dict or Tuple, and indices [A, K] of a Discrete or MultiDiscrete one; `observation_layout` of the
+            env's space has the keys and makes the arrays of one agent. rnn_state: [A, H].
+
+        `Agent` in agent.py acts with the observations and actions of the env itself.
         """
         tensors = {key: torch.from_numpy(array).to(self._device) for key, array in observations.items()}
         output = self._model.act(tensors, rnn_state, self._deterministic)
@@ -56,6 +61,8 @@ def load_policy(
     config: Config, choice: PolicyChoice, observation_space: gym.Space[Any], action_space: gym.Space[Any]
 ) -> TrainedPolicy:
     """Loads the chosen checkpoint into the model that the flags describe.
+
+    observation_space: any that training accepts, as the env has it or as it is stored (EnvInfo).
 
     Raises ConfigError when there is no such checkpoint, CheckpointError when it cannot be used.
     """
@@ -110,9 +117,8 @@ def _build(
 ) -> ActorCritic:
     """Builds the model in float32; on the CPU, which is faster for one env, unless --device=gpu is typed."""
     device = "gpu" if config.typed.get("device") == "gpu" else "cpu"
-    spec = PolicySpec(
-        config.model, observation_space, action_space, config.learning.normalize_returns, device, "fp32"
-    )
+    stored = observation_layout(observation_space).space
+    spec = PolicySpec(config.model, stored, action_space, config.learning.normalize_returns, device, "fp32")
     try:
         return spec.build(policy_index).model
     except RuntimeError as error:
