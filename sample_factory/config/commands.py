@@ -43,8 +43,8 @@ _ENVS = (
     ("pettingzoo_MODULE", "a parallel env of PettingZoo, e.g. pettingzoo_butterfly.pistonball_v6"),
     (
         "your own",
-        'a script of yours calls register_env("my_", make_env) and then the main() of a command; its names '
-        "begin with my_",
+        'in a script: register_env("my_", make_env), then sample_factory.train.main(); see '
+        "sample_factory/envs/README.md",
     ),
 )
 _EVALUATED_ENVS = (("any", "the env that the experiment was trained in; --env can be left out"),)
@@ -58,12 +58,12 @@ TRAIN = Command(
     examples=(
         Example(
             "Doom: shoot one monster. Two minutes on two cores.",
-            "--env=doom_basic --experiment=basic --num_envs_per_worker=8 --batch_size=512 "
+            "--env=doom_basic --experiment=basic --num_workers=2 --num_envs_per_worker=8 --batch_size=512 "
             "--train_for_env_steps=450_000",
         ),
         Example(
             "Gymnasium: balance a pole. Half a minute.",
-            "--env=gym_CartPole-v1 --experiment=cartpole --num_envs_per_worker=20 "
+            "--env=gym_CartPole-v1 --experiment=cartpole --num_workers=2 --num_envs_per_worker=20 "
             "--train_for_env_steps=400_000",
         ),
         Example("Resume a run: its flags are saved in its folder.", "--experiment=basic"),
@@ -158,7 +158,10 @@ DUMMY_SAMPLER = Command(
     description="Steps envs with random actions on every core, without a network. The speed is the upper "
     "bound for training.",
     examples=(
-        Example("How fast is Doom on this machine?", "--env=doom_benchmark --num_envs_per_worker=16"),
+        Example(
+            "How fast is Doom on this machine? Half a minute.",
+            "--env=doom_benchmark --num_envs_per_worker=16 --timeout_seconds=30",
+        ),
         Example("How fast is a Gymnasium env? Ten seconds.", "--env=gym_CartPole-v1 --timeout_seconds=10"),
         Example("On a single core.", "--env=doom_battle --num_workers=1 --timeout_seconds=10"),
     ),

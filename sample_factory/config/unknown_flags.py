@@ -8,6 +8,7 @@ from typing import NoReturn
 from sample_factory.config.commands import Command
 from sample_factory.config.flags import ConfigError
 
+CUTOFF = 0.7  # similarity below which a word is no suggestion
 # Our flag, or what to write, and its names in Stable-Baselines3, CleanRL, RLlib, PufferLib, version 2 and
 # elsewhere.
 _SYNONYMS = {
@@ -93,7 +94,7 @@ for _name in _TRACKERS:
 
 def nearest(word: str, known: Collection[str], dashes: str = "") -> str:
     """Returns '; did you mean X?', with dashes before X, or an empty string if no known word is similar."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=CUTOFF)
     return f"; did you mean {dashes}{close[0]}?" if close else ""
 
 
