@@ -31,8 +31,8 @@ class RunFlags:
     )
     algo: str = flag(
         "APPO",
-        "training algorithm: APPO, which is asynchronous PPO, or one that was registered with "
-        "register_algorithm",
+        "training algorithm: APPO, which is asynchronous PPO, one that was registered with "
+        "register_algorithm, or module:attribute",
         metavar="NAME",
     )
     experiment: str = flag(

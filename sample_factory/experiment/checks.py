@@ -7,7 +7,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
 from sample_factory.envs.env_registry import EnvFamily, UnknownEnvError
 from sample_factory.experiment.start_from import transfer_file
-from sample_factory.learning.algorithm_registry import registered_algorithm
+from sample_factory.learning.algorithm_registry import PPO, registered_algorithm, why_no_algorithm
 from sample_factory.models.encoder_choice import describe_encoders
 from sample_factory.models.encoder_registry import FOLLOW_PRESETS, check_encoder_name, why_no_encoder
 from sample_factory.runtime.child import ChildFailed, call_in_child
@@ -43,9 +43,13 @@ def check_and_probe(config: Config, family: EnvFamily) -> EnvInfo:
 
 def _check_algorithm(config: Config) -> None:
     try:
-        registered_algorithm(config.run.algo)
+        factory = registered_algorithm(config.run.algo)
     except ValueError as error:
         raise ConfigError(str(error)) from None
+    if isinstance(factory, str) and factory != PPO:  # in a child: its module may import torch
+        why = call_in_child("algorithm_probe", why_no_algorithm, (factory,))
+        if why is not None:
+            raise ConfigError(f"--algo={config.run.algo}: {why}")
 
 
 def _check_encoder(config: Config) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from sample_factory.runtime.registry import Registry
+from sample_factory.runtime.registry import Registry, resolve
 
 # factory(flags, policy, rng) -> Algorithm, see learning/algorithms/algorithm.py.
 AlgorithmFactory = Callable[[Any, Any, Any], Any]
@@ -16,12 +16,29 @@ def register_algorithm(name: str, factory: AlgorithmFactory | str) -> None:
     """Makes an algorithm known as --algo=name.
 
     `factory(flags, policy, rng)`, for example a class, returns an `Algorithm`; the arguments are described
-    there, in learning/algorithms/algorithm.py. A "module:attribute" string is imported in the learner.
+    there, in learning/algorithms/algorithm.py. A "module:attribute" string is imported in child processes.
     """
     _REGISTRY.register(name, factory)
 
 
 def registered_algorithm(name: str) -> AlgorithmFactory | str:
-    """Returns what was registered under a name. Raises ValueError, with the known names, if nothing was."""
-    factory: AlgorithmFactory | str = _REGISTRY.find(name)
+    """Returns what was registered under a name; a "module:attribute" is returned as it is.
+
+    Raises ValueError, with the known names, if nothing was registered.
+    """
+    if ":" in name:
+        return name
+    try:
+        factory: AlgorithmFactory | str = _REGISTRY.find(name)
+    except ValueError as error:
+        raise ValueError(f"{error}; or use module:attribute") from None
     return factory
+
+
+def why_no_algorithm(path: str) -> str | None:
+    """Returns why a "module:attribute" is no factory of an algorithm, or None if it is one. Imports it."""
+    try:
+        factory = resolve(path)
+    except (ImportError, ValueError) as error:
+        return str(error)
+    return None if callable(factory) else f"{path} is a {type(factory).__name__}; it should be a class"

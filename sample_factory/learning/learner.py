@@ -62,15 +62,17 @@ class Learner:
         if settings.compile:
             compile_encoders(self.model, self.device)
         self._rng = np.random.default_rng(settings.seed)
-        make_algorithm = resolve(settings.algorithm)
-        self._algorithm: Algorithm = make_algorithm(self._flags, self._policy, self._rng)
-        self._descent = GradientDescent(self._flags, {MODEL: self.model, **self._algorithm.modules})
+        self._algorithm, self._descent = self._make_algorithm()
         self._lr = LearningRate(self._flags, settings.train_for_env_frames)
         self.version = 0  # number of SGD steps
         self._generation = 0  # number of takeovers in this run
         self.env_frames = 0
         self.samples = 0
         self.best_value: float | None = None
+
+    def _make_algorithm(self) -> tuple[Algorithm, GradientDescent]:
+        algorithm: Algorithm = resolve(self._settings.algorithm)(self._flags, self._policy, self._rng)
+        return algorithm, GradientDescent(self._flags, {MODEL: self.model, **algorithm.modules})
 
     def train(self, batch: Batch, want_summaries: bool = False) -> TrainStats:
         """Runs one iteration: every epoch over every minibatch of the batch."""
@@ -192,7 +194,7 @@ class Learner:
             self._lr.value = state["curr_lr"]
 
     def start_with(self, state: Mapping[str, Any]) -> None:
-        """Replaces the weights and normalisers by those of another experiment; nothing else changes.
+        """Before the training: replaces the weights and normalisers by those of another experiment.
 
         state: what a checkpoint holds. Raises ValueError if they do not fit, with the tensors that differ.
         """
@@ -204,6 +206,8 @@ class Learner:
                 f"{'; '.join(listed)}. Use the flags of the model and the spaces of the env of that training"
             )
         self.model.load_state_dict(state[MODEL])
+        # Its own modules may be copies of the network.
+        self._algorithm, self._descent = self._make_algorithm()
 
     @property
     def trajectories_per_batch(self) -> int:

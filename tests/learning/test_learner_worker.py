@@ -1,5 +1,6 @@
 """The process around a Learner, its two threads driven by hand."""
 
+import copy
 import re
 import threading
 import time
@@ -18,6 +19,7 @@ from sample_factory.exchange.messages import ComponentReady, Trajectories
 from sample_factory.exchange.topology import make_topology
 from sample_factory.experiment.parts import allocate
 from sample_factory.experiment.wiring import learner_spec
+from sample_factory.learning.algorithms.ppo import PPO
 from sample_factory.learning.learner_worker import LearnerWorker
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.queues import LocalQueue
@@ -113,3 +115,27 @@ def test_weights_that_do_not_fit_are_listed(parts, tmp_path):
         CheckpointError, match=r"--transfer_from: the weights of .* do not fit: .*weight is of "
     ):
         trained_with(other, path, experiment_dir=tmp_path / "b")
+
+
+class WithTarget(PPO):
+    """Has a frozen copy of the network, made at its construction."""
+
+    def __init__(self, flags, policy, rng):
+        super().__init__(flags, policy, rng)
+        self._target = copy.deepcopy(policy.model).requires_grad_(False)
+
+    @property
+    def modules(self):
+        return {**super().modules, "target": self._target}
+
+
+def test_an_algorithm_that_copies_the_network_copies_the_transferred_one(parts, tmp_path):
+    trained_with(parts, None).save()
+    [path] = (tmp_path / "a" / "checkpoint_p0").glob("*.pth")
+    other = learner_spec(parts, 0).args.settings.learner._replace(algorithm=WithTarget, seed=99)
+    trained_with(parts, path, experiment_dir=tmp_path / "b", learner=other).save()
+    [started] = (tmp_path / "b" / "checkpoint_p0").glob("*.pth")
+    state = read_state(started)
+    assert all(
+        torch.equal(state["target"][name], tensor) for name, tensor in read_state(path)["model"].items()
+    )

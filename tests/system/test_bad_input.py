@@ -50,6 +50,7 @@ def assert_refused(done, message):
             [ENV, "--algo=PPO", "--experiment=a"],
             "--algo=PPO: did you mean APPO? known: APPO",
         ),
+        ("train", [ENV, "--algo=json:VTrace"], "--algo=json:VTrace: json has no attribute VTrace"),
         ("enjoy", [ENV, "--experiment=none"], "no experiment at"),
         ("match", [ENV, "--experiment=none"], "no experiment at"),
         ("dummy_sampler", [ENV, "--timeout_seconds=0"], "at least 1"),
