@@ -1,9 +1,9 @@
 """Advice on which flag makes a run faster."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from sample_factory.monitoring.bottleneck import PARTS
+from sample_factory.monitoring.bottleneck import PARTS, EnvCounts, better_num_envs, bottlenecks
 
 SATURATED = 0.9  # of the cores' time
 
@@ -22,14 +22,24 @@ class Situation(NamedTuple):
     on_gpu: bool  # learner and inference
     cores: int
     busy_cores: float | None
+    envs: EnvCounts
 
 
-def advice(limiting: Sequence[str], situation: Situation) -> list[str]:
+def advice(waits: Mapping[str, float], situation: Situation) -> list[str]:
     """Returns a line for each part that limits the run, and one for the cores if all are busy.
 
-    limiting: components, as returned by `bottlenecks`.
+    If there are so few envs per worker that other parts wait for their messages, that is the only line.
+
+    waits: component -> share of its time, 0..1, in which it waits for others.
     """
     remedies = {"learner": _for_learner, "policy_worker": _for_inference, "rollout_worker": _for_simulation}
+    limiting = bottlenecks(waits)
+    num_envs = better_num_envs(waits, situation.envs)
+    if num_envs is not None:
+        return [
+            f"few envs per worker: first try --num_envs_per_worker={num_envs} (now "
+            f"{situation.num_envs_per_worker}): fewer messages and larger batches of inference"
+        ]
     lines = []
     if 0 < len(limiting) < len(PARTS):
         for component in limiting:

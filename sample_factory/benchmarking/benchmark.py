@@ -23,8 +23,9 @@ from sample_factory.benchmarking.hardware import Hardware, describe_hardware
 from sample_factory.benchmarking.program import signals_like_ctrl_c
 from sample_factory.benchmarking.run_stage import STAGES, counts, run_stage
 from sample_factory.benchmarking.stage_measurement import Stage
+from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
-from sample_factory.monitoring.bottleneck import bottlenecks, describe_bottleneck
+from sample_factory.monitoring.bottleneck import EnvCounts, describe_bottleneck
 from sample_factory.plotting.draw_bars import Bar, draw_bars
 from sample_factory.runtime.cpu import available_cores
 
@@ -133,8 +134,8 @@ def _limits(request: BenchmarkRequest, stages: Mapping[str, Stage]) -> list[str]
     if not in_training:
         return ["bottleneck: not known; the processes report every 5 s, so give it more --seconds"]
     lines = [in_sampling.replace("bottleneck", "bottleneck without learning", 1)] if in_sampling else []
-    limiting = bottlenecks(training.waits)
-    return [*lines, in_training, *(f"  {line}" for line in advice(limiting, situation(request, training)))]
+    found = advice(training.waits, situation(request, training))
+    return [*lines, in_training, *(f"  {line}" for line in found)]
 
 
 def situation(request: BenchmarkRequest, training: Stage) -> Situation:
@@ -152,6 +153,18 @@ def situation(request: BenchmarkRequest, training: Stage) -> Situation:
         on_gpu=training.device.startswith("cuda"),
         cores=len(available_cores()),
         busy_cores=training.cores.ours if training.cores else None,
+        envs=_env_counts(request.config, training),
+    )
+
+
+def _env_counts(config: Config, training: Stage) -> EnvCounts:
+    sampling = config.sampling
+    num_envs = sampling.num_workers * sampling.num_envs_per_worker
+    return EnvCounts(
+        sampling.worker_num_splits,
+        sampling.num_envs_per_worker // sampling.worker_num_splits,
+        max(1, training.agents // num_envs),
+        not sampling.async_rl,
     )
 
 

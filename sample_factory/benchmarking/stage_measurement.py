@@ -67,6 +67,7 @@ class Stage(NamedTuple):
     rows_per_batch: float | None = None  # observations in one forward pass of a policy worker
     learner: str = ""  # device and precision, e.g. "on cpu in fp32"
     device: str = ""  # of the learner, as torch prints it
+    agents: int = 0  # in all envs; 0 without a learner
 
     @property
     def waits(self) -> dict[str, float]:
@@ -129,6 +130,7 @@ def measure_run(
         stats.get("policy_worker", {}).get("avg_batch_size"),
         "" if learner is None else f"on {learner.device} in {learner.precision}",
         "" if learner is None else learner.device,
+        figures[-1].agents,
     )
 
 

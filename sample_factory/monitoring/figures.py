@@ -19,6 +19,7 @@ the end. Fields:
   "rollout_worker", "policy_worker", "learner", "sampler" (an inline sampler, or a worker of `dummy_sampler`).
   worker_index counts the processes of one role, policy workers those of one policy_id. Processes that these
   start, such as simulators, are not listed.
+- agents: number of agents in all envs; `dummy_sampler`: 0.
 """
 
 import json
@@ -66,6 +67,7 @@ class Figures(NamedTuple):
     components: Mapping[str, Mapping[str, float]]
     learners: tuple[LearnerReady, ...]
     processes: tuple[RunProcess, ...]
+    agents: int = 0
 
 
 class FiguresFile:
@@ -191,5 +193,6 @@ class FiguresWriter:
                 self._monitor.components.means(),
                 tuple(self._learners.values()),
                 tuple(self._processes()),
+                self._monitor.progress.num_agents,
             )
         )

@@ -37,6 +37,7 @@ class RunProgress:
     """Counters and rates of this run; frames and progress include the runs that it resumes.
 
     policies: their counters, updated by the caller.
+    num_agents: in all envs.
     longest_episode: steps of the longest episode that has been reported so far while it was being played.
     """
 
@@ -44,6 +45,7 @@ class RunProgress:
         self._flags = flags
         self._sizes = sizes
         self._now = now
+        self.num_agents = sizes.num_agents
         num_policies = sizes.num_policies
         agents = sizes.num_agents // num_policies
         self.policies = [PolicyProgress(flags.stats_avg, agents) for _ in range(num_policies)]

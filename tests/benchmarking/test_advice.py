@@ -1,8 +1,11 @@
 import pytest
 
 from sample_factory.benchmarking.advice import Situation, advice
+from sample_factory.monitoring.bottleneck import PARTS, EnvCounts
 
-SITUATION = Situation(2, 16, 1, 0, 2048, 1, "auto", (128, 72), on_gpu=False, cores=8, busy_cores=4.0)
+SITUATION = Situation(
+    2, 16, 1, 0, 2048, 1, "auto", (128, 72), on_gpu=False, cores=8, busy_cores=4.0, envs=EnvCounts(2, 8, 1)
+)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +42,26 @@ SITUATION = Situation(2, 16, 1, 0, 2048, 1, "auto", (128, 72), on_gpu=False, cor
     ],
 )
 def test_advice_names_the_flag_that_helps_here(limiting, changes, words, not_words):
-    text = "\n".join(advice(limiting, SITUATION._replace(**changes)))
+    shares = {part: 0.0 if part in limiting else 0.6 for part in PARTS}
+    text = "\n".join(advice(shares, SITUATION._replace(**changes)))
     assert all(word in text for word in words), text
     assert not [word for word in not_words if word in text], text
+
+
+@pytest.mark.parametrize(
+    "waits, is_advised",
+    [
+        ({"rollout_worker": 0.7, "policy_worker": 0.1, "learner": 0.9}, True),
+        ({"rollout_worker": 0.7, "policy_worker": 0.6, "learner": 0.9}, True),  # all wait for messages
+        ({"rollout_worker": 0.0, "policy_worker": 0.6, "learner": 0.9}, False),  # for the simulators
+        ({"rollout_worker": 0.7, "policy_worker": 0.6, "learner": 0.0}, False),
+    ],
+)
+@pytest.mark.parametrize("busy_cores", [4.0, 8.0, None])
+def test_the_default_of_two_envs_per_worker_is_advised_against_first(waits, is_advised, busy_cores):
+    few = SITUATION._replace(num_envs_per_worker=2, envs=EnvCounts(2, 1, 1), busy_cores=busy_cores)
+    lines = advice(waits, few)
+    words = "few envs per worker: first try --num_envs_per_worker=16 (now 2)"
+    assert lines[0].startswith(words) == is_advised
+    assert not is_advised or len(lines) == 1
+    assert not any(line.startswith(words) for line in advice(waits, SITUATION))

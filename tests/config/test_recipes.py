@@ -1,9 +1,10 @@
-"""Every recipe parses. (What the pages say is checked in test_pages.py.)"""
+"""Every recipe parses and says what to expect. (What the pages say is checked in test_pages.py.)"""
 
 from pathlib import Path
 
 import pytest
 
+from sample_factory.config.experiment_folder import read_expectation
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs import gym_ids
 from sample_factory.envs.env_registry import resolve_family
@@ -20,3 +21,15 @@ def test_every_recipe_is_parsed(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(gym_ids, "check", lambda name: None)  # whether or not its package is here
     config = parse_config([f"--cfg={recipe}", f"--train_dir={tmp_path}"], resolve_family)
     assert config.unknown == {}
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_says_what_to_expect_and_where_the_curve_is(recipe):
+    expectation = read_expectation(str(recipe))
+    assert expectation is not None and "configs/README.md" in expectation
+    assert len(expectation) <= 80  # a line of a terminal
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_is_listed_on_the_page(recipe):
+    assert f"| `{recipe.stem}`" in (recipe.parent / "README.md").read_text()

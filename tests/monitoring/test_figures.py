@@ -79,6 +79,7 @@ def test_components_learners_and_processes_are_data(writer, file):
     assert line.components == {"rollout_worker": {"wait": pytest.approx(0.6), "memory_mb": 20.0}}
     assert line.learners == (LEARNER,)
     assert line.processes == (MAIN, WORKER)
+    assert line.agents == run_sizes(num_policies=2).num_agents
 
 
 def test_fps_are_known_for_windows_that_the_run_has_covered(writer, file, fake_time):
