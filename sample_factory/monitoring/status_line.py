@@ -9,6 +9,7 @@ from sample_factory.monitoring.policy_progress import EpisodeStats, PolicyProgre
 
 MAX_WIDTH = 66  # 76 without the time and the two spaces that the log writes before it
 MAX_POLICIES = 8
+MIN_WIDTHS = {"progress": len("41 %"), "left": len("4:52 left"), "fps": len("1,224 FPS")}
 # The columns that are left out first where there is no room.
 DROP_ORDER = ("lag", "objective", "progress", "left")
 
@@ -17,7 +18,7 @@ class StatusLine:
     """Formats statuses one below the other: a column is as wide as its widest cell so far."""
 
     def __init__(self) -> None:
-        self._widths: dict[str, int] = {}
+        self._widths = dict(MIN_WIDTHS)
 
     def text(self, status: Status) -> str:
         """Returns one line."""
@@ -36,18 +37,19 @@ class StatusLine:
         """Drops columns until the line fits."""
         for dropped in range(len(DROP_ORDER) + 1):
             kept = {name: text for name, text in cells.items() if name not in DROP_ORDER[:dropped]}
-            padded = [text.rjust(self._width(name, text)) for name, text in kept.items()]
+            padded = [self._padded(name, text) for name, text in kept.items()]
             for separator in ("   ", "  "):
-                line = separator.join(padded)
+                line = separator.join(padded).rstrip()
                 if len(line) <= MAX_WIDTH:
                     return line
         return line
 
-    def _width(self, name: str, text: str) -> int:
+    def _padded(self, name: str, text: str) -> str:
         # A reward has a remark at first, after which its column should be narrow again.
-        if name != "reward":
+        if not text.endswith(")"):
             self._widths[name] = max(self._widths.get(name, 0), len(text))
-        return self._widths.get(name, 0)
+        width = self._widths.get(name, 0)
+        return text.ljust(width) if name == "reward" else text.rjust(width)
 
 
 def reward_text(episodes: EpisodeStats) -> str:
@@ -74,11 +76,12 @@ def policy_rows(policies: Sequence[PolicyProgress]) -> list[str]:
 
 
 def short_count(count: float) -> str:
-    """Returns a count in at most five characters, e.g. 950, 4.1k, 182k, 1.82M."""
+    """Returns a count in at most five characters, e.g. 950, 4.1k, 20k, 182k, 1.82M."""
     power = 0 if count < 1e3 else min(3, math.floor(math.log10(count)) // 3)
     suffix = ("", "k", "M", "G")[power]
     value = count / 1000**power
-    digits = 0 if value >= 100 or not suffix else 1 if value >= 10 or suffix == "k" else 2
+    most = (0, 1, 2, 2)[power]
+    digits = max(0, most + 1 - len(f"{math.floor(value)}")) if most else 0
     return f"{math.floor(value * 10**digits) / 10**digits:.{digits}f}{suffix}"
 
 
@@ -105,7 +108,7 @@ def _frames_cell(status: Status) -> str:
     if status.target is None:
         return short_count(status.env_frames)
     target = re.sub(r"\.0+(?=[kMG])", "", short_count(status.target))
-    return f"{short_count(status.env_frames)} / {target}"
+    return f"{short_count(status.env_frames):>4} / {target}"
 
 
 def _fps_cell(status: Status) -> dict[str, str]:

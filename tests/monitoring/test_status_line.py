@@ -38,6 +38,7 @@ def test_the_status_of_one_policy_is_a_line_of_aligned_columns():
     )
     later = line.text(status(policy(), frames=9_800, fps=950.0, progress=0.02, seconds_left=9.0))
     assert later == "9.8k / 450k    2 %   0:09 left     950 FPS   reward 0.78   lag 0.4"
+    assert line.text(status(policy(12.5), frames=182_400)).endswith("   reward 12.5   lag 0.4")
 
 
 @pytest.mark.parametrize("objective", [None, -12.25])
@@ -85,7 +86,7 @@ def test_several_policies_show_the_best_in_the_line_and_at_most_eight_in_rows():
 
 @pytest.mark.parametrize(
     "count, text",
-    [(0, "0"), (999, "999"), (4096, "4.0k"), (182_999, "182k"), (1_820_000, "1.82M"), (10**9, "1.00G")],
+    [(0, "0"), (999, "999"), (4096, "4.0k"), (20_480, "20k"), (182_999, "182k"), (1_820_000, "1.82M"), (10**9, "1.00G")],
 )
 def test_counts_are_short(count, text):
     assert short_count(count) == text
