@@ -36,8 +36,7 @@ def check_and_probe(config: Config, family: EnvFamily) -> EnvInfo:
     _check_actions(config, info)
     _check_population(config, info)
     _check_selfplay(config, info)
-    for line in check_encoders(config, info):
-        log.info("%s", line)
+    check_encoders(config, info)
     return info
 
 

@@ -9,7 +9,7 @@ from sample_factory.config.parsing import RETIRED_FLAGS
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.topology import make_topology
-from sample_factory.experiment.checks import check_and_probe
+from sample_factory.experiment.checks import check_and_probe, check_encoders
 from sample_factory.experiment.failure_log import log_failures
 from sample_factory.experiment.folder import prepare_folder
 from sample_factory.experiment.parts import Parts, allocate
@@ -36,7 +36,7 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
     cpu.raise_open_files_limit()  # every queue and every child needs file descriptors
     for name in set(config.typed) & set(RETIRED_FLAGS):
         log.warning("--%s has no effect: %s", name, RETIRED_FLAGS[name])
-    log.info("Checking %s ...", config.env_name)
+    log.info("Checking %s ...", config.env_name, extra={"only_on_terminals": True})
     with StopSignals(lambda: describe_last_checkpoints(config)) as signals:
         try:
             with signals.interrupting():
@@ -59,6 +59,8 @@ def _run_in_folder(config: Config, family: EnvFamily, info: EnvInfo, signals: St
     is_done = False
     try:
         log_resumed(config)
+        for line in check_encoders(config, info):
+            log.info("%s", line)
         _log_expectation(config)
         parts = allocate(config, family, info, topology, folder.lock)
         if config.sampling.serial_mode:

@@ -2,6 +2,7 @@
 
 The file gets every record in full. On a terminal, a record may have a shorter text, or none:
 `log.info("the whole text", extra={"short": "..."})`, where "" hides it. See `TerminalFormatter`.
+A record with `extra={"only_on_terminals": True}` is written to no other console.
 """
 
 import logging
@@ -142,12 +143,15 @@ class ConsoleHandler(logging.StreamHandler[TextIO]):
         )
 
     def emit(self, record: logging.LogRecord) -> None:
-        if self._is_terminal and vars(record).get("short") == "":
+        attributes = vars(record)
+        if self._is_terminal and attributes.get("short") == "":
+            return
+        if not self._is_terminal and attributes.get("only_on_terminals"):
             return
         if record.levelno == logging.WARNING and not self._is_first(record):
             return
         if record.levelno == logging.WARNING and self._show_warning is not None:
-            origin = vars(record).get("worker", self._process_name)
+            origin = attributes.get("worker", self._process_name)
             self._show_warning(origin, record.getMessage())
             return
         super().emit(record)

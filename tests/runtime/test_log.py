@@ -118,11 +118,17 @@ def test_a_line_of_a_terminal_is_the_time_and_the_text(open_terminal):
     assert re.match(r"\d\d:\d\d:\d\d  hello", terminal.getvalue())
 
 
-def test_a_terminal_shows_the_short_text_or_nothing_and_the_file_the_whole(open_terminal, tmp_path):
+def test_a_terminal_shows_the_short_text_or_nothing_and_the_file_all_of_it(
+    open_terminal, tmp_path, monkeypatch
+):
     terminal = open_terminal()
     setup_logging("main", str(tmp_path / "log.txt"))
     log.info("the whole text", extra={"short": "short"})
     log.info("only for the file", extra={"short": ""})
+    monkeypatch.setattr(sys, "stderr", other := io.StringIO())
+    setup_logging("main")
+    log.info("a sign of life", extra={"only_on_terminals": True})
+    assert other.getvalue() == ""
     assert terminal.getvalue()[10:] == "short\n"
     texts = [line.split("INFO ")[1] for line in (tmp_path / "log.txt").read_text().splitlines()]
     assert texts == ["the whole text", "only for the file"]
