@@ -1,7 +1,5 @@
 """Checks of a configuration that need more than its flags: registered encoders, the machine, the env."""
 
-import logging
-
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
@@ -15,8 +13,6 @@ from sample_factory.runtime.gpu import why_no_gpu
 from sample_factory.runtime.queue_transports import check_transport
 from sample_factory.spaces.actions import action_layout
 from sample_factory.spaces.observations import Indices, UnsupportedSpace
-
-log = logging.getLogger("sample_factory")
 
 
 def check_and_probe(config: Config, family: EnvFamily) -> EnvInfo:
