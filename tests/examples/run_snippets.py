@@ -17,7 +17,7 @@ BLOCK = re.compile(r"(?:<!-- (needs|not run):? ?(\w*) -->\n)?^```python\n(.*?)^`
 TINY_MODEL = ["--device=cpu", "--hidden_size=16", "--encoder_mlp_layers", "16"]
 TINY_SIZES = ["--num_workers=1", "--num_envs_per_worker=2", "--rollout=8", "--batch_size=64"]
 TINY = {
-    "train": ["--serial_mode=True", *TINY_SIZES, *TINY_MODEL, "--train_for_env_steps=300"],
+    "train": ["--serial_mode=True", *TINY_SIZES, *TINY_MODEL, "--train_for_env_steps=800", "--seed=1"],
     "enjoy": ["--device=cpu", "--no_render", "--max_num_episodes=1", "--max_num_frames=100"],
 }
 
