@@ -155,21 +155,25 @@ def _play_episode(human: HumanEngine, spec: DoomSpec, score: PlayerScore, frames
     engine = human.engine
     game = engine.game
     limit = spec.time_limit_frames or float("inf")
-    score.start(engine.variable_values())
-    reward = 0.0
-    engine_return = 0.0  # up to the last step
     begin = game.get_episode_time()  # the first tics of some scenarios are skipped
-    step_end = begin + frameskip
-    while not (
-        game.is_episode_finished() or game.get_episode_time() - begin >= limit or human.is_left_alone()
-    ):
+    length = 0
+    num_calls = 0
+    reward = 0.0
+    engine_return = 0.0
+    step_return = 0.0  # the engine's return at the end of the last step
+    step_end = frameskip
+    score.start(engine.variable_values())
+    while not (game.is_episode_finished() or length >= limit or human.is_left_alone()):
         human.call(game.advance_action)
-        if game.get_episode_time() >= step_end and not game.is_episode_finished():
+        num_calls += 1
+        length = game.get_episode_time() - begin
+        # A call that takes several tics in real time counts the living reward of one.
+        engine_return = game.get_total_reward() + game.get_living_reward() * (length - num_calls)
+        if length >= step_end and not game.is_episode_finished():
+            reward += score.step(engine_return - step_return, engine.variable_values())
+            step_return = engine_return
             step_end += frameskip
-            reward += score.step(game.get_total_reward() - engine_return, engine.variable_values())
-            engine_return = game.get_total_reward()
-    length = game.get_episode_time() - begin
-    last_reward, info = score.end(game.get_total_reward() - engine_return, engine.variable_values())
+    last_reward, info = score.end(engine_return - step_return, engine.variable_values())
     results = {"reward": reward + last_reward, "length": length}
     if "true_objective" in info:
         results["objective"] = info["true_objective"]

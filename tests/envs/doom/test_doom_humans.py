@@ -206,7 +206,7 @@ def test_the_score_of_a_human_is_on_the_scale_of_an_agents(doom_cfg):
     episodes = play(spec, engine_settings(spec.name, spec, doom_cfg()), None, seed=1, has_window=False)
     results = next(episodes)
     episodes.close()
-    assert results["length"] >= 40 and results["reward"] == pytest.approx(-results["length"] / 100, abs=0.02)
+    assert results["length"] >= 40 and results["reward"] == pytest.approx(-results["length"] / 100)
     assert "objective" not in results, "the env reports no other than the reward"
 
 
