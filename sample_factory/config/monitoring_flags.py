@@ -66,7 +66,7 @@ class MonitoringFlags:
 class EvaluationFlags:
     """Watching a trained policy."""
 
-    fps: int = flag(0, "frames shown per second; 0: as fast as possible", at_least=0, at_most=10_000)
+    fps: int = flag(0, "env frames shown per second; 0: as the env says", at_least=0, at_most=10_000)
     render_action_repeat: int | None = flag(
         None,
         "number of times that each action is repeated; --env_frameskip if left out",
@@ -92,6 +92,6 @@ class EvaluationFlags:
     save_video: bool = flag(False, "write a video (mp4) into the folder of the run")
     overlay: bool = flag(False, "write the policy, the reward and the action on videos and windows")
     video_frames: int = flag(-1, "largest number of frames in the video; -1: no limit", at_least=-1)
-    video_name: str = flag("replay.mp4", "file name of the video", metavar="FILE")
+    video_name: str = flag("replay.mp4", "file name of the video; numbered if it exists", metavar="FILE")
     max_num_frames: int = flag(NEVER, "stop after this many env frames", at_least=1)
     max_num_episodes: int = flag(NEVER, "stop after this many episodes", at_least=1)
