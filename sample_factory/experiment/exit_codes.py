@@ -1,14 +1,11 @@
 """Exit codes of the commands, and the one line that says why a command failed."""
 
-import logging
 import sys
 from collections.abc import Callable, Sequence
 
 from sample_factory.config.flags import ConfigError
+from sample_factory.experiment.failure_log import log_failures
 from sample_factory.runtime.failures import ChildFailed, Explained, one_line
-from sample_factory.runtime.log import details
-
-log = logging.getLogger("sample_factory")
 
 DONE = 0
 FAILED = 1
@@ -31,7 +28,7 @@ def run_command(command: Callable[[Sequence[str]], int | None], argv: Sequence[s
     try:
         code = command(sys.argv[1:] if argv is None else argv)
     except ChildFailed as failure:
-        log.error("%s failed: %s", failure.name, failure.reason, extra=details(failure.traceback))
+        log_failures([failure])
         return FAILED
     except (ConfigError, UnknownEnvError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -13,9 +13,12 @@ OUT_OF_GPU_MEMORY = "torch.OutOfMemoryError"
 ENV_PROBE = "env_probe"
 
 
-def log_failures(failures: Sequence[ChildFailed], env_name: str, has_log_file: bool) -> None:
+def log_failures(
+    failures: Sequence[ChildFailed], env_name: str | None = None, has_log_file: bool = False
+) -> None:
     """Logs why the run has failed, one line for failures with the same reason, with advice if there is some.
 
+    env_name: of the run, if it is known here.
     has_log_file: whether the log is written to a file that stays: it gets the whole traceback. Otherwise the
         console gets a short one, unless the exception explains itself.
     """
@@ -37,11 +40,11 @@ def log_failures(failures: Sequence[ChildFailed], env_name: str, has_log_file: b
         )
 
 
-def describe(failure: ChildFailed, env_name: str) -> str:
+def describe(failure: ChildFailed, env_name: str | None) -> str:
     """Returns one line that says what failed and why."""
     if failure.is_explained:
         return failure.reason
-    if failure.name != ENV_PROBE:
+    if failure.name != ENV_PROBE or env_name is None:
         return f"{failure.name} failed: {failure.reason}"
     called = f"{failure.caller}() raised " if failure.caller else ""
     return f"env {env_name}: {called}{failure.reason}"
