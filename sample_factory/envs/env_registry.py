@@ -98,7 +98,7 @@ def resolve_family(env_name: str) -> EnvFamily:
     registration with a wrong "module:attribute" string.
     """
     matching = [prefix for prefix in _FAMILIES if env_name.startswith(prefix)]
-    if not matching or (env_name in _FAMILIES and env_name.endswith("_")):
+    if not matching:
         raise UnknownEnvError(_unknown_env_message(env_name, ()))
     entry = _FAMILIES[max(matching, key=len)]
     try:
