@@ -1,10 +1,16 @@
 """Options and fixtures of all tests."""
 
+import os
 import signal
 
 import pytest
 
+from sample_factory.runtime import cpu
 from sample_factory.runtime import log as log_module
+
+# Before torch is imported: for tensors as small as those of the tests, a second thread takes two to four
+# times the CPU time. Processes that the tests start inherit it.
+os.environ.update(cpu.ONE_THREAD)
 
 # A shell starts background jobs with SIGINT ignored; programs that the tests interrupt must not inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
