@@ -46,5 +46,6 @@ def describe(failure: ChildFailed, env_name: str | None) -> str:
         return failure.reason
     if failure.name != ENV_PROBE or env_name is None:
         return f"{failure.name} failed: {failure.reason}"
-    called = f"{failure.caller}() raised " if failure.caller else ""
+    is_named = failure.caller.isidentifier()  # not so for <lambda>
+    called = f"{failure.caller}() raised " if is_named else ""
     return f"env {env_name}: {called}{failure.reason}"
