@@ -11,13 +11,14 @@ import numpy as np
 from sample_factory.plotting.figure_style import (
     GREY,
     MAX_COLUMNS,
-    NUM_TICKS,
     WIDTHS,
+    add_note,
     colour,
     dashes,
     house_style,
     new_figure,
     set_x_axis,
+    set_y_axis,
 )
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PANEL_HEIGHT = 3.1  # inches
+NOTE_HEIGHT = 0.25
+BAND_NOTE = "line: mean of the runs; band: lowest to highest of them"
 LABEL_WIDTH = 36  # characters
 MAX_LEGEND_INSIDE = 4  # lines of text; a longer legend would hide the curves and is drawn beneath them
 LEGEND_LINE_HEIGHT = 0.16
@@ -50,11 +53,15 @@ class Line(NamedTuple):
 
     env: str
     flags: str  # that differ from the other lines of its panel
-    num_seeds: int
+    experiments: tuple[str, ...]  # their names
     x: np.ndarray  # env frames, or seconds
     mean: np.ndarray
     low: np.ndarray  # of the lowest seed at each x
     high: np.ndarray
+
+    @property
+    def num_runs(self) -> int:
+        return len(self.experiments)
 
 
 class Look(NamedTuple):
@@ -81,9 +88,11 @@ def draw(lines: Sequence[Line], look: Look) -> "Figure":
             axes = figure.add_subplot(num_rows, num_columns, i + 1)
             _draw_panel(axes, members, numbers, unit.size)
             _draw_levels(axes, [level for name, level in look.levels if name == env])
-            axes.set(title=env, xlabel=unit.name, ylabel=look.y_label if i % num_columns == 0 else "")
-            axes.locator_params(axis="y", nbins=NUM_TICKS)
+            axes.set(title=_title(members), xlabel=unit.name)
             set_x_axis(axes)
+            set_y_axis(axes, look.y_label)
+        if any(line.num_runs > 1 for line in lines):
+            add_note(figure, BAND_NOTE)
         if look.title:
             figure.suptitle(look.title)
     return figure
@@ -110,7 +119,14 @@ def _size(panels: Sequence[Sequence[Line]], num_columns: int) -> tuple[float, fl
     for first in range(0, len(panels), num_columns):
         longest = max(_legend_height(panel) for panel in panels[first : first + num_columns])
         height += PANEL_HEIGHT + (longest if longest > MAX_LEGEND_INSIDE else 0) * LEGEND_LINE_HEIGHT
-    return WIDTHS[num_columns - 1], height
+    has_note = any(line.num_runs > 1 for panel in panels for line in panel)
+    return WIDTHS[num_columns - 1], height + (NOTE_HEIGHT if has_note else 0)
+
+
+def _title(lines: Sequence[Line]) -> str:
+    """Returns the env of a panel, with the name of its experiment if there is only one."""
+    names = [name for line in lines for name in line.experiments]
+    return f"{lines[0].env} ({names[0]})" if len(names) == 1 else lines[0].env
 
 
 def _legend_height(lines: Sequence[Line]) -> int:
@@ -119,8 +135,8 @@ def _legend_height(lines: Sequence[Line]) -> int:
 
 
 def _label(line: Line) -> str:
-    seeds = "1 seed" if line.num_seeds == 1 else f"{line.num_seeds} seeds"
-    return textwrap.fill(f"{line.flags} ({seeds})", LABEL_WIDTH) if line.flags else seeds
+    runs = "1 run" if line.num_runs == 1 else f"{line.num_runs} runs"
+    return textwrap.fill(f"{line.flags} ({runs})", LABEL_WIDTH) if line.flags else runs
 
 
 def _unit(lines: Sequence[Line], against: str) -> Unit:
@@ -139,7 +155,7 @@ def _draw_panel(axes: "Axes", lines: Sequence[Line], numbers: Mapping[str, int],
         axes.plot(
             x, line.mean, marker=marker, label=_label(line), color=colour(number), linestyle=dashes(number)
         )
-        if line.num_seeds > 1:
+        if line.num_runs > 1:
             axes.fill_between(x, line.low, line.high, color=colour(number), alpha=0.18, linewidth=0)
     if _legend_height(lines) <= MAX_LEGEND_INSIDE:
         axes.legend(loc="best")

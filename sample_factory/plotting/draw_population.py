@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from sample_factory.plotting.figure_style import (
-    GREY,
     MAX_COLUMNS,
     WIDTHS,
     colour,
     dashes,
     house_style,
+    marker,
     new_figure,
     set_x_axis,
+    set_y_axis,
 )
 from sample_factory.plotting.read_summaries import Curve
 
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-ROW_HEIGHT = 2.5  # inches
+ROW_HEIGHT = 2.8  # inches
 LEGEND_COLUMNS = 5
+TAKEOVER_NOTE = "marker on a line: the policy was replaced by the one that has this marker"
 WIDE_RANGE = 10.0  # positive values with a larger ratio of largest to smallest get a logarithmic axis
 
 
@@ -40,6 +42,7 @@ class Panel(NamedTuple):
     """One panel of the figure. curves: by policy; policies without values are left out."""
 
     title: str
+    y_label: str
     curves: Mapping[int, Curve]
     is_setting: bool  # which keeps its value until the next point
     is_rate: bool = False  # always drawn logarithmically: factors matter, not differences
@@ -79,9 +82,10 @@ def draw(panels: Sequence[Panel], takeovers: Sequence[Takeover], title: str) -> 
             axes = figure.add_subplot(num_rows, num_columns, i + 1)
             _draw_lines(axes, panel)
             _mark(axes, panel, takeovers)
-            axes.set(title=panel.title, xlabel="env frames" if i + num_columns >= len(panels) else "")
+            axes.set(title=panel.title, xlabel="env frames of the policy")
             axes.set_yscale("log" if panel.is_logarithmic else "linear")
             set_x_axis(axes)
+            set_y_axis(axes, panel.y_label)
         figure.suptitle(title)
         handles, labels = _legend(panels[0], takeovers)
         figure.legend(handles, labels, loc="outside lower center", ncols=LEGEND_COLUMNS)
@@ -97,23 +101,21 @@ def _draw_lines(axes: "Axes", panel: Panel) -> None:
 
 
 def _mark(axes: "Axes", panel: Panel, takeovers: Sequence[Takeover]) -> None:
-    """Draws a dot on the receiver's line, in the donor's colour, where a takeover changes a value."""
+    """Draws the donor's marker in its colour on the receiver's line, where a takeover changes a value."""
     for takeover in takeovers:
         if panel.shows(takeover):
             y = panel.value_at(takeover.receiver, takeover.frames)
-            (dot,) = axes.plot([takeover.frames], [y])
-            _style_dot(dot, colour(takeover.receiver), colour(takeover.donor))
+            (dot,) = axes.plot([takeover.frames], [y], linestyle="none", zorder=3)
+            _style_marker(dot, takeover.donor, colour(takeover.receiver))
 
 
-def _style_dot(line: "Line2D", edge_colour: str, face_colour: str) -> None:
+def _style_marker(line: "Line2D", policy: int, edge_colour: str) -> None:
     line.set(
-        marker="o",
-        markersize=5.5,
+        marker=marker(policy),
+        markersize=6.5,
         markeredgecolor=edge_colour,
-        markerfacecolor=face_colour,
+        markerfacecolor=colour(policy),
         markeredgewidth=1.2,
-        linestyle="none",
-        zorder=3,
     )
 
 
@@ -124,8 +126,8 @@ def _legend(panel: Panel, takeovers: Sequence[Takeover]) -> "tuple[list[Line2D],
     handles = [Line2D([], [], color=colour(policy), linestyle=dashes(policy)) for policy in panel.curves]
     labels = [f"policy {policy}" for policy in panel.curves]
     if takeovers:
-        dot = Line2D([], [])
-        _style_dot(dot, GREY, "white")
-        handles.append(dot)
-        labels.append("takes over the policy of the dot's colour")
+        for handle, policy in zip(handles, panel.curves):
+            _style_marker(handle, policy, colour(policy))
+        handles.append(Line2D([], [], linestyle="none"))
+        labels.append(TAKEOVER_NOTE)
     return handles, labels

@@ -1,7 +1,8 @@
 """Colours, sizes and fonts that all figures share. Imports matplotlib in functions only, since it is slow."""
 
+import textwrap
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from sample_factory.config.flags import ConfigError
 
@@ -16,8 +17,12 @@ DOTS_PER_INCH = 150  # a README shows a figure at half its size on ordinary scre
 NUM_TICKS = 6
 # Distinguishable for most who are colour-blind: the palette of Okabe and Ito without its black and yellow.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-Dashes = Literal["-", ":", "-."]
-DASHES: tuple[Dashes, ...] = ("-", ":", "-.")  # for more lines than colours; "--" is a level
+# Lengths of dashes and gaps in line widths; () is solid. Where lines cover each other, the gaps show the line
+# beneath; without colours, the dashes alone distinguish six lines. "--" in grey is a level.
+DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1, 1.5), (7, 2, 1, 2), (3, 1.5), (7, 2, 1, 2, 1, 2))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")  # of policies
+Y_LABEL_WIDTH = 34  # characters in a line of text beside a panel
+MANY = 10_000  # numbers from here on are shortened on y axes, too
 GREY = "#606060"
 # Any: the keys of matplotlib's settings are literals in its type hints.
 STYLE: dict[Any, Any] = {
@@ -68,14 +73,35 @@ def set_x_axis(axes: "Axes") -> None:
     axes.xaxis.set_major_formatter(lambda x, _: short_number(x))
 
 
+def set_y_axis(axes: "Axes", label: str) -> None:
+    """Writes the label beside the axis, and shortens large numbers. Call it after drawing."""
+    first, bracket, rest = label.partition(" (")
+    parts = [label] if len(label) <= Y_LABEL_WIDTH else [first, f"({rest}" if bracket else ""]
+    axes.set_ylabel("\n".join(line for part in parts for line in textwrap.wrap(part, Y_LABEL_WIDTH)))
+    if axes.get_yscale() == "linear":
+        axes.locator_params(axis="y", nbins=NUM_TICKS)
+        if max(map(abs, axes.get_ylim())) >= MANY:
+            axes.yaxis.set_major_formatter(lambda y, _: short_number(y))
+
+
+def add_note(figure: "Figure", text: str) -> None:
+    """Writes a small text beneath the panels."""
+    figure.supxlabel(text, size=8.5, color=GREY)
+
+
 def colour(number: int) -> str:
     """Returns the colour of line `number`."""
     return COLOURS[number % len(COLOURS)]
 
 
-def dashes(number: int) -> Dashes:
-    """Returns the dashes of line `number`; colour and dashes together differ for 18 lines."""
-    return DASHES[number // len(COLOURS) % len(DASHES)]
+def dashes(number: int) -> tuple[float, tuple[float, ...]]:
+    """Returns the dashes of line `number` (offset, lengths); with the colour they differ for 36 lines."""
+    return 0, DASHES[(number + number // len(COLOURS)) % len(DASHES)]
+
+
+def marker(number: int) -> str:
+    """Returns the marker of policy `number`."""
+    return MARKERS[number % len(MARKERS)]
 
 
 def short_number(number: float) -> str:

@@ -22,6 +22,7 @@ from sample_factory.config.unknown_flags import nearest
 from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.plotting import plot_command
 from sample_factory.plotting.draw_curves import Line, Look, draw
+from sample_factory.plotting.labels import label_of
 from sample_factory.plotting.plot_command import aligned, rounded
 from sample_factory.plotting.read_summaries import TrainedExperiment, read_experiment
 
@@ -75,15 +76,16 @@ def _over_seeds(members: Sequence[TrainedExperiment], flags: str, against: str) 
     grid = np.unique(np.concatenate(xs))
     grid = grid[(grid >= first) & (grid <= last)]
     values = np.array([np.interp(grid, x, curve.values) for x, curve in zip(xs, curves)])
-    return Line(members[0].env, flags, len(members), grid, values.mean(0), values.min(0), values.max(0))
+    names = tuple(member.folder.name for member in members)
+    return Line(members[0].env, flags, names, grid, values.mean(0), values.min(0), values.max(0))
 
 
 def table(lines: Sequence[Line], against: str) -> list[str]:
     """Returns a heading, and a row for each line with its last values."""
-    rows: list[tuple[str, ...]] = [("env", "flags", "seeds", against, "mean", "min", "max")]
+    rows: list[tuple[str, ...]] = [("env", "flags", "runs", against, "mean", "min", "max")]
     for line in lines:
         ends = (rounded(values[-1]) for values in (line.mean, line.low, line.high))
-        rows.append((line.env, line.flags or "-", str(line.num_seeds), f"{line.x[-1]:,.0f}", *ends))
+        rows.append((line.env, line.flags or "-", str(line.num_runs), f"{line.x[-1]:,.0f}", *ends))
     return aligned(rows, "<<>")
 
 
@@ -157,7 +159,7 @@ def plot(arguments: argparse.Namespace) -> list[str]:
         if env not in envs:
             raise ConfigError(f"--level={env}=...: no experiment has that env{nearest(env, envs)}")
     lines = make_lines(experiments, arguments.against)
-    y_label = "episode reward" if arguments.tag == TAGS["reward"] else arguments.tag
+    y_label = label_of(arguments.tag, experiments[0].stats_avg)
     figure = draw(lines, Look(arguments.title, arguments.against, y_label, arguments.level))
     figure.savefig(arguments.out, dpi="figure")
     return table(lines, arguments.against)

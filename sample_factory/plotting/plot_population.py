@@ -19,22 +19,25 @@ from sample_factory.config.population_flags import FLAG_TAG, REPLACED_BY_TAG, SH
 from sample_factory.monitoring.policy_progress import TAGS, tag_of
 from sample_factory.plotting import plot_command
 from sample_factory.plotting.draw_population import Panel, Takeover, draw
+from sample_factory.plotting.labels import label_of
 from sample_factory.plotting.plot_command import aligned, rounded
 from sample_factory.plotting.read_summaries import Curve, read_policies
 
 
-def make_panels(policies: Sequence[Mapping[str, Curve]], objective: str) -> list[Panel]:
+def make_panels(policies: Sequence[Mapping[str, Curve]], objective: str, stats_avg: int) -> list[Panel]:
     """Returns a panel for the objective, and one for each setting that varies. Raises ConfigError.
 
-    policies: curves by tag.
+    policies: curves by tag. stats_avg: episodes in a mean of the objective.
     """
-    objectives = _by_policy(policies, objective)
-    if not objectives and objective == TAGS["true_objective"]:
-        objectives = _by_policy(policies, TAGS["reward"])  # which the true objective is, unless it is written
+    drawn = objective
+    if objective == TAGS["true_objective"] and not _by_policy(policies, objective):
+        drawn = TAGS["reward"]  # which the true objective is, unless it is written
+    objectives = _by_policy(policies, drawn)
     if not objectives:
         raise ConfigError(f"no policy has numbers under the tag {objective}: too few episodes have ended")
-    panels = [Panel(objective, objectives, is_setting=False)]
-    for prefix, words in ((FLAG_TAG, ""), (SHAPING_TAG, "shaping: ")):
+    label = label_of(drawn, stats_avg)
+    panels = [Panel(label.partition(" (")[0], label, objectives, is_setting=False)]
+    for prefix, y_label in ((FLAG_TAG, "--{}"), (SHAPING_TAG, "weight of {}")):
         tags = dict.fromkeys(tag for curves in policies for tag in curves if tag.startswith(prefix))
         for tag in tags:
             curves = {
@@ -42,8 +45,16 @@ def make_panels(policies: Sequence[Mapping[str, Curve]], objective: str) -> list
                 for policy, curve in _by_policy(policies, tag).items()
             }
             name = tag.removeprefix(prefix)
-            panels.append(Panel(words + name, curves, is_setting=True, is_rate=name == "learning_rate"))
+            panels.append(
+                Panel(
+                    _title(prefix, name), y_label.format(name), curves, True, is_rate=name == "learning_rate"
+                )
+            )
     return [panels[0], *(panel for panel in panels[1:] if _varies(panel))]
+
+
+def _title(prefix: str, name: str) -> str:
+    return name.replace("_", " ") if prefix == FLAG_TAG else f"reward shaping: {name}"
 
 
 def find_takeovers(policies: Sequence[Mapping[str, Curve]]) -> list[Takeover]:
@@ -116,7 +127,8 @@ def plot(arguments: argparse.Namespace) -> list[str]:
     values, policies = read_policies(arguments.folder.expanduser())
     if not any(tag.startswith(FLAG_TAG) for curves in policies for tag in curves):
         raise ConfigError(f"{arguments.folder} was not trained with --with_pbt=True: no setting evolved")
-    panels = make_panels(policies, arguments.tag or tag_of(values["pbt_target_objective"]))
+    objective = arguments.tag or tag_of(values["pbt_target_objective"])
+    panels = make_panels(policies, objective, values["stats_avg"])
     takeovers = find_takeovers(policies)
     title = arguments.title or f"{values['env']}: {arguments.folder}"
     draw(panels, takeovers, title).savefig(arguments.out, dpi="figure")

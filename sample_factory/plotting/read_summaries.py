@@ -36,6 +36,7 @@ class TrainedExperiment(NamedTuple):
     env: str
     flags: Mapping[str, str]  # name -> JSON text, without NOT_THE_EXPERIMENT and env
     curve: Curve  # steps in env frames
+    stats_avg: int  # episodes in a mean
 
 
 class _Point(NamedTuple):
@@ -60,7 +61,7 @@ def read_experiment(folder: Path, tag: str, policy_index: int) -> TrainedExperim
         for name, value in values.items()
         if name not in NOT_THE_EXPERIMENT and name != "env"
     }
-    return TrainedExperiment(folder, values["env"], flags, curve)
+    return TrainedExperiment(folder, values["env"], flags, curve, values["stats_avg"])
 
 
 def read_policies(folder: Path) -> tuple[dict[str, Any], list[dict[str, Curve]]]:

@@ -9,7 +9,8 @@ from matplotlib.image import imread
 
 from sample_factory.monitoring import tensorboard_writer
 from sample_factory.plotting.draw_curves import Line, Look, draw
-from sample_factory.plotting.figure_style import short_number
+from sample_factory.plotting.figure_style import DASHES, colour, dashes, short_number
+from sample_factory.plotting.labels import label_of
 from sample_factory.plotting.plot_curves import main, make_lines
 from sample_factory.plotting.read_summaries import read_experiment
 
@@ -94,13 +95,13 @@ def test_seeds_of_the_same_flags_are_one_line(train):
         ),
         train("d", {0: 0.0}, seed=1, gamma=0.9, env="doom_battle"),
     ]
-    found = [(line.env, line.flags, line.num_seeds) for line in lines_of(folders)]
+    found = [(line.env, line.flags, line.num_runs) for line in lines_of(folders)]
     assert found == [("doom_basic", "gamma=0.9", 2), ("doom_basic", "gamma=0.8", 1), ("doom_battle", "", 1)]
 
 
 def test_a_flag_that_is_not_in_the_file_has_its_default(train):
     (line,) = lines_of([train("a", {0: 0.0}), train("b", {0: 0.0}, gamma=0.99)])
-    assert line.num_seeds == 2
+    assert line.num_runs == 2
 
 
 def test_all_flags_that_differ_are_shown_as_they_would_be_typed(train):
@@ -134,7 +135,7 @@ def test_each_line_is_a_row_with_its_final_mean_min_and_max(train, tmp_path, cap
     out = tmp_path / "curves.png"
     assert main([*map(str, folders), f"--out={out}"]) == 0
     heading, *rows, last = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert heading == ["env", "flags", "seeds", "frames", "mean", "min", "max"]
+    assert heading == ["env", "flags", "runs", "frames", "mean", "min", "max"]
     assert rows == [
         ["doom_basic", "-", "2", "12,000", "1.250", "1.000", "1.500"],
         ["doom_battle", "-", "1", "12,000", "0.004", "0.004", "0.004"],
@@ -166,9 +167,17 @@ def test_the_picture_has_a_panel_per_env_and_fits_a_page(train, tmp_path, num_en
     assert imread(out).std() > 0.01  # not blank
 
 
-def line(env="doom_basic", flags="", num_seeds=1):
+def line(env="doom_basic", flags="", num_runs=1):
     values = np.array([0.0, 1.0])
-    return Line(env, flags, num_seeds, np.array([0.0, 2e6]), values, values - 0.5, values + 0.5)
+    return Line(
+        env,
+        flags,
+        tuple(f"run_{i}" for i in range(num_runs)),
+        np.array([0.0, 2e6]),
+        values,
+        values - 0.5,
+        values + 0.5,
+    )
 
 
 def draw_lines(lines, against="frames", levels=()):
@@ -177,18 +186,18 @@ def draw_lines(lines, against="frames", levels=()):
     return figure.axes
 
 
-def test_a_label_says_the_flags_and_how_many_seeds():
-    first, second = draw_lines(
-        [line(flags="gamma=0.9"), line(flags="gamma=0.8", num_seeds=3), line("doom_b")]
-    )
-    assert first.get_legend_handles_labels()[1] == ["gamma=0.9 (1 seed)", "gamma=0.8 (3 seeds)"]
-    assert second.get_legend_handles_labels()[1] == ["1 seed"]
+def test_a_label_says_the_flags_and_how_many_runs():
+    first, second = draw_lines([line(flags="gamma=0.9"), line(flags="gamma=0.8", num_runs=3), line("doom_b")])
+    assert first.get_legend_handles_labels()[1] == ["gamma=0.9 (1 run)", "gamma=0.8 (3 runs)"]
+    assert second.get_legend_handles_labels()[1] == ["1 run"]
 
 
-def test_only_a_line_of_several_seeds_has_a_band():
-    (axes,) = draw_lines([line(flags="gamma=0.9"), line(flags="gamma=0.8", num_seeds=3)])
+def test_only_a_line_of_several_runs_has_a_band_and_the_figure_says_what_it_means():
+    (axes,) = draw_lines([line(flags="gamma=0.9"), line(flags="gamma=0.8", num_runs=3)])
     (band,) = axes.collections
     assert (band.get_datalim(axes.transData).y0, band.get_datalim(axes.transData).y1) == (-0.5, 1.5)
+    assert axes.figure.get_supxlabel() == "line: mean of the runs; band: lowest to highest of them"
+    assert draw_lines([line()])[0].figure.get_supxlabel() == ""
 
 
 def test_the_same_flags_have_the_same_colour_in_all_panels_and_others_do_not_within_one():
@@ -198,16 +207,53 @@ def test_the_same_flags_have_the_same_colour_in_all_panels_and_others_do_not_wit
     assert len(set(second)) == 3
 
 
-def test_more_lines_than_colours_differ_in_dashes():
+def test_six_lines_differ_without_their_colours_and_more_lines_in_both():
     (axes,) = draw_lines([line(flags=f"x={i}") for i in range(14)])
-    assert len({(drawn.get_color(), drawn.get_linestyle()) for drawn in axes.lines}) == 14
+    assert len({drawn.get_color() for drawn in axes.lines}) == 6
+    assert sorted(dashes(number)[1] for number in range(6)) == sorted(DASHES)
+    assert len({(colour(number), dashes(number)) for number in range(36)}) == 36
 
 
 def test_axes_are_named_and_have_readable_numbers():
     (axes,) = draw_lines([line()])
     texts = (axes.get_title(), axes.get_xlabel(), axes.get_ylabel())
-    assert texts == ("doom_basic", "env frames", "episode reward")
+    assert texts == ("doom_basic (run_0)", "env frames", "episode reward")
     assert [tick.get_text() for tick in axes.get_xticklabels()][:3] == ["0", "500k", "1M"]
+
+
+def test_every_panel_has_a_text_beside_both_axes_which_fits_its_height():
+    figure = draw([line(env) for env in "abcd"], Look(None, "frames", label_of(TAG, 100), ()))
+    for axes in figure.axes:
+        assert axes.get_ylabel() == "reward\n(mean of the last 100 episodes)"
+        assert axes.get_xlabel() == "env frames"
+
+
+def test_large_numbers_are_short_on_the_y_axis_too():
+    values = np.array([0.0, 30_000.0])
+    (axes,) = draw_lines([line()._replace(mean=values, low=values, high=values)])
+    assert "20k" in [tick.get_text() for tick in axes.get_yticklabels()]
+
+
+@pytest.mark.parametrize(
+    "tag, label",
+    [
+        (TAG, "reward (mean of the last 50 episodes)"),
+        ("0_aux/avg_true_reward", "true objective (mean of the last 50 episodes)"),
+        ("0_aux/avg_len_max", "longest of the last 50 episodes (env frames)"),
+        ("0_aux/avg_kills_per_minute", "kills per minute (mean of the last 50 episodes)"),
+        ("0_aux/_fps", "env frames per second"),
+        ("train/policy_loss", "policy loss"),
+        ("mine", "mine"),
+        ("my/own/_tag_", "tag"),
+        ("_/", "_/"),
+    ],
+)
+def test_a_tag_has_a_readable_label(tag, label):
+    assert label_of(tag, 50) == label
+
+
+def test_the_label_counts_the_episodes_of_the_experiment(train):
+    assert read_experiment(train("a", {0: 0.0}, stats_avg=20), TAG, 0).stats_avg == 20
 
 
 @pytest.mark.parametrize("seconds, unit", [(500, "seconds"), (3600, "minutes"), (86400, "hours")])

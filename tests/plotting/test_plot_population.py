@@ -45,15 +45,19 @@ def population(tmp_path):
 
 
 def panels_of(folder):
-    return {panel.title: panel for panel in make_panels(read_policies(folder)[1], OBJECTIVE)}
+    return {panel.title: panel for panel in make_panels(read_policies(folder)[1], OBJECTIVE, 100)}
 
 
 def test_there_is_a_panel_for_the_objective_and_for_every_setting_that_differs_somewhere(population):
-    assert list(panels_of(population())) == [OBJECTIVE, "learning_rate", "shaping: delta_HEALTH_0"]
+    assert list(panels_of(population())) == [
+        "true objective",
+        "learning rate",
+        "reward shaping: delta_HEALTH_0",
+    ]
 
 
 def test_a_setting_holds_until_the_next_one_and_to_the_end_of_its_policy(population):
-    rate = panels_of(population())["learning_rate"]
+    rate = panels_of(population())["learning rate"]
     assert rate.curves[1].steps.tolist() == [0, 200, 400]
     assert rate.value_at(1, 199) == pytest.approx(1e-5) and rate.value_at(1, 200) == pytest.approx(1e-3)
 
@@ -63,8 +67,8 @@ def test_a_takeover_is_marked_on_the_receivers_objective_and_where_it_changes_a_
     (takeover,) = find_takeovers(read_policies(folder)[1])
     assert takeover == Takeover(receiver=1, donor=0, frames=200.0)
     panels = panels_of(folder)
-    assert panels[OBJECTIVE].value_at(1, 200) == pytest.approx(3.0), "on the line that is drawn"
-    unchanged = panels["learning_rate"]._replace(curves=panels["shaping: delta_HEALTH_0"].curves)
+    assert panels["true objective"].value_at(1, 200) == pytest.approx(3.0), "on the line that is drawn"
+    unchanged = panels["learning rate"]._replace(curves=panels["reward shaping: delta_HEALTH_0"].curves)
     unchanged.curves[1].values[:] = 0.5
     assert not unchanged.shows(takeover)
     figure = draw(list(panels.values()), [takeover], "title")
@@ -74,6 +78,19 @@ def test_a_takeover_is_marked_on_the_receivers_objective_and_where_it_changes_a_
     lines = [line for line in figure.axes[0].lines if line not in dots[0]]
     assert dot.get_markerfacecolor() == lines[0].get_color() != lines[1].get_color()
     assert dot.get_markeredgecolor() == lines[1].get_color()
+    assert [axes.get_ylabel() for axes in figure.axes] == [
+        "true objective\n(mean of the last 100 episodes)",
+        "--learning_rate",
+        "weight of delta_HEALTH_0",
+    ]
+
+
+def test_policies_differ_in_markers_too(population):
+    figure = draw(list(panels_of(population()).values()), [Takeover(1, 0, 200.0)], "title")
+    (legend,) = figure.legends
+    *handles, _ = legend.legend_handles
+    assert len({handle.get_marker() for handle in handles}) == len(handles) == 2
+    assert legend.get_texts()[-1].get_text().startswith("marker on a line:")
 
 
 def test_a_learning_rate_and_what_spans_more_than_a_factor_of_ten_is_logarithmic(population):
@@ -83,10 +100,10 @@ def test_a_learning_rate_and_what_spans_more_than_a_factor_of_ten_is_logarithmic
     figure = draw(list(panels.values()), [], "title")
     scales = dict(zip(panels, (axes.get_yscale() for axes in figure.axes)))
     assert scales == {
-        OBJECTIVE: "linear",
-        "learning_rate": "log",
-        "ppo_clip_ratio": "log",
-        "shaping: delta_HEALTH_0": "linear",
+        "true objective": "linear",
+        "learning rate": "log",
+        "ppo clip ratio": "log",
+        "reward shaping: delta_HEALTH_0": "linear",
     }
 
 
@@ -96,8 +113,8 @@ def test_the_command_writes_a_picture_and_says_where_every_policy_ends(populatio
     assert imread(out).shape[1] > 1000
     lines = {line.split("  ")[0].strip(): line.split()[-2:] for line in capsys.readouterr().out.splitlines()}
     assert lines["env frames"] == ["300", "400"]
-    assert lines[OBJECTIVE] == ["9.000", "7.000"]
-    assert lines["learning_rate"] == ["0.001", "0.001"]
+    assert lines["true objective"] == ["9.000", "7.000"]
+    assert lines["learning rate"] == ["0.001", "0.001"]
     assert lines["takeovers"] == ["0", "1"] and lines["the last from"] == ["-", "0"]
 
 
@@ -105,7 +122,7 @@ def test_the_objective_is_that_of_the_experiment(population, tmp_path, capsys):
     policies = [{0: {RATE: 1e-3}, 100: {OBJECTIVE: 5.0, "0_aux/avg_kills": 3.0}} for _ in range(2)]
     assert main([str(population(policies, pbt_target_objective="kills")), f"--out={tmp_path / 'a.png'}"]) == 0
     output = capsys.readouterr().out
-    assert "0_aux/avg_kills" in output and OBJECTIVE not in output
+    assert "\nkills  " in output and "true objective" not in output
 
 
 def test_env_steps_become_env_frames(population):
