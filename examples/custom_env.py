@@ -83,7 +83,7 @@ def make_env(full_env_name: str, cfg, render_mode: str | None = None) -> gym.Env
 
 
 DEFAULTS = {
-    "encoder_type": "mlp",  # the convolutional presets are for larger pictures
+    "encoder_type": "mlp",  # enough for a picture as small and simple as this
     "encoder_mlp_layers": (64,),
     "use_rnn": False,  # the picture is the whole state
     "gamma": 0.0,  # the next picture does not depend on the action

@@ -177,7 +177,7 @@ def encoded_spaces(observation_space: gym.spaces.Dict) -> dict[str, gym.spaces.B
         if key != ACTION_MASK:
             encoded[key] = space
     if not encoded:
-        raise ValueError(f"there is nothing to encode in {observation_space}")
+        raise ValueError(f"there is nothing to encode in {observation_space}: {ACTION_MASK} is no input")
     return encoded
 
 

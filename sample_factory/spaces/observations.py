@@ -132,8 +132,10 @@ def batch_to_indices(space: spaces.Discrete | spaces.MultiDiscrete, key: str) ->
 
     def to_indices(values: Any) -> np.ndarray:
         indices = np.asarray(values).reshape(-1, len(sizes)) - starts
-        if ((indices < 0) | (indices >= sizes)).any():
-            raise ValueError(f"observation {key!r} is {values}, which is not in its space {space}")
+        is_outside = (indices < 0) | (indices >= sizes)
+        if is_outside.any():
+            (first, *_) = indices[is_outside.any(axis=1)] + starts
+            raise ValueError(f"observation {key!r} is {first}, which is not in its space {space}")
         return indices
 
     return to_indices

@@ -73,8 +73,8 @@ def test_a_batch_of_values_becomes_rows_of_indices():
     batch = np.array([[[0, 1], [2, 0]], [[1, 1], [0, 3]]])
     rows = batch_to_indices(spaces.MultiDiscrete([[2, 2], [3, 4]]), "obs")(batch)
     assert rows.tolist() == [[0, 1, 2, 0], [1, 1, 0, 3]]
-    with pytest.raises(ValueError, match="not in its space"):
-        batch_to_indices(spaces.Discrete(5), "obs")([0, 5])
+    with pytest.raises(ValueError, match=r"'obs' is \[6\], which is not in its space Discrete\(5, start=1\)"):
+        batch_to_indices(spaces.Discrete(5, start=1), "obs")([1, 6])
 
 
 def test_a_large_discrete_space_takes_a_few_bytes_per_observation():
