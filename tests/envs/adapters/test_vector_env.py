@@ -1,5 +1,6 @@
 """Gymnasium vector envs: autoreset modes, infos of ended episodes, cost per agent."""
 
+import copy
 import sys
 
 import gymnasium as gym
@@ -298,3 +299,29 @@ def test_a_step_runs_python_only_for_agents_whose_episode_ended(mode):
         few = instructions_per_step(10, num_ended, mode)
         assert few == instructions_per_step(1000, num_ended, mode) > 0
     assert instructions_per_step(10, 3, mode) > instructions_per_step(10, 1, mode)
+
+
+class Random(gym.Env):
+    """Observations are samples of its space."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, space):
+        self.observation_space = space
+
+    def reset(self, *, seed=None, options=None):
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(100_000, start=3), spaces.MultiDiscrete([[2, 3], [4, 5]])])
+def test_discrete_observations_of_a_vector_env_are_the_indices_of_single_envs(space):
+    env = adapt(SyncVectorEnv([lambda: Random(copy.deepcopy(space))] * 3))
+    rows = ObservationRows.allocate(env.kinds)
+    env.reset(7, rows)
+    for agent in range(3):
+        single = adapt(Random(copy.deepcopy(space)))
+        row = ObservationRows.allocate(single.kinds)
+        single.reset(7 + agent, row)
+        assert np.array_equal(rows.arrays["obs"][agent], row.arrays["obs"][0])
+        assert env.kinds.spaces == single.kinds.spaces
