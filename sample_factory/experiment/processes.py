@@ -68,7 +68,9 @@ class _ProcessRun:
                 failures.append(failure)
             if self._signals.requested:
                 name = signal.Signals(self._signals.requested).name
-                log.info("%s received: saving and stopping. Another one ends the run without saving", name)
+                short = f"{name} received: saving and stopping; another one ends without saving"
+                text = "%s received: saving and stopping. Another one ends the run without saving"
+                log.info(text, name, extra={"short": short})
             self._loop.stopping()
             failures_of_stopping, unsaved = self._stop_workers()
         self._loop.close()

@@ -58,15 +58,15 @@ class RunProgress:
         self._last_steady = (-math.inf, -1)  # time and frames of the last sample of these rates
         self._sample_rates = [RateWindow((STEADY_SECONDS,)) for _ in range(num_policies)]
         self._started: float | None = None
-        self._mean_fps: float | None = None
+        self._stopped: float | None = None
 
     def start(self) -> None:
         """Starts the time of the run; to be called when all workers are ready."""
         self._started = self._now()
 
     def stop(self) -> None:
-        """Computes the mean FPS, so that the time for saving and stopping does not count."""
-        self._mean_fps = self._compute_mean_fps()
+        """Ends the time of the run, so that the time for saving and stopping does not count."""
+        self._stopped = self._now()
 
     @property
     def has_started(self) -> bool:
@@ -75,7 +75,9 @@ class RunProgress:
     @property
     def seconds(self) -> float:
         """Time of this run so far."""
-        return 0.0 if self._started is None else self._now() - self._started
+        if self._started is None:
+            return 0.0
+        return (self._now() if self._stopped is None else self._stopped) - self._started
 
     @property
     def total_frames(self) -> int:
@@ -146,14 +148,11 @@ class RunProgress:
             self.new_frames,
             self.total_frames,
             self.seconds,
-            self._compute_mean_fps() if self._mean_fps is None else self._mean_fps,
+            self.new_frames / self.seconds if self.seconds else 0.0,
             self._progress,
             incidents,
             self.policies,
         )
-
-    def _compute_mean_fps(self) -> float:
-        return self.new_frames / self.seconds if self.seconds else 0.0
 
     @property
     def _progress(self) -> float | None:

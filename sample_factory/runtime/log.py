@@ -138,9 +138,9 @@ class ConsoleHandler(logging.StreamHandler[TextIO]):
         self._show_warning = show_warning
         self._is_terminal = stream.isatty()
         self.shown: set[str] = set()  # warnings, without the numbers of workers
-        self.setFormatter(
-            TerminalFormatter(process_name, stream) if self._is_terminal else plain_formatter(process_name)
-        )
+        is_child = show_warning is not None
+        terminal_formatter = TerminalFormatter(stream, process_name if is_child else "")
+        self.setFormatter(terminal_formatter if self._is_terminal else plain_formatter(process_name))
 
     def emit(self, record: logging.LogRecord) -> None:
         attributes = vars(record)

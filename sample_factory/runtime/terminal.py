@@ -39,15 +39,16 @@ class TerminalFormatter(logging.Formatter):
 
     short: text instead of the message.
     bold: a part of the text that is printed in bold.
-    worker: name of the process that logged it; shown with warnings and errors of other processes than "main".
+    worker: name of the process that logged it; shown with warnings and errors.
 
     Long lines are wrapped and indented. Lines that begin with a space are not: they are commands to copy, or
     tracebacks.
     """
 
-    def __init__(self, process_name: str, stream: TextIO):
-        super().__init__(defaults={"worker": process_name})
-        self._process_name = process_name
+    def __init__(self, stream: TextIO, worker: str = ""):
+        """worker: for records without that attribute; empty in the main process."""
+        super().__init__()
+        self._worker = worker
         self._stream = stream
 
     def format(self, record: logging.LogRecord) -> str:
@@ -55,7 +56,7 @@ class TerminalFormatter(logging.Formatter):
         message = attributes.get("short") or super().format(record)
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         indent = " " * (len(clock) + 2)
-        label = self._label(record.levelno, attributes.get("worker", self._process_name))
+        label = self._label(record.levelno, attributes.get("worker", self._worker))
         # A placeholder of the same length keeps the codes of the colours out of the computation of widths.
         lines = self._wrap(f"{indent}{label}{message}", indent)
         text = "\n".join(lines)[len(indent) + len(label) :]
@@ -72,7 +73,7 @@ class TerminalFormatter(logging.Formatter):
         """Returns the text before the message: the level from WARNING on, and which process it was."""
         if level < logging.WARNING:
             return ""
-        origin = "" if worker == "main" else f"{worker}: "
+        origin = f"{worker}: " if worker else ""
         return f"{logging.getLevelName(level)} {origin}"
 
     def _wrap(self, text: str, indent: str) -> list[str]:

@@ -11,12 +11,13 @@ import pytest
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange import messages
-from sample_factory.exchange.messages import EpisodeReport, Incident, Trajectories
+from sample_factory.exchange.messages import EpisodeReport, Incident, StatsReport, Trajectories
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.models import actor_critic
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.sampling.inference.policy_worker import PolicyWorker
+from sample_factory.sampling.rollout import rollout_worker
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
 from sample_factory.sampling.settings import (
     InferenceSettings,
@@ -246,3 +247,15 @@ def test_a_policy_worker_waits_for_more_requests_the_longer_the_slower_its_answe
     worker.step(timeout=0.1)
     worker.step(timeout=0.1)
     assert waits == pytest.approx([0.1, 0.004, 0.1, longest_wait])
+
+
+def test_rollout_workers_report_how_many_samples_they_have_taken(monkeypatch):
+    monkeypatch.setattr(rollout_worker, "REPORT_SECONDS", 0.05)
+    with Sampler(monkeypatch, num_agents=2) as sampler:
+        rollout = sampler.config.learning.rollout
+        sampler.buffers.release(np.array(sampler.trajectories(16)), 0)
+        time.sleep(0.2)
+    reports = sampler.channels.reports.get_many(0.0, 100_000)
+    own = [report for report in reports if isinstance(report, StatsReport) and report.longest_episode]
+    assert sum(report.samples for report in own) >= 16 * rollout
+    assert max(report.longest_episode for report in own) <= 7, "the length of the longest episodes"
