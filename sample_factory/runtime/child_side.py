@@ -254,9 +254,10 @@ class _ParentLink:
 
     def send(self, message: NamedTuple) -> None:
         """Sends a message to the parent; logs it if the parent has died."""
-        with self._lock:
-            try:
+        try:
+            with self._lock:
                 self.connection.send(message)
-            except OSError:
-                text = "\n".join(map(str, message))
-                log.error("The main process has died, so this message does not reach it: %s", text)
+        except OSError:
+            # Without the lock: another thread may hold that of the log while it sends a warning.
+            text = "\n".join(map(str, message))
+            log.error("The main process has died, so this message does not reach it: %s", text)
