@@ -104,7 +104,7 @@ class RandomSampler:
         # In the child only: the parent loads no gymnasium.
         from sample_factory.envs.env_info import make_adapted_env
         from sample_factory.envs.protocol import EnvConfig, ObservationRows
-        from sample_factory.sampling.rollout.random_actions import RandomActions
+        from sample_factory.envs.random_actions import RandomActions
 
         self._settings = settings
         self._progress = progress

@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
-from sample_factory.envs.abilities import LimitsEpisodes, find_ability
+from sample_factory.envs.abilities import LimitsEpisodes, OwnsProcess, find_ability
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import EnvFamily
-from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
+from sample_factory.envs.env_trial import check_mask_size, try_out
+from sample_factory.envs.protocol import EnvConfig, EnvContractError, MultiAgentEnv, named_faults
 from sample_factory.runtime.child import call_in_child
-from sample_factory.spaces.actions import action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds
 
 PROBE_TIMEOUT_SECONDS = 120.0
@@ -35,9 +35,10 @@ class EnvInfo(NamedTuple):
 
 
 def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
-    """Returns the EnvInfo of an existing env. Raises UnsupportedSpace for an unsupported action space."""
+    """Returns the EnvInfo of an existing env. Raises UnsupportedSpace for an unsupported action space, and
+    EnvContractError for an action mask of the wrong size."""
     for spaces in env.kinds.spaces:
-        action_layout(spaces.action)  # raises
+        check_mask_size(spaces)
     shaping = env.reward_shaping.get_default_reward_shaping()
     return EnvInfo(env.kinds, cfg.env_frameskip or 1, shaping)
 
@@ -45,8 +46,20 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
 def make_adapted_env(
     family: EnvFamily, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> MultiAgentEnv:
-    """Makes an env of the family and adapts it. Runs in the process that will step the env."""
-    return adapt(family.make(cfg, env_config, render_mode))
+    """Makes an env of the family and adapts it. Runs in the process that will step the env.
+
+    Raises EnvError if that is not possible.
+    """
+    with named_faults(family.env_name, "make"):
+        env = family.make(cfg, env_config, render_mode)
+    return _adapt(env, family.env_name)
+
+
+def _adapt(env: Any, env_name: str) -> MultiAgentEnv:
+    try:
+        return adapt(env)
+    except (TypeError, ValueError) as error:  # no env, or one with a space that is not supported
+        raise EnvContractError(f"env {env_name!r}: {error}") from None
 
 
 def probe_env_info(family: EnvFamily, cfg: Any) -> EnvInfo:
@@ -54,18 +67,25 @@ def probe_env_info(family: EnvFamily, cfg: Any) -> EnvInfo:
 
     Raises ChildFailed with the child's traceback.
     """
-    info: EnvInfo = call_in_child("env_probe", _probe, (family, cfg), PROBE_TIMEOUT_SECONDS)
+    timeout = max(PROBE_TIMEOUT_SECONDS, cfg.reset_timeout_seconds)
+    info: EnvInfo = call_in_child("env_probe", _probe, (family, cfg), timeout)
     return info
 
 
 def _probe(family: EnvFamily, cfg: Any) -> EnvInfo:
-    """In the child: makes an env, describes it and closes it."""
-    made = family.make(cfg, EnvConfig(0, 0, 0))
-    env = adapt(made)
+    """In the child: makes an env, describes it, tries it out and closes it."""
+    with named_faults(family.env_name, "make"):
+        made = family.make(cfg, EnvConfig(0, 0, 0))
+    env = _adapt(made, family.env_name)
     try:
-        return env_info(env, cfg)._replace(max_episode_steps=max_episode_steps(made))
+        with named_faults(family.env_name, "make"):
+            info = env_info(env, cfg)._replace(max_episode_steps=max_episode_steps(made))
+        if type(env.process) is OwnsProcess:  # others would start a simulator
+            try_out(env, family.env_name)
     finally:
-        env.close()
+        with named_faults(family.env_name, "close"):
+            env.close()
+    return info
 
 
 def max_episode_steps(env: Any) -> int | None:

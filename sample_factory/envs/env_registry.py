@@ -14,6 +14,7 @@ from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs.gym_registrations import GymRegistrations
 from sample_factory.envs.name_suggestions import suggest_name
 from sample_factory.envs.protocol import EnvConfig, EnvError
+from sample_factory.runtime.failures import PermanentFailure
 from sample_factory.runtime.registry import WrongPath, resolve
 
 MakeEnv = Callable[..., Any]
@@ -21,7 +22,7 @@ Defaults = Mapping[str, Any] | Callable[[str], Mapping[str, Any]]
 V1ParserFunction = Callable[[str, argparse.ArgumentParser], object]
 
 
-class UnknownEnvError(EnvError):
+class UnknownEnvError(EnvError, PermanentFailure):
     """The env's name begins with no registered prefix, or the family has no env of that name."""
 
 

@@ -1,12 +1,14 @@
 """The interface of an env inside the framework: multi-agent, with observations written in place."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from sample_factory.config.flags import ConfigError
 from sample_factory.envs.abilities import OwnsProcess, RewardShaping
-from sample_factory.runtime.failures import PermanentFailure
+from sample_factory.runtime.failures import Explained, PermanentFailure, one_line
 from sample_factory.spaces.agent_kinds import AgentKinds
 
 Info = Mapping[str, Any]
@@ -16,28 +18,36 @@ NO_END_INFOS: EndInfos = {}
 Picture = np.ndarray  # [height, width, 3] uint8
 
 
-class EnvError(PermanentFailure, ValueError):
-    """A fault of an env, which its author or the command line has to mend; another start would meet it again.
+class EnvError(Explained, ValueError):
+    """A fault of an env, which its author or the command line has to mend.
 
     The message is one line that is complete in itself: it names the env, the value and what it should be. It
     is printed without a traceback.
     """
 
 
-class EnvContractError(EnvError):
+class EnvContractError(EnvError, PermanentFailure):
     """An env returned something that contradicts its spaces or the API of envs."""
 
 
-def check_step(returned: Sequence[Any], each: str = "") -> None:
-    """Raises EnvContractError unless a user's `step` returned five values.
+class EnvRaised(EnvError):
+    """An env raised an exception, which another start may not meet again."""
 
-    each: describes each of them in the message, e.g. "each a list with an entry per agent".
+
+@contextlib.contextmanager
+def named_faults(env_name: str, call: str) -> Iterator[None]:
+    """Turns every exception of an env's code into an EnvError that names the env and the call.
+
+    call: "make", "reset", "step" or "close".
     """
-    if len(returned) != 5:
-        raise EnvContractError(
-            f"step returned {len(returned)} values; Gymnasium's API has 5: observation, reward, terminated, "
-            f"truncated, info{f', {each}' if each else ''}"
-        )
+    try:
+        yield
+    except EnvContractError as error:
+        raise EnvContractError(f"env {env_name!r}: {error}") from error
+    except (EnvError, ConfigError):  # complete in themselves
+        raise
+    except Exception as error:  # any error of a user's env
+        raise EnvRaised(f"env {env_name!r} raised in {call}: {one_line(error)}") from error
 
 
 class ObservationRows:
@@ -93,7 +103,7 @@ class ObservationRows:
         buffer = self.buffers[agent]
         for key, array in self.arrays_of(agent).items():
             value = observation[key]
-            _check(key, value, array.shape[2:], array.dtype)
+            check_array(key, value, array.shape[2:], array.dtype)
             array[buffer, self.step] = value
 
     def clear(self, agent: int) -> None:
@@ -109,20 +119,34 @@ class ObservationRows:
         """
         for key, array in self.arrays.items():
             value = observations[key]
-            _check(key, value, (len(self.buffers), *array.shape[2:]), array.dtype)
+            check_array(key, value, (len(self.buffers), *array.shape[2:]), array.dtype)
             array[self.buffers, self.step] = value
 
 
-def _check(key: str, value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> None:
-    """Raises EnvContractError where NumPy would silently broadcast a smaller array or truncate fractions."""
+def check_array(key: str, value: np.ndarray, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raises EnvContractError where NumPy would silently broadcast a smaller array, truncate fractions, or
+    wrap integers around: 300 as uint8 is 44."""
     if value.shape != shape:
         raise EnvContractError(
             f"observation {key!r} has shape {value.shape}, but its observation space says {shape}"
         )
+    if value.dtype != dtype:
+        _check_conversion(key, value, dtype)
+
+
+def _check_conversion(key: str, value: np.ndarray, dtype: np.dtype[Any]) -> None:
     if value.dtype.kind not in "biuf" or (value.dtype.kind == "f" and dtype.kind != "f"):
         raise EnvContractError(
             f"observation {key!r} has dtype {value.dtype}, but its observation space says {dtype}"
         )
+    if dtype.kind in "iu" and value.size:
+        limits = np.iinfo(dtype)
+        for extreme in (value.min(), value.max()):
+            if not limits.min <= extreme <= limits.max:
+                raise EnvContractError(
+                    f"observation {key!r} has the value {extreme}, but its observation space says {dtype}, "
+                    f"{limits.min} to {limits.max}"
+                )
 
 
 class StepResult(NamedTuple):

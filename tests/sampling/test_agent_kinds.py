@@ -10,6 +10,7 @@ import torch
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_info import env_info
+from sample_factory.envs.random_actions import RandomActions
 from sample_factory.exchange.kind_storage import (
     KindLayout,
     KindStorage,
@@ -22,7 +23,6 @@ from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.learning.batcher import Batcher
 from sample_factory.sampling.matchmaking.matchmaker import Matchmaker
 from sample_factory.sampling.rollout.env_vector import EnvVector
-from sample_factory.sampling.rollout.random_actions import RandomActions
 from sample_factory.sampling.settings import RewardRule
 from tests.counting import make_config
 from tests.mixed import EPISODE, IMAGE, LAST_ACTION, STEP, VECTOR, WALKER, MixedCounting

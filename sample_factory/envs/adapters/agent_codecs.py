@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from sample_factory.envs.contract import NUM_CHECKED, check_observation
+from sample_factory.envs.protocol import EnvContractError
 from sample_factory.spaces.actions import action_decoder, action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds, KindSpaces
 from sample_factory.spaces.observations import observation_layout
@@ -18,6 +20,8 @@ class AgentCodecs:
 
     def __init__(self, observation_spaces: Sequence[Space], action_spaces: Sequence[Space]):
         """Takes the spaces of each agent as the env has them. Raises ValueError for unsupported ones."""
+        self._observation_spaces = observation_spaces
+        self._num_unchecked = [NUM_CHECKED] * len(observation_spaces)
         distinct: list[tuple[Space, Space]] = []
         of_agent = []
         for pair in zip(observation_spaces, action_spaces, strict=True):
@@ -34,8 +38,24 @@ class AgentCodecs:
         self._decode = [decoders[kind] for kind in of_agent]
 
     def flatten(self, agent: int, observation: Any) -> Mapping[str, np.ndarray]:
-        """Returns an agent's observation by the keys of its kind."""
-        return self._flatten[agent](observation)
+        """Returns an agent's observation by the keys of its kind.
+
+        Raises EnvContractError if it does not fit its space; the first ones are checked in full.
+        """
+        if self._num_unchecked[agent]:
+            self._num_unchecked[agent] -= 1
+            self._check(agent, observation)
+        try:
+            return self._flatten[agent](observation)
+        except (KeyError, IndexError, TypeError, ValueError):
+            self._check(agent, observation)  # raises an error that says more
+            raise
+
+    def _check(self, agent: int, observation: Any) -> None:
+        try:
+            check_observation(self._observation_spaces[agent], observation)
+        except EnvContractError as error:
+            raise EnvContractError(f"agent {agent}: {error}") from None
 
     def decode(self, agent: int, row: np.ndarray) -> Any:
         """Returns an agent's action from its row, which may be longer: all rows are as wide as the widest."""

@@ -1,6 +1,6 @@
 """Multi-agent envs in the style of v1: reset and step return lists with an entry per agent."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -8,14 +8,16 @@ import numpy as np
 
 from sample_factory.envs.abilities import OwnsProcess, RewardShaping, find_ability
 from sample_factory.envs.adapters.agent_codecs import AgentCodecs
-from sample_factory.envs.protocol import (
-    EnvContractError,
-    ObservationRows,
-    Picture,
-    StepResult,
-    active_agents,
+from sample_factory.envs.contract import (
+    NUM_CHECKED,
+    check_agent_infos,
+    check_agent_results,
+    check_entries,
+    check_reset_parameters,
     check_step,
+    unpack_reset,
 )
+from sample_factory.envs.protocol import ObservationRows, Picture, StepResult, active_agents
 
 
 class ListAdapter:
@@ -28,6 +30,8 @@ class ListAdapter:
         self.env = env
         self.reward_shaping = find_ability(env, RewardShaping)
         self.process = find_ability(env, OwnsProcess)
+        check_reset_parameters(env)
+        self._num_unchecked = NUM_CHECKED
         self.num_agents = int(env.num_agents)
         self._codecs = AgentCodecs(
             _spaces_by_agent(env, "observation_space", self.num_agents),
@@ -36,36 +40,30 @@ class ListAdapter:
         self.kinds = self._codecs.kinds
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
-        observations, infos = self.env.reset(seed=seed)
+        observations, infos = unpack_reset(self.env.reset(seed=seed))
+        check_entries(self.num_agents, {"observations": observations})
         self._write(observations, into)
         if not infos:
             return None
-        if isinstance(infos, Mapping) or len(infos) != self.num_agents:
-            raise EnvContractError(
-                f"reset returned the infos {infos}; they should be a list with an entry for each of the "
-                f"{self.num_agents} agents"
-            )
+        check_entries(self.num_agents, {"infos": infos})
+        check_agent_infos(infos, "reset")
         return active_agents(infos)
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         returned = self.env.step([self._codecs.decode(i, row) for i, row in enumerate(actions)])
         check_step(returned, "each a list with an entry per agent")
         observations, rewards, terminated, truncated, infos = returned
-        if not len(rewards) == len(terminated) == len(truncated) == len(infos) == self.num_agents:
-            raise EnvContractError(
-                f"step returned {len(rewards)} rewards, {len(terminated)} terminated, {len(truncated)} "
-                f"truncated and {len(infos)} infos for {self.num_agents} agents"
-            )
+        entries = {"observations": observations, "rewards": rewards, "infos": infos}
+        check_entries(self.num_agents, entries | {"terminated": terminated, "truncated": truncated})
+        if self._num_unchecked:
+            self._num_unchecked -= 1
+            check_agent_results(rewards, terminated, truncated, infos)
         self._write(observations, into)
         end_infos = {i: infos[i] for i, (ended, cut) in enumerate(zip(terminated, truncated)) if ended or cut}
         truncated = [cut and not ended for cut, ended in zip(truncated, terminated)]
         return StepResult(rewards, terminated, truncated, end_infos, active_agents(infos))
 
     def _write(self, observations: Sequence[Any], into: ObservationRows) -> None:
-        if len(observations) != self.num_agents:
-            raise EnvContractError(
-                f"the env returned {len(observations)} observations for {self.num_agents} agents"
-            )
         for agent, observation in enumerate(observations):
             into.write(agent, self._codecs.flatten(agent, observation))
 

@@ -7,6 +7,14 @@ import numpy as np
 
 from sample_factory.envs.abilities import OwnsProcess, RewardShaping, find_ability
 from sample_factory.envs.adapters.agent_codecs import AgentCodecs
+from sample_factory.envs.contract import (
+    NUM_CHECKED,
+    check_agent_results,
+    check_reset_parameters,
+    check_step,
+    describe,
+    unpack_reset,
+)
 from sample_factory.envs.protocol import (
     EMPTY_INFO,
     EnvContractError,
@@ -14,7 +22,6 @@ from sample_factory.envs.protocol import (
     ObservationRows,
     Picture,
     StepResult,
-    check_step,
 )
 
 InfosByName = Mapping[Any, Info]
@@ -33,6 +40,8 @@ class ParallelEnvAdapter:
         self.env = env
         self.reward_shaping = find_ability(env.unwrapped, RewardShaping)
         self.process = find_ability(env.unwrapped, OwnsProcess)
+        check_reset_parameters(env)
+        self._num_unchecked = NUM_CHECKED
         self._agents = list(env.possible_agents)
         self.num_agents = len(self._agents)
         self._codecs = AgentCodecs(
@@ -55,6 +64,12 @@ class ParallelEnvAdapter:
         )
         check_step(returned, "each a dict by agent")
         observations, rewards, terminations, truncations, infos = returned
+        if self._num_unchecked:
+            self._num_unchecked -= 1
+            dicts = {"rewards": rewards, "terminations": terminations, "truncations": truncations}
+            _check_dicts("step", {"observations": observations, "infos": infos, **dicts})
+            results = (list(values.values()) for values in (*dicts.values(), infos))
+            check_agent_results(*results)
         terminated = {agent for agent in self._took_part if terminations.get(agent, False)}
         truncated = {agent for agent in self._took_part if truncations.get(agent, False)} - terminated
         self._ended |= terminated | truncated
@@ -80,7 +95,8 @@ class ParallelEnvAdapter:
         self._ended = set()
         observations: Mapping[Any, Any]
         infos: InfosByName
-        observations, infos = self.env.reset(seed=seed)
+        observations, infos = unpack_reset(self.env.reset(seed=seed))
+        _check_dicts("reset", {"observations": observations, "infos": infos})
         self._find_live()
         if not self._live:
             raise EnvContractError("env.agents is empty after reset; at least one agent has to begin")
@@ -124,3 +140,12 @@ class ParallelEnvAdapter:
 
     def close(self) -> None:
         self.env.close()
+
+
+def _check_dicts(call: str, returned: Mapping[str, Any]) -> None:
+    """Raises EnvContractError unless each value is a dict. call: "reset" or "step"."""
+    for name, value in returned.items():
+        if not isinstance(value, Mapping):
+            raise EnvContractError(
+                f"{call} returned {describe(value)} for the {name}; it should be a dict by agent"
+            )

@@ -6,21 +6,28 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory.envs.abilities import OwnsProcess, RewardShaping, find_ability
+from sample_factory.envs.contract import (
+    NUM_CHECKED,
+    NUMBERS,
+    check_info,
+    check_observation,
+    check_reset_parameters,
+    check_step,
+    to_bool,
+    to_number,
+    unpack_reset,
+)
 from sample_factory.envs.protocol import (
     NO_END_INFOS,
-    EnvContractError,
     Info,
     ObservationRows,
     Picture,
     StepResult,
     active_agents,
-    check_step,
 )
 from sample_factory.spaces.actions import action_decoder
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import observation_layout
-
-NUMBERS = (float, int, np.generic)
 
 
 class SingleAgentAdapter:
@@ -32,25 +39,44 @@ class SingleAgentAdapter:
         self.env: Any = env
         self.reward_shaping = find_ability(env, RewardShaping)
         self.process = find_ability(env, OwnsProcess)
+        check_reset_parameters(env)
+        self._num_unchecked = NUM_CHECKED
         layout = observation_layout(env.observation_space)
         self._flatten = layout.flatten
         self._decode = action_decoder(env.action_space)
         self.kinds = AgentKinds.one(layout.space, env.action_space, self.num_agents)
 
     def reset(self, seed: int | None, into: ObservationRows) -> None:
-        observation, _ = self.env.reset(seed=seed)
-        into.write(0, self._flatten(observation))
+        observation, info = unpack_reset(self.env.reset(seed=seed))
+        check_info(info, "reset")
+        self._write(observation, into)
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         returned = self.env.step(self._decode(actions[0]))
         check_step(returned)
         observation, reward, terminated, truncated, info = returned
+        if terminated.__class__ is not bool or truncated.__class__ is not bool:
+            terminated = to_bool("terminated", terminated)
+            truncated = to_bool("truncated", truncated)
         if terminated or truncated:
-            observation, _ = self.env.reset()
-        into.write(0, self._flatten(observation))
+            observation, _ = unpack_reset(self.env.reset())
+        self._write(observation, into)
         if not isinstance(reward, NUMBERS):
-            reward = _number(reward)
+            reward = to_number(reward)
+        if info.__class__ is not dict:
+            check_info(info, "step")
         return _result_of_one_agent(reward, terminated, truncated, info)
+
+    def _write(self, observation: Any, into: ObservationRows) -> None:
+        if self._num_unchecked:
+            self._num_unchecked -= 1
+            check_observation(self.env.observation_space, observation)
+        try:
+            flat = self._flatten(observation)
+        except (KeyError, IndexError, TypeError, ValueError):
+            check_observation(self.env.observation_space, observation)  # raises an error that says more
+            raise
+        into.write(0, flat)
 
     def render(self) -> Picture | list[Picture] | None:
         picture: Picture | list[Picture] | None = self.env.render()
@@ -95,11 +121,3 @@ def _result_of_one_agent(reward: float, terminated: bool, truncated: bool, info:
     end_infos = {0: info} if terminated or truncated else NO_END_INFOS
     is_cut = truncated and not terminated
     return StepResult((reward,), (terminated,), (is_cut,), end_infos, active_agents((info,)))
-
-
-def _number(reward: Any) -> float:
-    """Returns the reward as a number if it is an array of one. Raises EnvContractError otherwise."""
-    array = np.asarray(reward)
-    if array.size != 1 or array.dtype.kind not in "biuf":
-        raise EnvContractError(f"the reward is {reward!r}; it should be a number")
-    return float(array.item())

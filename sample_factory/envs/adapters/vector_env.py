@@ -9,7 +9,23 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from sample_factory.envs.abilities import OwnsProcess, RewardShaping, find_ability
-from sample_factory.envs.protocol import NO_END_INFOS, EndInfos, ObservationRows, Picture, StepResult
+from sample_factory.envs.contract import (
+    NUM_CHECKED,
+    check_info,
+    check_observation,
+    check_reset_parameters,
+    check_step,
+    describe,
+    unpack_reset,
+)
+from sample_factory.envs.protocol import (
+    NO_END_INFOS,
+    EndInfos,
+    EnvContractError,
+    ObservationRows,
+    Picture,
+    StepResult,
+)
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import UnsupportedSpace, batch_to_indices, observation_layout
 
@@ -30,6 +46,8 @@ class VectorEnvAdapter:
         self.env: Any = env
         self.reward_shaping = find_ability(env, RewardShaping)
         self.process = find_ability(env, OwnsProcess)
+        check_reset_parameters(env)
+        self._num_unchecked = NUM_CHECKED
         self.num_agents = env.num_envs
         observation_space, self._flatten = _batch_layout(env.single_observation_space)
         self._decode = _batch_decoder(env.single_action_space)
@@ -37,12 +55,18 @@ class VectorEnvAdapter:
         self._mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
-        observations, infos = self.env.reset(seed=seed)
-        into.write_all(self._flatten(observations))
+        observations, infos = unpack_reset(self.env.reset(seed=seed))
+        check_info(infos, "reset")
+        self._write(observations, into)
         return _active_agents(infos)
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
-        observations, rewards, terminated, truncated, infos = self.env.step(self._decode(actions))
+        returned = self.env.step(self._decode(actions))
+        check_step(returned, "each an array with an entry per sub-env")
+        observations, rewards, terminated, truncated, infos = returned
+        if self._num_unchecked:
+            self._num_unchecked -= 1
+            _check_result(self.num_agents, rewards, terminated, truncated, infos)
         active = _active_agents(infos)
         end_infos = NO_END_INFOS
         ended = terminated | truncated
@@ -56,8 +80,16 @@ class VectorEnvAdapter:
                 observations, _ = self.env.reset(options={"reset_mask": ended})
                 if active is not None:
                     active[ended] = True
-        into.write_all(self._flatten(observations))
+        self._write(observations, into)
         return StepResult(rewards, terminated, truncated & ~terminated, end_infos, active)
+
+    def _write(self, observations: Any, into: ObservationRows) -> None:
+        try:
+            batch = self._flatten(observations)
+            into.write_all(batch)
+        except (AttributeError, KeyError, IndexError, TypeError):
+            check_observation(self.env.observation_space, observations)  # raises an error that says more
+            raise
 
     def render(self) -> Picture | None:
         """Returns the picture of the first sub-env."""
@@ -66,6 +98,20 @@ class VectorEnvAdapter:
 
     def close(self) -> None:
         self.env.close()
+
+
+def _check_result(num_agents: int, rewards: Any, terminated: Any, truncated: Any, infos: Any) -> None:
+    """Raises EnvContractError unless there are arrays with an entry per agent, and a dict."""
+    arrays = {"rewards": (rewards, "biuf"), "terminated": (terminated, "b"), "truncated": (truncated, "b")}
+    for name, (array, kinds) in arrays.items():
+        is_right = isinstance(array, np.ndarray) and array.shape == (num_agents,)
+        if not is_right or array.dtype.kind not in kinds:
+            kind = "bool" if kinds == "b" else "numeric"
+            raise EnvContractError(
+                f"step returned {describe(array)} for {name}; it should be a {kind} array of shape "
+                f"({num_agents},)"
+            )
+    check_info(infos, "step")
 
 
 def _active_agents(infos: Mapping[str, Any]) -> np.ndarray | None:

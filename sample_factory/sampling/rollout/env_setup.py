@@ -6,12 +6,12 @@ import numpy as np
 
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
+from sample_factory.envs.random_actions import RandomActions
 from sample_factory.exchange.messages import Incident
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.sampling.matchmaking.matchmaker import Matchmaker, PastSelves
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
-from sample_factory.sampling.rollout.random_actions import RandomActions
 from sample_factory.sampling.settings import RolloutWorkerArgs
 
 MAX_RANDOM_ROLLOUTS = 8  # decorrelation: an env starts with fewer random steps than so many rollouts have

@@ -15,7 +15,7 @@ from sample_factory.envs.protocol import (
     ObservationRows,
     StepResult,
 )
-from sample_factory.runtime.failures import one_line
+from sample_factory.runtime.failures import PermanentFailure, one_line
 
 log = logging.getLogger("sample_factory")
 
@@ -24,7 +24,7 @@ REBUILD_SECONDS = 60.0
 SEED_LIMIT = 2**31
 
 
-class EnvBroken(EnvError):
+class EnvBroken(EnvError, PermanentFailure):
     """An env fails in a way that a rebuild does not cure."""
 
 
@@ -70,7 +70,7 @@ class GuardedEnv:
         try:
             self.active_after_reset = self._env.reset(seed, into)
         except Exception as error:  # any error of a user's env; EnvBroken if it keeps happening
-            self._rebuild(error, into)
+            self._rebuild("reset", error, into)
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult | None:
         """Steps the env. Returns None if it raised and has been rebuilt."""
@@ -78,7 +78,7 @@ class GuardedEnv:
         try:
             return self._env.step(actions, into)
         except Exception as error:  # as in reset
-            self._rebuild(error, into)
+            self._rebuild("step", error, into)
             return None
 
     def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
@@ -98,17 +98,22 @@ class GuardedEnv:
         try:
             self._env.close()
         except Exception as error:  # any error of a user's env
-            log.warning("%s could not be closed: %s: %s", self.name, type(error).__name__, error)
+            log.warning("%s raised in close: %s", self.name, one_line(error))
 
-    def _rebuild(self, error: Exception, into: ObservationRows) -> None:
-        """Replaces the env with a new one and resets it; reports the attempts once one has worked."""
-        raised: list[Exception] = []
+    def _rebuild(self, call: str, error: Exception, into: ObservationRows) -> None:
+        """Replaces the env with a new one and resets it; reports the attempts once one has worked.
+
+        call: the call that raised, e.g. "step".
+        """
+        raised: list[tuple[str, Exception]] = []
         while True:
-            self._count(error)
-            raised.append(error)
+            self._count(call, error)
+            raised.append((call, error))
             self.close()
             try:
+                call = "make"
                 self._env = self._make()
+                call = "reset"
                 for agent, shaping in self._shaping.items():
                     self._env.reward_shaping.set_reward_shaping(shaping, agent)
                 # Use another seed: the same one may crash again.
@@ -117,11 +122,14 @@ class GuardedEnv:
                 break
             except Exception as next_error:  # counted in the next attempt
                 error = next_error
-        for error in raised:
-            text = f"{self.name} raised and is rebuilt; its current episodes are lost: {one_line(error)}"
+        for call, error in raised:
+            text = (
+                f"{self.name} raised in {call} and is rebuilt; its current episodes are lost: "
+                f"{one_line(error)}"
+            )
             self._report_rebuild(text, "".join(traceback.format_exception(error)))
 
-    def _count(self, error: Exception) -> None:
+    def _count(self, call: str, error: Exception) -> None:
         """Raises EnvBroken instead of counting one rebuild too many."""
         if isinstance(error, EnvContractError):
             raise EnvBroken(f"{self.name}: {error}") from error
@@ -130,6 +138,6 @@ class GuardedEnv:
         recent = sum(then > now - REBUILD_SECONDS for then in self._rebuilds)
         if recent > MAX_REBUILDS:
             raise EnvBroken(
-                f"{self.name} raised {recent} times within {REBUILD_SECONDS:g} s, the last time "
+                f"{self.name} raised {recent} times within {REBUILD_SECONDS:g} s, the last time in {call}: "
                 f"{one_line(error)}"
             ) from error

@@ -78,7 +78,7 @@ def altered(change):
         (lambda returned: returned.pop(), "step returned 4 values; .*, each a list with an entry per agent"),
         (
             lambda returned: returned[1].pop(),
-            "returned 1 rewards, 2 terminated, 2 truncated and 2 infos",
+            "the env returned 1 rewards for 2 agents",
         ),
         (lambda returned: returned[0].pop(), "the env returned 1 observations for 2 agents"),
     ],

@@ -24,7 +24,7 @@ def test_an_env_of_the_old_gym_is_refused_with_what_step_should_return():
         def step(self, action):
             return np.zeros(2), 0.0, False, {}
 
-    with pytest.raises(ValueError, match="step returned 4 values; Gymnasium's API has 5"):
+    with pytest.raises(ValueError, match="step returned 4 values; it should return 5"):
         drive(adapt(Old()), 1)
 
 
@@ -76,5 +76,5 @@ def test_a_reward_may_be_any_single_number(reward):
 
 @pytest.mark.parametrize("reward", [None, "much", np.zeros(2)])
 def test_a_reward_that_is_no_number_is_refused(reward):
-    with pytest.raises(EnvContractError, match="the reward is .*; it should be a number"):
+    with pytest.raises(EnvContractError, match="for the reward; it should be a number"):
         drive(returning(reward=reward), 1)

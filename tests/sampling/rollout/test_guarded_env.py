@@ -89,14 +89,14 @@ def test_a_broken_env_is_rebuilt_even_if_it_cannot_be_closed(caplog):
     guarded = Guarded(Faulty(errors={1: KeyError()}, close_error=RuntimeError("no engine")), CountingEnv())
     guarded.env.reset(None, guarded.rows)
     assert guarded.step() is None
-    assert f"{NAME} could not be closed: RuntimeError: no engine" in caplog.text
+    assert f"{NAME} raised in close: RuntimeError: no engine" in caplog.text
 
 
 def test_an_env_that_keeps_raising_ends_the_worker_with_the_last_error():
     errors = [Faulty(reset_error=KeyError(f"map{i}")) for i in range(MAX_REBUILDS + 1)]
     guarded = Guarded(*errors)
     with pytest.raises(
-        EnvBroken, match=rf"{MAX_REBUILDS + 1} times within 60 s, the last time KeyError: 'map3'"
+        EnvBroken, match=rf"{MAX_REBUILDS + 1} times within 60 s, the last time in reset: KeyError: 'map3'"
     ) as info:
         guarded.env.reset(None, guarded.rows)
     assert NAME in str(info.value) and isinstance(info.value.__cause__, KeyError)

@@ -3,7 +3,7 @@ import pytest
 from gymnasium import spaces
 
 from sample_factory.envs.protocol import ObservationRows
-from sample_factory.sampling.rollout.random_actions import RandomActions
+from sample_factory.envs.random_actions import RandomActions
 from sample_factory.spaces.actions import ACTION_MASK, action_decoder, action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds
 

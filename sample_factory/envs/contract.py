@@ -1,0 +1,177 @@
+"""Checks of what a user's env returns. Every error says what was returned, and what it should be.
+
+The first observations of each env are checked in full, later ones only where it costs next to nothing.
+"""
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from sample_factory.envs.protocol import EnvContractError, check_array
+
+NUM_CHECKED = 4  # observations of each agent that are checked in full
+NUMBERS = (float, int, np.generic)
+
+
+def check_reset_parameters(env: Any) -> None:
+    """Raises EnvContractError if the `reset` of an env or of a wrapper around it has no parameter `seed`."""
+    for layer in _layers(env):
+        parameters = inspect.signature(layer.reset).parameters
+        has_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+        if not has_any and "seed" not in parameters:
+            raise EnvContractError(
+                f"{type(layer).__name__}.reset has no parameter `seed`; it should be "
+                "reset(self, *, seed=None, options=None)"
+            )
+
+
+def _layers(env: Any) -> Iterator[Any]:
+    """Yields the env and the envs in its wrappers, the outermost first."""
+    yield env
+    while isinstance(env, (gym.Wrapper, gym.vector.VectorWrapper)):
+        env = env.env
+        yield env
+
+
+def unpack_reset(returned: Any) -> tuple[Any, Any]:
+    """Returns (observations, infos). Raises EnvContractError unless a user's `reset` returned these two."""
+    if isinstance(returned, tuple) and len(returned) == 2 and not isinstance(returned[1], np.ndarray):
+        return returned
+    raise EnvContractError(
+        f"reset returned {describe(returned)}; it should return two values, (observation, info)"
+    )
+
+
+def check_step(returned: Any, each: str = "") -> None:
+    """Raises EnvContractError unless a user's `step` returned five values.
+
+    each: describes each of them in the message, e.g. "each a list with an entry per agent".
+    """
+    if isinstance(returned, (tuple, list)) and len(returned) == 5:
+        return
+    has_many = isinstance(returned, (tuple, list))
+    raise EnvContractError(
+        f"step returned {f'{len(returned)} values' if has_many else describe(returned)}; it should return 5: "
+        f"observation, reward, terminated, truncated, info{f', {each}' if each else ''}"
+    )
+
+
+def check_info(info: Any, call: str) -> None:
+    """Raises EnvContractError unless an info is a dict. call: "reset" or "step"."""
+    if not isinstance(info, Mapping):
+        raise EnvContractError(f"{call} returned the info {describe(info)}; it should be a dict")
+
+
+def to_bool(name: str, value: Any) -> bool:
+    """Returns a flag that a user's `step` returned. Raises EnvContractError unless it is true or false.
+
+    name: "terminated" or "truncated".
+    """
+    array = np.asarray(value)
+    if array.size == 1 and array.dtype.kind in "biu":
+        return bool(array.item())
+    raise EnvContractError(f"step returned {describe(value)} for {name}; it should be True or False")
+
+
+def to_number(reward: Any) -> float:
+    """Returns the reward as a number if it is an array of one. Raises EnvContractError otherwise."""
+    array = np.asarray(reward)
+    if array.size != 1 or array.dtype.kind not in "biuf":
+        raise EnvContractError(f"step returned {describe(reward)} for the reward; it should be a number")
+    return float(array.item())
+
+
+def check_entries(num_agents: int, entries: Mapping[str, Any]) -> None:
+    """Raises EnvContractError unless each value is a list, tuple or array with an entry per agent."""
+    for name, value in entries.items():
+        if not isinstance(value, (list, tuple, np.ndarray)):
+            raise EnvContractError(
+                f"the env returned {describe(value)} for the {name}; it should be a list with an entry for "
+                f"each of the {num_agents} agents"
+            )
+        if len(value) != num_agents:
+            raise EnvContractError(f"the env returned {len(value)} {name} for {num_agents} agents")
+
+
+def check_observation(space: spaces.Space[Any], observation: Any, key: str = "") -> None:
+    """Raises EnvContractError unless an observation fits its space.
+
+    key: where it is in the agent's observation, as in the stored keys; empty for all of it.
+    """
+    name = f"observation {key!r}" if key else "the observation"
+    if isinstance(space, spaces.Dict):
+        _check_keys(space, observation, name)
+        for child_key, child in space.spaces.items():
+            check_observation(child, observation[child_key], f"{key}/{child_key}" if key else child_key)
+    elif isinstance(space, spaces.Tuple):
+        if not isinstance(observation, (tuple, list)) or len(observation) != len(space.spaces):
+            raise EnvContractError(
+                f"{name} is {describe(observation)}; its space says a tuple of {len(space.spaces)}"
+            )
+        for i, child in enumerate(space.spaces):
+            check_observation(child, observation[i], f"{key or 'obs'}_{i}")
+    else:
+        _check_leaf(space, observation, key or "obs")
+
+
+def _check_keys(space: spaces.Dict, observation: Any, name: str) -> None:
+    if not isinstance(observation, Mapping):
+        raise EnvContractError(
+            f"{name} is {describe(observation)}; its space says a dict with the keys {', '.join(space)}"
+        )
+    missing = [key for key in space if key not in observation]
+    extra = [str(key) for key in observation if key not in space.spaces]
+    if missing or extra:
+        faults = [f"lacks {', '.join(missing)}"] if missing else []
+        faults += [f"has {', '.join(extra)}"] if extra else []
+        raise EnvContractError(f"{name} {' and '.join(faults)}; the keys of its space are {', '.join(space)}")
+
+
+def _check_leaf(space: spaces.Space[Any], value: Any, key: str) -> None:
+    if value is None:
+        raise EnvContractError(f"observation {key!r} is None; it should be of its space {space}")
+    array = np.asarray(value)
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+        start = np.asarray(space.start)
+        size = np.asarray(space.n if isinstance(space, spaces.Discrete) else space.nvec)
+        is_index = array.size == size.size and array.dtype.kind in "iu"
+        if not is_index or not np.all((array >= start) & (array < start + size)):
+            raise EnvContractError(
+                f"observation {key!r} is {describe(value)}, which is not in its space {space}"
+            )
+    elif space.shape is not None and space.dtype is not None:
+        check_array(key, array, space.shape, space.dtype)
+
+
+def describe(value: Any) -> str:
+    """Returns a few words about a value of a user's env."""
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape}" if value.ndim else str(value)
+    if isinstance(value, Mapping):
+        return f"a dict with the keys {', '.join(map(str, value))}" if value else "an empty dict"
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= 40 else f"an object of type {type(value).__name__}"
+
+
+def check_agent_results(
+    rewards: Sequence[Any], terminated: Sequence[Any], truncated: Sequence[Any], infos: Sequence[Any]
+) -> None:
+    """Raises EnvContractError unless each agent has a number, two flags and a dict."""
+    for reward in rewards:
+        to_number(reward)
+    for name, flags in (("terminated", terminated), ("truncated", truncated)):
+        for flag in flags:
+            to_bool(name, flag)
+    check_agent_infos(infos, "step")
+
+
+def check_agent_infos(infos: Sequence[Any], call: str) -> None:
+    """Raises EnvContractError unless each agent's info is a dict. call: "reset" or "step"."""
+    for info in infos:
+        check_info(info, call)

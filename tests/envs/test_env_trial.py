@@ -1,0 +1,254 @@
+"""Faults of an env are found before a run starts; each error is one line that names the env."""
+
+import time
+from types import SimpleNamespace
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from sample_factory.config.flags import ConfigError
+from sample_factory.envs import env_trial
+from sample_factory.envs.abilities import OwnsProcess
+from sample_factory.envs.env_info import _probe, env_info
+from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.envs.protocol import EnvError
+
+UINT8 = spaces.Box(0, 255, (3,), np.uint8)
+TWO = spaces.Box(-1, 1, (2,), np.float32)
+BINARY = spaces.Discrete(2)
+CFG = SimpleNamespace(env_frameskip=1)
+
+
+class Env(gym.Env):
+    """Returns what it is constructed with. info, terminated, reward: of each step."""
+
+    def __init__(self, observation, space=TWO, actions=BINARY, **returned):
+        self.observation_space = space
+        self.action_space = actions
+        self.observation = observation
+        self.returned = {"reward": 1.0, "terminated": False, "truncated": False, "info": {}, **returned}
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation, {}
+
+    def step(self, action):
+        return (self.observation, *self.returned.values())
+
+
+class Pair(Env):
+    """A multi-agent env in the style of v1, with two agents."""
+
+    num_agents = 2
+
+    def __init__(self, observation=None, **returned):
+        lists = {"reward": [0.0, 1.0], "terminated": [False] * 2, "truncated": [False] * 2, "info": [{}, {}]}
+        super().__init__(observation or [np.zeros(2, np.float32)] * 2, **(lists | returned))
+
+
+def probe(make):
+    return _probe(EnvFamily("my_env", make, None, {}), CFG)
+
+
+def right(**kwargs):
+    return Env(np.zeros(2, np.float32), **kwargs)
+
+
+class ResetWithoutSeed(Env):
+    def reset(self):
+        return self.observation, {}
+
+
+class OldReset(Env):
+    def reset(self, *, seed=None, options=None):
+        return self.observation
+
+
+class OldStep(Env):
+    def step(self, action):
+        return self.observation, 0.0, False, {}
+
+
+class NoStep(Env):
+    def step(self, action):
+        pass
+
+
+class Raises(Env):
+    def __init__(self, call):
+        super().__init__(np.zeros(2, np.float32))
+        self.call = call
+        if call == "make":
+            raise LookupError("no level 7")
+
+    def reset(self, *, seed=None, options=None):
+        if self.call == "reset":
+            raise LookupError("no level 7")
+        return super().reset()
+
+    def step(self, action):
+        if self.call == "step":
+            raise LookupError("no\nlevel 7")
+        return super().step(action)
+
+    def close(self):
+        if self.call == "close":
+            raise LookupError("no level 7")
+
+
+def masked(mask, size=2, actions=BINARY):
+    space = spaces.Dict({"obs": TWO, "action_mask": spaces.Box(0, 1, (size,), np.int8)})
+    return Env({"obs": np.zeros(2, np.float32), "action_mask": np.array(mask, np.int8)}, space, actions)
+
+
+A_DICT = spaces.Dict({"a": TWO, "b": TWO})
+ZEROS = np.zeros(2, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        # Spaces.
+        (lambda: right(space=spaces.Text(5)), "observation 'obs' is a Text space; supported are Box, Disc"),
+        (
+            lambda: right(space=spaces.Dict({"g": spaces.Graph(TWO, None)})),
+            "observation 'g' is a Graph space",
+        ),
+        (lambda: right(actions=spaces.Dict({"a": TWO})), "action space .* is not supported; use Discrete"),
+        (lambda: None, "make_env returned NoneType; it should return a gymnasium.Env"),
+        # reset.
+        (
+            lambda: ResetWithoutSeed(ZEROS),
+            "ResetWithoutSeed.reset has no parameter `seed`; it should be reset",
+        ),
+        (lambda: gym.wrappers.TimeLimit(ResetWithoutSeed(ZEROS), 9), "ResetWithoutSeed.reset has no paramet"),
+        (lambda: OldReset(ZEROS), r"reset returned an array of shape \(2,\); it should return two values"),
+        # step.
+        (lambda: OldStep(ZEROS), "step returned 4 values; it should return 5"),
+        (lambda: NoStep(ZEROS), "step returned None; it should return 5"),
+        (lambda: right(info=None), "step returned the info None; it should be a dict"),
+        (lambda: right(terminated=None), "step returned None for terminated; it should be True or False"),
+        (lambda: right(truncated="no"), "step returned 'no' for truncated; it should be True or False"),
+        (lambda: right(reward=None), "step returned None for the reward; it should be a number"),
+        (lambda: right(reward=ZEROS), r"an array of shape \(2,\) for the reward; it should be a number"),
+        (lambda: right(reward=np.nan), "step returned the reward nan; it should be a finite number"),
+        # Observations.
+        (lambda: Env({"a": ZEROS}, A_DICT), "the observation lacks b; the keys of its space are a, b"),
+        (
+            lambda: Env({"a": ZEROS, "b": ZEROS, "c": 1}, A_DICT),
+            "the observation has c; the keys of its space",
+        ),
+        (lambda: Env({"a": ZEROS, "B": ZEROS}, A_DICT), "the observation lacks b and has B; the keys"),
+        (lambda: Env(ZEROS, A_DICT), r"an array of shape \(2,\); its space says a dict with the keys a, b"),
+        (lambda: Env((ZEROS,), spaces.Tuple([TWO, TWO])), "a tuple of 1; its space says a tuple of 2"),
+        (
+            lambda: Env(np.zeros(3, np.float32)),
+            r"'obs' has shape \(3,\), but its observation space says \(2,",
+        ),
+        (lambda: Env(np.zeros(3), UINT8), "'obs' has dtype float64, but its observation space says uint8"),
+        (lambda: Env(np.array([1, 300, 2]), UINT8), "has the value 300, .* says uint8, 0 to 255"),
+        (lambda: Env(np.array([1, -5, 2]), UINT8), "has the value -5, .* says uint8, 0 to 255"),
+        (lambda: Env(np.full(2, np.nan)), "observation 'obs' has the value nan; it should be finite"),
+        (
+            lambda: Env(4, spaces.Discrete(4)),
+            r"observation 'obs' is 4, which is not in its space Discrete\(4\)",
+        ),
+        (lambda: Env(-1, spaces.Discrete(4)), "observation 'obs' is -1, which is not in its space"),
+        (
+            lambda: Env(np.array([0, 3]), spaces.MultiDiscrete([2, 3])),
+            "'obs' is an array of shape .2,., which",
+        ),
+        (lambda: Env(None), "observation 'obs' is None; it should be of its space Box"),
+        # Action masks.
+        (
+            lambda: masked([1, 1, 1], 3),
+            "'action_mask' has 3 numbers; it should have 2, one for each choice of",
+        ),
+        (lambda: masked([0, 0]), "'action_mask' is all 0; it should allow at least one action"),
+        (
+            lambda: masked([1, 1, 0, 0, 0], 5, spaces.MultiDiscrete([2, 3])),
+            "'action_mask' is all 0 for choice 1 of the action",
+        ),
+        # Several agents.
+        (
+            lambda: Pair(terminated=False),
+            "returned False for the terminated; it should be a list with an ent",
+        ),
+        (lambda: Pair(info=None), "returned None for the infos; it should be a list with an entry for each"),
+        (lambda: Pair(info=[{}, None]), "step returned the info None; it should be a dict"),
+        (lambda: Pair(terminated=[False, None]), "step returned None for terminated; it should be True or"),
+        (lambda: Pair([ZEROS, np.zeros(3)]), r"agent 1: observation 'obs' has shape \(3,\)"),
+        (lambda: Pair([ZEROS]), "the env returned 1 observations for 2 agents"),
+    ],
+)
+def test_a_fault_is_one_line_with_the_env_the_value_and_what_it_should_be(make, message):
+    with pytest.raises(EnvError, match=f"^env 'my_env': .*{message}") as error:
+        probe(lambda name: make())
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("call", ["make", "reset", "step", "close"])
+def test_the_error_for_an_env_that_raises_names_the_call_and_the_place(call):
+    place = r"\(test_env_trial.py:\d+\)"
+    with pytest.raises(EnvError, match=rf"^env 'my_env' raised in {call}: LookupError: no level 7 {place}$"):
+        probe(lambda name: Raises(call))
+
+
+def test_a_wrong_flag_is_not_a_fault_of_the_env():
+    def make(name):
+        raise ConfigError("--size=0: must be above 0")
+
+    with pytest.raises(ConfigError, match="^--size=0: must be above 0$"):
+        probe(make)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: right(terminated=np.True_, truncated=np.bool_(False), reward=np.float32(1)),
+        lambda: right(terminated=1, truncated=0, reward=np.ones(1)),
+        lambda: Env(np.array([1, 255, 0], np.int64), UINT8),
+        lambda: masked([0, 1]),
+        Pair,
+    ],
+)
+def test_numpy_scalars_and_wide_integers_in_range_are_no_fault(make):
+    assert probe(lambda name: make()).num_agents >= 1
+
+
+def test_the_trial_of_a_slow_env_ends_after_one_step(monkeypatch):
+    steps = []
+
+    class Slow(Env):
+        def step(self, action):
+            steps.append(action)
+            time.sleep(0.02)
+            return super().step(action)
+
+    monkeypatch.setattr(env_trial, "MAX_SECONDS", 0.01)
+    probe(lambda name: Slow(ZEROS))
+    assert len(steps) == 1
+
+
+def test_the_trial_starts_no_simulator():
+    class Simulated(Raises, OwnsProcess):
+        pass
+
+    assert probe(lambda name: Simulated("reset")).num_agents == 1
+
+
+def test_later_observations_are_checked_as_far_as_it_costs_nothing():
+    from sample_factory.envs.adapters.adapt import adapt
+    from sample_factory.envs.contract import NUM_CHECKED
+    from sample_factory.envs.protocol import ObservationRows
+
+    user_env = Env({"a": ZEROS, "b": ZEROS}, A_DICT)
+    env = adapt(user_env)
+    rows = ObservationRows.allocate(env_info(env, CFG).kinds)
+    env.reset(0, rows)
+    for _ in range(NUM_CHECKED):
+        env.step(np.zeros((1, 1)), rows)
+    user_env.observation = {"a": ZEROS}
+    with pytest.raises(EnvError, match="the observation lacks b; the keys of its space are a, b"):
+        env.step(np.zeros((1, 1)), rows)
