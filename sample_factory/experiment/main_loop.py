@@ -127,8 +127,9 @@ class MainLoop:
         first, *others = summary_lines(summary, outcome)
         others.append(f"Checkpoints: {folder / 'checkpoint_p*'}")
         others += [f"{purpose.capitalize()}: {command}" for purpose, command in commands]
-        lines = [*short_summary_lines(summary, outcome), f"files in {folder}"]
-        short = "\n".join([*lines, *(f"  {purpose:<11} {command}" for purpose, command in commands)])
+        lines = short_summary_lines(summary, outcome)
+        table = [("files", str(folder)), *commands]
+        short = "\n".join([*lines, *(f"  {purpose:<11} {text}" for purpose, text in table)])
         log.info(first, extra={"short": short, "bold": lines[0].partition(":")[0]})
         for line in others:
             log.info(line, extra={"short": ""})  # on a terminal they are part of the first text
