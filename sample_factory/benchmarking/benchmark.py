@@ -5,6 +5,8 @@ import json
 import platform
 import shlex
 import tempfile
+import textwrap
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,10 @@ from sample_factory.benchmarking.advice import Situation, advice
 from sample_factory.benchmarking.benchmark_request import BenchmarkRequest, with_values
 from sample_factory.benchmarking.benchmark_table import (
     disturbance,
+    median_run,
     memory_table,
     parts_table,
+    spreads,
     stages_table,
     trial_text,
 )
@@ -31,6 +35,8 @@ from sample_factory.runtime.cpu import available_cores
 
 RECORDED_PACKAGES = ("torch", "numpy", "gymnasium")
 USUAL_START_SECONDS = 6  # for the announced durations
+SWEEP_RUNS = 12
+PRINTED_WIDTH = 80  # characters
 
 
 def benchmark(request: BenchmarkRequest, version: str) -> None:
@@ -50,11 +56,12 @@ def _measure_and_report(request: BenchmarkRequest, version: str, folder: Path) -
     trials = run_sweep(request, folder) if request.flags.sweep else []
     if trials:
         request = with_values(request, fastest(trials).values)
-    stages = run_stages(request, folder)
+    runs = run_stages(request, folder)
+    stages = {name: median_run(several) for name, several in runs.items()}
     hardware = describe_hardware()
-    print("\n".join(report(request, stages, hardware)))
+    print("\n".join(report(request, runs, hardware)))
     if request.flags.json is not None:
-        text = json.dumps(figures(request, stages, trials, hardware) | versions(version), indent=4)
+        text = json.dumps(figures(request, runs, trials, hardware) | versions(version), indent=4)
         Path(request.flags.json).expanduser().write_text(text + "\n")
     if request.flags.chart is not None:
         draw_chart(request, request.flags.chart, stages, hardware)
@@ -86,45 +93,79 @@ def run_sweep(request: BenchmarkRequest, folder: Path) -> list[Trial]:
             to_beat.append(trial.fps)
 
     each = sum(seconds) + USUAL_START_SECONDS
-    print(f"sweep: a dozen or so training runs of about {each:.0f} s; values 3 % faster are kept")
+    print(
+        f"sweep: a dozen or so training runs of about {each:.0f} s, "
+        f"until about {_clock(SWEEP_RUNS * each)}; values 3 % faster are kept",
+        flush=True,
+    )
     known = {**vars(sampling), **vars(learning)}
     start = {name: known[name] for name in SWEPT_FLAGS}
     return sweep(start, learning.rollout, len(available_cores()), measure, print_trial)
 
 
-def run_stages(request: BenchmarkRequest, folder: Path) -> dict[str, Stage]:
-    """Runs the three stages one after another; prints a line for each, with its duration and its speed."""
+def run_stages(request: BenchmarkRequest, folder: Path) -> dict[str, list[Stage]]:
+    """Runs the stages one after another, --repeats times; returns the runs of each.
+
+    Prints what is measured and how long it takes, and the speed of each run.
+    """
     seconds = (request.flags.warmup_seconds, request.flags.seconds)
-    stages = {}
-    for stage, name in STAGES.items():
-        print(f"{name} (about {sum(seconds) + USUAL_START_SECONDS:.0f} s) ... ", end="", flush=True)
+    each = sum(seconds) + USUAL_START_SECONDS
+    total = len(STAGES) * request.flags.repeats
+    print(f"{total} measurements of about {each:.0f} s each, until about {_clock(total * each)}", flush=True)
+    runs: dict[str, list[Stage]] = {stage: [] for stage in STAGES}
+    for number, stage in enumerate([*STAGES] * request.flags.repeats, start=1):
+        print(f"{number}/{total} {STAGES[stage]}, until about {_clock(each)} ... ", end="", flush=True)
         try:
-            stages[stage] = run_stage(request.training_flags, request.config, stage, seconds, folder)
+            run = run_stage(request.training_flags, request.config, stage, seconds, folder)
         except BaseException:  # also Ctrl+C: the error message that follows needs a line of its own
             print(flush=True)
             raise
-        print(f"{stages[stage].fps:,.0f} FPS", flush=True)
-    return stages
+        print(f"{run.fps:,.0f} FPS", flush=True)
+        runs[stage].append(run)
+    return runs
 
 
-def report(request: BenchmarkRequest, stages: Mapping[str, Stage], hardware: Hardware) -> list[str]:
-    """Returns the lines that are printed at the end."""
+def _clock(seconds: float) -> str:
+    """Returns the time of day in that many seconds."""
+    return time.strftime("%H:%M:%S", time.localtime(time.time() + seconds))
+
+
+def report(request: BenchmarkRequest, runs: Mapping[str, Sequence[Stage]], hardware: Hardware) -> list[str]:
+    """Returns the lines that are printed at the end. runs: of each stage."""
     config = request.config
-    sampling = config.sampling
+    stages = {name: median_run(several) for name, several in runs.items()}
     training = stages["training"]
-    heading = (
-        f"{config.env_name}: {sampling.num_workers} x {sampling.num_envs_per_worker} envs, batch size "
-        f"{config.learning.batch_size:,}, {request.flags.seconds:g} s each; learner {training.learner}"
-    )
+    heading = [f"{_what(request)}, {run_length(request)}; learner {training.learner}", str(hardware)]
     tables = [
-        stages_table(stages, request.others),
+        stages_table(stages, request.others, spreads(runs)),
         parts_table(stages["sampling"], training, counts(config)),
         memory_table(training),
     ]
-    lines = ["", heading, str(hardware)]
+    lines = ["", *(part for line in heading for part in _wrapped(line))]
     for table in tables:
         lines += ["", *table] if table else []
-    return [*lines, "", *_limits(request, stages)]
+    limits = (part for line in _limits(request, stages) for part in _wrapped(line))
+    return [*lines, "", *limits]
+
+
+def _what(request: BenchmarkRequest) -> str:
+    sampling = request.config.sampling
+    envs = f"{sampling.num_workers} workers x {sampling.num_envs_per_worker} envs"
+    return f"{request.config.env_name}: {envs}, batch size {request.config.learning.batch_size:,}"
+
+
+def run_length(request: BenchmarkRequest) -> str:
+    """Returns a text such as "median of 3 runs of 60 s (after 15 s of warm-up)"."""
+    flags = request.flags
+    number = "1 run" if flags.repeats == 1 else f"median of {flags.repeats} runs"
+    return f"{number} of {flags.seconds:g} s (after {flags.warmup_seconds:g} s of warm-up)"
+
+
+def _wrapped(line: str) -> list[str]:
+    indent = line[: len(line) - len(line.lstrip())] + "  "
+    return textwrap.wrap(
+        line, PRINTED_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _limits(request: BenchmarkRequest, stages: Mapping[str, Stage]) -> list[str]:
@@ -169,15 +210,21 @@ def _env_counts(config: Config, training: Stage) -> EnvCounts:
 
 
 def figures(
-    request: BenchmarkRequest, stages: Mapping[str, Stage], trials: Sequence[Trial], hardware: Hardware
+    request: BenchmarkRequest,
+    runs: Mapping[str, Sequence[Stage]],
+    trials: Sequence[Trial],
+    hardware: Hardware,
 ) -> dict[str, Any]:
-    """Returns the contents of the --json file without the versions."""
+    """Returns the contents of the --json file without the versions. runs: of each stage."""
+    stages = {name: median_run(several) for name, several in runs.items()}
     return {
         "hardware": hardware._asdict(),
         "env": request.config.env_name,
         "flags": list(request.training_flags),
         "seconds": request.flags.seconds,
         "warmup_seconds": request.flags.warmup_seconds,
+        "repeats": request.flags.repeats,
+        "fps_of_repeats": {name: [run.fps for run in several] for name, several in runs.items()},
         "stages": {name: _plain(stage) for name, stage in stages.items()},
         "bottleneck": describe_bottleneck(stages["training"].waits),
         "compare": dict(request.others),
@@ -204,9 +251,10 @@ def _plain(stage: Stage) -> dict[str, Any]:
 def draw_chart(request: BenchmarkRequest, file: str, stages: Mapping[str, Stage], hardware: Hardware) -> None:
     bars = [Bar(STAGES[name], stage.fps, True) for name, stage in stages.items()]
     bars += [Bar(name, fps, False) for name, fps in request.others]
-    sampling = request.config.sampling
-    title = f"{request.config.env_name}, {sampling.num_workers} x {sampling.num_envs_per_worker} envs"
-    draw_bars(bars, title, str(hardware)).savefig(Path(file).expanduser(), dpi="figure")
+    notes = [str(hardware), f"blue: {run_length(request)}"]
+    if request.others:
+        notes.append("grey: other programs, as given by --compare")
+    draw_bars(bars, _what(request), notes).savefig(Path(file).expanduser(), dpi="figure")
 
 
 def _print_fastest(request: BenchmarkRequest, trials: Sequence[Trial]) -> None:

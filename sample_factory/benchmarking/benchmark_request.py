@@ -23,6 +23,9 @@ class BenchmarkFlags:
 
     seconds: float = flag(60.0, "length of each of the three measurements, in seconds", at_least=2)
     warmup_seconds: float = flag(15.0, "seconds before each measurement that do not count", at_least=0)
+    repeats: int = flag(
+        1, "times that all stages are measured; the report is about the median of each", at_least=1
+    )
     json: str | None = flag(
         None, "file for all figures, with hardware, versions and command lines", metavar="FILE"
     )

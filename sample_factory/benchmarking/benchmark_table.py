@@ -16,6 +16,10 @@ ROLES = {
     OTHERS: "started by them (simulators)",
 }
 NOTHING = "-"
+EXPLANATION = (
+    "FPS: env frames per second, frameskip counted; share: of the simulation's speed;",
+    "cores: that are busy; ready, first FPS: seconds from the start of the command",
+)
 FOREIGN_CORES = 0.25  # less than that is the usual background load of a system
 
 
@@ -29,15 +33,32 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
-def stages_table(stages: Mapping[str, Stage], others: Sequence[tuple[str, float]]) -> list[str]:
-    """Returns a table with a row for each stage, and one for each (name, FPS) of others."""
-    rows = [("", "FPS", "of simulation", "cores busy", "ready after", "first FPS after")]
+def median_run(runs: Sequence[Stage]) -> Stage:
+    """Returns the run of median speed; of an even number, the slower one of the two in the middle."""
+    return sorted(runs, key=lambda run: run.fps)[(len(runs) - 1) // 2]
+
+
+def spreads(runs: Mapping[str, Sequence[Stage]]) -> dict[str, float]:
+    """Returns stage -> (highest - lowest speed) / median; empty if the stages ran once."""
+    speeds = {name: [run.fps for run in several] for name, several in runs.items() if len(several) > 1}
+    return {name: (max(of) - min(of)) / median_run(runs[name]).fps for name, of in speeds.items()}
+
+
+def stages_table(
+    stages: Mapping[str, Stage], others: Sequence[tuple[str, float]], spreads: Mapping[str, float]
+) -> list[str]:
+    """Returns a table with a row for each stage, and one for each (name, FPS) of others.
+
+    spreads: of repeated stages, see `spreads`.
+    """
+    rows: list[tuple[str, ...]] = [("", "FPS", "spread", "share", "cores", "ready", "first FPS")]
     whole = stages["simulation"].fps
     for name, stage in stages.items():
         rows.append(
             (
                 STAGES[name],
                 f"{stage.fps:,.0f}",
+                _percent(spreads[name]) if name in spreads else NOTHING,
                 _percent(stage.fps / whole),
                 NOTHING if stage.cores is None else f"{stage.cores.ours:.1f}",
                 _seconds(stage.ready_seconds),
@@ -45,9 +66,14 @@ def stages_table(stages: Mapping[str, Stage], others: Sequence[tuple[str, float]
             )
         )
     for name, fps in others:
-        rows.append((name, f"{fps:,.0f}", _percent(fps / whole), NOTHING, NOTHING, NOTHING))
+        rows.append((name, f"{fps:,.0f}", NOTHING, _percent(fps / whole), NOTHING, NOTHING, NOTHING))
+    if not spreads:
+        rows = [(*row[:2], *row[3:]) for row in rows]
+    lines = [*aligned(rows), *EXPLANATION]
+    if spreads:
+        lines.append("spread: from the slowest to the fastest run, as a share of the median")
     note = disturbance(list(stages.values()))
-    return [*aligned(rows), f"note: {note}; an idle machine gives other figures"] if note else aligned(rows)
+    return [*lines, f"note: {note}; an idle machine gives other figures"] if note else lines
 
 
 def disturbance(stages: Sequence[Stage]) -> str:
@@ -61,7 +87,7 @@ def parts_table(sampling: Stage, training: Stage, counts: Counts) -> list[str]:
     if not training.parts:
         return []
     titles = {
-        "rollout_worker": f"rollout workers ({counts.rollout_workers}), ms per step of an agent",
+        "rollout_worker": f"rollout workers ({counts.rollout_workers}), ms per agent step",
         "policy_worker": f"policy workers ({counts.policy_workers}), ms per batch",
         "learner": f"learner ({counts.learners}), ms per {counts.samples_per_iteration:,} samples",
     }

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 WIDTH = 7.0  # inches
 BAR_HEIGHT = 0.42
-FRAME_HEIGHT = 1.3  # of title, axis and margins
+FRAME_HEIGHT = 1.1  # of title, axis and margins
+NOTE_HEIGHT = 0.19
 OUR_COLOUR = COLOURS[0]
-OTHER_COLOUR = "#a0a0a0"
+OTHER_COLOUR = "#b0b0b0"
 
 
 class Bar(NamedTuple):
@@ -31,10 +32,11 @@ def check_drawing() -> None:
         raise ConfigError("a chart needs matplotlib, which is not installed: pip install -e '.[plot]'")
 
 
-def draw_bars(bars: Sequence[Bar], title: str, subtitle: str) -> "Figure":
-    """Draws the bars from top to bottom, each with its number."""
+def draw_bars(bars: Sequence[Bar], title: str, notes: Sequence[str]) -> "Figure":
+    """Draws the bars from top to bottom, each with its number. notes: lines beneath the title."""
     with house_style(axes_grid_axis="x", axes_spines_left=False):
-        figure = new_figure((WIDTH, FRAME_HEIGHT + BAR_HEIGHT * len(bars)))
+        height = FRAME_HEIGHT + NOTE_HEIGHT * len(notes) + BAR_HEIGHT * len(bars)
+        figure = new_figure((WIDTH, height))
         axes = figure.add_subplot()
         colours = [OUR_COLOUR if bar.is_ours else OTHER_COLOUR for bar in bars]
         drawn = axes.barh(range(len(bars)), [bar.fps for bar in bars], height=0.7, color=colours)
@@ -46,6 +48,7 @@ def draw_bars(bars: Sequence[Bar], title: str, subtitle: str) -> "Figure":
         axes.locator_params(axis="x", nbins=6)
         axes.xaxis.set_major_formatter(lambda x, _: short_number(x))
         axes.set_xlabel("env frames per second")
-        axes.set_title(title, loc="left", pad=20)
-        axes.annotate(subtitle, (0, 1), (0, 6), "axes fraction", "offset points", color=GREY, size=8.5)
+        axes.set_title(title, loc="left", pad=6 + 14 * len(notes))
+        text = "\n".join(notes)
+        axes.annotate(text, (0, 1), (0, 6), "axes fraction", "offset points", color=GREY, size=8.5)
     return figure

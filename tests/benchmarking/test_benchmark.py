@@ -113,11 +113,11 @@ def test_a_sweep_measures_with_the_fastest_values_and_prints_the_command(capsys,
 def test_a_stage_that_fails_prints_the_end_of_its_output_and_is_exit_code_1(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    argv = ["--env=gym_no_such_module:Env-v0", "--num_workers=1", "--num_envs_per_worker=2"]
+    argv = ["--env=gym_CartPole-v1", '--env_kwargs={"nothing": 1}', "--num_workers=1"]
     assert benchmark.main(argv) == 1
     error = capsys.readouterr().err.strip().splitlines()
     assert error[0].startswith("error: simulation, random actions: failed with exit code 1; the end")
-    assert "no_such_module" in error[-1] and 2 <= len(error) <= 21
+    assert "has no argument 'nothing'" in error[-1] and len(error) <= 21
     assert not list(tmp_path.iterdir())
 
 
@@ -144,7 +144,9 @@ def test_ctrl_c_ends_everything_and_leaves_nothing(tmp_path):
     finally:
         process.kill()
     assert process.returncode == 130
-    assert error == "interrupted\n" and output.startswith("simulation, random actions")
+    assert error == "interrupted\n"
+    assert output.startswith("3 measurements of about 81 s each, until about ")
+    assert output.splitlines()[1].startswith("1/3 simulation, random actions, until about ")
     assert len(started) >= 7
     assert not alive(started)
     assert not list(tmp_path.iterdir())
@@ -169,6 +171,9 @@ def test_all_three_stages_of_a_real_run(capsys, monkeypatch, tmp_path):
     assert "sample_factory.dummy_sampler" in stages["simulation"]["command"]
     assert "--sampler_only=True" in stages["sampling"]["command"]
     assert found["versions"]["torch"] and found["hardware"]["cores"] > 0
+    assert max(map(len, printed.splitlines())) <= 80, "readable on a small terminal"
+    assert "1 run of 2 s (after 0 s of warm-up)" in " ".join(printed.split())
+    assert found["repeats"] == 1 and len(found["fps_of_repeats"]["training"]) == 1
     assert "learner on cpu in" in printed and "v1 " in printed and "bottleneck: " in printed
     assert (out / "bars.png").read_bytes().startswith(b"\x89PNG")
     assert not list(temporary.iterdir())

@@ -1,6 +1,15 @@
 import re
 
-from sample_factory.benchmarking.benchmark_table import memory_table, parts_table, stages_table, trial_text
+import pytest
+
+from sample_factory.benchmarking.benchmark_table import (
+    median_run,
+    memory_table,
+    parts_table,
+    spreads,
+    stages_table,
+    trial_text,
+)
 from sample_factory.benchmarking.flag_sweep import Trial
 from sample_factory.benchmarking.stage_measurement import Cores, Counts, Memory, Part, Stage
 
@@ -21,8 +30,11 @@ def test_each_stage_and_each_other_program_has_a_row():
         "sampling": stage(8000.0),
         "training": stage(5000.4, cores=Cores(1.94, 0.2)),
     }
-    assert cells(stages_table(stages, [("v1", 2000.0)])) == [
-        ["FPS", "of simulation", "cores busy", "ready after", "first FPS after"],
+    lines = stages_table(stages, [("v1", 2000.0)], {})
+    assert "env frames per second" in lines[5] and "seconds from the start" in lines[6]
+    assert max(map(len, lines)) <= 80
+    assert cells(lines[:5]) == [
+        ["FPS", "share", "cores", "ready", "first FPS"],
         ["simulation, random actions", "10,000", "100 %", "-", "1.0 s", "6.0 s"],
         ["sampling, no learning", "8,000", "80 %", "-", "-", "-"],
         ["training", "5,000", "50 %", "1.9", "-", "-"],
@@ -30,9 +42,21 @@ def test_each_stage_and_each_other_program_has_a_row():
     ]
 
 
+def test_repeated_stages_are_reported_by_their_median_and_spread():
+    runs = {"simulation": [stage(100.0), stage(80.0), stage(90.0)], "training": [stage(5.0)] * 3}
+    assert median_run(runs["simulation"]).fps == 90
+    assert median_run([stage(2.0), stage(1.0)]).fps == 1
+    assert spreads(runs) == {"simulation": pytest.approx(20 / 90), "training": 0.0}
+    assert spreads({"simulation": [stage(1.0)]}) == {}
+    stages = {name: median_run(several) for name, several in runs.items()}
+    rows = cells(stages_table(stages, [("v1", 20.0)], spreads(runs))[:4])
+    assert rows[0][:3] == ["FPS", "spread", "share"]
+    assert [row[2] for row in rows[1:]] == ["22 %", "0 %", "-"]
+
+
 def test_the_load_of_other_programs_is_noted():
     stages = {"simulation": stage(100.0), "training": stage(50.0, cores=Cores(1.0, 0.84))}
-    assert stages_table(stages, [])[-1].startswith("note: other programs kept up to 0.8 cores busy")
+    assert stages_table(stages, [], {})[-1].startswith("note: other programs kept up to 0.8 cores busy")
 
 
 def test_parts_of_the_work_are_listed_largest_first():
@@ -42,7 +66,7 @@ def test_parts_of_the_work_are_listed_largest_first():
     rows = cells(parts_table(sampling, training, Counts(4, 2, 1, 1, 2048)))
     assert rows[:4] == [
         ["where the time goes", "sampling", "ms", "training", "ms"],
-        ["rollout workers (2), ms per step of an agent"],
+        ["rollout workers (2), ms per agent step"],
         ["env_step", "80 %", "12.3", "80 %", "12.3"],
         ["wait", "20 %", "0.500", "20 %", "0.500"],
     ]

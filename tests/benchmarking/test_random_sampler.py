@@ -85,7 +85,9 @@ def test_an_unknown_algorithm_is_bad_input(capsys):
 
 
 def test_an_env_that_cannot_be_made_is_exit_code_1():
-    assert dummy_sampler.main(["--env=gym_no_such_module:Env-v0", "--num_workers=1"]) == 1
+    assert (
+        dummy_sampler.main(["--env=gym_CartPole-v1", '--env_kwargs={"nothing": 1}', "--num_workers=1"]) == 1
+    )
 
 
 def test_ctrl_c_ends_it_with_the_results_so_far():
