@@ -74,6 +74,17 @@ class LimitsEpisodes:
         return None
 
 
+class SplitsScreen:
+    """A multi-agent env whose picture is a grid with a part for each agent, row by row.
+
+    An instance of this class itself represents an env with one picture for all agents.
+    """
+
+    def screen_grid(self) -> tuple[int, int]:
+        """Returns the numbers of columns and rows."""
+        return 1, 1
+
+
 def find_ability(env: Any, ability: type[Ability]) -> Ability:
     """Returns the outermost of an env and what its wrappers contain that has the ability.
 

@@ -49,9 +49,9 @@ def evaluate(config: Config, family: EnvFamily) -> Evaluation:
             choices = choices_of_agents(config, env.kinds)
             runner = EpisodeRunner(env, _load_policies(config, choices, env), frameskip)
         frames_per_picture = 1 if draws_every_frame(env) else frameskip
-        overlay = (
-            Overlay(_title(config, choices), env, drawn_agents(env)) if config.evaluation.overlay else None
-        )
+        overlay = None
+        if config.evaluation.overlay:
+            overlay = Overlay(config.run.experiment, env, choices, drawn_agents(env))
         screen = open_screen(config, frames_per_second(config, family, env), frames_per_picture, overlay)
         limits = _Limits(config.evaluation, env.num_agents)
         begin = time.monotonic()
@@ -87,11 +87,6 @@ def _with_action_repeat(config: Config) -> Config:
         return config
     env_flags = dataclasses.replace(config.env, env_frameskip=config.evaluation.render_action_repeat)
     return dataclasses.replace(config, env=env_flags)
-
-
-def _title(config: Config, choices: Sequence[PolicyChoice]) -> str:
-    is_one = len(set(choices)) == 1
-    return f"{config.run.experiment}: {choices[0]}" if is_one else config.run.experiment
 
 
 def _show(

@@ -14,6 +14,7 @@ from sample_factory import enjoy as program
 from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import enjoy
 from sample_factory.envs import env_registry
+from sample_factory.envs.abilities import SplitsScreen
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.headless import draw_offscreen
 from sample_factory.evaluation.overlay import Overlay
@@ -191,7 +192,7 @@ def test_an_overlay_is_drawn_on_every_picture(saved_experiment):
 
 def test_the_overlay_says_who_plays_the_episode_the_reward_and_the_action(saved_experiment, monkeypatch):
     drawn = []
-    monkeypatch.setattr(Overlay, "draw", lambda self, picture: drawn.append(list(self._lines)) or picture)
+    monkeypatch.setattr(Overlay, "draw", lambda self, picture: drawn.append(self._texts[0]) or picture)
     result = evaluate(
         saved_experiment(CARTPOLE), "--save_video", "--overlay", "--max_num_episodes=2", "--seed=1"
     )
@@ -201,6 +202,23 @@ def test_the_overlay_says_who_plays_the_episode_the_reward_and_the_action(saved_
     assert drawn[1][2] in ("action 0", "action 1")
     assert f"episode 1  reward {first.reward:.2f}" in drawn[first.length + 1]
     assert drawn[-1][1] == f"episode 2  reward {second.reward:.2f}", "the whole, and no third episode"
+
+
+def test_in_a_split_screen_each_part_has_the_text_of_its_agent(choosing, registry, tmp_path):
+    class SplitCards(Cards, SplitsScreen):
+        def screen_grid(self):
+            return 2, 1
+
+    registry("cards", lambda full_env_name, cfg, env_config: SplitCards())
+    choosing("cards", 2)
+    choosing("cards", 4, policy=1)
+    flags = ["--save_video", "--overlay", "--max_num_frames=1", "--policy_index", "0", "1"]
+    picture = read(evaluate(["--experiment=tiny", f"--train_dir={tmp_path}"], *flags).video)[1]
+    red = picture[:, :, 2].astype(int)
+    left, right = red[:60, :320], red[:60, 320:]
+    assert (left[:, :100] < 150).mean() > 0.5 and (right[:, :100] < 150).mean() > 0.5
+    assert np.abs(left - right).max() > 100, "another policy"
+    assert (red[100:] > 200).all()
 
 
 def test_a_video_shorter_than_the_evaluation(saved_experiment):

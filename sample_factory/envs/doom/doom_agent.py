@@ -46,7 +46,7 @@ class DoomAgent:
     def action_text(self, action: Any) -> str:
         """Returns the names of the buttons that an action presses, of delta buttons with the value."""
         pressed = [
-            f"{name.removesuffix('_DELTA')} {value:+g}" if name.endswith("_DELTA") else name
+            f"{name.removesuffix('_DELTA')} {value:+.3g}" if name.endswith("_DELTA") else name
             for name, value in zip(self.engine.button_names(), self.button_values(action))
             if value
         ]

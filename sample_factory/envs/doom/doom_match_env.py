@@ -7,11 +7,18 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from sample_factory.envs.abilities import LimitsEpisodes, NamesActions, RewardShaping
+from sample_factory.envs.abilities import LimitsEpisodes, NamesActions, RewardShaping, SplitsScreen
 from sample_factory.envs.doom.doom_agent import DoomAgent
 from sample_factory.envs.doom.doom_family import DoomSpec
 from sample_factory.envs.doom.engine import DoomEngine
-from sample_factory.envs.doom.film import EVERY_TIC, Film, render_metadata, split_screen, split_width
+from sample_factory.envs.doom.film import (
+    EVERY_TIC,
+    Film,
+    render_metadata,
+    split_grid,
+    split_screen,
+    split_width,
+)
 from sample_factory.envs.doom.lockstep import Lockstep
 from sample_factory.envs.doom.observation import Observation, zero_observation
 from sample_factory.envs.protocol import EMPTY_INFO
@@ -20,7 +27,7 @@ Observations = list[Observation]
 Infos = list[Mapping[str, Any]]
 
 
-class DoomMatchEnv(gymnasium.Env[Any, Any], RewardShaping, NamesActions, LimitsEpisodes):
+class DoomMatchEnv(gymnasium.Env[Any, Any], RewardShaping, NamesActions, SplitsScreen, LimitsEpisodes):
     """A multi-agent env with one agent for each engine: lists where a Gymnasium env has single values.
 
     Spaces of each agent: see DoomAgent.
@@ -109,6 +116,9 @@ class DoomMatchEnv(gymnasium.Env[Any, Any], RewardShaping, NamesActions, LimitsE
 
     def action_text(self, action: Any) -> str:
         return self._agents[0].action_text(action)
+
+    def screen_grid(self) -> tuple[int, int]:
+        return split_grid(self.num_agents)
 
     def get_default_reward_shaping(self) -> dict[str, Any]:
         return self._agents[0].default_shaping()

@@ -63,16 +63,21 @@ class Film:
         return enlarged
 
 
+def split_grid(num_pictures: int) -> tuple[int, int]:
+    """Returns the numbers of columns and rows of a split screen."""
+    num_columns = num_pictures if num_pictures <= 2 else math.ceil(math.sqrt(num_pictures))
+    return num_columns, math.ceil(num_pictures / num_columns)
+
+
 def split_width(num_pictures: int) -> int:
     """Returns the width of each picture of a split screen."""
-    return WIDTH if num_pictures <= 2 else SPLIT_WIDTH // _num_columns(num_pictures)
+    return WIDTH if num_pictures <= 2 else SPLIT_WIDTH // split_grid(num_pictures)[0]
 
 
 def split_screen(pictures: Sequence[Picture]) -> Picture:
     """Returns pictures of equal size side by side, more than two in several rows, with black dividers."""
     height, width = pictures[0].shape[:2]
-    num_columns = _num_columns(len(pictures))
-    num_rows = math.ceil(len(pictures) / num_columns)
+    num_columns, num_rows = split_grid(len(pictures))
     shape = (num_rows * (height + DIVIDER) - DIVIDER, num_columns * (width + DIVIDER) - DIVIDER, 3)
     screen = np.zeros(shape, np.uint8)
     for index, picture in enumerate(pictures):
@@ -80,7 +85,3 @@ def split_screen(pictures: Sequence[Picture]) -> Picture:
         left = index % num_columns * (width + DIVIDER)
         screen[top : top + height, left : left + width] = picture
     return screen
-
-
-def _num_columns(num_pictures: int) -> int:
-    return num_pictures if num_pictures <= 2 else math.ceil(math.sqrt(num_pictures))

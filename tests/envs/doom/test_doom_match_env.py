@@ -226,6 +226,7 @@ def test_shaping_and_film_are_each_agents_own(make_env):
     assert [picture.shape for picture in film] == [(480, 1284, 3)] * 4, "both agents, side by side"
     assert (film[0][:, :640] != film[0][:, 644:]).any()
     assert not film[0][:, 640:644].any(), "the divider"
+    assert env.screen_grid() == (2, 1)
     rewards = np.array(rewards + [random_step(env)[1] for _ in range(19)])
     assert rewards[:, 0].any() and not rewards[:, 1].any()
 
