@@ -157,7 +157,7 @@ class Checkpoints:
             )
             return None
         seconds = time.monotonic() - started
-        log.info("Saved %s (%.1f s)", path, seconds, extra={"short": f"Saved {path.name}"})
+        log.info("Saved %s (%.1f s)", path, seconds, extra={"short": f"Saved {path.parent.name}/{path.name}"})
         return path
 
 

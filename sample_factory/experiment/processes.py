@@ -98,20 +98,22 @@ class _ProcessRun:
         def meanwhile() -> None:
             self._loop.receive(0.0)
             if time_to_log():
-                self._log_starting()
+                self._log_starting(time.monotonic() - began)
 
         self._supervisor.wait_ready(self._limits.start_seconds, self._signals, meanwhile)
         if not self._signals.requested:
             log.info("All processes are ready after %.1f s", time.monotonic() - began)
             self._parts.config.save()  # not earlier: by now it is known to work
 
-    def _log_starting(self) -> None:
+    def _log_starting(self, seconds: float) -> None:
+        """seconds: since the start."""
         num_all = len(self._supervisor.children)
         starting = [child.name for child in self._supervisor.children if not child.ready]
         if starting:
             more = f" and {len(starting) - 1} more" if len(starting) > 1 else ""
             num_ready = num_all - len(starting)
-            log.info("%d of %d processes are ready, waiting for %s%s", num_ready, num_all, starting[0], more)
+            text = "%d of %d processes ready after %.0f s; waiting for %s%s"
+            log.info(text, num_ready, num_all, seconds, starting[0], more)
 
     def _train(self) -> None:
         """Runs the main loop until the run is done or to be stopped. Raises ChildFailed."""
