@@ -56,7 +56,10 @@ def test_an_env_that_raises_then_hangs_then_ends_its_process_is_replaced_each_ti
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("raises_in_reset", r"raised 4 times within 60 s, the last time in (step|reset): LookupError: level 7 is missing"),
+        (
+            "raises_in_reset",
+            r"raised 4 times within 60 s, the last time in (step|reset): LookupError: level 7 is missing",
+        ),
         ("wrong_shape", r"observation 'obs' has shape \(3,\), but its observation space says \(2,\)"),
     ],
 )
