@@ -37,7 +37,7 @@ def train_then_enjoy(script: str, train_dir: Path, flags: list[str], episodes: i
     enjoyed = run(script, "enjoy", *identity, "--no_render", f"--max_num_episodes={episodes}", "--seed=1")
     assert enjoyed.returncode == 0, enjoyed.stdout
     assert f"{episodes} episodes, " in enjoyed.stdout
-    means = re.findall(r"^(reward|length) (\S+) \+-", enjoyed.stdout, re.MULTILINE)
+    means = re.findall(r"^(reward|length) +(\S+) \+-", enjoyed.stdout, re.MULTILINE)
     return {name: float(mean) for name, mean in means}
 
 
