@@ -141,6 +141,8 @@ class Monitor:
 
     def summary(self) -> RunSummary:
         """Returns the results of the run."""
+        for policy in self.policies:
+            policy.update_best()
         return self._progress.summary(self._components.incidents)
 
     def _has_first_frames(self) -> bool:

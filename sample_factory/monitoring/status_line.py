@@ -10,6 +10,7 @@ from sample_factory.monitoring.policy_progress import EpisodeStats, PolicyProgre
 MAX_WIDTH = 66  # 76 without the time and the two spaces that the log writes before it
 MAX_POLICIES = 8
 MIN_WIDTHS = {"progress": len("41 %"), "left": len("4:52 left"), "fps": len("1,224 FPS")}
+SEPARATORS = ("   ", "  ")
 # The columns that are left out first where there is no room.
 DROP_ORDER = ("lag", "objective", "progress", "left")
 
@@ -19,6 +20,7 @@ class StatusLine:
 
     def __init__(self) -> None:
         self._widths = dict(MIN_WIDTHS)
+        self._separator = SEPARATORS[0]
 
     def text(self, status: Status) -> str:
         """Returns one line."""
@@ -38,9 +40,10 @@ class StatusLine:
         for dropped in range(len(DROP_ORDER) + 1):
             kept = {name: text for name, text in cells.items() if name not in DROP_ORDER[:dropped]}
             padded = [self._padded(name, text) for name, text in kept.items()]
-            for separator in ("   ", "  "):
+            for separator in SEPARATORS[SEPARATORS.index(self._separator) :]:
                 line = separator.join(padded).rstrip()
                 if len(line) <= MAX_WIDTH:
+                    self._separator = separator  # later lines do not use a wider one
                     return line
         return line
 
