@@ -162,9 +162,10 @@ class Child:
 
     @property
     def silent_seconds(self) -> float:
-        """Time since its last heartbeat; 0 for a child that never sent one, has ended or is to stop."""
+        """Time since its last heartbeat; 0 for a child that never sent one, is not ready yet, has ended or is
+        to stop."""
         self._read_messages()
-        if self._last_beat is None or self._stop_requested or not self.is_alive:
+        if self._last_beat is None or self._ready_at is None or self._stop_requested or not self.is_alive:
             return 0.0
         return time.monotonic() - self._last_beat
 
@@ -175,8 +176,10 @@ class Child:
 
     @property
     def starting_seconds(self) -> float:
-        """Time since the start; 0 once it is ready or has ended."""
-        return 0.0 if not self.is_alive or self.ready else time.monotonic() - self._started_at
+        """Time since the start or, later, the last heartbeat; 0 once it is ready or has ended."""
+        if not self.is_alive or self.ready:
+            return 0.0
+        return time.monotonic() - (self._last_beat or self._started_at)
 
     @property
     def waitables(self) -> list["Connection[Any, Any]"]:

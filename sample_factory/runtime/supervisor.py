@@ -98,19 +98,22 @@ class Supervisor:
 
         meanwhile: called every second. Children that are ready may fill a queue that this process must read.
 
-        Raises ChildFailed for the first that fails, and for one that is not ready within `timeout` seconds.
+        Raises ChildFailed for the first that fails, and for one that is not ready within `timeout` seconds of
+        the start or of its last heartbeat.
         """
-        deadline = time.monotonic() + timeout
+        start = time.monotonic()
         while waited_for := [child for child in self.children if not child.ready]:
             if signals is not None and signals.requested:
                 return
             meanwhile()
             self._raise_first_failure()
-            if time.monotonic() >= deadline:
+            stuck = max(waited_for, key=lambda child: child.starting_seconds)
+            waited = min(time.monotonic() - start, stuck.starting_seconds if stuck.is_alive else math.inf)
+            if waited >= timeout:
                 names = ", ".join(child.name for child in waited_for)
-                waited_for[0].kill_stuck("")  # it prints where it is stuck
-                raise ChildFailed(waited_for[0].name, f"not ready after {timeout:g} s (waiting for {names})")
-            self.wait(deadline - time.monotonic(), [signals] if signals is not None else [])
+                stuck.kill_stuck("")  # it prints where it is stuck
+                raise ChildFailed(stuck.name, f"not ready after {timeout:g} s (waiting for {names})")
+            self.wait(timeout - waited, [signals] if signals is not None else [])
 
     def _raise_first_failure(self) -> None:
         for child in self.children:

@@ -31,7 +31,7 @@ def test_an_env_that_raises_then_hangs_then_ends_its_process_is_replaced_each_ti
     kind = "raises_then_hangs_then_exits"
     process = start("faulty_envs.py", tmp_path, *flags(kind, "--heartbeat_reporting_interval=4"))
     # It raises: the env is rebuilt in place.
-    line = wait_for_line(process, f"worker 1: env 1 (faulty_{kind}) raised in step and is rebuilt")
+    line = wait_for_line(process, f"worker 1: env 1 (faulty_{kind}) raised and is rebuilt")
     assert "LookupError: level 7 is missing (faulty_envs.py:" in line
     neighbour = child(descendants(process), "rollout_worker_0")
     # It hangs: its worker is named with its stack, and replaced.

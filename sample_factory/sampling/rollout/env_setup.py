@@ -1,5 +1,6 @@
 """Construction of the envs of a rollout worker, with their seeds and their random first steps."""
 
+import logging
 from collections.abc import Callable
 
 import numpy as np
@@ -14,6 +15,9 @@ from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 from sample_factory.sampling.settings import RolloutWorkerArgs
 
+log = logging.getLogger("sample_factory")
+
+MAX_RANDOM_SECONDS = 10.0  # for the random steps of all envs of a worker
 MAX_RANDOM_ROLLOUTS = 8  # decorrelation: an env starts with fewer random steps than so many rollouts have
 
 
@@ -27,8 +31,10 @@ class EnvSetup:
         past_selves: PastSelves,
         stepping: np.ndarray,
         report: Callable[[Incident], None],
+        beat: Callable[[], None],
     ):
-        """stepping: [1] int, set to the index of the env that is being called. report: sends an incident."""
+        """stepping: [1] int, set to the index of the env that is being called. report: sends an incident.
+        beat: called between calls on envs, since making all of them can take long."""
         self._worker_index = args.worker_index
         self._args = args
         self._settings = args.settings
@@ -37,6 +43,7 @@ class EnvSetup:
         self._past_selves = past_selves
         self._stepping = stepping
         self._report = report
+        self._beat = beat
         self._rng = np.random.default_rng([args.settings.seed, args.worker_index])
 
     def make_vector(self, split: int) -> EnvVector:
@@ -49,7 +56,17 @@ class EnvSetup:
         )
         random_actions = RandomActions(envs[0].kinds, seed=int(self._rng.integers(2**31)))
         random_steps = [self._num_random_steps() for _ in envs]
-        vector.reset([self._env_seed(config) for config in configs], random_steps, random_actions)
+        seconds = MAX_RANDOM_SECONDS / self._topology.num_splits
+        seeds = [self._env_seed(config) for config in configs]
+        taken = vector.reset(seeds, random_steps, random_actions, self._beat, seconds)
+        if taken < sum(random_steps) and self._worker_index == split == 0:  # once, not for each worker
+            log.info(
+                "Envs are slow: they start with %d random steps in place of %d, which would take longer than "
+                "%g s (--decorrelate_envs_on_one_worker)",
+                taken,
+                sum(random_steps),
+                MAX_RANDOM_SECONDS,
+            )
         return vector
 
     def _env_configs(self, split: int) -> list[EnvConfig]:
@@ -60,6 +77,7 @@ class EnvSetup:
 
     def _make_env(self, config: EnvConfig) -> GuardedEnv:
         def make() -> MultiAgentEnv:
+            self._beat()
             return make_adapted_env(self._args.family, self._args.cfg, config)
 
         def report_rebuild(text: str, details: str) -> None:

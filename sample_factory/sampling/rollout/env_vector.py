@@ -1,5 +1,7 @@
 """The envs of one split of a rollout worker: the only place in training where `env.step` is called."""
 
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -55,21 +57,36 @@ class EnvVector:
         seeds: Sequence[int | None],
         random_steps: Sequence[int],
         random_actions: Callable[[ObservationRows], np.ndarray],
-    ) -> None:
+        beat: Callable[[], None] = lambda: None,
+        max_seconds: float = math.inf,
+    ) -> int:
         """Resets env i with seeds[i], then takes random_steps[i] random steps in it, which decorrelates the
         episodes of the envs.
 
         random_actions: maps the observations of the agents of an env to actions, [agents_per_env, K] float32.
+        beat: called before each reset and each random step.
+        max_seconds: for the random steps of all envs; each gets a share in proportion to its number of steps.
+
+        Returns the number of random steps taken.
         """
         active = {}
+        taken = 0
+        seconds_per_step = max_seconds / max(1, sum(random_steps))
         for i, env in enumerate(self._envs):
             rows = self._memory.rows(self._agents_of[i], step=0)
+            beat()
             env.reset(seeds[i], rows)
             active[i] = env.active_after_reset
+            end = time.monotonic() + random_steps[i] * seconds_per_step
             for _ in range(random_steps[i]):
+                if time.monotonic() >= end:
+                    break
+                beat()
                 result = env.step(random_actions(rows), rows)
                 active[i] = env.active_after_reset if result is None else result.active
+                taken += 1
         self._set_active(active)
+        return taken
 
     @property
     def envs(self) -> Sequence[GuardedEnv]:

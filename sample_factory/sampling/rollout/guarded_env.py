@@ -124,7 +124,7 @@ class GuardedEnv:
                 error = next_error
         for call, error in raised:
             text = (
-                f"{self.name} raised in {call} and is rebuilt; its current episodes are lost: "
+                f"{self.name} raised and is rebuilt; its current episodes are lost. In {call}: "
                 f"{one_line(error)}"
             )
             self._report_rebuild(text, "".join(traceback.format_exception(error)))

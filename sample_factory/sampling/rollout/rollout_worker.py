@@ -70,7 +70,7 @@ class RolloutWorker:
         self._past_selves = PastSelves(args.settings.past_share)
         self._pause_seconds = args.settings.decorrelate_seconds * index / self._topology.num_workers
         self._has_paused = False
-        setup = EnvSetup(args, buffers, self._past_selves, self._stepping, self._report)
+        setup = EnvSetup(args, buffers, self._past_selves, self._stepping, self._report, context.beat)
         # A worker that replaces a dead one takes part from the current iteration on.
         num_rollouts = int(self._iterations[0]) * (self._topology.rollouts_per_iteration or 0)
         self._splits = [

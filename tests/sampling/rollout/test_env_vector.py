@@ -9,6 +9,7 @@ from sample_factory.envs.protocol import NO_END_INFOS, StepResult
 from sample_factory.exchange.messages import EpisodeReport, Incident
 from sample_factory.exchange.trajectory_buffers import INACTIVE
 from sample_factory.sampling.matchmaking.matchmaker import Matchmaker
+from sample_factory.sampling.rollout import env_vector
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.settings import RewardRule
 from tests.counting import (
@@ -395,3 +396,22 @@ def num_python_calls(num_agents):
 def test_without_ended_episodes_no_python_runs_per_agent():
     num_python_calls(10)  # imports that NumPy does when they are first needed
     assert num_python_calls(10) == num_python_calls(300)
+
+
+def test_random_first_steps_of_slow_envs_end_in_time_in_proportion_and_count_as_progress(monkeypatch):
+    now = [0.0]
+    beats = []
+    monkeypatch.setattr(env_vector.time, "monotonic", lambda: now[0])
+
+    def slow_step(self, actions, into):
+        now[0] += 2.0  # seconds
+        self.steps += 1
+        return self.adapted.step(actions, into)
+
+    monkeypatch.setattr(Named, "step", slow_step)
+    vector, _ = make_vector(num_envs_per_worker=2)
+    taken = vector.reset([None, None], [60, 20], no_actions, lambda: beats.append(now[0]), max_seconds=16.0)
+    # 12 s and 4 s: envs keep their shares, so that they stay decorrelated.
+    assert [env.steps for env in vector.envs] == [6, 2] and taken == 8
+    assert now[0] == 16.0
+    assert len(beats) == taken + 2
