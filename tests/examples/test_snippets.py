@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.config.test_pages import NOT_FITTED, PAGES, ROOT
+from tests.config.test_pages import PAGES, ROOT
 from tests.examples.run_snippets import blocks
 
 pytestmark = pytest.mark.timeout(400)  # seconds, as in test_examples.py
 
 PROGRAM = Path(__file__).with_name("run_snippets.py")
-PAGES_WITH_CODE = [page for page in PAGES if blocks(page) and page not in NOT_FITTED]
+PAGES_WITH_CODE = [page for page in PAGES if blocks(page)]
 
 
 def test_pages_have_code():
