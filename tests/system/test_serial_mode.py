@@ -7,6 +7,7 @@ import torch
 
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import register_env, resolve_family
+from sample_factory.envs.env_trial import MAX_STEPS
 from sample_factory.experiment.run import run_experiment
 from tests.system.running import SMALL, newest_state, scalars
 
@@ -64,11 +65,15 @@ class Nasty:
 
     def reset(self, *, seed=None, options=None):
         self.rng = np.random.default_rng(seed)
+        self.num_steps = 0
         return [self._observe() for _ in range(2)], [{}, {}]
 
     def step(self, actions):
         assert all(np.isfinite(box).all() for _, box in actions)
         draw = self.rng.random((5, 2))
+        self.num_steps += 1
+        if self.num_steps <= MAX_STEPS:
+            draw[[0, 4]] = 0.5  # the trial before a run refuses NaN and inf
         rewards = [float(np.where(x < 0.05, np.nan, np.where(x > 0.95, -np.inf, x))) for x in draw[0]]
         infos = [{"is_active": bool(x > 0.1)} for x in draw[3]]
         observations = [self._observe(broken=x) for x in draw[4]]
