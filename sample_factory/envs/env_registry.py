@@ -80,7 +80,8 @@ def register_env(
 
     make_env(full_env_name, cfg, env_config, render_mode): returns a Gymnasium env, a Gymnasium VectorEnv, a
         PettingZoo ParallelEnv, or a multi-agent env; it may leave out any of the last three parameters. cfg
-        has every flag as an attribute.
+        has every flag as an attribute. An observation with the key `action_mask` forbids actions: one number
+        for each choice of the action space, of which 0 forbids it.
     flags: frozen dataclass of `sample_factory.config.flags.flag` fields, the family's own flags.
     defaults: flag overrides, or a function of the env's name that returns them.
     names: the full names of the family's envs; with them, a mistyped name is an error at once.

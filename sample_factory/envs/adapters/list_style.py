@@ -53,15 +53,24 @@ class ListAdapter:
         returned = self.env.step([self._codecs.decode(i, row) for i, row in enumerate(actions)])
         check_step(returned, "each a list with an entry per agent")
         observations, rewards, terminated, truncated, infos = returned
-        entries = {"observations": observations, "rewards": rewards, "infos": infos}
-        check_entries(self.num_agents, entries | {"terminated": terminated, "truncated": truncated})
-        if self._num_unchecked:
-            self._num_unchecked -= 1
+        lists = (observations, rewards, terminated, truncated, infos)
+        if self._num_unchecked or not self._fit(*lists):
+            self._num_unchecked = max(0, self._num_unchecked - 1)
+            names = ("observations", "rewards", "terminated", "truncated", "infos")
+            check_entries(self.num_agents, dict(zip(names, lists)))
             check_agent_results(rewards, terminated, truncated, infos)
         self._write(observations, into)
         end_infos = {i: infos[i] for i, (ended, cut) in enumerate(zip(terminated, truncated)) if ended or cut}
         truncated = [cut and not ended for cut, ended in zip(truncated, terminated)]
         return StepResult(rewards, terminated, truncated, end_infos, active_agents(infos))
+
+    def _fit(self, observations: Any, rewards: Any, terminated: Any, truncated: Any, infos: Any) -> bool:
+        """Returns whether there is an entry per agent in each."""
+        try:
+            sizes = len(observations) == len(rewards) == len(terminated) == len(truncated) == len(infos)
+        except TypeError:  # such as a single bool
+            return False
+        return sizes and len(infos) == self.num_agents
 
     def _write(self, observations: Sequence[Any], into: ObservationRows) -> None:
         for agent, observation in enumerate(observations):
