@@ -3,9 +3,9 @@
     python examples/action_mask.py train --experiment=fill_board
     python examples/action_mask.py enjoy --experiment=fill_board
 
-An observation with the key `action_mask` has one number for each choice of the action space; 0 forbids it. The
-policy never chooses a forbidden action, in training and in evaluation. The mask reaches the action distribution
-only: put what the network should see into another key, too.
+An observation with the key `action_mask` has one number for each choice of the action space; 0 forbids it.
+The policy never chooses a forbidden action, in training and in evaluation. The mask reaches the action
+distribution only: put what the network should see into another key, too.
 """
 
 import sys
@@ -65,7 +65,12 @@ def make_env(full_env_name: str, cfg) -> gym.Env:
 DEFAULTS = {
     "encoder_mlp_layers": (64,),
     "use_rnn": False,
-    "learning_rate": 1e-3,
+    "gamma": 0.9,
+    "learning_rate": 3e-3,
+    "ppo_epochs": 4,
+    "batch_size": 512,
+    "rollout": 16,
+    "exploration_loss_coeff": 0.0,
     "num_envs_per_worker": 16,
     "train_for_env_steps": 50_000,
 }

@@ -46,7 +46,7 @@ def train_then_enjoy(script: str, train_dir: Path, flags: list[str], episodes: i
     [
         # Random actions get 2.5, and 7 in the best of 2,000 episodes; the most is 10.
         ("custom_env.py", ["--train_for_env_steps=30000"], 8.5),
-        # Random free fields get 3.7 on average, the most is 5; the env raises for a field that is not free.
+        # Random free fields get 3.3, the most is 5; the env raises for a field that is not free.
         ("action_mask.py", ["--train_for_env_steps=20000"], 4.5),
         # Random actions get 2.3, and 8 in the best of 1,000 episodes; a rule that lets one of two neighbours
         # wait for the other gets 21.7.

@@ -107,8 +107,8 @@ class RolloutWorker:
         return bool(messages) or has_resumed
 
     def close(self) -> None:
-        """Closes all envs and drops them: they are part of a reference cycle, which a child does not search for
-        at its end, and libraries such as nanobind would report their objects as leaked."""
+        """Closes all envs and drops them: they are part of a reference cycle, which a child does not search
+        for at its end, and libraries such as nanobind would report their objects as leaked."""
         for split in self._splits:
             split.vector.close()
         self._splits.clear()
