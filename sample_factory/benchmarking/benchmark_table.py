@@ -73,7 +73,7 @@ def stages_table(
     if spreads:
         lines.append("spread: from the slowest to the fastest run, as a share of the median")
     note = disturbance(list(stages.values()))
-    return [*lines, f"note: {note}; an idle machine gives other figures"] if note else lines
+    return [*lines, f"note: {note}: repeat it on an idle machine"] if note else lines
 
 
 def disturbance(stages: Sequence[Stage]) -> str:
