@@ -77,7 +77,7 @@ class VectorEnvAdapter:
                 # The observation is the last one of the episode; the coming step only resets.
                 active = ~ended if active is None else active & ~ended
             elif self._mode == AutoresetMode.DISABLED:
-                observations, _ = self.env.reset(options={"reset_mask": ended})
+                observations, _ = self.env.reset(options=_KeptOptions(reset_mask=ended))
                 if active is not None:
                     active[ended] = True
         self._write(observations, into)
@@ -98,6 +98,17 @@ class VectorEnvAdapter:
 
     def close(self) -> None:
         self.env.close()
+
+
+class _KeptOptions(dict[str, Any]):
+    """Options of which `pop` removes nothing.
+
+    SyncVectorEnv pops the reset mask; RecordEpisodeStatistics around it, which reads the options afterwards,
+    would then reset the statistics of all sub-envs.
+    """
+
+    def pop(self, key: str, *default: Any) -> Any:
+        return self.get(key, *default)
 
 
 def _check_result(num_agents: int, rewards: Any, terminated: Any, truncated: Any, infos: Any) -> None:

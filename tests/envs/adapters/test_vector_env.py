@@ -325,3 +325,18 @@ def test_discrete_observations_of_a_vector_env_are_the_indices_of_single_envs(sp
         single.reset(7 + agent, row)
         assert np.array_equal(rows.arrays["obs"][agent], row.arrays["obs"][0])
         assert env.kinds.spaces == single.kinds.spaces
+
+
+def test_a_reset_of_ended_copies_keeps_the_statistics_of_the_others():
+    vector = SyncVectorEnv(
+        [lambda length=length: Countdown(length=length) for length in (2, 3)],
+        autoreset_mode=AutoresetMode.DISABLED,
+    )
+    env = adapt(RecordVectorEpisodeStatistics(vector))
+    rows = ObservationRows.allocate(env.kinds)
+    env.reset(0, rows)
+    lengths = {}
+    for _ in range(3):
+        for agent, info in env.step(np.zeros((2, 1), np.float32), rows).end_infos.items():
+            lengths[agent] = int(info["episode"]["l"])
+    assert lengths == {0: 2, 1: 3}
