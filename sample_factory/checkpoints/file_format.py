@@ -2,6 +2,7 @@
 
 import errno
 import os
+import pickle
 import shutil
 import zipfile
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ import torch
 def read_state(path: Path) -> dict[str, Any]:
     """Returns the contents of a checkpoint on the CPU; runs no code of the file's.
 
-    Raises ValueError if the file is damaged or holds something else, and whatever torch raises then.
+    Raises ValueError if the file is damaged or holds something else, or whatever else torch raises then.
     """
     if not zipfile.is_zipfile(path):
         raise ValueError("the file is empty, cut off, or no checkpoint")
@@ -23,22 +24,35 @@ def read_state(path: Path) -> dict[str, Any]:
         damaged = archive.testzip()
     if damaged is not None:
         raise ValueError(f"the file is damaged: the checksum of {damaged} in it is wrong")
-    state = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:  # torch's message explains in 1,000 characters how to run the code
+        raise ValueError(
+            "it holds more than tensors and numbers, and loading the rest could run code"
+        ) from None
     if not isinstance(state, dict):
         raise ValueError(f"it holds a {type(state).__name__} and no training state")
     return state
 
 
-def tensor_differences(saved: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
-    """Returns a text for each tensor that only one of two states of a model has, or in another shape."""
-    texts = []
+def check_fits(saved: Any, own: Mapping[str, Any]) -> None:
+    """Raises ValueError, with the first difference, unless a saved state of a model fits.
+
+    saved: what a checkpoint has for the model. own: the state_dict of the model. Both should have the same
+    tensors in the same shapes.
+    """
+    if not isinstance(saved, Mapping):
+        raise ValueError("it has no weights of a model")
+    differences = []
     for name in [*own, *(name for name in saved if name not in own)]:
         there, here = (
             f"of shape {list(state[name].shape)}" if name in state else "missing" for state in (saved, own)
         )
         if there != here:
-            texts.append(f"{name} is {there} there and {here} here")
-    return texts
+            differences.append(f"{name} is {there} there and {here} here")
+    if differences:
+        more = f"; {len(differences) - 1} more tensors differ" if len(differences) > 1 else ""
+        raise ValueError(f"it is of another network or version: {differences[0]}{more}")
 
 
 def write_state(state: Mapping[str, Any], path: Path, temporary: Path) -> None:

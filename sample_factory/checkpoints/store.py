@@ -124,11 +124,11 @@ class Checkpoints:
         reasons = " | ".join(f"{', '.join(names)}: {reason}" for reason, names in failures.items())
         num_files = sum(len(names) for names in failures.values())
         return CheckpointError(
-            f"none of the {num_files} checkpoints in {self.folder} can be used. If flags of the model or the "
-            "env differ from those of the training, set them back. If the files are damaged, replace them by "
-            "good ones, e.g. one of milestones/ without the ending .milestone, or try "
-            "--load_checkpoint_kind=best. To train from scratch, choose another --experiment, or "
-            f"--restart_behavior=restart. {reasons}"
+            f"none of the {num_files} checkpoints in {self.folder} can be used: {reasons}. If flags of the "
+            "model or the env differ from those of the training, set them back; files of Sample Factory 1 "
+            "and 2 cannot be used. Replace damaged files by good ones, e.g. one of milestones/ without the "
+            "ending .milestone, or try --load_checkpoint_kind=best. To train from scratch, choose another "
+            "--experiment, or --restart_behavior=restart"
         )
 
     def is_empty(self) -> bool:

@@ -4,7 +4,6 @@ import argparse
 import dataclasses
 import json
 import logging
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +37,7 @@ class Config:
     typed: flag -> value, for the flags on the command line.
     unknown: key -> value, for keys of cfg.json that are no flags. They are written back unchanged.
     extra: section name -> section, for the sections that only one program has.
+    argv: the arguments that were parsed, which may not be those of this process.
     resumed: the flags that differ from those of the experiment that is resumed; None if none is.
     """
 
@@ -54,6 +54,7 @@ class Config:
     typed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     unknown: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    argv: tuple[str, ...] = ()
     resumed: Resumed | None = None
 
     def flat(self) -> dict[str, Any]:
@@ -95,7 +96,7 @@ class Config:
 
         An OSError, e.g. for a full disk, is logged and does not end the run.
         """
-        provenance = {"command_line": " ".join(sys.argv[1:]), "cli_args": dict(self.typed)}
+        provenance = {"command_line": " ".join(self.argv), "cli_args": dict(self.typed)}
         path = self.experiment_dir / "cfg.json"
         try:
             write_atomically(path, json.dumps({**self.unknown, **self.flat(), **provenance}, indent=4) + "\n")

@@ -162,8 +162,8 @@ def add_flags(parser: argparse.ArgumentParser, section: type) -> None:
 def coerce(section: type, values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Converts values from JSON or from code to the types of a section's flags.
 
-    A single value is accepted as a list of one, as on the command line. Raises ValueError with the key, the
-    value, the type and the source.
+    A single value is accepted as a list of one, as on the command line, and null as an empty list, as version
+    2 saves it. Raises ValueError with the key, the value, the type and the source.
     """
     coerced: dict[str, Any] = {}
     annotations = {field.name: annotation for field, annotation in section_fields(section)}
@@ -172,7 +172,7 @@ def coerce(section: type, values: Mapping[str, Any], source: str) -> dict[str, A
         if value is None and is_optional:
             coerced[key] = None
         elif is_list:
-            items = value if isinstance(value, (list, tuple)) else (value,)
+            items = value if isinstance(value, (list, tuple)) else () if value is None else (value,)
             coerced[key] = tuple(_coerce_scalar(scalar, item, key, source) for item in items)
         else:
             coerced[key] = _coerce_scalar(scalar, value, key, source)

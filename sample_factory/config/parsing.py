@@ -113,7 +113,7 @@ def parse_config(
         Layer(saved.source, resumed),
         Layer(COMMAND_LINE, {**typed, "env": env_name}),
     ]
-    config = build_config(sections, layers, typed)
+    config = dataclasses.replace(build_config(sections, layers, typed), argv=tuple(argv))
     if evaluation or not saved.values:
         return config
     before, in_file, now = (_flags_of(layer, sections) for layer in (saved, file, Layer(COMMAND_LINE, typed)))

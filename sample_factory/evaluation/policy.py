@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
+from sample_factory.checkpoints.file_format import check_fits
 from sample_factory.checkpoints.milestones import version_of
 from sample_factory.checkpoints.store import CheckpointError, Checkpoints, read_checkpoint
 from sample_factory.config.config import Config
@@ -69,13 +70,13 @@ def load_policy(
     state = _read_state(config, choice)
     model = _build(config, choice.policy_index, observation_space, action_space)
     try:
-        model.load_state_dict(state["model"])
-    except (KeyError, RuntimeError) as error:
+        check_fits(state.get("model"), model.state_dict())
+    except ValueError as error:
         raise CheckpointError(
             f"the checkpoint of {config.experiment_dir} ({choice}) does not fit the model that cfg.json and "
-            "the flags describe; do flags of the model or the env that you typed differ from the training's? "
-            f"{' '.join(str(error).split())}"
+            f"the flags describe: {error}. Leave out the flags of the model and the env that you typed"
         ) from None
+    model.load_state_dict(state["model"])
     return TrainedPolicy(
         model, config.evaluation.eval_deterministic, config.evaluation.continuous_actions_sample
     )

@@ -120,7 +120,8 @@ class MainLoop:
         outcome = "failed" if has_failed else "finished" if self.is_done else "stopped"
         summary = self._monitor.summary()
         if summary.total_frames == 0:
-            log.info("%s before anything was learned", outcome)
+            if outcome != "stopped":  # `run_experiment` logs that, with what becomes of the folder
+                log.info("%s before anything was learned", outcome)
             return
         commands = next_commands(self._config, sys.orig_argv, self.is_done)
         folder = self._config.experiment_dir

@@ -31,8 +31,9 @@ def next_commands(
     program = _program(command_line)
     if program.split(".")[0] == "sample_factory" or _is_console_script(program):
         commands.append(("watch", _watch(config, environment)))
-    if commands or program.endswith(".py"):
-        commands.append(("continue", _continue(config, command_line, is_done)))
+    typed = _continue(config, command_line, is_done)
+    if (commands or program.endswith(".py")) and typed is not None:
+        commands.append(("continue", typed))
     folder = shlex.quote(_relative(config.experiment_dir))
     plot = f"python -m sample_factory.plotting.plot_curves {folder} --out=curves.png"
     return [*commands, ("curves", plot), ("all curves", f"tensorboard --logdir={folder}")]
@@ -71,12 +72,19 @@ def _watch(config: Config, environment: Mapping[str, str]) -> str:
     return f"python -m sample_factory.enjoy {shlex.join(flags)}"
 
 
-def _continue(config: Config, command_line: Sequence[str], is_done: bool) -> str:
-    """Returns the command of this run without flags that would delete or rename its folder."""
-    _, *arguments = command_line
-    arguments = _without(arguments, "--restart_behavior")
+def _continue(config: Config, command_line: Sequence[str], is_done: bool) -> str | None:
+    """Returns the command of this run without flags that would delete or rename its folder.
+
+    None if flags have to change that a script sets itself, instead of reading them from the command line.
+    """
+    arguments = list(command_line[1:])
     limit = config.monitoring.train_for_env_steps
-    if is_done and limit < NEVER:
+    needs_limit = is_done and limit < NEVER
+    reads_flags = arguments[len(arguments) - len(config.argv) :] == list(config.argv)
+    if not reads_flags and (needs_limit or config.run.restart_behavior != "resume"):
+        return None
+    arguments = _without(arguments, "--restart_behavior")
+    if needs_limit:
         arguments = [*_without(arguments, "--train_for_env_steps"), f"--train_for_env_steps={2 * limit}"]
     return f"python {shlex.join(arguments)}"
 

@@ -6,10 +6,12 @@ import signal
 import time
 from collections.abc import Sequence
 
+import numpy as np
+
 from sample_factory.exchange.channels import NO_ENV
 from sample_factory.experiment.main_loop import MainLoop
 from sample_factory.experiment.parts import Parts
-from sample_factory.experiment.wiring import LEARNER_GRACE_SECONDS, WorkerSpec, worker_specs
+from sample_factory.experiment.wiring import LEARNER_GRACE_SECONDS, WorkerId, WorkerSpec, worker_specs
 from sample_factory.monitoring.figures import RunProcess
 from sample_factory.runtime.child import Child, ChildFailed
 from sample_factory.runtime.clock import Every
@@ -107,13 +109,10 @@ class _ProcessRun:
 
     def _log_starting(self, seconds: float) -> None:
         """seconds: since the start."""
-        num_all = len(self._supervisor.children)
-        starting = [child.name for child in self._supervisor.children if not child.ready]
+        children = self._supervisor.children
+        starting = [child.name for child in children if not child.ready]
         if starting:
-            more = f" and {len(starting) - 1} more" if len(starting) > 1 else ""
-            num_ready = num_all - len(starting)
-            text = "%d of %d processes ready after %.0f s; waiting for %s%s"
-            log.info(text, num_ready, num_all, seconds, starting[0], more)
+            log.info(starting_text(len(children), starting, seconds))
 
     def _train(self) -> None:
         """Runs the main loop until the run is done or to be stopped. Raises ChildFailed."""
@@ -148,8 +147,23 @@ class _ProcessRun:
         return [*stopped.failed, *learners_stopped.failed], unsaved
 
     def _describe(self, child: Child) -> str:
-        """Returns the name of a child, for a rollout worker with the env that it is calling."""
-        worker = self._worker_ids[child.name]
-        env = int(self._parts.channels.progress["stepping"][worker.worker_index])
-        is_stepping = worker.role in ("rollout_worker", "sampler") and env != NO_ENV
-        return f"{child.name} (busy with env {env})" if is_stepping else child.name
+        return busy_text(self._worker_ids[child.name], self._parts.channels.progress["stepping"])
+
+
+def busy_text(worker: WorkerId, stepping: np.ndarray) -> str:
+    """Returns the name of a worker, for a rollout worker with the env that it is calling.
+
+    stepping: see make_progress.
+    """
+    if worker.role != "rollout_worker" or stepping[worker.worker_index] == NO_ENV:
+        return worker.name
+    return f"{worker.name} (busy with env {stepping[worker.worker_index]})"
+
+
+def starting_text(num_processes: int, starting: Sequence[str], seconds: float) -> str:
+    """Returns a text that fits into a line of 76 characters with the time before it.
+
+    starting: names of the processes that are not ready yet. seconds: since the start.
+    """
+    num_ready = num_processes - len(starting)
+    return f"{num_ready} of {num_processes} processes ready ({seconds:.0f} s); waiting for {starting[0]}"

@@ -65,7 +65,7 @@ def has_checkpoints(config: Config) -> bool:
     """Returns whether the experiment is resumed from checkpoints of its own."""
     if config.run.restart_behavior != "resume":
         return False
-    return any(config.experiment_dir.glob("checkpoint_p*/*.pth"))
+    return any(newest_checkpoints(config, kind) for kind in PREFIXES)
 
 
 def transfer_file(config: Config, policy_id: int) -> Path | None:

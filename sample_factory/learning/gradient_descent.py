@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sample_factory.checkpoints.file_format import check_fits
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.optimizers import load_optimizer, make_optimizer
 from sample_factory.runtime.failures import Explained
@@ -105,18 +106,20 @@ class GradientDescent:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Raises RuntimeError if weights do not fit, ValueError if the optimizer is another one.
+        """Raises ValueError, and changes nothing, if weights do not fit or the optimizer is another one.
 
         A module that is not in the state, other than MODEL, was not trained then and starts as it is now.
         """
+        names = [name for name in self._modules if name in state or name == MODEL]
+        for name in names:
+            check_fits(state.get(name), self._modules[name].state_dict())
         saved_name = state.get("optimizer_name", "adam")
         if saved_name != self._flags.optimizer:
             raise ValueError(f"the checkpoint is of --optimizer={saved_name}, not {self._flags.optimizer}")
-        for name, module in self._modules.items():
-            if name in state or name == MODEL:
-                module.load_state_dict(state[name])
-                if name in self._optimizers:
-                    load_optimizer(self._optimizers[name], state[_optimizer_key(name)])
+        for name in names:
+            self._modules[name].load_state_dict(state[name])
+            if name in self._optimizers:
+                load_optimizer(self._optimizers[name], state[_optimizer_key(name)])
         self.skipped_steps = state.get("skipped_steps", 0)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from sample_factory.checkpoints.file_format import tensor_differences
+from sample_factory.checkpoints.file_format import check_fits
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.exchange.messages import LearnerReady
 from sample_factory.exchange.policy_weights import Stamp
@@ -27,7 +27,6 @@ SAME_LOSS = 1e-6
 # Iterations after a takeover that may find nothing to train on: samples of the former weights are still in
 # buffers, in tickets and in batches.
 STALE_ITERATIONS = 50
-MAX_LISTED_TENSORS = 3
 CPP_COMPILERS = ("g++", "clang++")
 
 
@@ -182,7 +181,7 @@ class Learner:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Raises RuntimeError if the weights do not fit the model, with the names and shapes that differ."""
+        """Raises ValueError if the weights do not fit the model, with what differs first."""
         self._descent.load_state_dict(state)
         self.version = state["train_step"]
         self.env_frames = state["env_steps"]
@@ -196,15 +195,9 @@ class Learner:
     def start_with(self, state: Mapping[str, Any]) -> None:
         """Before the training: replaces the weights and normalisers by those of another experiment.
 
-        state: what a checkpoint holds. Raises ValueError if they do not fit, with the tensors that differ.
+        state: what a checkpoint holds. Raises ValueError if they do not fit, with what differs first.
         """
-        differences = tensor_differences(state.get(MODEL, {}), self.model.state_dict())
-        if differences:
-            more = len(differences) - MAX_LISTED_TENSORS
-            listed = [*differences[:MAX_LISTED_TENSORS], *([f"{more} more differ"] if more > 0 else [])]
-            raise ValueError(
-                f"{'; '.join(listed)}. Use the flags of the model and the spaces of the env of that training"
-            )
+        check_fits(state.get(MODEL), self.model.state_dict())
         self.model.load_state_dict(state[MODEL])
         # Its own modules may be copies of the network.
         self._algorithm, self._descent = self._make_algorithm()

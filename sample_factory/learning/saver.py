@@ -82,7 +82,10 @@ class Saver:
         try:
             self._learner.start_with(state)
         except ValueError as error:
-            raise CheckpointError(f"--transfer_from: the weights of {path} do not fit: {error}") from None
+            raise CheckpointError(
+                f"--transfer_from: cannot use {path}: {error}. Set the flags of the model as in that "
+                "training; the spaces of the envs must be the same"
+            ) from None
         log.info("Policy %d starts with the weights of %s", self._learner.policy_id, path)
 
     def save(self) -> bool:

@@ -270,10 +270,9 @@ class StopSignals:
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def __init__(self, describe_loss: Callable[[], str] = lambda: ""):
-        """describe_loss: returns what is lost if the process ends at once, for the line that says so; may be
-        set later."""
+        """describe_loss: returns what is lost if the process ends at once, for the line that says so."""
         self.requested: int | None = None
-        self.describe_loss = describe_loss
+        self._describe_loss = describe_loss
         self._requested_at = 0.0
         self._interrupts = False
         self._flag = StopFlag()
@@ -322,7 +321,7 @@ class StopSignals:
     def _end_at_once(self, number: int) -> None:
         try:
             kill_children()
-            text = f"{signal.Signals(number).name} received again: ended at once. {self.describe_loss()}"
+            text = f"{signal.Signals(number).name} received again: ended at once. {self._describe_loss()}"
             # Not through the log, which the signal may have interrupted.
             os.write(STDERR, f"\n{text.strip()}\n".encode(errors="backslashreplace"))
         finally:

@@ -189,7 +189,7 @@ def test_train_dir_must_be_a_folder(tmp_path, folder):
         ('{"use_rnn": 1}', "file.json: use_rnn = 1 should be of type bool"),
         ('{"encoder_mlp_layers": "64"}', "encoder_mlp_layers = '64' should be of type int"),
         ('{"encoder_mlp_layers": [64, "a"]}', "encoder_mlp_layers = 'a' should be of type int"),
-        ('{"normalize_input_keys": null}', "normalize_input_keys = None should be of type str"),
+        ('{"normalize_input_keys": [null]}', "normalize_input_keys = None should be of type str"),
         ('{"experiment": 5}', "file.json: experiment = 5 should be of type str"),
         ('{"experiments_root": "a\\u0000b"}', "within --train_dir"),
         ('{"env": ["doom_basic"]}', r"file.json: env = \['doom_basic'\] should be of type str"),

@@ -124,6 +124,20 @@ def test_a_badly_typed_key_of_a_file_names_the_file(tmp_path):
         parse(tmp_path, f"--cfg={file}")
 
 
+def test_version_2_saves_null_for_an_empty_list(tmp_path):
+    file = tmp_path / "v2.json"
+    file.write_text(json.dumps({"normalize_input_keys": None}))
+    assert parse(tmp_path, f"--cfg={file}").model.normalize_input_keys == ()
+
+
+def test_the_saved_command_line_is_the_one_that_was_parsed(tmp_path):
+    config = parse(tmp_path, "--experiment=some")
+    config.experiment_dir.mkdir(parents=True)
+    config.save()
+    saved = json.loads((config.experiment_dir / "cfg.json").read_text())
+    assert saved["command_line"] == f"--env=toy_a --train_dir={tmp_path} --experiment=some"
+
+
 def test_evaluation_needs_the_experiment(tmp_path):
     with pytest.raises(ConfigError, match="no experiment at"):
         parse(tmp_path, "--experiment=none", evaluation=True)

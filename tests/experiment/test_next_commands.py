@@ -1,5 +1,7 @@
 """Commands at the end of a run: only those that work, with the flags that they need."""
 
+from dataclasses import replace
+
 import pytest
 
 from sample_factory.experiment.next_commands import next_commands
@@ -42,6 +44,20 @@ def test_a_finished_run_needs_a_larger_limit_to_continue(config):
     assert found["continue"] == "python -m sample_factory.train --seed=1 --train_for_env_steps=2000"
     stopped = commands(config(train_for_env_steps=1000), line)
     assert stopped["continue"] == "python -m sample_factory.train --train_for_env_steps 1000 --seed=1"
+
+
+@pytest.mark.parametrize("argv", [("--env=a", "--seed=1"), ("--env=a", "--seed=1", "--seed=2")])
+def test_a_script_that_sets_its_flags_itself_is_not_started_with_other_flags(config, argv):
+    def own(**flags):
+        return replace(config(train_for_env_steps=1000, **flags), argv=argv)
+
+    line = "python|my_env.py|--seed=1"
+    assert "continue" not in commands(own(), line, is_done=True)
+    assert "continue" not in commands(own(restart_behavior="overwrite"), line)
+    assert commands(own(), line)["continue"] == "python my_env.py --seed=1"
+    from_command_line = replace(config(train_for_env_steps=1000), argv=("--seed=1",))
+    found = commands(from_command_line, line, is_done=True)
+    assert found["continue"] == "python my_env.py --seed=1 --train_for_env_steps=2000"
 
 
 def test_continuing_does_not_delete_the_folder(config):

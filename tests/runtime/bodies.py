@@ -81,6 +81,13 @@ class GetsStuck(Idle):
         time.sleep(10_000)
 
 
+class BeatsOnceWhileItIsBuilt(Idle):
+    def __init__(self, context: ChildContext):
+        super().__init__(context)
+        context.beat()
+        time.sleep(1.0)
+
+
 class NeverReady(Idle):
     def __init__(self, context: ChildContext):
         time.sleep(10_000)

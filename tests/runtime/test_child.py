@@ -18,6 +18,7 @@ from sample_factory.runtime.child import Child, ChildFailed, ChildOptions, call_
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 from sample_factory.runtime.socket_queue import SocketQueue
 from tests.runtime.bodies import (
+    BeatsOnceWhileItIsBuilt,
     Doubles,
     ExitsWith,
     FailsInFactory,
@@ -55,6 +56,12 @@ def test_a_child_stops_when_asked_and_that_is_no_failure(start):
     child.stop()
     assert child.join(15)
     assert (child.exit_code, child.failure, child.result) == (0, None, "stopped")
+
+
+def test_the_time_without_a_heartbeat_before_it_was_ready_does_not_count(start):
+    child = start(BeatsOnceWhileItIsBuilt)
+    child.wait_ready(15)
+    assert 0 < child.silent_seconds < 1.0
 
 
 def test_sigterm_is_a_request_to_stop(start):

@@ -59,4 +59,4 @@ def test_a_run_at_a_terminal_is_short_lines_from_what_it_checks_to_the_next_comm
     assert first_words == ["reward", "files", "watch", "continue", "curves", "all"]
     assert max(map(len, lines[:end])) < 80
     log = (tmp_path / "a" / "sf_log.txt").read_text()
-    assert "| FPS " in log and "[main] INFO finished: 3,0" in log, "the file has the whole lines"
+    assert "| FPS " in log and "[main] INFO finished: 3," in log, "the file has the whole lines"

@@ -58,15 +58,9 @@ class EnvSetup:
         random_steps = [self._num_random_steps() for _ in envs]
         seconds = MAX_RANDOM_SECONDS / self._topology.num_splits
         seeds = [self._env_seed(config) for config in configs]
-        taken = vector.reset(seeds, random_steps, random_actions, self._beat, seconds)
-        if taken < sum(random_steps) and self._worker_index == split == 0:  # once, not for each worker
-            log.info(
-                "Envs are slow: they start with %d random steps in place of %d, which would take longer than "
-                "%g s (--decorrelate_envs_on_one_worker)",
-                taken,
-                sum(random_steps),
-                MAX_RANDOM_SECONDS,
-            )
+        num_taken = vector.reset(seeds, random_steps, random_actions, self._beat, seconds)
+        if self._worker_index == split == 0:  # once, not for each worker
+            log_random_steps(num_taken, sum(random_steps))
         return vector
 
     def _env_configs(self, split: int) -> list[EnvConfig]:
@@ -103,3 +97,15 @@ class EnvSetup:
     def _env_seed(self, config: EnvConfig) -> int:
         """Returns a number below 2**31, which every env accepts."""
         return int(np.random.SeedSequence([self._settings.seed, config.env_id]).generate_state(1)[0] >> 1)
+
+
+def log_random_steps(num_taken: int, num_wanted: int) -> None:
+    """Logs that most of the random steps were left out, after which episodes of the envs may end together."""
+    if num_taken < num_wanted / 2:
+        log.info(
+            "Envs are slow: they start with %d random steps in place of %d, which would take longer than "
+            "%g s (--decorrelate_envs_on_one_worker)",
+            num_taken,
+            num_wanted,
+            MAX_RANDOM_SECONDS,
+        )
