@@ -106,18 +106,19 @@ def parse_config(
     if not evaluation:
         refuse_other_env(saved.values, identity, file.values)
     typed = _parse_typed(argv, sections)
-    resumed = {key: value for key, value in saved.values.items() if key not in NOT_RESUMED_FLAGS}
+    kept = {key: value for key, value in saved.values.items() if key not in NOT_RESUMED_FLAGS}
+    resumed = Layer(saved.source, kept)
     layers = [
         Layer(f"defaults of {env_name}", dict(family.defaults)),
         file,
-        Layer(saved.source, resumed),
+        resumed,
         Layer(COMMAND_LINE, {**typed, "env": env_name}),
     ]
     config = dataclasses.replace(build_config(sections, layers, typed), argv=tuple(argv))
     if evaluation or not saved.values:
         return config
-    before, in_file, now = (_flags_of(layer, sections) for layer in (saved, file, Layer(COMMAND_LINE, typed)))
-    return dataclasses.replace(config, resumed=compare(before, now, in_file, NOT_RESUMED_FLAGS))
+    before, now, in_file = (_flags_of(layer, sections) for layer in (resumed, layers[-1], file))
+    return dataclasses.replace(config, resumed=compare(before, now, in_file))
 
 
 def _flags_of(layer: Layer, sections: Mapping[str, type]) -> dict[str, Any]:

@@ -52,16 +52,14 @@ def refuse_other_env(
     )
 
 
-def compare(
-    saved: Mapping[str, Any], typed: Mapping[str, Any], file_values: Mapping[str, Any], skip: tuple[str, ...]
-) -> Resumed:
-    """Returns the differences; all values have the types of their flags. skip: flags that are not resumed."""
+def compare(saved: Mapping[str, Any], typed: Mapping[str, Any], file_values: Mapping[str, Any]) -> Resumed:
+    """Returns the differences; all values have the types of their flags."""
 
     def differences(given: Mapping[str, Any]) -> tuple[Change, ...]:
         return tuple(
             Change(flag, saved[flag], value)
             for flag, value in given.items()
-            if flag in saved and value != saved[flag] and flag not in (*NOT_COMPARED, *skip)
+            if flag in saved and value != saved[flag] and flag not in NOT_COMPARED
         )
 
     untyped = {flag: value for flag, value in file_values.items() if flag not in typed}

@@ -46,7 +46,7 @@ class Monitor:
         experiment_dir: Path,
         flags: MonitoringFlags,
         sizes: RunSizes,
-        texts: Mapping[str, str] = {},
+        texts: Mapping[str, str] | None = None,
         now: Callable[[], float] = time.monotonic,
     ):
         """texts: tag -> text about the run, in Markdown, for TensorBoard."""
@@ -55,7 +55,7 @@ class Monitor:
         self._progress = RunProgress(flags, sizes, now)
         self._components = ComponentStats(now)
         frames_per_x = 1 if flags.summaries_use_frameskip else sizes.frameskip
-        self._summaries = Summaries(experiment_dir, flags, frames_per_x, texts, now)
+        self._summaries = Summaries(experiment_dir, flags, frames_per_x, texts or {}, now)
         self._bottleneck = BottleneckWatch(sizes.envs)
         self._status_line = StatusLine()
         self._max_episode_steps = sizes.max_episode_steps

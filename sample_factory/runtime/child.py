@@ -162,8 +162,8 @@ class Child:
 
     @property
     def silent_seconds(self) -> float:
-        """Time since its last heartbeat, or since it was ready if that is later; 0 for a child that never sent
-        one, is not ready yet, has ended or is to stop."""
+        """Time since its last heartbeat, or since it was ready if that is later; 0 for a child that never
+        sent one, is not ready yet, has ended or is to stop."""
         self._read_messages()
         if self._last_beat is None or self._ready_at is None or self._stop_requested or not self.is_alive:
             return 0.0

@@ -66,3 +66,9 @@ def test_flags_of_a_file_that_the_saved_ones_override_are_listed(parse, tmp_path
     resumed = parse(f"--cfg={tmp_path / 'recipe.json'}", "--seed=3").resumed
     assert resumed.ignored == (Change("batch_size", 512, 2048),)
     assert resumed.changed == (Change("seed", None, 3),)
+
+
+def test_saved_values_of_flags_that_are_not_resumed_are_not_read(parse, tmp_path):
+    path = tmp_path / "basic" / "cfg.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "sampler_only": "from another version"}))
+    assert parse("--sampler_only=True").resumed.changed == ()
