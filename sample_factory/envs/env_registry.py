@@ -12,6 +12,7 @@ from typing import Any
 
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs.gym_registrations import GymRegistrations
+from sample_factory.envs.headless import prepare_sdl
 from sample_factory.envs.name_suggestions import suggest_name
 from sample_factory.envs.protocol import EnvConfig, EnvError
 from sample_factory.runtime.failures import PermanentFailure
@@ -46,7 +47,7 @@ class FamilyEntry:
 class EnvFamily:
     """A resolved family for one env: how to make it, its flags, its defaults. Sent to child processes.
 
-    registrations: what the main process has registered with Gymnasium, for `gymnasium.make` in the children.
+    registrations: sends what the main process has registered with Gymnasium to the children.
     """
 
     env_name: str
@@ -57,6 +58,7 @@ class EnvFamily:
 
     def make(self, cfg: Any, env_config: EnvConfig, render_mode: str | None = None) -> Any:
         """Returns the env as its author wrote it; `adapters.adapt` turns it into a MultiAgentEnv."""
+        prepare_sdl()
         accepted = inspect.signature(self.make_env).parameters
         takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
         kwargs = {"cfg": cfg, "env_config": env_config, "render_mode": render_mode}

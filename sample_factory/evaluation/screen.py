@@ -9,11 +9,12 @@ import numpy as np
 from sample_factory.config.config import Config
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.envs.headless import has_display, prepare_mujoco
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
-from sample_factory.evaluation.headless import draw_offscreen, has_display
 from sample_factory.evaluation.overlay import Overlay
 from sample_factory.evaluation.video import VideoWriter
 from sample_factory.evaluation.window import Window, WindowError
+from sample_factory.runtime.failures import one_line
 
 log = logging.getLogger("sample_factory")
 
@@ -107,7 +108,7 @@ def _render(env: MultiAgentEnv) -> list[np.ndarray] | None:
         if picture is not None:
             return picture if isinstance(picture, list) else [picture]
     except Exception as error:  # no standard says what an env raises where it cannot draw
-        reason = " ".join(f"{type(error).__name__} {error}".split())
+        reason = one_line(error)
     log.warning("The env cannot be drawn, and is played without pictures: %s", reason)
     return None
 
@@ -121,7 +122,7 @@ def find_drawing(config: Config) -> bool:
     if has_display():
         return evaluation.save_video or not evaluation.no_render
     if evaluation.save_video:
-        draw_offscreen()
+        prepare_mujoco()
     elif not evaluation.no_render:
         log.warning(NOT_DRAWN, "there is no display")
     return evaluation.save_video
@@ -176,5 +177,5 @@ def make_env(config: Config, family: EnvFamily, draws: bool) -> MultiAgentEnv:
         return make_adapted_env(family, cfg, env_config, EVERY_FRAME)
     except Exception as error:  # no standard says what an env raises for an unknown render_mode
         env = make_adapted_env(family, cfg, env_config)  # raises again if the render mode was not the reason
-        log.warning("%s cannot be drawn: %s", config.env_name, error)
+        log.warning("%s cannot be drawn: %s", config.env_name, one_line(error))
         return env

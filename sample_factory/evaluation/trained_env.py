@@ -8,6 +8,7 @@ from sample_factory.checkpoints.store import CheckpointError
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import PLACE, read_saved
 from sample_factory.config.flags import ConfigError
+from sample_factory.runtime.failures import one_line
 
 log = logging.getLogger("sample_factory")
 
@@ -33,6 +34,6 @@ def explains_other_env(config: Config) -> Iterator[None]:
     except CheckpointError as error:
         raise ConfigError(f"{known}, and its policy does not fit {played}; {advice}") from error
     except Exception as error:  # e.g. the env cannot be made with the saved flags of another family
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = one_line(error)
         raise ConfigError(f"{known}, and {played} fails with its flags ({reason}); {advice}") from error
     log.warning("The %s, and plays in %s now", known, played)

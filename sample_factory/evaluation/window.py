@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sample_factory.evaluation.headless import has_display
+from sample_factory.envs.headless import has_display
 from sample_factory.evaluation.video import resize, video_size
 
 

@@ -16,7 +16,6 @@ from sample_factory.enjoy import enjoy
 from sample_factory.envs import env_registry
 from sample_factory.envs.abilities import SplitsScreen
 from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.evaluation.headless import draw_offscreen
 from sample_factory.evaluation.overlay import Overlay
 from tests.evaluation.conftest import always
 from tests.evaluation.playable_envs import Cards, FilmedCards, Undrawable, UnevenAgents
@@ -147,23 +146,6 @@ def test_a_video_without_a_display_prints_no_error(saved_experiment):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert "error" not in done.stderr and "XDG_RUNTIME_DIR" not in done.stderr
     assert "replay.mp4" in done.stdout
-
-
-def test_drivers_that_need_no_display_are_selected_unless_others_are(monkeypatch):
-    monkeypatch.setattr(
-        "ctypes.util.find_library", lambda name: f"lib{name}.so" if name == "OSMesa" else None
-    )
-    for name in ("SDL_VIDEODRIVER", "MUJOCO_GL"):
-        monkeypatch.setenv(name, "before")  # restored after the test
-        monkeypatch.delenv(name)
-    draw_offscreen()
-    assert (os.environ["SDL_VIDEODRIVER"], os.environ["MUJOCO_GL"]) == ("dummy", "osmesa")
-    monkeypatch.setattr("ctypes.util.find_library", lambda name: f"lib{name}.so")
-    draw_offscreen()
-    assert os.environ["MUJOCO_GL"] == "osmesa"
-    monkeypatch.delenv("MUJOCO_GL")
-    draw_offscreen()
-    assert os.environ["MUJOCO_GL"] == "egl"
 
 
 def test_an_env_that_fails_to_draw_is_evaluated_without_pictures(
