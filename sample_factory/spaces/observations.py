@@ -1,10 +1,14 @@
 """Observations of any supported Gymnasium space as a flat dict of arrays, the form that is stored."""
 
+import functools
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
+
+log = logging.getLogger("sample_factory")
 
 STORED_DTYPES = (np.uint8, np.int8, np.float32)  # every other dtype is stored as float32
 MAX_CHOICES = 2**31 - 1  # indices are stored as int32
@@ -57,7 +61,8 @@ def observation_layout(space: spaces.Space[Any]) -> ObservationLayout:
     else is the single key 'obs'.
 
     Box stays (float64 and wide integers become float32), Discrete and MultiDiscrete become Indices,
-    MultiBinary float32. Raises UnsupportedSpace for other spaces.
+    MultiBinary float32. Texts in a Dict or Tuple are left out, with a warning. Raises UnsupportedSpace for
+    other spaces.
     """
     leaves = list(_leaves(space, "", ()))
 
@@ -80,9 +85,16 @@ def _leaves(space: spaces.Space[Any], prefix: str, path: tuple[Any, ...]) -> Ite
     elif isinstance(space, spaces.Tuple):
         for i, child in enumerate(space.spaces):
             yield from _leaves(child, f"{prefix or 'obs'}_{i}", (*path, i))
+    elif path and space.dtype is not None and space.dtype.kind == "U":  # Text, and texts of envs' own spaces
+        _warn_of_text(prefix)
     else:
         key = prefix or "obs"
         yield _Leaf(key, path, *_box_and_conversion(space, key))
+
+
+@functools.cache  # once in a process, which may make many envs
+def _warn_of_text(key: str) -> None:
+    log.warning("Observation %r is a text, which policies cannot read; it is left out", key)
 
 
 def _box_and_conversion(space: spaces.Space[Any], key: str) -> tuple[spaces.Box, Callable[[Any], np.ndarray]]:
@@ -123,7 +135,7 @@ def _discrete_conversion(space: spaces.Discrete, key: str) -> Callable[[Any], np
 
 
 def batch_to_indices(space: spaces.Discrete | spaces.MultiDiscrete, key: str) -> Callable[[Any], np.ndarray]:
-    """Returns a function from values of the space, [B, *shape] or one of them, to indices, [B, K] int.
+    """Returns a function from values of the space, [B, *shape] or one of them, to indices, [B, K] int32.
 
     The function raises ValueError for a value that is not in the space.
     """
@@ -136,7 +148,7 @@ def batch_to_indices(space: spaces.Discrete | spaces.MultiDiscrete, key: str) ->
         if is_outside.any():
             (first, *_) = indices[is_outside.any(axis=1)] + starts
             raise ValueError(f"observation {key!r} is {first}, which is not in its space {space}")
-        return indices
+        return indices.astype(np.int32)  # as stored, so that no other check of the range follows
 
     return to_indices
 

@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from sample_factory.spaces.observations import Indices, UnsupportedSpace, batch_to_indices, observation_layout
+from sample_factory.spaces.observations import (
+    Indices,
+    UnsupportedSpace,
+    _warn_of_text,
+    batch_to_indices,
+    log,
+    observation_layout,
+)
 
 
 def test_observation_spaces_become_dicts_of_boxes():
@@ -36,6 +43,28 @@ def test_observation_spaces_become_dicts_of_boxes():
 def test_an_unsupported_observation_is_an_error_that_names_the_supported_ones():
     with pytest.raises(ValueError, match="observation 'obs' is a Text space; supported are Box"):
         observation_layout(spaces.Text(5))
+
+
+class Missions(spaces.Space):
+    """A space of texts of an env's own, such as that of MiniGrid."""
+
+    def __init__(self):
+        super().__init__(dtype=str)
+
+
+def test_texts_in_a_dict_or_tuple_are_left_out_with_one_warning(caplog, monkeypatch):
+    monkeypatch.setattr(log, "propagate", True)
+    _warn_of_text.cache_clear()
+    pair = spaces.Tuple((spaces.Text(5), spaces.Discrete(2)))
+    space = spaces.Dict(board=spaces.Box(0, 1, (2,)), mission=Missions(), pair=pair)
+    layouts = [observation_layout(space) for _ in range(2)]
+    assert list(layouts[0].space) == ["board", "pair_1"]
+    flat = layouts[0].flatten({"board": np.ones(2), "mission": "go", "pair": ("a", 1)})
+    assert flat["board"].tolist() == [1, 1] and flat["pair_1"].tolist() == [1]
+    assert [record.message.partition(" is")[0] for record in caplog.records] == [
+        "Observation 'mission'",
+        "Observation 'pair_0'",
+    ]
 
 
 def test_the_stored_form_of_a_space_is_stored_as_it_is():
@@ -72,7 +101,7 @@ def test_a_batch_of_values_becomes_rows_of_indices():
     assert batch_to_indices(spaces.Discrete(5, start=1), "obs")([1, 5]).tolist() == [[0], [4]]
     batch = np.array([[[0, 1], [2, 0]], [[1, 1], [0, 3]]])
     rows = batch_to_indices(spaces.MultiDiscrete([[2, 2], [3, 4]]), "obs")(batch)
-    assert rows.tolist() == [[0, 1, 2, 0], [1, 1, 0, 3]]
+    assert rows.tolist() == [[0, 1, 2, 0], [1, 1, 0, 3]] and rows.dtype == np.int32
     with pytest.raises(ValueError, match=r"'obs' is \[6\], which is not in its space Discrete\(5, start=1\)"):
         batch_to_indices(spaces.Discrete(5, start=1), "obs")([1, 6])
 
