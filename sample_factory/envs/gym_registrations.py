@@ -15,21 +15,19 @@ MAIN = "__main__"
 
 
 class GymRegistrations:
-    """The ids that were registered with Gymnasium when it was made; unpickling it registers them.
+    """Pickles to all ids that are registered with Gymnasium; unpickling registers them.
 
     A child process does not run the main script, so `gym.register` and imports there have no effect on it.
     Entry points that can be imported are sent as "module:attribute", so that receiving them imports nothing;
     classes and functions of the main script are sent by value.
     """
 
-    def __init__(self) -> None:
+    def __reduce__(self) -> Any:
         # Gymnasium is imported by whoever registers something, and takes a while.
         gymnasium = sys.modules.get("gymnasium")
         registry = {} if gymnasium is None else vars(gymnasium)["registry"]
-        self._specs = {env_id: _pickled(spec) for env_id, spec in registry.items()}
-
-    def __reduce__(self) -> Any:
-        return _register, ({env_id: spec for env_id, spec in self._specs.items() if spec is not None},)
+        specs = {env_id: _pickled(spec) for env_id, spec in registry.items()}
+        return _register, ({env_id: spec for env_id, spec in specs.items() if spec is not None},)
 
 
 def _register(specs: Mapping[str, bytes]) -> GymRegistrations:
@@ -67,6 +65,7 @@ def _portable(entry_point: Any) -> Any:
         module, attribute = entry_point.__module__, entry_point.__qualname__
     except AttributeError:  # such as a functools.partial
         return entry_point
-    if module == MAIN or module not in sys.modules or attribute not in vars(sys.modules[module]):
+    if module == MAIN or module not in sys.modules:
         return entry_point
-    return f"{module}:{attribute}"
+    is_found = vars(sys.modules[module]).get(attribute) is entry_point
+    return f"{module}:{attribute}" if is_found else entry_point

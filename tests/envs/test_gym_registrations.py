@@ -66,8 +66,19 @@ def test_an_id_that_is_registered_by_an_import_of_the_script_needs_no_import_in_
 
     assert call_in_child("imports", imported_modules, (resolve_family("gym_Module-v0"),)) == [False, False]
     # Pickled as a reference, the class would be imported when the child receives it.
-    family = resolve_family("gym_ModuleClass-v0")
-    assert b"cartpole:CartPoleEnv" in family.registrations._specs["ModuleClass-v0"]
+    _, (specs,) = resolve_family("gym_ModuleClass-v0").registrations.__reduce__()
+    assert b"cartpole:CartPoleEnv" in specs["ModuleClass-v0"]
+
+
+def test_a_function_that_its_module_has_replaced_is_sent_itself(registry):
+    ScriptEnv = script_env()
+
+    def make():
+        return ScriptEnv(7)
+
+    make.__module__, make.__qualname__ = "gymnasium.envs.classic_control", "CartPoleEnv"  # another object
+    gym.register("Replaced-v0", make)
+    assert size_in_child("gym_Replaced-v0") == 7
 
 
 def test_an_object_that_cannot_be_pickled_does_not_stop_runs_on_other_ids(registry):
