@@ -20,7 +20,10 @@ NUMBERS = (float, int, np.generic)
 def check_reset_parameters(env: Any) -> None:
     """Raises EnvContractError if the `reset` of an env or of a wrapper around it has no parameter `seed`."""
     for layer in _layers(env):
-        parameters = inspect.signature(layer.reset).parameters
+        try:
+            parameters = inspect.signature(layer.reset).parameters
+        except (TypeError, ValueError):  # some functions of C extensions have no signature
+            continue
         has_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
         if not has_any and "seed" not in parameters:
             raise EnvContractError(

@@ -1,5 +1,6 @@
 """Faults of an env are found before a run starts; each error is one line that names the env."""
 
+import inspect
 import time
 from types import SimpleNamespace
 
@@ -215,6 +216,20 @@ def test_a_wrong_flag_is_not_a_fault_of_the_env():
 )
 def test_numpy_scalars_and_wide_integers_in_range_are_no_fault(make):
     assert probe(lambda name: make()).num_agents >= 1
+
+
+def test_a_reset_without_a_python_signature_is_no_fault():
+    class Compiled:  # like a function of a C extension
+        __signature__ = "none"
+
+        def __call__(self, seed=None):
+            return ZEROS, {}
+
+    env = right()
+    env.reset = Compiled()
+    with pytest.raises((TypeError, ValueError)):
+        inspect.signature(env.reset)
+    assert probe(lambda name: env).num_agents == 1
 
 
 def test_the_trial_of_a_slow_env_ends_after_one_step(monkeypatch):
