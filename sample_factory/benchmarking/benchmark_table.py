@@ -6,6 +6,7 @@ from sample_factory.benchmarking.flag_sweep import Trial
 from sample_factory.benchmarking.run_stage import STAGES
 from sample_factory.benchmarking.stage_measurement import OTHERS, Counts, Part, Stage
 from sample_factory.monitoring.bottleneck import PARTS
+from sample_factory.plotting.plot_command import aligned
 
 ROLES = {
     "main": "main process",
@@ -16,21 +17,12 @@ ROLES = {
     OTHERS: "started by them (simulators)",
 }
 NOTHING = "-"
+SIDES = "<>"  # of the tables: words in the first column, numbers in the others
 EXPLANATION = (
     "FPS: env frames per second, frameskip counted; share: of the simulation's speed;",
     "cores: that are busy; ready, first FPS: seconds from the start of the command",
 )
 FOREIGN_CORES = 0.25  # less than that is the usual background load of a system
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns the rows as lines, the first column flush left, the others flush right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    sides = "<" + ">" * (len(widths) - 1)
-    lines = [
-        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths)) for row in rows
-    ]
-    return [line.rstrip() for line in lines]
 
 
 def median_run(runs: Sequence[Stage]) -> Stage:
@@ -69,7 +61,7 @@ def stages_table(
         rows.append((name, f"{fps:,.0f}", NOTHING, _percent(fps / whole), NOTHING, NOTHING, NOTHING))
     if not spreads:
         rows = [(*row[:2], *row[3:]) for row in rows]
-    lines = [*aligned(rows), *EXPLANATION]
+    lines = [*aligned(rows, SIDES), *EXPLANATION]
     if spreads:
         lines.append("spread: from the slowest to the fastest run, as a share of the median")
     note = disturbance(list(stages.values()))
@@ -106,7 +98,7 @@ def parts_table(sampling: Stage, training: Stage, counts: Counts) -> list[str]:
                 for stage in (sampling, training)
             ]
             rows.append(("    observations in a batch", "", sizes[0], "", sizes[1]))
-    return aligned(rows)
+    return aligned(rows, SIDES)
 
 
 def _cells(part: Part | None) -> tuple[str, str]:
@@ -124,7 +116,7 @@ def memory_table(stage: Stage) -> list[str]:
         each = memory.total_mb / memory.processes
         name = ROLES.get(role, role)
         rows.append((name, str(memory.processes), f"{each:,.0f}", f"{memory.total_mb:,.0f}"))
-    return [*aligned(rows), "(shared memory counts in each process that has touched it)"]
+    return [*aligned(rows, SIDES), "(shared memory counts in each process that has touched it)"]
 
 
 def trial_text(trial: Trial, to_beat: float | None) -> str:

@@ -68,9 +68,10 @@ def aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
     """
     sides = sides.ljust(len(rows[0]), sides[-1])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
+    lines = [
         "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths)) for row in rows
     ]
+    return [line.rstrip() for line in lines]
 
 
 def rounded(value: float) -> str:
