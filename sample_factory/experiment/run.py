@@ -75,7 +75,7 @@ def _run_in_folder(config: Config, family: EnvFamily, info: EnvInfo, signals: St
             setup_logging("main")  # closes the log file
             folder.remove()
     if signals.requested and not stays:
-        log.info("Stopped before anything was learned: no folder is left")
+        log.info("Stopped before anything was learned: the folder of the run is removed")
     log_failures(failures, config.env_name, has_log_file=stays and config.monitoring.log_to_file)
     return 1 if failures else 0
 
