@@ -4,8 +4,8 @@
     python examples/custom_env.py enjoy --experiment=lit_quadrant
 
 The env is an ordinary Gymnasium env. `register_env` gives it a name, its flags, and defaults for the flags
-that all envs share; `train --help` lists them. With these defaults the task is learned in about 10
-seconds, and then training stops.
+that all envs share; `train --help` lists its own and the most common ones. With these defaults the task is
+learned in about 10 seconds, and then training stops.
 """
 
 import sys
