@@ -160,7 +160,7 @@ def test_an_env_that_fails_to_draw_is_evaluated_without_pictures(
     registry("no_context", lambda full_env_name, cfg, env_config, render_mode=None: NoContext())
     result = evaluate(saved_experiment("no_context"), "--save_video", "--max_num_episodes=2")
     assert len(result.episodes) == 2 and result.video is None
-    assert caplog.text.count("played without pictures: AttributeError no attribute 'eglQueryString'") == 1
+    assert caplog.text.count("played without pictures: AttributeError: no attribute 'eglQueryString'") == 1
 
 
 def test_an_overlay_is_drawn_on_every_picture(saved_experiment):
