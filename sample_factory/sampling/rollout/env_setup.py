@@ -104,7 +104,7 @@ def log_random_steps(num_taken: int, num_wanted: int) -> None:
     if num_taken < num_wanted / 2:
         log.info(
             "Envs are slow: they start with %d random steps in place of %d, which would take longer than "
-            "%g s (--decorrelate_envs_on_one_worker)",
+            "%g s (--decorrelate_envs_on_one_worker=False leaves them out)",
             num_taken,
             num_wanted,
             MAX_RANDOM_SECONDS,
