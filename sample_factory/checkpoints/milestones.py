@@ -8,6 +8,7 @@ from typing import NamedTuple
 from sample_factory.runtime.clock import Every, Now
 
 FOLDER = "milestones"
+PREFIXES = {"latest": "checkpoint", "best": "best"}  # of file names, by --load_checkpoint_kind
 NAME = re.compile(r"checkpoint_(\d+)_(\d+)\.pth\.milestone")
 RETRY_SECONDS = 30.0  # after a milestone that could not be saved, for example because the disk is full
 
@@ -32,12 +33,12 @@ def env_frames_of(path: Path) -> int:
     return int(path.name.split("_")[2].split(".")[0])
 
 
-def find_checkpoints(experiment_dir: Path, policy_id: int, prefix: str = "checkpoint") -> list[Path]:
+def find_checkpoints(experiment_dir: Path, policy_id: int, kind: str) -> list[Path]:
     """Returns the checkpoints of a policy that a run can resume from, by version.
 
-    prefix: "checkpoint" for the regular ones, "best" for the best one. A user's own files are ignored.
+    kind: "latest" for the regular ones, "best" for the best one. A user's own files are ignored.
     """
-    pattern = re.compile(rf"{prefix}_\d+_\d+.*\.pth")
+    pattern = re.compile(rf"{PREFIXES[kind]}_\d+_\d+.*\.pth")
     found = checkpoint_folder(experiment_dir, policy_id).glob("*")
     return sorted((path for path in found if pattern.fullmatch(path.name)), key=version_of)
 

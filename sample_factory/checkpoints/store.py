@@ -50,7 +50,7 @@ class Checkpoints:
         """
         path = self._write(state, self.folder / checkpoint_name(version, env_frames))
         if path is not None:
-            _delete(old for old in self._sorted("checkpoint")[: -self._keep] if old != path)
+            _delete(old for old in self._sorted("latest")[: -self._keep] if old != path)
         return path
 
     def save_milestone(self, state: Mapping[str, Any], version: int, env_frames: int) -> Path | None:
@@ -77,7 +77,7 @@ class Checkpoints:
 
         Nothing reads that folder. Otherwise the next checkpoints would count as older than those.
         """
-        later = [path for path in self._sorted("checkpoint") if version_of(path) > version]
+        later = [path for path in self._sorted("latest") if version_of(path) > version]
         for path in later:
             (self.folder / "superseded").mkdir(exist_ok=True)
             os.replace(path, self.folder / "superseded" / path.name)
@@ -94,7 +94,7 @@ class Checkpoints:
         `check(state)` raises if the contents do not fit. Raises CheckpointError if files exist but none is
         usable.
         """
-        paths = self._sorted("checkpoint" if kind == "latest" else "best")
+        paths = self._sorted(kind)
         milestones = self.milestones()
         if kind == "latest" and not paths and milestones:
             raise CheckpointError(
@@ -133,15 +133,15 @@ class Checkpoints:
 
     def is_empty(self) -> bool:
         """Whether nothing has been saved yet."""
-        return not self._sorted("checkpoint") and not self._sorted("best")
+        return not self._sorted("latest") and not self._sorted("best")
 
     def milestones(self) -> list[Path]:
         """Returns the files of all milestones, by version."""
         found = find_milestones(self._experiment_dir, self._policy_id)
         return [milestone.path(self._experiment_dir) for milestone in found]
 
-    def _sorted(self, prefix: str) -> list[Path]:
-        return find_checkpoints(self._experiment_dir, self._policy_id, prefix)
+    def _sorted(self, kind: str) -> list[Path]:
+        return find_checkpoints(self._experiment_dir, self._policy_id, kind)
 
     def _write(self, state: Mapping[str, Any], path: Path) -> Path | None:
         temporary = self.folder / TEMPORARY_NAME

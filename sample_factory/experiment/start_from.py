@@ -4,7 +4,12 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from sample_factory.checkpoints.milestones import checkpoint_folder, env_frames_of, find_checkpoints
+from sample_factory.checkpoints.milestones import (
+    PREFIXES,
+    checkpoint_folder,
+    env_frames_of,
+    find_checkpoints,
+)
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import experiment_folder
 from sample_factory.config.flags import ConfigError
@@ -12,14 +17,12 @@ from sample_factory.config.flags import ConfigError
 log = logging.getLogger("sample_factory")
 
 MAX_LISTED = 4  # checkpoints in a line
-PREFIXES = {"latest": "checkpoint", "best": "best"}  # by --load_checkpoint_kind
 
 
 def newest_checkpoints(config: Config, kind: str) -> list[Path]:
     """Returns the newest checkpoint of each policy of the experiment that has one, "latest" or "best"."""
-    prefix = PREFIXES[kind]
     policies = range(config.sampling.num_policies)
-    found = (find_checkpoints(config.experiment_dir, policy_id, prefix) for policy_id in policies)
+    found = (find_checkpoints(config.experiment_dir, policy_id, kind) for policy_id in policies)
     return [paths[-1] for paths in found if paths]
 
 
@@ -82,11 +85,11 @@ def transfer_file(config: Config, policy_id: int) -> Path | None:
         raise ConfigError(f"--transfer_from={name} is the experiment itself; choose another --experiment")
     if source.is_file():
         return source
-    prefix = PREFIXES[config.monitoring.load_checkpoint_kind]
-    paths = find_checkpoints(source, policy_id, prefix) or find_checkpoints(source, 0, prefix)
+    kind = config.monitoring.load_checkpoint_kind
+    paths = find_checkpoints(source, policy_id, kind) or find_checkpoints(source, 0, kind)
     if not paths:
         folder = checkpoint_folder(source, 0)
-        raise ConfigError(f"--transfer_from={name}: there is no {prefix}_*.pth in {folder}")
+        raise ConfigError(f"--transfer_from={name}: there is no {PREFIXES[kind]}_*.pth in {folder}")
     return paths[-1]
 
 
