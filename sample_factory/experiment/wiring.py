@@ -3,6 +3,7 @@
 Workers are named as "module:attribute" strings, which the child imports: the main process never loads torch.
 """
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from sample_factory.sampling.settings import (
 )
 
 MAX_MIN_REQUESTS = 8
+MAX_RANDOM_SECONDS = 10.0
 CORES_PER_LEARNER_THREAD = 4
 LEARNER_GRACE_SECONDS = 120.0  # to finish an iteration of training and save after the request to stop
 ROLLOUT_WORKER = "sample_factory.sampling.rollout.rollout_worker:RolloutWorker"
@@ -153,6 +155,8 @@ def _rollout_worker_args(parts: Parts, index: int) -> RolloutWorkerArgs:
         decorrelate_seconds=0.0 if sampling.benchmark else sampling.decorrelate_experience_max_seconds,
         mix_policies=sampling.pbt_mix_policies_in_one_env,
         past_share=parts.config.selfplay.selfplay_past_share,
+        # A serial run must be repeatable, so that it depends on no time.
+        max_random_seconds=math.inf if sampling.serial_mode else MAX_RANDOM_SECONDS,
     )
     return RolloutWorkerArgs(index, parts.family, parts.config.namespace(), settings)
 

@@ -1,6 +1,7 @@
 """Everything that rollout and policy workers are constructed from, besides the shared memory and queues."""
 
 import argparse
+import math
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ class RolloutSettings(NamedTuple):
     decorrelate_seconds: float
     mix_policies: bool
     past_share: float = 0.0  # share of matches that are played against past selves
+    max_random_seconds: float = math.inf  # for the random first steps of all envs of a worker
 
 
 class RolloutWorkerArgs(NamedTuple):

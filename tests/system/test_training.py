@@ -144,9 +144,3 @@ def test_acting_and_training_agree_between_processes(tmp_path):
     numbers = scalars(tmp_path / "a")
     assert max(value for _, value in numbers["train/version_diff_max"]) == 0
     assert max(value for _, value in numbers["train/ratio_mean"]) < 1e-5
-
-
-def test_a_failing_env_ends_the_run_with_its_traceback(tmp_path):
-    done = run("train", tmp_path, "--env=gym_no_such_module:Env-v0", "--experiment=a", *SMALL)
-    assert done.returncode == 1
-    assert "no_such_module" in done.stdout

@@ -17,7 +17,6 @@ from sample_factory.sampling.settings import RolloutWorkerArgs
 
 log = logging.getLogger("sample_factory")
 
-MAX_RANDOM_SECONDS = 10.0  # for the random steps of all envs of a worker
 MAX_RANDOM_ROLLOUTS = 8  # decorrelation: an env starts with fewer random steps than so many rollouts have
 
 
@@ -56,11 +55,11 @@ class EnvSetup:
         )
         random_actions = RandomActions(envs[0].kinds, seed=int(self._rng.integers(2**31)))
         random_steps = [self._num_random_steps() for _ in envs]
-        seconds = MAX_RANDOM_SECONDS / self._topology.num_splits
+        seconds = self._settings.max_random_seconds / self._topology.num_splits
         seeds = [self._env_seed(config) for config in configs]
         num_taken = vector.reset(seeds, random_steps, random_actions, self._beat, seconds)
         if self._worker_index == split == 0:  # once, not for each worker
-            log_random_steps(num_taken, sum(random_steps))
+            log_random_steps(num_taken, sum(random_steps), self._settings.max_random_seconds)
         return vector
 
     def _env_configs(self, split: int) -> list[EnvConfig]:
@@ -99,7 +98,7 @@ class EnvSetup:
         return int(np.random.SeedSequence([self._settings.seed, config.env_id]).generate_state(1)[0] >> 1)
 
 
-def log_random_steps(num_taken: int, num_wanted: int) -> None:
+def log_random_steps(num_taken: int, num_wanted: int, max_seconds: float) -> None:
     """Logs that most of the random steps were left out, after which episodes of the envs may end together."""
     if num_taken < num_wanted / 2:
         log.info(
@@ -107,5 +106,5 @@ def log_random_steps(num_taken: int, num_wanted: int) -> None:
             "%g s (--decorrelate_envs_on_one_worker=False leaves them out)",
             num_taken,
             num_wanted,
-            MAX_RANDOM_SECONDS,
+            max_seconds,
         )

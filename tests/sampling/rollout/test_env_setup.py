@@ -14,5 +14,5 @@ def test_envs_count_as_slow_when_less_than_half_of_their_random_steps_were_taken
 ):
     monkeypatch.setattr(log, "propagate", True)
     with caplog.at_level(logging.INFO, "sample_factory"):
-        log_random_steps(num_taken, num_wanted)
+        log_random_steps(num_taken, num_wanted, 10.0)
     assert bool(caplog.messages) == is_logged
