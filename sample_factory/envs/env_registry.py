@@ -7,6 +7,7 @@ import argparse
 import dataclasses
 import difflib
 import inspect
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -32,7 +33,7 @@ class FamilyEntry:
     """A registration. Each part is an object or a "module:attribute" string.
 
     names: all envs of the family, where they can be listed.
-    extra: the X in `pip install sample-factory[X]` that an error suggests when an import fails.
+    extra: the X in `pip install -e '.[X]'` that an error suggests when an import fails.
     """
 
     prefix: str
@@ -87,7 +88,7 @@ def register_env(
     flags: frozen dataclass of `sample_factory.config.flags.flag` fields, the family's own flags.
     defaults: flag overrides, or a function of the env's name that returns them.
     names: the full names of the family's envs; with them, a mistyped name is an error at once.
-    extra: the X in `pip install sample-factory[X]`, suggested when an import fails.
+    extra: the X in `pip install -e '.[X]'`, suggested when an import fails.
 
     Each of make_env, flags, defaults and names may be a "module:attribute" string, imported when the family
     is used. Registering a prefix again replaces the family.
@@ -111,7 +112,7 @@ def resolve_family(env_name: str) -> EnvFamily:
             raise UnknownEnvError(_unknown_env_message(env_name, names))
         make_env, flags, defaults = (resolve(part) for part in (entry.make_env, entry.flags, entry.defaults))
     except ImportError as error:
-        hint = f": pip install 'sample-factory[{entry.extra}]'" if entry.extra else ""
+        hint = f": pip install -e '.[{entry.extra}]' in the checkout" if entry.extra else ""
         raise ImportError(
             f"env {env_name!r} needs a package that is not installed ({error}){hint}"
         ) from error
@@ -197,15 +198,21 @@ def _unknown_env_message(env_name: str, names: Collection[str]) -> str:
     prefix = env_name.rstrip("_") + "_"
     if prefix in _FAMILIES:
         listed = _listed_names([_FAMILIES[prefix]])
-        known = f": {', '.join(listed)}" if listed else " (--help has examples)"
+        known = f":\n{_wrapped(listed)}" if listed else " (--help has examples)"
         return f"--env={env_name} is the beginning of a name; complete it{known}"
     if names:
         close = difflib.get_close_matches(env_name, names, n=1, cutoff=0.5)
         hint = f"; did you mean {close[0]}?" if close else "."
-        return f"unknown env {env_name!r}{hint} The family's envs: {', '.join(names)}"
+        return f"unknown env {env_name!r}{hint} The family's envs: {', '.join(sorted(names))}"
     name = suggest_name(env_name, _listed_names(_FAMILIES.values()))
     hint = f"; did you mean {name}?" if name else "."
     return f"unknown env {env_name!r}{hint} Names begin with one of: {', '.join(sorted(_FAMILIES))}"
+
+
+def _wrapped(names: Iterable[str]) -> str:
+    """Returns the names in alphabetical order, on indented lines of at most 80 columns."""
+    text = ", ".join(sorted(names))
+    return textwrap.fill(text, 80, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _listed_names(entries: Iterable[FamilyEntry]) -> list[str]:

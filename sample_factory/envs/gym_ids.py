@@ -164,5 +164,5 @@ def _check_extra(full_env_name: str, spec: EnvSpec) -> None:
         if str(spec.entry_point).startswith(place) and not _is_installed(package):
             raise ImportError(
                 f"env {full_env_name!r} needs the package {package}, which is not installed: "
-                f"pip install 'sample-factory[{extra}]'"
+                f"pip install -e '.[{extra}]' in the checkout"
             )

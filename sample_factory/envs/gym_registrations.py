@@ -4,6 +4,7 @@ import dataclasses
 import logging
 import pickle
 import sys
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,6 +37,8 @@ def _register(specs: Mapping[str, bytes]) -> GymRegistrations:
         import gymnasium
 
         gymnasium.registry.update({env_id: pickle.loads(spec) for env_id, spec in specs.items()})
+        # Making an env imports its package, which registers all of its ids a second time.
+        warnings.filterwarnings("ignore", ".*Overriding environment .* already in registry")
     return GymRegistrations()
 
 

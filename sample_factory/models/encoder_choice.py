@@ -104,14 +104,18 @@ def choose_encoder(flags: ModelFlags, key: str, space: gym.spaces.Box) -> Encode
         return mlp
     image = image_layout(shape)
     side = min(image.size.height, image.size.width)
-    needed = smallest_side(preset)
-    if side >= needed:
+    if side >= smallest_side(preset):
         return EncoderChoice(preset, image=image)
-    reason = f"{preset} needs {needed}x{needed} pixels"
-    is_table = image.is_plane and space.dtype == np.float32
-    if is_table or side < MIN_SMALL_SIDE:
-        return mlp._replace(reason=reason)
-    return EncoderChoice(SMALL, image=image, reason=reason)
+    if image.is_plane and space.dtype == np.float32:
+        return mlp._replace(reason=f"a table, too small for {preset}")
+    if side < MIN_SMALL_SIDE:
+        return mlp._replace(reason=f"too small for {preset}")
+    return EncoderChoice(SMALL, image=image, reason=_needs(preset))
+
+
+def _needs(preset: str) -> str:
+    side = smallest_side(preset)
+    return f"{preset} needs {side}x{side} pixels"
 
 
 def _table(flags: ModelFlags, key: str, space: Indices) -> EncoderChoice:
@@ -202,8 +206,9 @@ def describe_encoders(flags: ModelFlags, observation_space: gym.spaces.Dict, typ
         fallback = choices[key]._replace(reason="")
         names = [f"--{name}={typed[name]}" for name in ("encoder_type", "encoder_subtype") if name in typed]
         raise ValueError(
-            f"{' '.join(names)}: {choices[key].reason}, but observation {describe_space(key, spaces[key])} "
-            f"is smaller; without the flag it gets {fallback}; --encoder_type=mlp or resnet takes any size"
+            f"{' '.join(names)}: {_needs(preset_of_flags(flags))}, but observation "
+            f"{describe_space(key, spaces[key])} is smaller; "
+            f"without the flag it gets {fallback}; --encoder_type=mlp or resnet takes any size"
         )
     return "; ".join(f"{describe_space(key, spaces[key])}: {choice}" for key, choice in choices.items())
 

@@ -29,5 +29,5 @@ def check_transport(transport: str) -> None:
     if transport == "faster_fifo" and importlib.util.find_spec("faster_fifo") is None:
         raise ImportError(
             "--queue=faster_fifo needs the package faster-fifo, which is not installed: "
-            "pip install 'sample-factory[faster-fifo]'"
+            "pip install -e '.[faster-fifo]' in the checkout"
         )

@@ -314,4 +314,4 @@ def test_an_env_whose_package_is_missing_names_the_extra(
     assert PROGRAMS[program](flags) == 2
     err = capsys.readouterr().err
     assert err.startswith("error: ") and err.count("\n") == 1
-    assert f"pip install 'sample-factory[{extra}]'" in err
+    assert f"pip install -e '.[{extra}]' in the checkout" in err

@@ -44,7 +44,9 @@ def test_make_env_gets_only_the_parameters_it_asks_for():
 
 def test_strings_are_resolved_when_the_family_is_used():
     register_env("late_", "no_such_module:make", extra="late")
-    with pytest.raises(ImportError, match=r"needs a package that is not installed.*sample-factory\[late\]"):
+    with pytest.raises(
+        ImportError, match=r"needs a package that is not installed.*pip install -e .\.\[late\]"
+    ):
         resolve_family("late_x")
 
 

@@ -3,6 +3,7 @@
 import functools
 import sys
 import threading
+import warnings
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -85,3 +86,14 @@ def test_an_object_that_cannot_be_pickled_does_not_stop_runs_on_other_ids(regist
     gym.register("Locked-v0", script_env(), kwargs={"size": threading.Lock()})
     gym.register("Class-v0", script_env(), kwargs={"size": 3})
     assert size_in_child("gym_Class-v0") == 3
+
+
+def test_a_package_that_registers_in_the_child_what_the_script_has_registered_prints_no_warning(registry):
+    gym.register("Again-v0", script_env())
+
+    def register_again(family):
+        with warnings.catch_warnings(record=True) as caught:
+            gym.register("Again-v0", CartPoleEnv)
+        return [str(warning.message) for warning in caught]
+
+    assert call_in_child("register", register_again, (resolve_family("gym_Again-v0"),)) == []

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from sample_factory.envs.doom.doom_family import DOOM_SPECS
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
 
 
@@ -35,9 +36,12 @@ def test_an_env_of_pettingzoo_is_suggested_with_its_folder(given):
 
 
 @pytest.mark.parametrize("given", ["doom", "doom_"])
-def test_a_family_alone_lists_its_envs(given):
-    with pytest.raises(UnknownEnvError, match="complete it: doom_basic, .*doom_battle"):
+def test_a_family_alone_lists_its_envs_in_alphabetical_order_on_lines_of_80_columns(given):
+    with pytest.raises(UnknownEnvError, match="complete it:\n  doom_basic, .*doom_battle") as caught:
         resolve_family(given)
+    _, *lines = str(caught.value).splitlines()
+    names = ", ".join(line.strip().rstrip(",") for line in lines).split(", ")
+    assert names == sorted(DOOM_SPECS) and max(map(len, lines)) <= 80
 
 
 @pytest.mark.parametrize("given", ["gym", "pettingzoo"])

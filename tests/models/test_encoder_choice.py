@@ -70,7 +70,7 @@ def test_the_line_names_each_observation_and_its_network():
         "measurements float32 [23]: MLP 64 32",
         "near uint8 [7, 7, 3]: convnet_small (convnet_simple needs 36x36 pixels)",
         "obs uint8 [4, 84, 84]: convnet_simple",
-        "table float32 [27, 5]: MLP 64 32 (convnet_simple needs 36x36 pixels)",
+        "table float32 [27, 5]: MLP 64 32 (a table, too small for convnet_simple)",
     ]
 
 

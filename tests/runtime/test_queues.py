@@ -207,7 +207,7 @@ def test_the_transport_is_chosen_by_its_name():
 def test_a_transport_that_is_not_installed_names_the_extra_to_install(monkeypatch):
     monkeypatch.setattr(queue_transports.importlib.util, "find_spec", lambda name: None)
     queue_transports.check_transport("sockets")
-    with pytest.raises(ImportError, match=r"pip install 'sample-factory\[faster-fifo\]'"):
+    with pytest.raises(ImportError, match=r"pip install -e '\.\[faster-fifo\]'"):
         queue_transports.check_transport("faster_fifo")
 
 
