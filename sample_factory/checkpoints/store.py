@@ -113,7 +113,7 @@ class Checkpoints:
                 failures.setdefault(reason, []).append(path.name)
                 log.error("CANNOT USE CHECKPOINT %s: %s", path, reason)
                 continue
-            log.info("Loaded checkpoint %s", path)
+            _log_loaded(path)
             return state
         if failures:
             raise self._all_unusable(failures)
@@ -157,7 +157,7 @@ class Checkpoints:
             )
             return None
         seconds = time.monotonic() - started
-        log.info("Saved %s (%.1f s)", path, seconds, extra={"short": f"Saved {path.parent.name}/{path.name}"})
+        log.info("Saved %s (%.1f s)", path, seconds, extra={"short": f"Saved {_short(path)}"})
         return path
 
 
@@ -170,8 +170,17 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         state = read_state(path)
     except Exception as error:  # whatever a damaged file makes the reader raise
         raise CheckpointError(f"cannot use checkpoint {path}: {_reason(error)}") from None
-    log.info("Loaded checkpoint %s", path)
+    _log_loaded(path)
     return state
+
+
+def _log_loaded(path: Path) -> None:
+    log.info("Loaded checkpoint %s", path, extra={"short": f"Loaded {_short(path)}"})
+
+
+def _short(path: Path) -> str:
+    """Returns a path within the experiment folder, for terminals."""
+    return f"{path.parent.name}/{path.name}"
 
 
 def _reason(error: Exception) -> str:

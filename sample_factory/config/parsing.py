@@ -90,7 +90,9 @@ def parse_config(
     file = read_file_of_flags(identity["cfg"]) if "cfg" in identity else Layer("", {})
     has_experiment = evaluation or not extra_sections
     must_exist = evaluation and not asks_for_help
-    saved = read_saved(identity, file.values, must_exist) if has_experiment else Layer(SAVED, {})
+    # The help is not that of an experiment which only has the default name.
+    reads_saved = has_experiment and (not asks_for_help or "experiment" in {**file.values, **identity})
+    saved = read_saved(identity, file.values, must_exist) if reads_saved else Layer(SAVED, {})
     env_name = identity.get("env") or saved.values.get("env") or file.values.get("env")
     sections = {**TRAINING_SECTIONS, **(extra_sections or {})}
     family = resolve_family(env_name) if env_name else None

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.experiment.failure_log import log_failures
-from sample_factory.runtime.failures import ChildFailed, Explained, one_line
+from sample_factory.runtime.failures import ChildFailed, Explained, describe_exception
 
 DONE = 0
 FAILED = 1
@@ -14,10 +14,12 @@ INTERRUPTED = 130  # as shells report a program that was ended by Ctrl+C
 
 
 def run_command(command: Callable[[Sequence[str]], int | None], argv: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit code; prints expected failures to stderr without a traceback.
+    """Runs a command and returns its exit code; prints expected failures to stderr.
 
     command: called with the arguments; returns an exit code, or None for 0.
     argv: the arguments; None: those of this process.
+
+    A failure is one line. A short traceback follows if user code raised an exception.
 
     0: done, or stopped by a signal that the command handles. 1: ChildFailed, or an Explained such as
     CommandFailed. 2: ConfigError, UnknownEnvError or a missing package. 130: Ctrl+C that the command does not
@@ -34,7 +36,8 @@ def run_command(command: Callable[[Sequence[str]], int | None], argv: Sequence[s
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
     except Explained as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
+        failed = describe_exception(error)
+        print("\n".join(filter(None, [f"error: {failed.error}", failed.short_traceback])), file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

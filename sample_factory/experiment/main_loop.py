@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sample_factory.exchange.messages import Incident, Report, WorkerDied
-from sample_factory.experiment.next_commands import next_commands
+from sample_factory.experiment.next_commands import next_commands, relative_path
 from sample_factory.experiment.parts import Parts
 from sample_factory.experiment.subscribers import (
     LeagueSubscriber,
@@ -129,7 +129,7 @@ class MainLoop:
         others.append(f"Checkpoints: {folder / 'checkpoint_p*'}")
         others += [f"{purpose.capitalize()}: {command}" for purpose, command in commands]
         lines = short_summary_lines(summary, outcome)
-        table = [("files", str(folder)), *commands]
+        table = [("files", relative_path(folder)), *commands]
         short = "\n".join([*lines, *(f"  {purpose:<11} {text}" for purpose, text in table)])
         log.info(first, extra={"short": short, "bold": lines[0].partition(":")[0]})
         for line in others:

@@ -34,9 +34,9 @@ def next_commands(
     typed = _continue(config, command_line, is_done)
     if (commands or program.endswith(".py")) and typed is not None:
         commands.append(("continue", typed))
-    folder = shlex.quote(_relative(config.experiment_dir))
+    folder = shlex.quote(relative_path(config.experiment_dir))
     plot = f"python -m sample_factory.plotting.plot_curves {folder} --out=curves.png"
-    return [*commands, ("curves", plot), ("all curves", f"tensorboard --logdir={folder}")]
+    return [*commands, ("curves", plot), ("tensorboard", f"tensorboard --logdir={folder}")]
 
 
 def _program(command_line: Sequence[str]) -> str:
@@ -100,7 +100,7 @@ def _without(arguments: Sequence[str], flag: str) -> list[str]:
     return kept
 
 
-def _relative(folder: Path) -> str:
+def relative_path(folder: Path) -> str:
     """Returns the path from the working directory if the folder is inside, else the whole path."""
     try:
         return str(folder.relative_to(Path.cwd()))

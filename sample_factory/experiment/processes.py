@@ -14,14 +14,21 @@ from sample_factory.experiment.parts import Parts
 from sample_factory.experiment.wiring import LEARNER_GRACE_SECONDS, WorkerId, WorkerSpec, worker_specs
 from sample_factory.monitoring.figures import RunProcess
 from sample_factory.runtime.child import Child, ChildFailed
-from sample_factory.runtime.clock import Every
 from sample_factory.runtime.supervisor import Limits, StopSignals, Supervisor
 
 log = logging.getLogger("sample_factory")
 
 STOP_GRACE_SECONDS = 8.0
-WAITING_SECONDS = 5.0  # between lines about workers that are not ready yet
+FIRST_WAIT_SECONDS = 5.0  # before the first line about workers that are not ready yet
+NEXT_WAIT_SECONDS = 15.0  # after the start; each later line comes after twice the time
 POLL_SECONDS = 0.1
+# Role -> what a run waits for; of several, the first one is named.
+STARTING = {
+    "rollout_worker": "the envs are starting",
+    "sampler": "the envs are starting",
+    "policy_worker": "the policies are starting",
+    "learner": "the learner is starting",
+}
 
 
 def run_in_processes(parts: Parts, signals: StopSignals) -> list[ChildFailed]:
@@ -95,12 +102,15 @@ class _ProcessRun:
         """Returns when all workers are ready. Raises ChildFailed if one cannot be built."""
         began = time.monotonic()
         self._supervisor.start_all()
-        time_to_log = Every(WAITING_SECONDS)
+        next_line = FIRST_WAIT_SECONDS
 
         def meanwhile() -> None:
+            nonlocal next_line
             self._loop.receive(0.0)
-            if time_to_log():
-                self._log_starting(time.monotonic() - began)
+            seconds = time.monotonic() - began
+            if seconds >= next_line:
+                next_line = max(NEXT_WAIT_SECONDS, 2 * next_line)
+                self._log_starting(seconds)
 
         self._supervisor.wait_ready(self._limits.start_seconds, self._signals, meanwhile)
         if not self._signals.requested:
@@ -110,7 +120,7 @@ class _ProcessRun:
     def _log_starting(self, seconds: float) -> None:
         """seconds: since the start."""
         children = self._supervisor.children
-        starting = [child.name for child in children if not child.ready]
+        starting = [self._worker_ids[child.name].role for child in children if not child.ready]
         if starting:
             log.info(starting_text(len(children), starting, seconds))
 
@@ -163,7 +173,8 @@ def busy_text(worker: WorkerId, stepping: np.ndarray) -> str:
 def starting_text(num_processes: int, starting: Sequence[str], seconds: float) -> str:
     """Returns a text that fits into a line of 76 characters with the time before it.
 
-    starting: names of the processes that are not ready yet. seconds: since the start.
+    starting: roles of the processes that are not ready yet. seconds: since the start.
     """
     num_ready = num_processes - len(starting)
-    return f"{num_ready} of {num_processes} processes ready ({seconds:.0f} s); waiting for {starting[0]}"
+    waiting = next(text for role, text in STARTING.items() if role in starting)
+    return f"{num_ready} of {num_processes} processes ready after {seconds:.0f} s; {waiting}"

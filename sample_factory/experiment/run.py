@@ -16,6 +16,7 @@ from sample_factory.experiment.parts import Parts, allocate
 from sample_factory.experiment.processes import run_in_processes
 from sample_factory.experiment.serial import run_serially
 from sample_factory.experiment.start_from import describe_last_checkpoints, log_resumed
+from sample_factory.monitoring.status_line import MAX_WIDTH
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildFailed
 from sample_factory.runtime.log import setup_logging
@@ -90,4 +91,6 @@ def _log_expectation(config: Config) -> None:
     """Logs what a run with the --cfg file reaches, if the file says it."""
     expectation = read_expectation(config.run.cfg) if config.run.cfg else None
     if expectation is not None:
-        log.info("Expect %s", expectation)
+        text = f"Expect {expectation}"
+        short = text if len(text) <= MAX_WIDTH else text.replace("; ", "\n")
+        log.info("%s", text, extra={"short": short})

@@ -61,7 +61,7 @@ class LearnerWorker:
         self._channels.reports.put(report, self._context.keep_going)
 
     def run(self) -> None:
-        """Batches in this thread and trains in another until asked to stop. Saves at the end in any case."""
+        """Batches in this thread and trains in another until asked to stop. Saves at the end what has been learned."""
         trainer = threading.Thread(target=self._train_until_stopped, name="trainer")
         trainer.start()
         try:
@@ -70,7 +70,7 @@ class LearnerWorker:
         finally:
             self._is_ending = True
             trainer.join()
-            is_saved = self._saver.save()
+            is_saved = self._learner.version == 0 or self._saver.save()
         if self._failure is not None:
             raise self._failure
         if not is_saved:

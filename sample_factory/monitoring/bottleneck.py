@@ -93,10 +93,9 @@ class BottleneckWatch:
         self._last: tuple[object, ...] = ()
 
     def text(self, waits: Mapping[str, float]) -> str:
-        """Returns the whole text about the bottleneck, as `describe_bottleneck`, and the advice."""
-        text = describe_bottleneck(waits)
+        """Returns the whole text in one line, as `describe_bottleneck`, or with the advice about envs."""
         num_envs = better_num_envs(waits, self._counts)
-        return f"{text}; {_advice(num_envs)}" if text and num_envs is not None else text
+        return describe_bottleneck(waits) if num_envs is None else f"{_few_envs(waits)}; {_advice(num_envs)}"
 
     def news(self, waits: Mapping[str, float]) -> str:
         """Returns a short text if the bottleneck has changed and was the same in the last two calls."""
@@ -111,13 +110,15 @@ class BottleneckWatch:
             return ""
         self._shown = now
         if num_envs is not None:
-            waiting = _waiting("rollout_worker", waits["rollout_worker"])
-            # One line each at 80 columns.
-            return f"bottleneck: few envs per worker ({waiting})\n{_advice(num_envs)}"
+            return f"{_few_envs(waits)}\n{_advice(num_envs)}"  # one line each at 80 columns
         if len(limiting) in (0, len(PARTS)):
             return "bottleneck: none in particular"
         busiest = " and ".join(PARTS[component][0] for component in limiting)
         return f"bottleneck: {busiest}, busy {_percent(1 - min(waits[part] for part in limiting))}"
+
+
+def _few_envs(waits: Mapping[str, float]) -> str:
+    return f"bottleneck: few envs per worker ({_waiting('rollout_worker', waits['rollout_worker'])})"
 
 
 def _advice(num_envs: int) -> str:

@@ -162,9 +162,12 @@ class Monitor:
         if len(self.policies) > 1 and self._time_for_policy_rows():
             short = "\n ".join([short, *policy_rows(self.policies)])
         log.info(status_text(status), extra={"short": short, "bold": reward_text(self.policies[0].episodes)})
-        for note in (self._bottleneck.news(waits), self._note_on_episodes()):
-            if note:
-                log.info(note)
+        bottleneck = self._bottleneck.news(waits)
+        if bottleneck:  # elsewhere each status has it
+            log.info(bottleneck, extra={"only_on_terminals": True})
+        note = self._note_on_episodes()
+        if note:
+            log.info(note)
 
     def _note_on_episodes(self) -> str:
         """Returns how long the first episode has become, each time that its length has doubled."""

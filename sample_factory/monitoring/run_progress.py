@@ -15,7 +15,6 @@ from sample_factory.runtime.clock import RateWindow
 
 FPS_SECONDS = (10.0, 60.0, 300.0)
 STEADY_SECONDS = 60.0
-LEFT_SECONDS = 300.0  # for the time that is left
 
 
 class RunSizes(NamedTuple):
@@ -54,7 +53,7 @@ class RunProgress:
         self._frame_rates = RateWindow(FPS_SECONDS)
         self._sampling_rates = RateWindow(FPS_SECONDS)
         # Frames are counted by whole batches: these rates end at the moment when the last was counted.
-        self._steady_rates = RateWindow((STEADY_SECONDS, LEFT_SECONDS))
+        self._steady_rates = RateWindow((STEADY_SECONDS,))
         self._last_steady = (-math.inf, -1)  # time and frames of the last sample of these rates
         self._sample_rates = [RateWindow((STEADY_SECONDS,)) for _ in range(num_policies)]
         self._started: float | None = None
@@ -162,10 +161,10 @@ class RunProgress:
         return sum(min(policy.env_frames, limit) for policy in self.policies) / (limit * len(self.policies))
 
     def _seconds_left(self) -> float | None:
-        """Returns the seconds until the first limit is reached; None if there is none."""
+        """Returns the seconds until the first limit is reached, at the `steady_fps`; None if there is none."""
         estimates: list[float] = []
         limit = self._flags.train_for_env_steps
-        fps = self._steady_rates.rates()[LEFT_SECONDS]
+        fps = self._steady_rates.rates()[STEADY_SECONDS]
         if limit < NEVER and fps > 0:
             estimates.append(sum(max(0, limit - policy.env_frames) for policy in self.policies) / fps)
         if self._flags.train_for_seconds < NEVER:

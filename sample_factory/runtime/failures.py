@@ -37,7 +37,8 @@ class Failed(NamedTuple):
     """Child to parent: an exception ended the child. Only text, so that the parent needs none of its modules.
 
     error: one line, see `one_line`.
-    traceback: the whole one. short_traceback: see `short_traceback`; empty for an Explained.
+    traceback: the whole one. short_traceback: see `short_traceback`; of an Explained, that of the exception of
+        user code which it explains; empty if there is none.
     caller: the outermost function of user code that the exception passed, e.g. "reset"; empty if none.
     message: `str()` of the exception.
     exception_types: qualified names ("module.QualName") of the exception's class and of its base classes.
@@ -101,7 +102,7 @@ def describe_exception(error: BaseException) -> Failed:
     return Failed(
         error=one_line(error),
         traceback="".join(traceback.format_exception(error)),
-        short_traceback="" if is_explained(error) else short_traceback(error),
+        short_traceback=_explained_traceback(error) if is_explained(error) else short_traceback(error),
         caller=frames[0].name if frames else "",
         message=_message(error),
         exception_types=tuple(qualified_name(cls) for cls in type(error).__mro__),
@@ -145,6 +146,15 @@ def short_traceback(error: BaseException) -> str:
         return "".join(traceback.format_exception(error)).rstrip()
     lines = ["Traceback (frames of user code):\n", *traceback.format_list(frames)]
     return "".join([*lines, *traceback.format_exception_only(error)]).rstrip()
+
+
+def _explained_traceback(error: BaseException) -> str:
+    """Returns the short traceback of the exception that an Explained was raised from; empty if none of user
+    code."""
+    cause = error.__cause__
+    if cause is None or is_explained(cause) or not _user_frames(cause.__traceback__):
+        return ""
+    return short_traceback(cause)
 
 
 def _place(error: BaseException) -> str:

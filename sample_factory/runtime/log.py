@@ -2,7 +2,7 @@
 
 The file gets every record in full. On a terminal, a record may have a shorter text, or none:
 `log.info("the whole text", extra={"short": "..."})`, where "" hides it. See `TerminalFormatter`.
-A record with `extra={"only_on_terminals": True}` is written to no other console.
+A record with `extra={"only_on_terminals": True}` is written to no other console, and not to the file.
 """
 
 import logging
@@ -178,6 +178,8 @@ class SharedFileHandler(logging.Handler):
         self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def emit(self, record: logging.LogRecord) -> None:
+        if vars(record).get("only_on_terminals"):
+            return
         try:
             text = "\n".join([self.format(record), *vars(record).get(DETAILS, ())])
             data = (text + "\n").encode(errors="backslashreplace")

@@ -11,11 +11,11 @@ import pytest
 from sample_factory import __main__, __version__
 from sample_factory.benchmarking.benchmark_request import BenchmarkFlags
 from sample_factory.benchmarking.random_sampler import RandomSamplerFlags
-from sample_factory.config.commands import COMMANDS, TRAIN
+from sample_factory.config.commands import COMMANDS, ENJOY, TRAIN
 from sample_factory.config.flags import NEVER, section_fields
 from sample_factory.config.help import overview
 from sample_factory.config.parsing import parse_config
-from sample_factory.config.sections import TRAINING_SECTIONS
+from sample_factory.config.sections import TRAINING_SECTIONS, RunFlags
 from sample_factory.envs.doom.doom_family import DoomFlags
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.gym_family import GymFlags
@@ -129,6 +129,20 @@ def test_the_examples_use_flags_that_the_command_has(command, capsys):
     for example in command.examples:
         flags = {word.partition("=")[0] for word in shlex.split(example.arguments)}
         assert flags <= set(re.findall(r"--\w+", text))
+
+
+@pytest.mark.parametrize("command", [TRAIN, ENJOY])
+def test_the_help_alone_is_not_that_of_an_experiment_with_the_default_name(
+    command, capsys, tmp_path, monkeypatch
+):
+    saved = tmp_path / "train_dir" / RunFlags().experiment
+    saved.mkdir(parents=True)
+    (saved / "cfg.json").write_text('{"env": "gym_CartPole-v1"}')
+    monkeypatch.chdir(tmp_path)
+    here = f"--train_dir={tmp_path / 'train_dir'}"
+    assert "gym_CartPole-v1:" not in help_of(command, capsys, here, "--help")
+    named = help_of(command, capsys, here, f"--experiment={RunFlags().experiment}", "--help")
+    assert "Flags of envs like gym_CartPole-v1:" in named
 
 
 def test_help_loads_neither_torch_nor_a_simulator():

@@ -60,15 +60,18 @@ def test_an_exception_that_explains_itself_is_its_message_alone(logged):
     ]
 
 
-def test_an_exception_that_explains_another_has_the_place_where_that_was_raised(logged):
+def test_an_exception_that_explains_another_has_its_place_and_its_short_traceback(logged):
     def explain():
         try:
             level_is_missing()
         except LookupError as error:
             raise PermanentFailure("env my_maze: reset() raised") from error
 
-    [line] = logged(failure(explain))
-    assert line.startswith("env my_maze: reset() raised (test_failure_log.py:") and "\n" not in line
+    [text] = logged(failure(explain))
+    line, *trace = text.splitlines()
+    assert line.startswith("env my_maze: reset() raised (test_failure_log.py:")
+    assert trace[0] == "Traceback (frames of user code):" and trace[-1] == "LookupError: level 7"
+    assert len(trace) == 6, "explain() and level_is_missing(), two lines each"
 
 
 def test_failures_with_the_same_reason_are_one_line(logged):

@@ -30,7 +30,7 @@ def test_after_a_command_of_the_package_the_run_can_be_watched_and_continued(con
     assert found["watch"].startswith("python -m sample_factory.enjoy '--experiment=my run' ")
     assert found["continue"] == "python -X dev -m sample_factory.train '--experiment=my run' --seed=1"
     assert found["curves"].endswith("plot_curves 'train_dir/my run' --out=curves.png")
-    assert found["all curves"] == "tensorboard --logdir='train_dir/my run'"
+    assert found["tensorboard"] == "tensorboard --logdir='train_dir/my run'"
 
 
 def test_without_a_display_a_video_is_written(config):
@@ -68,12 +68,12 @@ def test_continuing_does_not_delete_the_folder(config):
 @pytest.mark.parametrize(
     "line, expected",
     [
-        ("python|my_env.py|--experiment=my run", {"continue", "curves", "all curves"}),
-        ("/venv/bin/python|/venv/bin/sample-factory-train", {"watch", "continue", "curves", "all curves"}),
-        ("python|-m|sample_factory|train|--seed=1", {"watch", "continue", "curves", "all curves"}),
-        ("/venv/bin/python|/venv/bin/sample-factory|train", {"watch", "continue", "curves", "all curves"}),
-        ("python|-c|import sample_factory", {"curves", "all curves"}),
-        ("python|-m|ipykernel_launcher|-f|kernel.json", {"curves", "all curves"}),
+        ("python|my_env.py|--experiment=my run", {"continue", "curves", "tensorboard"}),
+        ("/venv/bin/python|/venv/bin/sample-factory-train", {"watch", "continue", "curves", "tensorboard"}),
+        ("python|-m|sample_factory|train|--seed=1", {"watch", "continue", "curves", "tensorboard"}),
+        ("/venv/bin/python|/venv/bin/sample-factory|train", {"watch", "continue", "curves", "tensorboard"}),
+        ("python|-c|import sample_factory", {"curves", "tensorboard"}),
+        ("python|-m|ipykernel_launcher|-f|kernel.json", {"curves", "tensorboard"}),
     ],
 )
 def test_commands_that_may_not_work_for_a_program_are_left_out(config, line, expected):

@@ -6,9 +6,12 @@ from sample_factory.experiment.wiring import WorkerId
 from sample_factory.monitoring.status_line import MAX_WIDTH
 
 
-def test_the_line_about_processes_that_are_not_ready_is_short_and_names_one():
-    assert starting_text(4, ["a", "b"], 5.2) == "2 of 4 processes ready (5 s); waiting for a"
-    assert len(starting_text(160, ["rollout_worker_100"] * 58, 115.0)) <= MAX_WIDTH
+def test_the_line_about_processes_that_are_not_ready_is_short_and_says_what_the_run_waits_for():
+    text = starting_text(4, ["learner", "rollout_worker"], 5.2)
+    assert text == "2 of 4 processes ready after 5 s; the envs are starting"
+    for role in ("rollout_worker", "sampler", "policy_worker"):
+        assert len(starting_text(160, [role] * 58, 115.0)) <= MAX_WIDTH
+    assert starting_text(4, ["learner"], 15.0).endswith("; the learner is starting")
 
 
 def test_only_a_rollout_worker_is_busy_with_an_env():

@@ -138,3 +138,10 @@ def test_an_algorithm_that_copies_the_network_copies_the_transferred_one(parts, 
     assert all(
         torch.equal(state["target"][name], tensor) for name, tensor in read_state(path)["model"].items()
     )
+
+
+def test_a_learner_that_has_learned_nothing_saves_nothing_at_its_end(parts, tmp_path):
+    context = ChildContext("learner")
+    context.stopping.set()
+    LearnerWorker(learner_spec(parts, 0).args, parts.buffers, parts.channels, context).run()
+    assert not list(tmp_path.rglob("*.pth"))

@@ -94,3 +94,4 @@ def test_the_news_about_few_envs_fit_the_lines_of_a_small_terminal():
     ]
     assert max(map(len, lines)) < 70
     assert "try --num_envs_per_worker=16" in watch.text(shares)
+    assert "\n" not in watch.text(shares) and "none in particular" not in watch.text(shares)
