@@ -161,7 +161,7 @@ class RunProgress:
         return sum(min(policy.env_frames, limit) for policy in self.policies) / (limit * len(self.policies))
 
     def _seconds_left(self) -> float | None:
-        """Returns the seconds until the first limit is reached, at the `steady_fps`; None if there is none."""
+        """Returns the seconds to the first limit, at the `steady_fps`; None if there is none."""
         estimates: list[float] = []
         limit = self._flags.train_for_env_steps
         fps = self._steady_rates.rates()[STEADY_SECONDS]

@@ -37,8 +37,8 @@ class Failed(NamedTuple):
     """Child to parent: an exception ended the child. Only text, so that the parent needs none of its modules.
 
     error: one line, see `one_line`.
-    traceback: the whole one. short_traceback: see `short_traceback`; of an Explained, that of the exception of
-        user code which it explains; empty if there is none.
+    traceback: the whole one. short_traceback: see `short_traceback`; of an Explained, that of the
+        exception of user code which it explains; empty if there is none.
     caller: the outermost function of user code that the exception passed, e.g. "reset"; empty if none.
     message: `str()` of the exception.
     exception_types: qualified names ("module.QualName") of the exception's class and of its base classes.
