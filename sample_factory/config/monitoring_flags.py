@@ -95,3 +95,8 @@ class EvaluationFlags:
     video_name: str = flag("replay.mp4", "file name of the video; numbered if it exists", metavar="FILE")
     max_num_frames: int = flag(NEVER, "stop after this many env frames", at_least=1)
     max_num_episodes: int = flag(NEVER, "stop after this many episodes", at_least=1)
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether a number of episodes or of frames ends the evaluation."""
+        return min(self.max_num_episodes, self.max_num_frames) < NEVER

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import logging
 import time
 from collections.abc import Callable, Sequence
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 
 from sample_factory.config.config import Config
-from sample_factory.config.flags import NEVER, ConfigError
+from sample_factory.config.flags import ConfigError
 from sample_factory.config.monitoring_flags import EvaluationFlags
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import MultiAgentEnv
@@ -19,6 +20,7 @@ from sample_factory.evaluation.policy import TrainedPolicy, load_policy
 from sample_factory.evaluation.policy_choice import PolicyChoice, choices_of_agents
 from sample_factory.evaluation.results import Evaluation, episode_line
 from sample_factory.evaluation.screen import (
+    EPISODES_UNSEEN,
     Screen,
     drawn_agents,
     draws_every_frame,
@@ -30,6 +32,10 @@ from sample_factory.evaluation.screen import (
 from sample_factory.evaluation.trained_env import explains_other_env
 from sample_factory.runtime.supervisor import StopSignals
 
+log = logging.getLogger("sample_factory")
+
+MIN_VIDEO_SECONDS = 10.0  # a single episode may be too short to see anything
+
 
 def evaluate(config: Config, family: EnvFamily) -> Evaluation:
     """Plays until a limit, a closed window or a signal, and prints each episode.
@@ -40,6 +46,8 @@ def evaluate(config: Config, family: EnvFamily) -> Evaluation:
     if not config.evaluation.video_name.endswith(".mp4"):
         raise ConfigError(f"--video_name={config.evaluation.video_name} should end with .mp4")
     frameskip = config.env.env_frameskip or 1
+    if config.evaluation.no_render and not (config.evaluation.has_limit or config.evaluation.save_video):
+        log.info("Playing without pictures and without a limit: Ctrl+C ends it, or --max_num_episodes=N")
     draws = find_drawing(config)
     if config.run.seed is not None:
         torch.manual_seed(config.run.seed)
@@ -53,7 +61,7 @@ def evaluate(config: Config, family: EnvFamily) -> Evaluation:
         if config.evaluation.overlay:
             overlay = Overlay(config.run.experiment, env, choices, drawn_agents(env))
         screen = open_screen(config, frames_per_second(config, family, env), frames_per_picture, overlay)
-        limits = _Limits(config.evaluation, env.num_agents)
+        limits = _Limits(config.evaluation, env, screen)
         begin = time.monotonic()
         try:
             runner.start(config.run.seed)
@@ -62,7 +70,7 @@ def evaluate(config: Config, family: EnvFamily) -> Evaluation:
                 runner,
                 limits,
                 lambda finished: _show(screen, overlay, env, runner, finished),
-                lambda: signals.requested is not None or limits.are_reached(runner.env_frames, screen),
+                lambda: signals.requested is not None or limits.are_reached(runner.env_frames),
             )
         finally:
             video = screen.close()
@@ -109,26 +117,34 @@ class _Limits:
     short ones.
     """
 
-    def __init__(self, flags: EvaluationFlags, num_agents: int):
-        num_episodes = flags.max_num_episodes
+    def __init__(self, flags: EvaluationFlags, env: MultiAgentEnv, screen: Screen):
+        self._screen = screen
         self._num_frames = flags.max_num_frames
-        has_limit = min(num_episodes, self._num_frames) < NEVER
-        # A video without another limit is one episode long.
-        self._ends_with_video = flags.save_video and not has_limit
-        if self._ends_with_video and flags.video_frames < 0:
-            num_episodes = 1
+        self._ends_with_video = flags.save_video and not flags.has_limit
+        # A video without any limit has whole episodes.
+        self._has_whole_episodes = self._ends_with_video and flags.video_frames < 0
+        self._last_episode_has_ended = False
+        num_episodes = flags.max_num_episodes
+        if not flags.has_limit and not flags.no_render and not screen.has_pictures:
+            num_episodes = EPISODES_UNSEEN
+        agents = np.arange(env.num_agents)
         # [num_agents]: number of episodes that each agent has yet to play.
-        self._missing = num_episodes // num_agents + (np.arange(num_agents) < num_episodes % num_agents)
+        self._missing = num_episodes // env.num_agents + (agents < num_episodes % env.num_agents)
+        if self._has_whole_episodes:
+            self._missing[len(drawn_agents(env)) :] = 0
 
     def counts(self, episode: EpisodeResult) -> bool:
-        """Returns whether an episode that has just ended is one of those to play."""
+        """Returns whether an episode that has just ended, and is drawn, is one of those to play."""
         self._missing[episode.agent] -= 1
-        return bool(self._missing[episode.agent] >= 0)
+        is_counted = bool(self._missing[episode.agent] >= 0)
+        if is_counted and self._has_whole_episodes:
+            self._last_episode_has_ended = self._screen.video_seconds >= MIN_VIDEO_SECONDS
+        return is_counted
 
-    def are_reached(self, env_frames: int, screen: Screen) -> bool:
-        if env_frames >= self._num_frames or not (self._missing > 0).any():
+    def are_reached(self, env_frames: int) -> bool:
+        if env_frames >= self._num_frames or not (self._missing > 0).any() or self._last_episode_has_ended:
             return True
-        return screen.is_closed or (self._ends_with_video and screen.video_is_complete)
+        return self._screen.is_closed or (self._ends_with_video and self._screen.video_is_complete)
 
 
 def _play(

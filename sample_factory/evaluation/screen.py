@@ -7,6 +7,7 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory.config.config import Config
+from sample_factory.config.monitoring_flags import EvaluationFlags
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.headless import has_display, prepare_mujoco
@@ -22,6 +23,11 @@ DEFAULT_FPS = 30.0
 STILL_SECONDS = 0.5  # how long the last picture of an episode stays
 EVERY_FRAME = "rgb_array_list"  # Gymnasium's name for a render() that returns all pictures since the last one
 NOT_DRAWN = "Nothing is drawn: %s (--no_render turns drawing off; --save_video writes a video)"
+EPISODES_UNSEEN = 10  # that are played without a limit where nothing can be drawn
+NOT_DRAWN_WITHOUT_LIMIT = (
+    f"%s: playing {EPISODES_UNSEEN} episodes without pictures; --max_num_episodes=N for more, --save_video "
+    "writes a video"
+)
 
 
 class Screen:
@@ -53,6 +59,16 @@ class Screen:
     @property
     def is_closed(self) -> bool:
         return self._window is not None and self._window.is_closed
+
+    @property
+    def has_pictures(self) -> bool:
+        """Whether there is a window or a video."""
+        return self._window is not None or self._video is not None
+
+    @property
+    def video_seconds(self) -> float:
+        """Length of the video so far; 0 without one."""
+        return 0.0 if self._video is None else self._video.seconds
 
     def show(self, env: MultiAgentEnv, has_ended: bool = False) -> None:
         """Draws the env as it is now. Raises VideoError.
@@ -124,8 +140,13 @@ def find_drawing(config: Config) -> bool:
     if evaluation.save_video:
         prepare_mujoco()
     elif not evaluation.no_render:
-        log.warning(NOT_DRAWN, "there is no display")
+        _warn_that_nothing_is_drawn(evaluation, "no display")
     return evaluation.save_video
+
+
+def _warn_that_nothing_is_drawn(evaluation: EvaluationFlags, reason: str | WindowError) -> None:
+    has_end = evaluation.has_limit or evaluation.save_video
+    log.warning(NOT_DRAWN if has_end else NOT_DRAWN_WITHOUT_LIMIT, reason)
 
 
 def open_screen(config: Config, env_fps: float, frames_per_picture: int, overlay: Overlay | None) -> Screen:
@@ -138,7 +159,7 @@ def open_screen(config: Config, env_fps: float, frames_per_picture: int, overlay
         try:
             window = Window(f"{config.env_name} - {config.run.experiment}", pictures_per_second)
         except WindowError as error:
-            log.warning(NOT_DRAWN, error)
+            _warn_that_nothing_is_drawn(evaluation, error)
     if evaluation.save_video:
         video = VideoWriter(config.experiment_dir / evaluation.video_name, pictures_per_second)
     limit = evaluation.video_frames if evaluation.video_frames >= 0 else None

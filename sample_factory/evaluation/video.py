@@ -41,6 +41,11 @@ class VideoWriter:
         self._encoder.write(resize(picture, self._size))
         self.num_pictures += 1
 
+    @property
+    def seconds(self) -> float:
+        """Its length so far."""
+        return self.num_pictures / self._rate
+
     def close(self) -> Path | None:
         """Finishes the file and returns its path; None if there were no pictures. Raises VideoError."""
         if self._encoder is None:

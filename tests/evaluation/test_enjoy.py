@@ -120,9 +120,26 @@ def test_the_video_has_all_pictures_of_each_episode_and_holds_the_last_for_half_
     assert capture.get(cv2.CAP_PROP_FPS) == pytest.approx(50)  # of CartPole's metadata
 
 
-def test_a_video_without_other_limits_ends_the_evaluation(saved_experiment):
+def test_a_video_without_other_limits_has_whole_episodes_for_10_seconds(saved_experiment, monkeypatch):
+    monkeypatch.setattr("sample_factory.evaluation.video.MIN_HEIGHT", 48)  # faster
+    identity = saved_experiment(CARTPOLE)
+    result = evaluate(identity, "--save_video", "--seed=1")
+    lengths = [episode.length for episode in result.episodes]
+    assert result.env_frames == sum(lengths), "no episode is unfinished"
+    pictures = [length + 25 for length in lengths]  # half a second of the last one
+    assert sum(pictures[:-1]) < 10 * 50 <= sum(pictures) <= num_pictures(result.video) + 1
+
+
+def test_a_long_first_episode_is_the_whole_video(saved_experiment, monkeypatch):
+    monkeypatch.setattr("sample_factory.evaluation.evaluate.MIN_VIDEO_SECONDS", 0.1)
     identity = saved_experiment(CARTPOLE)
     assert len(evaluate(identity, "--save_video").episodes) == 1
+    copies = evaluate(identity, "--save_video", "--vector_env_copies=3")
+    assert [episode.agent for episode in copies.episodes] == [0], "the copy that is drawn"
+
+
+def test_the_number_of_frames_of_a_video_ends_the_evaluation(saved_experiment):
+    identity = saved_experiment(CARTPOLE)
     result = evaluate(identity, "--save_video", "--video_frames=5", "--video_name=short.mp4", "--fps=12")
     assert num_pictures(result.video) == 5
     assert cv2.VideoCapture(str(result.video)).get(cv2.CAP_PROP_FPS) == pytest.approx(12)
@@ -313,10 +330,28 @@ def test_without_a_display_it_logs_that_once_and_plays(saved_experiment, monkeyp
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "platform", "linux")
-    argv = [*saved_experiment(CARTPOLE), "--max_num_episodes=1"]
-    config = parse_config(argv, resolve_family, evaluation=True)
+    identity = saved_experiment(CARTPOLE)
+    config = parse_config([*identity, "--max_num_episodes=1"], resolve_family, evaluation=True)
     assert len(enjoy(config).episodes) == 1
-    assert caplog.text.count("there is no display") == 1
+    assert caplog.text.count("no display") == 1
+    assert len(enjoy(parse_config(identity, resolve_family, evaluation=True)).episodes) == 10
+    assert "no display: playing 10 episodes without pictures; --max_num_episodes=N for more" in caplog.text
+
+
+def test_without_pictures_and_without_a_limit_it_says_how_to_end_it(saved_experiment, registry, caplog):
+    class Failing(Undrawable):
+        def step(self, action):
+            raise ZeroDivisionError
+
+    registry("failing", lambda full_env_name, cfg, env_config: Failing())
+    caplog.set_level("INFO", "sample_factory")
+    identity = saved_experiment("failing")
+    for flags, is_said in (["--max_num_episodes=1"], False), ([], True):
+        with pytest.raises(ZeroDivisionError), pytest.MonkeyPatch.context() as patched:
+            patched.setattr("sample_factory.runtime.log.log.propagate", True)
+            caplog.clear()
+            evaluate(identity, *flags)
+        assert ("Ctrl+C ends" in caplog.text) == is_said
 
 
 def test_an_exception_of_the_env_is_not_treated_as_the_end(saved_experiment, registry):
