@@ -33,10 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command(arguments: Sequence[str]) -> None:
         from sample_factory.config.commands import ENJOY
         from sample_factory.config.parsing import parse_config
-        from sample_factory.envs.env_registry import resolve_family
+        from sample_factory.envs.env_registry import resolve_trained_family
         from sample_factory.runtime.log import setup_logging
 
-        config = parse_config(arguments, resolve_family, evaluation=True, command=ENJOY)
+        config = parse_config(arguments, resolve_trained_family, evaluation=True, command=ENJOY)
         setup_logging("enjoy")
         enjoy(config)
 

@@ -7,6 +7,7 @@ import argparse
 import dataclasses
 import difflib
 import inspect
+import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
@@ -120,6 +121,35 @@ def resolve_family(env_name: str) -> EnvFamily:
         raise ConfigError(f"the registration of env {env_name!r} is wrong: {error}") from None
     values = defaults(env_name) if callable(defaults) else defaults or {}
     return EnvFamily(env_name, make_env, flags, dict(values))
+
+
+def resolve_trained_family(env_name: str) -> EnvFamily:
+    """Returns the family of an env in which a policy was trained. Raises as `resolve_family`."""
+    try:
+        return resolve_family(env_name)
+    except UnknownEnvError as error:
+        if any(env_name.startswith(prefix) for prefix in _FAMILIES):
+            raise
+        raise UnknownEnvError(
+            f"{error}. If a script registers this env, its policies are watched from that script: call "
+            "sample_factory.enjoy.main() there, as examples/custom_env.py does"
+        ) from None
+
+
+def is_found_by_all_commands(env_name: str) -> bool:
+    """Returns whether a process that runs no script of a user's own finds the env.
+
+    Not so for a family that a script has registered, or an id that it has registered with Gymnasium.
+    """
+    matching = [prefix for prefix in _FAMILIES if env_name.startswith(prefix)]
+    make_env = _FAMILIES[max(matching, key=len)].make_env if matching else None
+    if not isinstance(make_env, str) or not make_env.startswith("sample_factory."):
+        return False
+    if not env_name.startswith("gym_"):
+        return True
+    gymnasium = sys.modules.get("gymnasium")
+    spec = None if gymnasium is None else vars(gymnasium)["registry"].get(env_name.removeprefix("gym_"))
+    return spec is not None and str(spec.entry_point).startswith("gymnasium.")
 
 
 def global_env_registry() -> "_V1Registry":

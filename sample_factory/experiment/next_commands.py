@@ -9,6 +9,8 @@ from pathlib import Path
 from sample_factory.config.config import Config
 from sample_factory.config.flags import NEVER
 from sample_factory.config.sections import RunFlags
+from sample_factory.envs.env_registry import is_found_by_all_commands
+from sample_factory.models.encoder_registry import FOLLOW_PRESETS
 
 INTERPRETER_FLAGS_WITH_VALUE = ("-W", "-X")
 
@@ -29,7 +31,8 @@ def next_commands(
         return []
     commands = []
     program = _program(command_line)
-    if program.split(".")[0] == "sample_factory" or _is_console_script(program):
+    is_own = program.split(".")[0] == "sample_factory" or _is_console_script(program)
+    if is_own or (program.endswith(".py") and _is_watched_without_script(config)):
         commands.append(("watch", _watch(config, environment)))
     typed = _continue(config, command_line, is_done)
     if (commands or program.endswith(".py")) and typed is not None:
@@ -57,6 +60,13 @@ def _program(command_line: Sequence[str]) -> str:
 
 def _is_console_script(program: str) -> bool:
     return os.path.basename(program).startswith("sample-factory")
+
+
+def _is_watched_without_script(config: Config) -> bool:
+    """Returns whether the command `enjoy` finds the env and the network without what a script registers."""
+    encoder = config.model.encoder_custom
+    has_own_encoder = encoder not in FOLLOW_PRESETS and ":" not in str(encoder)
+    return is_found_by_all_commands(config.env_name) and not has_own_encoder
 
 
 def _watch(config: Config, environment: Mapping[str, str]) -> str:

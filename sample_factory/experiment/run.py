@@ -15,7 +15,7 @@ from sample_factory.experiment.folder import prepare_folder
 from sample_factory.experiment.parts import Parts, allocate
 from sample_factory.experiment.processes import run_in_processes
 from sample_factory.experiment.serial import run_serially
-from sample_factory.experiment.start_from import describe_last_checkpoints, log_resumed
+from sample_factory.experiment.start_from import describe_last_checkpoints, log_resumed, why_done
 from sample_factory.monitoring.status_line import MAX_WIDTH
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildFailed
@@ -37,6 +37,10 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
     cpu.raise_open_files_limit()  # every queue and every child needs file descriptors
     for name in set(config.typed) & set(RETIRED_FLAGS):
         log.warning("--%s has no effect: %s", name, RETIRED_FLAGS[name])
+    done = why_done(config)
+    if done is not None:
+        log.info(done)
+        return 0
     log.info("Checking %s ...", config.env_name, extra={"only_on_terminals": True})
     with StopSignals(lambda: describe_last_checkpoints(config)) as signals:
         try:

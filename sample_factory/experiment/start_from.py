@@ -36,6 +36,21 @@ def describe_last_checkpoints(config: Config) -> str:
     return f"It did not save; the last checkpoint is {listed}{more}"
 
 
+def why_done(config: Config) -> str | None:
+    """Returns a sentence if all policies have reached --train_for_env_steps in earlier runs, else None."""
+    limit = config.monitoring.train_for_env_steps
+    if config.resumed is None or config.sampling.sampler_only or config.sampling.benchmark:
+        return None
+    paths = newest_checkpoints(config, config.monitoring.load_checkpoint_kind)
+    frames = [env_frames_of(path) for path in paths]
+    if len(frames) < config.sampling.num_policies or min(frames) < limit:
+        return None
+    return (
+        f"{config.run.experiment} has {sum(frames):,} env frames, and --train_for_env_steps={limit} is "
+        f"reached; train for longer with --train_for_env_steps={2 * limit}"
+    )
+
+
 def log_resumed(config: Config) -> None:
     """Logs what a start resumes, and which flags it changes. Does nothing for a new experiment."""
     if config.resumed is None:

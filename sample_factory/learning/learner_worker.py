@@ -61,7 +61,7 @@ class LearnerWorker:
         self._channels.reports.put(report, self._context.keep_going)
 
     def run(self) -> None:
-        """Batches in this thread and trains in another until asked to stop. Saves at the end if it has trained."""
+        """Batches in this thread and trains in another until asked to stop. Then saves if it has trained."""
         trainer = threading.Thread(target=self._train_until_stopped, name="trainer")
         trainer.start()
         try:

@@ -11,6 +11,7 @@ from sample_factory.envs.env_registry import (
     global_env_registry,
     register_env,
     resolve_family,
+    resolve_trained_family,
 )
 from sample_factory.envs.protocol import EnvConfig
 
@@ -106,3 +107,10 @@ def test_v1s_lists_and_untyped_flags_become_flags(tmp_path):
     argv = ["--env=toy_a", f"--train_dir={tmp_path}", "--toy_sizes", "4", "5", "6"]
     cfg = parse_config(argv, resolve_family).namespace()
     assert cfg.toy_sizes == (4, 5, 6) and cfg.toy_text is None
+
+
+def test_an_env_of_a_script_is_to_be_watched_from_that_script():
+    with pytest.raises(
+        UnknownEnvError, match="unknown env 'somebodys_pole'.*sample_factory.enjoy.main"
+    ):
+        resolve_trained_family("somebodys_pole")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sample_factory.experiment.next_commands import next_commands
+from sample_factory.experiment.next_commands import next_commands, relative_path
 from tests.counting import make_config
 
 HEADLESS: dict[str, str] = {}
@@ -82,3 +82,29 @@ def test_commands_that_may_not_work_for_a_program_are_left_out(config, line, exp
 
 def test_a_run_that_learns_nothing_has_no_commands(config):
     assert commands(config(sampler_only=True), "python|-m|sample_factory.train") == {}
+
+
+@pytest.mark.parametrize(
+    "env, encoder, is_watched",
+    [
+        ("gym_CartPole-v1", None, True),
+        ("doom_basic", None, True),
+        ("doom_basic", "my_module:Encoder", True),
+        ("doom_basic", "registered_by_a_script", False),
+        ("gym_OfAScript-v0", None, False),
+        ("my_pole", None, False),
+    ],
+)
+def test_after_a_script_a_run_can_be_watched_unless_the_script_registers_parts(
+    config, env, encoder, is_watched
+):
+    import gymnasium  # by now, a run has imported it
+
+    assert "CartPole-v1" in gymnasium.registry
+    found = commands(config(env=env, encoder_custom=encoder), "python|my_env.py|--seed=1")
+    assert ("watch" in found) == is_watched
+
+
+def test_the_folder_in_the_curves_and_the_files_is_relative_to_the_working_directory(config, tmp_path):
+    assert relative_path(config().experiment_dir) == "train_dir/my run"
+    assert relative_path(tmp_path.parent) == str(tmp_path.parent)

@@ -5,7 +5,12 @@ import pytest
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.resuming import Change, Resumed
-from sample_factory.experiment.start_from import describe_last_checkpoints, log_resumed, transfer_file
+from sample_factory.experiment.start_from import (
+    describe_last_checkpoints,
+    log_resumed,
+    transfer_file,
+    why_done,
+)
 from tests.counting import make_config
 
 
@@ -81,3 +86,17 @@ def test_the_last_checkpoints_are_listed(make):
     assert describe_last_checkpoints(config).endswith(
         f"the last checkpoint is {paths[0]} (182,272 env frames), {paths[1]} (182,272 env frames)"
     )
+
+
+def test_a_run_whose_limit_is_reached_has_nothing_to_train(make):
+    config = replace(make("a", train_for_env_steps=200, num_policies=2), resumed=Resumed())
+    checkpoint(config, "checkpoint_000000010_200.pth")
+    assert why_done(config) is None, "policy 1 has no checkpoint"
+    checkpoint(config, "checkpoint_000000009_199.pth", policy_id=1)
+    assert why_done(config) is None
+    checkpoint(config, "checkpoint_000000010_250.pth", policy_id=1)
+    assert why_done(config) == (
+        "a has 450 env frames, and --train_for_env_steps=200 is reached; train for longer with "
+        "--train_for_env_steps=400"
+    )
+    assert why_done(replace(config, resumed=None)) is None, "a new experiment"
