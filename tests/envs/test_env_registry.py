@@ -110,7 +110,5 @@ def test_v1s_lists_and_untyped_flags_become_flags(tmp_path):
 
 
 def test_an_env_of_a_script_is_to_be_watched_from_that_script():
-    with pytest.raises(
-        UnknownEnvError, match="unknown env 'somebodys_pole'.*sample_factory.enjoy.main"
-    ):
+    with pytest.raises(UnknownEnvError, match="unknown env 'somebodys_pole'.*sample_factory.enjoy.main"):
         resolve_trained_family("somebodys_pole")

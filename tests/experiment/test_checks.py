@@ -28,7 +28,7 @@ def test_the_encoder_of_each_observation_is_logged():
     assert check_encoders(config("--encoder_mlp_layers", "32"), info(SPACE)) == [
         "Encoder of grid uint8 [7, 7, 3]: convnet_small (convnet_simple needs 36x36 pixels); "
         "place Discrete [16]: table lookup, then MLP 32; "
-        "table float32 [27, 5]: MLP 32 (convnet_simple needs 36x36 pixels)"
+        "table float32 [27, 5]: MLP 32 (a table, too small for convnet_simple)"
     ]
     assert check_encoders(config("--encoder_custom=a:B"), info(SPACE)) == ["Encoder: a:B"]
 
