@@ -4,10 +4,11 @@
     python examples/rock_paper_scissors.py strategies --experiment=past
     python examples/rock_paper_scissors.py train --experiment=alone --save_milestones_sec=1
     python examples/rock_paper_scissors.py strategies --experiment=alone
+    python examples/rock_paper_scissors.py match --experiment=past --opponent_experiment=alone
 
 Every move is beaten by another one, so a policy that plays only against itself moves in circles. One that
 also plays against its past selves has to do well against all of them. `strategies` prints the policy's
-strategy at each milestone, and how much the best answer to it wins.
+strategy at each milestone, and how much the best answer to it wins; `match` lets the two policies play.
 """
 
 import sys
@@ -22,6 +23,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.match import main as match
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.train import main as train
 
@@ -140,11 +142,12 @@ def describe(name: str, strategy: np.ndarray) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Runs a command. argv: `train` or `strategies`, then flags. Returns the exit code."""
+    """Runs a command. argv: `train`, `strategies` or `match`, then flags. Returns the exit code."""
     register_env("rps_", make_env, defaults=DEFAULTS)
-    commands = {"train": train, "strategies": strategies}
+    commands = {"train": train, "strategies": strategies, "match": match}
     if not argv or argv[0] not in commands:
-        print(f"usage: python {sys.argv[0]} train|strategies --experiment=NAME [flags]", file=sys.stderr)
+        usage = f"usage: python {sys.argv[0]} {'|'.join(commands)} --experiment=NAME [flags]"
+        print(usage, file=sys.stderr)
         return 2
     return commands[argv[0]]([f"--env={ENV}", *argv[1:]])
 

@@ -82,6 +82,9 @@ def test_rock_paper_scissors_is_played_against_past_selves_and_prints_its_strate
     chances = re.findall(r"rock (\S+), paper (\S+), scissors ([\d.]+); exploitability", shown.stdout)
     assert len(chances) == len(past_selves) + 1 >= 5
     assert all(sum(map(float, row)) == pytest.approx(1, abs=0.02) for row in chances)
+    past_self = min((tmp_path / "a" / "checkpoint_p0" / "milestones").iterdir())
+    opponent = [f"--opponent_checkpoint={past_self}", "--num_matches=4"]
+    assert "4 matches: " in run("rock_paper_scissors.py", "match", *identity, *opponent).stdout
     nothing = run("rock_paper_scissors.py", "strategies", "--experiment=b", f"--train_dir={tmp_path}")
     assert nothing.returncode == 2 and nothing.stdout.startswith("error: no experiment at")
 
