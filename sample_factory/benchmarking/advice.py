@@ -6,6 +6,7 @@ from typing import NamedTuple
 from sample_factory.monitoring.bottleneck import PARTS, EnvCounts, better_num_envs, bottlenecks
 
 SATURATED = 0.9  # of the cores' time
+FAST_MICROSECONDS = 50.0  # per step: below that, messages and Python take longer than the env
 
 
 class Situation(NamedTuple):
@@ -23,15 +24,36 @@ class Situation(NamedTuple):
     cores: int
     busy_cores: float | None
     envs: EnvCounts
+    step_microseconds: float | None = None  # of one core, for one agent
+    vector_env_copies: int | None = None  # None: the env has no such flag, or cannot be copied
 
 
 def advice(waits: Mapping[str, float], situation: Situation) -> list[str]:
     """Returns a line for each part that limits the run, and one for the cores if all are busy.
 
-    If there are so few envs per worker that other parts wait for their messages, that is the only line.
+    If there are so few envs per worker that other parts wait for their messages, that is the only one of
+    these lines. The last line is about an env that takes microseconds for a step.
 
     waits: component -> share of its time, 0..1, in which it waits for others.
     """
+    return [*_for_limits(waits, situation), *_for_fast_env(situation)]
+
+
+def _for_fast_env(situation: Situation) -> list[str]:
+    microseconds = situation.step_microseconds
+    if microseconds is None or microseconds > FAST_MICROSECONDS or situation.vector_env_copies is None:
+        return []
+    found = []
+    if situation.vector_env_copies == 1:
+        found.append(
+            "--vector_env_copies=20 --num_envs_per_worker=1 --worker_num_splits=1, to step them in one call"
+        )
+    if situation.inline_samplers == 0:
+        found.append("--inline_samplers=1, a process that both simulates and infers")
+    return [f"a step of the env takes {microseconds:.0f} us: try {'; '.join(found)}"] if found else []
+
+
+def _for_limits(waits: Mapping[str, float], situation: Situation) -> list[str]:
     remedies = {"learner": _for_learner, "policy_worker": _for_inference, "rollout_worker": _for_simulation}
     limiting = bottlenecks(waits)
     num_envs = better_num_envs(waits, situation.envs)

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from sample_factory.benchmarking.advice import Situation, advice
 from sample_factory.benchmarking.benchmark_request import BenchmarkRequest, with_values
 from sample_factory.benchmarking.benchmark_table import (
@@ -53,13 +55,14 @@ def benchmark(request: BenchmarkRequest, version: str) -> None:
 
 
 def _measure_and_report(request: BenchmarkRequest, version: str, folder: Path) -> None:
+    load = psutil.getloadavg()[0]
     trials = run_sweep(request, folder) if request.flags.sweep else []
     if trials:
         request = with_values(request, fastest(trials).values)
     runs = run_stages(request, folder)
     stages = {name: median_run(several) for name, several in runs.items()}
     hardware = describe_hardware()
-    print("\n".join(report(request, runs, hardware)))
+    print("\n".join(report(request, runs, hardware, load)))
     if request.flags.json is not None:
         text = json.dumps(figures(request, runs, trials, hardware) | versions(version), indent=4)
         Path(request.flags.json).expanduser().write_text(text + "\n")
@@ -130,14 +133,16 @@ def _clock(seconds: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(time.time() + seconds))
 
 
-def report(request: BenchmarkRequest, runs: Mapping[str, Sequence[Stage]], hardware: Hardware) -> list[str]:
-    """Returns the lines that are printed at the end. runs: of each stage."""
+def report(
+    request: BenchmarkRequest, runs: Mapping[str, Sequence[Stage]], hardware: Hardware, load: float = 0.0
+) -> list[str]:
+    """Returns the lines that are printed at the end. runs: of each stage. load: before them."""
     config = request.config
     stages = {name: median_run(several) for name, several in runs.items()}
     training = stages["training"]
     heading = [f"{_what(request)}, {run_length(request)}; learner {training.learner}", str(hardware)]
     tables = [
-        stages_table(stages, request.others, spreads(runs)),
+        stages_table(stages, request.others, spreads(runs), load),
         parts_table(stages["sampling"], training, counts(config)),
         memory_table(training),
     ]
@@ -175,12 +180,14 @@ def _limits(request: BenchmarkRequest, stages: Mapping[str, Stage]) -> list[str]
     if not in_training:
         return ["bottleneck: not known; the processes report every 5 s, so give it more --seconds"]
     lines = [in_sampling.replace("bottleneck", "bottleneck without learning", 1)] if in_sampling else []
-    found = advice(training.waits, situation(request, training))
+    found = advice(training.waits, situation(request, training, stages["simulation"]))
     return [*lines, in_training, *(f"  {line}" for line in found)]
 
 
-def situation(request: BenchmarkRequest, training: Stage) -> Situation:
+def situation(request: BenchmarkRequest, training: Stage, simulation: Stage) -> Situation:
     flags = request.config.flat()
+    frameskip = request.config.env.env_frameskip or 1
+    simulators = min(flags["num_workers"], len(available_cores()))
     has_resolution = "res_w" in flags and "res_h" in flags
     return Situation(
         flags["num_workers"],
@@ -195,6 +202,8 @@ def situation(request: BenchmarkRequest, training: Stage) -> Situation:
         cores=len(available_cores()),
         busy_cores=training.cores.ours if training.cores else None,
         envs=_env_counts(request.config, training),
+        step_microseconds=1e6 * simulators * frameskip / simulation.fps,
+        vector_env_copies=flags.get("vector_env_copies") if frameskip == 1 else None,
     )
 
 

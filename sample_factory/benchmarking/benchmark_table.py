@@ -1,5 +1,6 @@
 """Texts and tables of the results of a benchmark."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from sample_factory.benchmarking.flag_sweep import Trial
@@ -18,10 +19,12 @@ ROLES = {
 }
 NOTHING = "-"
 SIDES = "<>"  # of the tables: words in the first column, numbers in the others
-EXPLANATION = (
-    "FPS: env frames per second, frameskip counted; share: of the simulation's speed;",
-    "cores: that are busy; ready, first FPS: seconds from the start of the command",
-)
+EXPLANATION = "FPS: env frames per second, frameskip counted; share: of the simulation's speed;"
+CORES = "cores: that are busy; "
+CORES_UNKNOWN = "cores busy: known of a run of 15 s or more"
+SECONDS = "ready, first FPS: seconds from the start of the command"
+MAX_LOAD = 1.0  # processes that wait for a core before anything has been started
+MAX_TRAINING = 1.05  # of the speed of sampling: learning can only slow a run down
 FOREIGN_CORES = 0.25  # less than that is the usual background load of a system
 
 
@@ -37,11 +40,14 @@ def spreads(runs: Mapping[str, Sequence[Stage]]) -> dict[str, float]:
 
 
 def stages_table(
-    stages: Mapping[str, Stage], others: Sequence[tuple[str, float]], spreads: Mapping[str, float]
+    stages: Mapping[str, Stage],
+    others: Sequence[tuple[str, float]],
+    spreads: Mapping[str, float],
+    load: float = 0.0,
 ) -> list[str]:
     """Returns a table with a row for each stage, and one for each (name, FPS) of others.
 
-    spreads: of repeated stages, see `spreads`.
+    spreads: of repeated stages, see `spreads`. load: the load average before the measurement.
     """
     rows: list[tuple[str, ...]] = [("", "FPS", "spread", "share", "cores", "ready", "first FPS")]
     whole = stages["simulation"].fps
@@ -59,13 +65,27 @@ def stages_table(
         )
     for name, fps in others:
         rows.append((name, f"{fps:,.0f}", NOTHING, _percent(fps / whole), NOTHING, NOTHING, NOTHING))
-    if not spreads:
-        rows = [(*row[:2], *row[3:]) for row in rows]
-    lines = [*aligned(rows, SIDES), *EXPLANATION]
+    knows_cores = any(stage.cores is not None for stage in stages.values())
+    shown = [True, True, bool(spreads), True, knows_cores, True, True]
+    rows = [tuple(itertools.compress(row, shown)) for row in rows]
+    lines = [*aligned(rows, SIDES), EXPLANATION, f"{CORES if knows_cores else ''}{SECONDS}"]
+    if not all(stage.cores is not None for stage in stages.values()):
+        lines.append(CORES_UNKNOWN)
     if spreads:
         lines.append("spread: from the slowest to the fastest run, as a share of the median")
-    note = disturbance(list(stages.values()))
+    note = disturbance(list(stages.values())) or _signs_of_load(stages, load)
     return [*lines, f"note: {note}: repeat it on an idle machine"] if note else lines
+
+
+def _signs_of_load(stages: Mapping[str, Stage], load: float) -> str:
+    """Returns a text about other programs where their use of the CPU was not measured or not constant."""
+    is_measured = all(stage.cores is not None for stage in stages.values())
+    too_fast = {"sampling", "training"} <= set(stages) and (
+        stages["training"].fps > MAX_TRAINING * stages["sampling"].fps
+    )
+    if too_fast or (load > MAX_LOAD and not is_measured):
+        return "other programs were using the CPU"
+    return ""
 
 
 def disturbance(stages: Sequence[Stage]) -> str:

@@ -65,3 +65,21 @@ def test_the_default_of_two_envs_per_worker_is_advised_against_first(waits, is_a
     assert lines[0].startswith(words) == is_advised
     assert not is_advised or len(lines) == 1
     assert not any(line.startswith(words) for line in advice(waits, SITUATION))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"vector_env_copies": 1}, ["--vector_env_copies=20", "--inline_samplers=1"]),
+        ({"vector_env_copies": 20}, ["--inline_samplers=1"]),
+        ({"vector_env_copies": 20, "inline_samplers": 1}, []),
+        ({"vector_env_copies": 1, "step_microseconds": 300.0}, []),
+        ({"vector_env_copies": None}, []),
+    ],
+)
+def test_for_envs_that_step_in_microseconds_it_names_copies_and_inline_samplers(changes, words):
+    situation = SITUATION._replace(**{"step_microseconds": 12.0, **changes})
+    text = "\n".join(advice({"learner": 0.0, "policy_worker": 0.6, "rollout_worker": 0.6}, situation))
+    flags = ["--vector_env_copies=20", "--inline_samplers=1"]
+    assert [flag for flag in flags if flag in text] == words
+    assert ("takes 12 us" in text) == bool(words)

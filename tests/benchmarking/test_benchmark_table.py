@@ -60,6 +60,32 @@ def test_the_load_of_other_programs_is_noted():
     assert note.startswith("note: other programs kept up to 0.8 cores busy") and len(note) <= 80
 
 
+def test_the_cores_are_left_out_where_they_are_not_known():
+    lines = stages_table({"simulation": stage(100.0), "training": stage(50.0)}, [("v1", 20.0)], {})
+    assert cells(lines[:1]) == [["FPS", "share", "ready", "first FPS"]]
+    assert lines[-2:] == [
+        "ready, first FPS: seconds from the start of the command",
+        "cores busy: known of a run of 15 s or more",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("training", "load", "cores", "is_noted"),
+    [
+        (70.0, 0.5, None, False),
+        (90.0, 0.5, None, True),  # training cannot be faster than sampling
+        (90.0, 0.5, Cores(1.0, 0.0), True),
+        (70.0, 1.5, None, True),
+        (70.0, 1.5, Cores(1.0, 0.0), False),  # it was idle later
+    ],
+)
+def test_signs_of_other_programs_are_noted(training, load, cores, is_noted):
+    speeds = {"simulation": 100.0, "sampling": 80.0, "training": training}
+    stages = {name: stage(fps, cores=cores) for name, fps in speeds.items()}
+    note = "note: other programs were using the CPU: repeat it on an idle machine"
+    assert (note in stages_table(stages, [], {}, load)) == is_noted
+
+
 def test_parts_of_the_work_are_listed_largest_first():
     rollout = {"wait": Part(0.2, 0.5), "env_step": Part(0.8, 12.345)}
     sampling = stage(1.0, {"rollout_worker": rollout})
