@@ -72,6 +72,7 @@ class ColourAttention(nn.Module):
         (num_colours,) = observation_space["colour"].sizes
         num_channels, height, width = observation_space["picture"].shape
         self.mixture = nn.Embedding(num_colours, num_channels)
+        nn.init.constant_(self.mixture.weight, 1 / num_channels)  # at first, every plane counts the same
         self.layers = nn.Sequential(
             nn.Conv2d(1, 16, kernel_size=2, stride=2),
             nn.ELU(),

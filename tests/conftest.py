@@ -12,9 +12,12 @@ from sample_factory.runtime import log as log_module
 # times the CPU time. Processes that the tests start inherit it.
 os.environ.update(cpu.ONE_THREAD)
 
-# A shell starts background jobs with SIGINT ignored; programs that the tests interrupt must not inherit that.
+# A shell starts background jobs with SIGINT ignored, nohup any program with SIGHUP ignored; programs that the
+# tests interrupt must not inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_addoption(parser):
