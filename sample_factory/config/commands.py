@@ -57,7 +57,7 @@ TRAIN = Command(
     "train_dir/NAME. Ctrl+C saves and stops; the same command resumes the run.",
     examples=(
         Example(
-            "Doom: shoot one monster. Two minutes on two cores.",
+            "Doom: shoot one monster. Two to four minutes on two cores.",
             "--env=doom_basic --experiment=basic --num_workers=2 --num_envs_per_worker=8 --batch_size=512 "
             "--train_for_env_steps=450_000",
         ),

@@ -71,9 +71,10 @@ def test_an_env_that_stays_wrong_ends_the_run_with_its_name_and_what_was_wrong(t
     assert checkpoints(tmp_path / "a"), "what was learned is saved"
 
 
-def test_a_start_that_fails_says_why_in_one_line_and_leaves_no_folder(tmp_path):
+def test_a_start_that_fails_says_why_in_one_line_and_the_users_frames_and_leaves_no_folder(tmp_path):
     done = run("faulty_envs.py", tmp_path / "train_dir", *flags("never_starts"))
-    assert done.returncode == 1 and done.stdout.count("ERROR") == 1 and "Traceback" not in done.stdout
+    assert done.returncode == 1 and done.stdout.count("ERROR") == 1
+    assert done.stdout.count("Traceback (frames of user code)") == 1 and done.stdout.count("  File ") == 1
     assert (
         "faulty_never_starts" in done.stdout
         and "LookupError: level 1 is missing (faulty_envs.py:" in done.stdout
