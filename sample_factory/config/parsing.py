@@ -100,27 +100,36 @@ def parse_config(
         sections["family"] = family.flags
     _index_fields(sections)
     if asks_for_help:
-        defaults = {} if family is None else family.defaults
-        show(command_help(command, sections, env_name, defaults, tuple(extra_sections or ()), everything))
+        values = {} if family is None else family.defaults
+        show(command_help(command, sections, env_name, values, tuple(extra_sections or ()), everything))
         raise SystemExit(0)
     if family is None:
         refuse_missing_env(argv, command)
     if not evaluation:
         refuse_other_env(saved.values, identity, file.values)
-    typed = _parse_typed(argv, sections)
-    kept = {key: value for key, value in saved.values.items() if key not in NOT_RESUMED_FLAGS}
-    resumed = Layer(saved.source, kept)
-    layers = [
-        Layer(f"defaults of {env_name}", dict(family.defaults)),
-        file,
-        resumed,
-        Layer(COMMAND_LINE, {**typed, "env": env_name}),
-    ]
-    config = dataclasses.replace(build_config(sections, layers, typed), argv=tuple(argv))
+    defaults = Layer(f"defaults of {env_name}", dict(family.defaults))
+    config, typed, resumed = _merge_layers(argv, env_name, sections, defaults, file, saved)
     if evaluation or not saved.values:
         return config
-    before, now, in_file = (_flags_of(layer, sections) for layer in (resumed, layers[-1], file))
+    before, now, in_file = (_flags_of(layer, sections) for layer in (resumed, typed, file))
     return dataclasses.replace(config, resumed=compare(before, now, in_file))
+
+
+def _merge_layers(
+    argv: Sequence[str],
+    env_name: str | None,
+    sections: Mapping[str, type],
+    defaults: Layer,
+    file: Layer,
+    saved: Layer,
+) -> tuple[Config, Layer, Layer]:
+    """Returns the Config, the layer of the command line, and that of the saved flags that are resumed."""
+    flags = _parse_typed(argv, sections)
+    typed = Layer(COMMAND_LINE, {**flags, "env": env_name})
+    kept = {key: value for key, value in saved.values.items() if key not in NOT_RESUMED_FLAGS}
+    resumed = Layer(saved.source, kept)
+    config = build_config(sections, [defaults, file, resumed, typed], flags)
+    return dataclasses.replace(config, argv=tuple(argv)), typed, resumed
 
 
 def _flags_of(layer: Layer, sections: Mapping[str, type]) -> dict[str, Any]:
