@@ -12,7 +12,7 @@ from sample_factory.runtime.child import ChildFailed, call_in_child
 from sample_factory.runtime.gpu import why_no_gpu
 from sample_factory.runtime.queue_transports import check_transport
 from sample_factory.spaces.actions import action_layout
-from sample_factory.spaces.observations import Indices, UnsupportedSpace
+from sample_factory.spaces.observations import Indices
 
 
 def check_and_probe(config: Config, family: EnvFamily) -> EnvInfo:
@@ -71,8 +71,6 @@ def _probe(config: Config, family: EnvFamily) -> EnvInfo:
     except ChildFailed as failure:
         if failure.is_a(ConfigError) or failure.is_a(UnknownEnvError):
             raise ConfigError(failure.message) from None
-        if failure.is_a(UnsupportedSpace):
-            raise ConfigError(f"{config.env_name}: {failure.message}") from None
         raise
 
 
