@@ -63,7 +63,7 @@ class SharedArrays:
         offsets, self.nbytes = _layout(specs)
         block = mmap.mmap(fd, max(1, self.nbytes))
         # From here on, only the views hold the map, so it is released with them.
-        self._arrays = {
+        self._arrays: dict[str, np.ndarray] = {
             name: np.ndarray(spec.shape, spec.dtype, buffer=block, offset=offsets[name])
             for name, spec in specs.items()
         }

@@ -88,7 +88,7 @@ class DoomMatchEnv(gymnasium.Env[Any, Any], RewardShaping, NamesActions, SplitsS
         is_over = self._lockstep.play(buttons, self._frameskip, after_tic)
         returns = np.array([agent.engine.game.get_total_reward() for agent in self._agents])
         engine_rewards = returns - self._returns
-        self._returns = returns
+        self._returns[:] = returns
         never = [False] * self.num_agents
         if is_over:
             rewards, infos = self._results(engine_rewards)

@@ -39,7 +39,7 @@ def _resize_default(screen: np.ndarray, into: np.ndarray) -> None:
     """
     row = 160
     plane = 120 * 160
-    target = np.ndarray((3, 24, 3, 32), np.uint32, into)
+    target: np.ndarray = np.ndarray((3, 24, 3, 32), np.uint32, into)
     target[:, :, :2] = np.ndarray((3, 24, 2, 32), np.uint32, screen, 0, (plane, 5 * row, row, 5))
     target[:, :, 2] = np.ndarray((3, 24, 32), np.uint32, screen, 3 * row, (plane, 5 * row, 5))
 
