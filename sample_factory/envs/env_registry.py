@@ -264,6 +264,13 @@ register_env(
     defaults="sample_factory.envs.gym_family:checked_defaults",
 )
 register_env(
+    "envpool_",
+    "sample_factory.envs.envpool_family:make_envpool_env",
+    "sample_factory.envs.envpool_family:EnvPoolIdFlags",
+    defaults="sample_factory.envs.envpool_family:envpool_defaults",
+    extra="envpool",
+)
+register_env(
     "pettingzoo_",
     "sample_factory.envs.pettingzoo_family:make_pettingzoo_env",
     "sample_factory.envs.pettingzoo_family:PettingZooFlags",

@@ -7,10 +7,11 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from sample_factory.config.flags import ConfigError, flag
+from sample_factory.config.flags import ConfigError
 from sample_factory.envs import gym_ids
 from sample_factory.envs.env_kwargs import check_env_kwargs, env_kwargs_flag, parse_env_kwargs
 from sample_factory.envs.protocol import EnvConfig
+from sample_factory.envs.vector_copies import vector_env_copies_flag
 from sample_factory.envs.wrappers.time import FrameSkip
 
 
@@ -18,12 +19,8 @@ from sample_factory.envs.wrappers.time import FrameSkip
 class GymFlags:
     """Flags of Gymnasium envs."""
 
-    vector_env_copies: int = flag(
-        1,
-        "make each env a Gymnasium VectorEnv of this many copies, each with an agent of its own; much "
-        "faster for envs that have a vectorised implementation, such as CartPole-v1",
-        at_least=1,
-        at_most=100_000,
+    vector_env_copies: int = vector_env_copies_flag(
+        1, "much faster for envs that have a vectorised implementation, such as CartPole-v1"
     )
     env_kwargs: str = env_kwargs_flag("gymnasium.make")
 

@@ -16,6 +16,9 @@ EndInfos = Mapping[int, Info]  # by agent
 EMPTY_INFO: Info = {}
 NO_END_INFOS: EndInfos = {}
 Picture = np.ndarray  # [height, width, 3] uint8
+# Key of an end info: whether the episode ended for the learner only, and the game continues, as when a life
+# is lost in Atari. Rewards and lengths are summed up until the game ends, and reported as one episode.
+EPISODE_CONTINUES = "episode_continues"
 
 
 class EnvError(Explained, ValueError):

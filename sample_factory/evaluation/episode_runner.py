@@ -5,7 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sample_factory.envs.protocol import EMPTY_INFO, MultiAgentEnv, ObservationRows, true_objective
+from sample_factory.envs.protocol import (
+    EMPTY_INFO,
+    EPISODE_CONTINUES,
+    MultiAgentEnv,
+    ObservationRows,
+    true_objective,
+)
 from sample_factory.evaluation.policy import TrainedPolicy
 from sample_factory.spaces.actions import action_layout
 
@@ -69,9 +75,9 @@ class EpisodeRunner:
         self._lengths += self._frameskip * self.active
         self.env_frames += self._frameskip
         ended = (np.asarray(result.terminated) | np.asarray(result.truncated)) & begun
+        infos = {agent: result.end_infos.get(agent, EMPTY_INFO) for agent in np.flatnonzero(ended).tolist()}
         finished = [
-            self._finish(agent, result.end_infos.get(agent, EMPTY_INFO))
-            for agent in np.flatnonzero(ended).tolist()
+            self._finish(agent, info) for agent, info in infos.items() if not info.get(EPISODE_CONTINUES)
         ]
         active = self._mask(result.active)
         for group in self._groups:

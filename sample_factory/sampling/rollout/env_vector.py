@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sample_factory.envs.protocol import EMPTY_INFO, EndInfos, ObservationRows
+from sample_factory.envs.protocol import EMPTY_INFO, EPISODE_CONTINUES, EndInfos, ObservationRows
 from sample_factory.exchange.messages import PolicyRequest, rows_of_messages
 from sample_factory.exchange.trajectory_buffers import INACTIVE, TrajectoryBuffers
 from sample_factory.sampling.matchmaking.matchmaker import Matchmaker, PlayerAssignment
@@ -186,11 +186,18 @@ class EnvVector:
 
     def _end_episodes(self, ended: np.ndarray, end_infos: Mapping[int, EndInfos]) -> None:
         """ended: [agents] bool. end_infos: by env, without the rebuilt ones."""
-        agents = np.flatnonzero(ended).tolist()
-        for agent in agents:
+        agents = []  # whose game is over too
+        continuing = []
+        for agent in np.flatnonzero(ended).tolist():
             env, agent_of_env = divmod(agent, self._agents_per_env)
             info = end_infos[env].get(agent_of_env, EMPTY_INFO)
+            if info.get(EPISODE_CONTINUES):
+                continuing.append(agent)
+                continue
             self.log.end(agent, self._players.player_of(agent), info)
+            agents.append(agent)
+        if continuing:
+            self._memory.reset_rnn_state(continuing)
         if agents:
             self._begin_episodes(agents, self.log.end_matches(agents))
 

@@ -1,0 +1,128 @@
+"""EnvPool's envs by their id: `envpool_<id>`, e.g. envpool_Pong-v5. For other families: `make_envpool`.
+
+EnvPool steps all copies of an env in C++ threads of the process that uses it.
+"""
+
+import difflib
+import importlib.util
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sample_factory.config.flags import ConfigError, flag
+from sample_factory.envs.env_kwargs import env_kwargs_flag, parse_env_kwargs
+from sample_factory.envs.env_registry import UnknownEnvError
+from sample_factory.envs.protocol import EnvConfig
+from sample_factory.envs.vector_copies import vector_env_copies_flag
+from sample_factory.runtime.cpu import available_cores
+from sample_factory.runtime.failures import one_line
+
+if TYPE_CHECKING:
+    from sample_factory.envs.envpool_vector_env import EnvPoolVectorEnv
+
+PREFIX = "envpool_"
+EXTRA = "pip install -e '.[envpool]' in the checkout"
+COPIES = 64  # as in version 2
+
+
+@dataclass(frozen=True)
+class EnvPoolFlags:
+    """Flags of all families that can use EnvPool. Another family inherits them."""
+
+    vector_env_copies: int = vector_env_copies_flag(COPIES)
+    envpool_num_threads: int = flag(
+        0,
+        "threads that step the envs of a worker process; 0: the cores of the machine, divided among the "
+        "worker processes",
+        at_least=0,
+        at_most=10_000,
+    )
+    envpool_thread_affinity_offset: int = flag(
+        -1,
+        "pin the threads of EnvPool: those of the first worker to this core and the following ones, those "
+        "of the next worker to the cores after them; -1: do not pin them",
+        at_least=-1,
+        at_most=10_000,
+    )
+
+
+@dataclass(frozen=True)
+class EnvPoolIdFlags(EnvPoolFlags):
+    """Flags of `envpool_<id>`."""
+
+    env_kwargs: str = env_kwargs_flag("envpool.make")
+
+    def __post_init__(self) -> None:
+        parse_env_kwargs(self.env_kwargs)  # raises
+
+
+def make_envpool_env(
+    full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
+) -> "EnvPoolVectorEnv":
+    """Returns copies of the env with the id after `envpool_`, as one vector env.
+
+    Raises UnknownEnvError with the nearest id, and ConfigError for --env_kwargs that the env does not accept.
+    """
+    task_id = full_env_name.removeprefix(PREFIX)
+    return make_envpool(task_id, cfg, env_config, render_mode=render_mode, **parse_env_kwargs(cfg.env_kwargs))
+
+
+def is_installed() -> bool:
+    """Returns whether EnvPool is installed, without importing it."""
+    return importlib.util.find_spec("envpool") is not None
+
+
+def make_envpool(
+    task_id: str,
+    cfg: Any,
+    env_config: EnvConfig,
+    num_envs: int | None = None,
+    render_mode: str | None = None,
+    **options: Any,
+) -> "EnvPoolVectorEnv":
+    """Returns `num_envs` copies of EnvPool's env `task_id` as one vector env, also if it is a single copy.
+
+    cfg: has the flags of EnvPoolFlags, and `seed` and `num_workers`.
+    num_envs: None: --vector_env_copies.
+    options: further arguments of envpool.make_gymnasium, such as frame_skip=4.
+
+    Raises UnknownEnvError with the nearest id, ImportError with the extra to install, and ConfigError for
+    options that the env does not accept.
+    """
+    try:
+        import envpool
+
+        from sample_factory.envs.envpool_vector_env import EnvPoolVectorEnv
+    except ImportError as error:
+        raise ImportError(
+            f"env {task_id!r} needs the package envpool, which is not installed: {EXTRA}"
+        ) from error
+    _check_id(task_id, envpool.list_all_envs())
+    copies = cfg.vector_env_copies if num_envs is None else num_envs
+    threads = cfg.envpool_num_threads or _threads_of_worker(cfg.num_workers)
+    options |= {"num_envs": copies, "num_threads": min(threads, copies)}
+    if cfg.envpool_thread_affinity_offset >= 0:
+        first = cfg.envpool_thread_affinity_offset + env_config.worker_index * threads
+        options["thread_affinity_offset"] = first
+    try:
+        return EnvPoolVectorEnv(task_id, options, render_mode)
+    except (TypeError, ValueError, AssertionError, ImportError) as error:
+        raise ConfigError(f"env {PREFIX}{task_id} cannot be made: {one_line(error)}") from error
+
+
+def _check_id(task_id: str, known: Collection[str]) -> None:
+    if task_id not in known:
+        close = difflib.get_close_matches(task_id, known, n=1, cutoff=0.5)
+        hint = f"; did you mean {PREFIX}{close[0]}?" if close else ""
+        raise UnknownEnvError(f"unknown env '{PREFIX}{task_id}': EnvPool has no such id{hint}")
+
+
+def _threads_of_worker(num_workers: int) -> int:
+    """Returns the cores that a worker process may use, where all of them get the same number."""
+    return max(1, min(len(available_cores()), (os.cpu_count() or 1) // num_workers))
+
+
+def envpool_defaults(full_env_name: str) -> Mapping[str, Any]:
+    """Returns flags that suit the suite of an env."""
+    return {"num_envs_per_worker": 2, "worker_num_splits": 2}

@@ -1,0 +1,158 @@
+"""An EnvPool as a Gymnasium VectorEnv, with an agent for each player of each copy of the env."""
+
+import warnings
+from typing import Any
+
+import envpool
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from sample_factory.envs.abilities import LimitsEpisodes
+from sample_factory.envs.envpool_infos import EnvPoolInfos
+from sample_factory.envs.protocol import Picture
+from sample_factory.spaces.actions import ACTION_MASK
+
+NO_LIMIT = 2**31 - 1  # EnvPool's max_episode_steps of an env without a limit
+LEGAL_ACTIONS = "legal_action_mask"  # EnvPool's name, in infos
+
+StepReturn = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
+
+
+class EnvPoolVectorEnv(gym.vector.VectorEnv, LimitsEpisodes):
+    """Copies of an env, stepped in C++ threads. Agent c * num_players + p is player p of copy c.
+
+    `step` is `send` followed by `receive`; in between, the caller can do something else.
+
+    Infos are arrays with an entry for each agent: those of EnvPool, and those that EnvPoolInfos adds. In a
+    turn-based game, `is_active` says whose turn it is. A mask of the legal actions in EnvPool's infos becomes
+    the observation "action_mask", beside "obs".
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "autoreset_mode": AutoresetMode.NEXT_STEP}
+
+    def __init__(self, task_id: str, options: dict[str, Any], render_mode: str | None = None):
+        """options: arguments of envpool.make_gymnasium besides the seed.
+
+        Raises what EnvPool raises for an id or options that it does not know.
+        """
+        self._task_id = task_id
+        self._options = options if render_mode is None else {**options, "render_mode": render_mode}
+        self.render_mode = render_mode
+        self._pool: Any = None  # made by `reset`, which has the seed
+        # EnvPool gives the bounds of its spaces as float64.
+        warnings.filterwarnings("ignore", ".*precision lowered by casting")
+        spec: Any = envpool.make_spec(task_id, **options)
+        states = spec.state_array_spec
+        num_copies = spec.config.num_envs
+        self.num_players = _num_players(states, spec.config.max_num_players)
+        self.num_envs = num_copies * self.num_players
+        self._copy_of_agent = np.repeat(np.arange(num_copies, dtype=np.int32), self.num_players)
+        self._acting = np.ones(self.num_envs, bool)
+        self._action_name = list(spec.action_array_spec)[-1]
+        self._is_turn_based = self.num_players > 1 and "info:current_player" in states
+        self._max_episode_steps = spec.config.max_episode_steps
+        self._infos = EnvPoolInfos(states, num_copies, self.num_players)
+        self.single_action_space = _action_space(spec.gymnasium_action_space)
+        self.single_observation_space = _with_true_bounds(spec.gymnasium_observation_space)
+        self._has_mask = f"info:{LEGAL_ACTIONS}" in states
+        if self._has_mask:
+            mask = spaces.MultiBinary(states[f"info:{LEGAL_ACTIONS}"].shape[-1])
+            parts = {"obs": self.single_observation_space, ACTION_MASK: mask}
+            self.single_observation_space = spaces.Dict(parts)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+
+    def max_episode_steps(self) -> int | None:
+        return self._max_episode_steps if 0 < self._max_episode_steps < NO_LIMIT else None
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begins the first episodes. A seed makes a new EnvPool: it takes one only when it is made."""
+        if self._pool is None or seed is not None:
+            self.close_extras()
+            if seed is None:
+                seed = int(np.random.SeedSequence().generate_state(1)[0] >> 1)
+            self._pool = envpool.make_gymnasium(self._task_id, seed=seed, **self._options)
+        observations, infos = self._pool.reset()
+        infos = self._infos.by_agent(infos)
+        self._infos.reset()
+        return self._observe(observations, infos), infos
+
+    def step(self, actions: Any) -> StepReturn:
+        self.send(actions)
+        return self.receive()
+
+    def send(self, actions: np.ndarray) -> None:
+        """Starts a step of all copies. actions: a batch of the action space."""
+        if self.num_players == 1:
+            self._pool.send(actions)
+            return
+        # Given the copy of each player, EnvPool does not search for it in Python.
+        players = {"env_id": self._copy_of_agent[self._acting]}
+        name = self._action_name.removeprefix("players.")
+        actions = actions[self._acting].astype(np.int32)
+        if name == self._action_name:
+            self._pool.send({name: actions, "players": players})
+        else:
+            self._pool.send({"players": {name: actions, **players}})
+
+    def receive(self) -> StepReturn:
+        """Waits for the end of the step; returns its results like Gymnasium's `step`."""
+        observations, rewards, terminated, truncated, infos = self._pool.recv()
+        infos = self._infos.by_agent(infos)
+        if self.num_players > 1:
+            terminated = terminated[self._copy_of_agent]
+            truncated = truncated[self._copy_of_agent]
+        self._infos.add(infos, terminated, truncated)
+        return self._observe(observations, infos), rewards, terminated, truncated, infos
+
+    def _observe(self, observations: Any, infos: dict[str, Any]) -> Any:
+        """Returns the observations by the keys of the space; notes whose turn it is."""
+        if self._is_turn_based:
+            self._acting = infos["id"] == infos["current_player"]
+            infos["is_active"] = self._acting
+        return {"obs": observations, ACTION_MASK: infos[LEGAL_ACTIONS]} if self._has_mask else observations
+
+    def render(self) -> tuple[Picture, ...] | None:
+        """Returns the picture of the first copy."""
+        if self.render_mode is None:
+            return None
+        return tuple(self._pool.render())
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Ends the threads."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+
+def _num_players(states: Any, max_num_players: int) -> int:
+    """Returns the number of players of a copy, which is 1 where they share an observation."""
+    shapes = [tuple(spec.shape) for key, spec in states.items() if key.startswith("obs")]
+    return max_num_players if any(shape[:1] == (-1,) for shape in shapes) else 1
+
+
+def _action_space(space: spaces.Space[Any]) -> spaces.Space[Any]:
+    """Returns the space with integers of a limited range as a MultiDiscrete."""
+    space = _with_true_bounds(space)
+    if isinstance(space, spaces.Box) and space.dtype.kind in "iu":
+        low = np.asarray(space.low, np.int64)
+        return spaces.MultiDiscrete(space.high - low + 1, start=low)
+    return space
+
+
+def _with_true_bounds(space: spaces.Space[Any]) -> spaces.Space[Any]:
+    """Returns the space with -inf and inf where EnvPool gives the smallest positive and the largest number of
+    the type, because there are no bounds."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: _with_true_bounds(part) for key, part in space.items()})
+    if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
+        return space
+    limits = np.finfo(space.dtype)
+    low = np.where((space.low == limits.tiny) | (space.low == limits.min), -np.inf, space.low)
+    high = np.where(space.high == limits.max, np.inf, space.high)
+    return spaces.Box(low.astype(space.dtype), high.astype(space.dtype), space.shape, space.dtype)

@@ -1,0 +1,20 @@
+"""The flag --vector_env_copies, which every family has whose envs can be batched."""
+
+from typing import Any
+
+from sample_factory.config.flags import flag
+
+
+def vector_env_copies_flag(default: int, advice: str = "") -> Any:
+    """Returns the field of a family's flags. advice: the end of the help, e.g. when many copies are faster.
+
+    v2 calls the flag --env_agents.
+    """
+    text = "make each env a batch of this many copies, each with an agent of its own, stepped in one call"
+    return flag(
+        default,
+        f"{text}; {advice}" if advice else text,
+        aliases=("env_agents",),
+        at_least=1,
+        at_most=100_000,
+    )
