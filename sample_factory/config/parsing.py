@@ -47,7 +47,6 @@ RETIRED_FLAGS = {
     "heartbeat_interval": "components are watched without heartbeats of their own",
     "batched_sampling": "a vectorised environment is always sampled as a batch",
     "pixel_format": "the layout of an image is derived from its shape",
-    "env_framestack": "no built-in family stacks frames",
     "use_env_info_cache": "the environment is probed at each start",
 }
 COMMAND_LINE = "command line"

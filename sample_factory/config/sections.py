@@ -310,6 +310,13 @@ class EnvFlags:
         at_least=1,
         at_most=10_000,
     )
+    env_framestack: int = flag(
+        1,
+        "number of successive images in an observation, for a policy without memory; each takes as much "
+        "memory again",
+        at_least=1,
+        at_most=1000,
+    )
 
 
 TRAINING_SECTIONS: dict[str, type] = {

@@ -10,6 +10,7 @@ from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.env_trial import check_mask_size, try_out
 from sample_factory.envs.protocol import EnvConfig, EnvContractError, MultiAgentEnv, named_faults
+from sample_factory.envs.wrappers.frame_stack import stack_frames
 from sample_factory.runtime.child import call_in_child
 from sample_factory.spaces.agent_kinds import AgentKinds
 
@@ -46,18 +47,19 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
 def make_adapted_env(
     family: EnvFamily, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> MultiAgentEnv:
-    """Makes an env of the family and adapts it. Runs in the process that will step the env.
+    """Makes an env of the family and adapts it; stacks its images if --env_framestack says so. Runs in the
+    process that will step the env.
 
     Raises EnvError if that is not possible.
     """
     with named_faults(family.env_name, "make"):
         env = family.make(cfg, env_config, render_mode)
-    return _adapt(env, family.env_name)
+    return _adapt(env, family.env_name, cfg)
 
 
-def _adapt(env: Any, env_name: str) -> MultiAgentEnv:
+def _adapt(env: Any, env_name: str, cfg: Any) -> MultiAgentEnv:
     try:
-        return adapt(env)
+        return stack_frames(adapt(env), cfg.env_framestack)
     except (TypeError, ValueError) as error:  # no env, or one with a space that is not supported
         raise EnvContractError(f"env {env_name!r}: {error}") from None
 
@@ -76,7 +78,7 @@ def _probe(family: EnvFamily, cfg: Any) -> EnvInfo:
     """In the child: makes an env, describes it, tries it out and closes it."""
     with named_faults(family.env_name, "make"):
         made = family.make(cfg, EnvConfig(0, 0, 0))
-    env = _adapt(made, family.env_name)
+    env = _adapt(made, family.env_name, cfg)
     try:
         with named_faults(family.env_name, "make"):
             info = env_info(env, cfg)._replace(max_episode_steps=max_episode_steps(made))

@@ -1,5 +1,7 @@
 """Checks of a configuration that need more than its flags: registered encoders, the machine, the env."""
 
+import logging
+
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
@@ -12,7 +14,10 @@ from sample_factory.runtime.child import ChildFailed, call_in_child
 from sample_factory.runtime.gpu import why_no_gpu
 from sample_factory.runtime.queue_transports import check_transport
 from sample_factory.spaces.actions import action_layout
+from sample_factory.spaces.images import is_image
 from sample_factory.spaces.observations import Indices
+
+log = logging.getLogger("sample_factory")
 
 
 def check_and_probe(config: Config, family: EnvFamily) -> EnvInfo:
@@ -107,6 +112,18 @@ def check_encoders(config: Config, info: EnvInfo) -> list[str]:
         ]
     except ValueError as error:
         raise ConfigError(f"{config.env_name}: {error}") from None
+
+
+def warn_of_framestack(config: Config, info: EnvInfo) -> None:
+    """Logs that --env_framestack has no effect, if the env has no images."""
+    boxes = [box for kind in info.kinds.spaces for box in kind.observation.spaces.values()]
+    num_frames = config.env.env_framestack
+    if num_frames > 1 and not any(is_image(box) for box in boxes):
+        log.warning(
+            "--env_framestack=%d has no effect: %s has no images among its observations",
+            num_frames,
+            config.env_name,
+        )
 
 
 def _check_actions(config: Config, info: EnvInfo) -> None:

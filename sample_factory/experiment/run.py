@@ -9,7 +9,7 @@ from sample_factory.config.parsing import RETIRED_FLAGS
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.topology import make_topology
-from sample_factory.experiment.checks import check_and_probe, check_encoders
+from sample_factory.experiment.checks import check_and_probe, check_encoders, warn_of_framestack
 from sample_factory.experiment.failure_log import log_failures
 from sample_factory.experiment.folder import prepare_folder
 from sample_factory.experiment.parts import Parts, allocate
@@ -66,6 +66,7 @@ def _run_in_folder(config: Config, family: EnvFamily, info: EnvInfo, signals: St
         log_resumed(config)
         for line in check_encoders(config, info):
             log.info("%s", line)
+        warn_of_framestack(config, info)
         _log_expectation(config)
         parts = allocate(config, family, info, topology, folder.lock)
         if config.sampling.serial_mode:

@@ -8,6 +8,7 @@ import numpy as np
 
 from sample_factory.config.sections import ModelFlags
 from sample_factory.spaces.actions import ACTION_MASK
+from sample_factory.spaces.images import ImageLayout, image_layout
 from sample_factory.spaces.observations import Indices
 
 
@@ -33,29 +34,6 @@ TABLE = "table"
 MAX_TABLE_BYTES = 4 * 2**30
 # A smaller image, such as a board of 3x3 fields, has too few places for convolutions to share weights.
 MIN_SMALL_SIDE = 5  # pixels
-CHANNELS = (1, 3, 4)  # usual numbers of them: grey, RGB, and RGBA or four frames
-
-
-class ImageShape(NamedTuple):
-    """Size of one image, without the batch."""
-
-    channels: int
-    height: int
-    width: int
-
-
-class ImageLayout(NamedTuple):
-    """How an observation holds an image.
-
-    is_stack: the first axis counts images; their channels are concatenated.
-    is_hwc: the last axis counts channels.
-    is_plane: there is no axis of channels.
-    """
-
-    size: ImageShape
-    is_stack: bool
-    is_hwc: bool
-    is_plane: bool
 
 
 class EncoderChoice(NamedTuple):
@@ -151,22 +129,6 @@ def smallest_side(preset: str) -> int:
     for conv in reversed(CONVNETS.get(preset, ())):
         side = max(1, (side - 1) * conv.stride + conv.kernel - 2 * conv.padding)
     return side
-
-
-def image_layout(shape: tuple[int, ...]) -> ImageLayout:
-    """Returns how an observation of this shape, of 2 to 4 dimensions, holds an image.
-
-    (height, width); (channels, height, width); or (height, width, channels) if only the last number looks
-    like channels, or only the first two are equal. A fourth dimension before these counts images.
-    """
-    if len(shape) == 2:
-        return ImageLayout(ImageShape(1, *shape), is_stack=False, is_hwc=False, is_plane=True)
-    *stack, first, second, last = shape
-    is_hwc = (last in CHANNELS and first not in CHANNELS) or first == second != last
-    size = ImageShape(last, first, second) if is_hwc else ImageShape(first, second, last)
-    if stack:
-        size = size._replace(channels=stack[0] * size.channels)
-    return ImageLayout(size, bool(stack), is_hwc, is_plane=False)
 
 
 def encoded_spaces(observation_space: gym.spaces.Dict) -> dict[str, gym.spaces.Box]:

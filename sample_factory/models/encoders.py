@@ -15,13 +15,12 @@ from sample_factory.models.cpu_layers import ELU, Conv2d, Linear, PatchConv2d, T
 from sample_factory.models.encoder_choice import (
     CONVNETS,
     RESNET,
-    ImageLayout,
-    ImageShape,
     choose_encoder,
     encoded_spaces,
 )
 from sample_factory.models.encoder_registry import EncoderError, resolve_encoder
 from sample_factory.models.normalizers import autocast_dtype
+from sample_factory.spaces.images import ImageLayout, ImageShape
 from sample_factory.spaces.observations import Indices
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"elu": ELU, "relu": nn.ReLU, "tanh": nn.Tanh}

@@ -48,3 +48,42 @@ def test_an_agent_remembers_until_it_is_reset(saved_experiment):
 def test_an_agent_without_a_checkpoint_is_an_error(tmp_path):
     with pytest.raises(ConfigError):
         load_agent(["--experiment=nothing", f"--train_dir={tmp_path}"], MIXED, Mixed.action_space)
+
+
+class Blinker(gym.Env):
+    """Pictures whose pixels all have the number of the step."""
+
+    observation_space = gym.spaces.Box(0, 255, (6, 6), np.uint8)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.time = 0
+        return self._picture(), {}
+
+    def step(self, action):
+        self.time += 1
+        return self._picture(), 0.0, False, False, {}
+
+    def _picture(self):
+        return np.full((6, 6), self.time, np.uint8)
+
+
+def test_an_agent_stacks_the_images_since_its_reset_as_the_training_did(saved_experiment, monkeypatch):
+    register_env("blinker", lambda name: Blinker())
+    flags = saved_experiment("blinker", "--env_framestack=3", "--use_rnn=False", "--hidden_size=8")
+    env = Blinker()
+    agent = load_agent(flags, env.observation_space, env.action_space)
+    seen = []
+    act = agent._policy.act
+
+    def recorded(observations, rnn_state):
+        seen.append(observations["obs"][0, :, 0, 0].tolist())
+        return act(observations, rnn_state)
+
+    monkeypatch.setattr(agent._policy, "act", recorded)
+    for _ in range(2):
+        observation, _ = env.reset()
+        agent.reset()
+        for _ in range(4):
+            observation, *_ = env.step(agent.act(observation))
+    assert seen == [[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3]] * 2

@@ -6,7 +6,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.experiment.checks import check_encoders, check_observations
+from sample_factory.experiment.checks import check_encoders, check_observations, warn_of_framestack
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import observation_layout
 
@@ -45,3 +45,14 @@ def test_an_index_cannot_be_normalised():
         check_observations(config("--normalize_input_keys", "grid", "place"), info(SPACE))
     with pytest.raises(ConfigError, match="no observation pixels; it has grid, place, table"):
         check_observations(config("--normalize_input_keys", "pixels"), info(SPACE))
+
+
+def test_stacking_is_announced_as_without_effect_only_where_there_are_no_images(caplog):
+    table = S.Dict(table=S.Box(-1, 1, (27, 5), np.float32))
+    warn_of_framestack(config("--env_framestack=4"), info(SPACE))
+    warn_of_framestack(config(), info(table))
+    assert not caplog.messages
+    warn_of_framestack(config("--env_framestack=4"), info(table))
+    assert caplog.messages == [
+        "--env_framestack=4 has no effect: gym_CartPole-v1 has no images among its observations"
+    ]

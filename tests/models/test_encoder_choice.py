@@ -7,7 +7,6 @@ from sample_factory.models.encoder_choice import (
     CONVNETS,
     choose_encoder,
     describe_encoders,
-    image_layout,
     smallest_side,
 )
 from sample_factory.spaces.observations import Indices
@@ -34,26 +33,6 @@ def test_the_smallest_image_of_a_preset(preset, side):
     for conv in CONVNETS.get(preset, ()):
         assert side + 2 * conv.padding >= conv.kernel
         side = (side + 2 * conv.padding - conv.kernel) // conv.stride + 1
-
-
-@pytest.mark.parametrize(
-    ("shape", "size"),
-    [
-        ((72, 128), (1, 72, 128)),
-        ((3, 72, 128), (3, 72, 128)),
-        ((72, 128, 3), (3, 72, 128)),
-        ((4, 84, 84), (4, 84, 84)),
-        ((84, 84, 4), (4, 84, 84)),
-        ((12, 72, 128), (12, 72, 128)),
-        ((13, 13, 5), (5, 13, 13)),
-        ((8, 8, 111), (111, 8, 8)),
-        ((8, 8, 8), (8, 8, 8)),
-        ((4, 84, 84, 3), (12, 84, 84)),
-        ((4, 3, 84, 84), (12, 84, 84)),
-    ],
-)
-def test_channels_are_recognised_by_their_number_or_by_equal_sides(shape, size):
-    assert image_layout(shape).size == size
 
 
 def test_the_preset_of_the_flags_is_chosen_where_it_fits():

@@ -79,7 +79,7 @@ class Sampler:
             spec, min_requests=2, num_threads=1, seed=1, experiment_dir=self.config.experiment_dir
         )
         shared = self.buffers, self.channels
-        cfg = types.SimpleNamespace(env="counting", env_frameskip=None)
+        cfg = types.SimpleNamespace(env="counting", env_frameskip=None, env_framestack=1)
         self.workers = [
             RolloutWorker(RolloutWorkerArgs(i, family(num_agents, env_class), cfg, rollout), *shared, context)
             for i in range(2)

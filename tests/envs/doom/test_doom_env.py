@@ -1,5 +1,6 @@
 """DoomEnv on the real engine."""
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -14,10 +15,12 @@ import pytest
 import vizdoom
 from gymnasium.spaces import Box, Discrete, Tuple
 
+from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.doom import engine as engine_module
 from sample_factory.envs.doom.action_spaces import flat
 from sample_factory.envs.doom.doom_family import DOOM_SPECS, SCENARIOS_FOLDER, DoomSpec
-from sample_factory.envs.protocol import EMPTY_INFO
+from sample_factory.envs.protocol import EMPTY_INFO, ObservationRows
+from sample_factory.envs.wrappers.frame_stack import FrameStack
 
 BATTLE_SPACE = Tuple([Discrete(3), Discrete(3), Discrete(2), Discrete(2), Discrete(11)])
 FULL = [Discrete(3), Discrete(3), Discrete(8), Discrete(2), Discrete(2), Discrete(21)]
@@ -388,3 +391,18 @@ def test_an_engine_that_crashes_raises_and_the_env_can_be_closed_and_used_again(
     env.close()
     env.reset(seed=1)
     env.step(0)
+
+
+def test_pictures_of_doom_are_stacked_by_the_flag(make_env):
+    env = FrameStack(adapt(make_env("doom_basic")), 3)
+    assert env.kinds.spaces[0].observation["obs"].shape == (9, 72, 128)
+    rows = ObservationRows.allocate(env.kinds)
+    env.reset(1, rows)
+    stacks = [rows.view(0)["obs"].copy()]
+    for _ in range(3):
+        env.step(np.zeros((1, 1), np.float32), rows)
+        stacks.append(rows.view(0)["obs"].copy())
+    for before, after in itertools.pairwise(stacks):
+        np.testing.assert_array_equal(after[:6], before[3:])
+    np.testing.assert_array_equal(stacks[0][:3], stacks[0][6:])
+    assert (stacks[3][6:] != stacks[0][6:]).any()

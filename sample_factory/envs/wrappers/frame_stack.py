@@ -1,0 +1,158 @@
+"""Stacks of the newest images of an env, for policies that have no memory."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from sample_factory.envs.protocol import MultiAgentEnv, ObservationRows, Picture, StepResult
+from sample_factory.spaces.agent_kinds import AgentKinds, KindSpaces
+from sample_factory.spaces.images import image_layout, is_image
+
+ALL = slice(None)
+
+
+def stack_frames(env: MultiAgentEnv, num_frames: int) -> MultiAgentEnv:
+    """Returns the env with its last `num_frames` images in each observation; the env itself for 1."""
+    return FrameStack(env, num_frames) if num_frames > 1 else env
+
+
+def stacked_space(space: gym.spaces.Dict, num_frames: int) -> gym.spaces.Dict:
+    """Returns the space of an observation with stacks in place of its images; other entries stay.
+
+    [channels, height, width] becomes [num_frames * channels, height, width], with the oldest image first.
+    Images without channels, or with the channels last, get a first axis: [num_frames, ...].
+    """
+    boxes: Mapping[str, Any] = space.spaces
+    return gym.spaces.Dict(
+        {key: _stacked_box(box, num_frames) if is_image(box) else box for key, box in boxes.items()}
+    )
+
+
+def _stacked_box(box: gym.spaces.Box, num_frames: int) -> gym.spaces.Box:
+    layout = image_layout(box.shape)
+    has_new_axis = layout.is_plane or (layout.is_hwc and not layout.is_stack)
+    join = np.stack if has_new_axis else np.concatenate
+    low, high = (join([bound] * num_frames) for bound in (box.low, box.high))
+    return gym.spaces.Box(low, high, dtype=box.dtype.type)
+
+
+class _Kind(NamedTuple):
+    """The newest observations of all agents of a kind.
+
+    agents: which they are. frames: [num_agents, num_frames, *shape] by key, where a frame is an entry of the
+    ring. images: the keys that are stacked.
+    """
+
+    agents: Any
+    frames: Mapping[str, np.ndarray]
+    images: Sequence[str]
+
+
+class FrameHistory:
+    """The last observations of the agents of an env, in a ring: the env writes into it, without a copy.
+
+    Each step: `advance`, the env writes to `newest`, `restart` for the agents that began an episode with
+    what was written, `write_stacks`.
+
+    kinds: with stacks in place of images.
+    newest: rows for the newest observation of each agent.
+    """
+
+    def __init__(self, kinds: AgentKinds, num_frames: int):
+        """kinds: of the env, without stacks."""
+        self.kinds = AgentKinds(
+            tuple(
+                KindSpaces(stacked_space(spaces.observation, num_frames), spaces.action)
+                for spaces in kinds.spaces
+            ),
+            kinds.of_agent,
+        )
+        self._num_frames = num_frames
+        num_agents = len(kinds.of_agent)
+        self._kinds = []
+        for kind, spaces in enumerate(kinds.spaces):
+            boxes = spaces.observation.spaces
+            frames = {
+                key: np.zeros((num_agents, num_frames, *box.shape), box.dtype) for key, box in boxes.items()
+            }
+            images = [key for key, box in boxes.items() if is_image(box)]
+            agents = np.flatnonzero(np.array(kinds.of_agent) == kind) if len(kinds.spaces) > 1 else ALL
+            self._kinds.append(_Kind(agents, frames, images))
+        of_agent = [self._kinds[kind].frames for kind in kinds.of_agent] if len(kinds.spaces) > 1 else None
+        self.newest = ObservationRows(self._kinds[0].frames, np.arange(num_agents), 0, of_agent)
+
+    def advance(self) -> ObservationRows:
+        """Makes room for a new observation of each agent, and returns its rows."""
+        self.newest.step = (self.newest.step + 1) % self._num_frames
+        return self.newest
+
+    def restart(self, agents: np.ndarray | slice = ALL) -> None:
+        """Fills the stacks of agents with their newest images. agents: a mask [num_agents], or all."""
+        for kind in self._kinds:
+            for key in kind.images:
+                frames = kind.frames[key]
+                frames[agents] = frames[agents, self.newest.step, None]
+
+    def write_stacks(self, into: ObservationRows) -> None:
+        """Writes the stack of each agent, with the oldest image first, and the newest other observations."""
+        newest = self.newest.step
+        num_old = self._num_frames - 1 - newest  # that lie behind the newest one in the ring
+        for kind in self._kinds:
+            buffers = into.buffers[kind.agents]
+            arrays = into.arrays if into.arrays_of_agent is None else into.arrays_of(kind.agents[0])
+            for key, frames in kind.frames.items():
+                rows = arrays[key]
+                if key not in kind.images:
+                    rows[buffers, into.step] = frames[kind.agents, newest]
+                    continue
+                entry = rows.shape[3:]  # below the axis of images or channels
+                split = num_old * (rows.shape[2] // self._num_frames)
+                old = frames[kind.agents, newest + 1 :]
+                new = frames[kind.agents, : newest + 1]
+                rows[buffers, into.step, :split] = old.reshape(len(old), split, *entry)
+                rows[buffers, into.step, split:] = new.reshape(len(new), rows.shape[2] - split, *entry)
+
+
+class FrameStack:
+    """A MultiAgentEnv whose images are stacks of the last ones of the same episode.
+
+    At the start of an episode, and of an agent that was inactive, a stack consists of the first image.
+    """
+
+    def __init__(self, env: MultiAgentEnv, num_frames: int):
+        self.env = env.env
+        self.num_agents = env.num_agents
+        self.reward_shaping = env.reward_shaping
+        self.process = env.process
+        self._env = env
+        self._history = FrameHistory(env.kinds, num_frames)
+        self.kinds = self._history.kinds
+        self._inactive: np.ndarray | None = None  # [num_agents] bool; None: no agent
+
+    def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
+        """Starts the first episode of every agent. Returns `active` as in StepResult."""
+        active = self._env.reset(seed, self._history.newest)
+        self._history.restart()
+        self._history.write_stacks(into)
+        self._inactive = None if active is None else ~active
+        return active
+
+    def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
+        """Acts once with every agent."""
+        result = self._env.step(actions, self._history.advance())
+        begins = np.logical_or(result.terminated, result.truncated)
+        if self._inactive is not None:
+            begins |= self._inactive
+        if begins.any():
+            self._history.restart(begins)
+        self._history.write_stacks(into)
+        self._inactive = None if result.active is None else ~result.active
+        return result
+
+    def render(self) -> Picture | list[Picture] | None:
+        return self._env.render()
+
+    def close(self) -> None:
+        self._env.close()
