@@ -1,5 +1,6 @@
 """Properties of an env that the run has to know in advance, probed in a throw-away process."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -7,12 +8,15 @@ import gymnasium as gym
 
 from sample_factory.envs.abilities import LimitsEpisodes, OwnsProcess, find_ability
 from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.adapters.old_gym import OLD_API_NOTE, OldGymEnv, OldListEnv
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.env_trial import check_mask_size, try_out
 from sample_factory.envs.protocol import EnvConfig, EnvContractError, MultiAgentEnv, named_faults
 from sample_factory.envs.wrappers.frame_stack import stack_frames
 from sample_factory.runtime.child import call_in_child
 from sample_factory.spaces.agent_kinds import AgentKinds
+
+log = logging.getLogger("sample_factory")
 
 PROBE_TIMEOUT_SECONDS = 120.0
 
@@ -81,9 +85,11 @@ def _probe(family: EnvFamily, cfg: Any) -> EnvInfo:
     env = _adapt(made, family.env_name, cfg)
     try:
         with named_faults(family.env_name, "make"):
-            info = env_info(env, cfg)._replace(max_episode_steps=max_episode_steps(made))
+            info = env_info(env, cfg)._replace(max_episode_steps=max_episode_steps(env.env))
         if type(env.process) is OwnsProcess:  # others would start a simulator
             try_out(env, family.env_name)
+        if isinstance(env.env, (OldGymEnv, OldListEnv)) and env.env.has_old_api:
+            log.info(OLD_API_NOTE, family.env_name)
     finally:
         with named_faults(family.env_name, "close"):
             env.close()

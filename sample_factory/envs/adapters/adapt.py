@@ -7,6 +7,7 @@ import gymnasium as gym
 
 from sample_factory.envs.abilities import WritesObservations
 from sample_factory.envs.adapters.list_style import ListAdapter
+from sample_factory.envs.adapters.old_gym import is_old_env
 from sample_factory.envs.adapters.pettingzoo import ParallelEnvAdapter
 from sample_factory.envs.adapters.single_agent import InPlaceAdapter, SingleAgentAdapter
 from sample_factory.envs.adapters.vector_env import VectorEnvAdapter
@@ -31,7 +32,7 @@ def adapt(env: Any) -> MultiAgentEnv:
         )
     if _is_multiagent(env):
         return ListAdapter(env)
-    if isinstance(env, gym.Env):
+    if isinstance(env, gym.Env) or is_old_env(env):
         return SingleAgentAdapter(env)
     raise TypeError(
         f"make_env returned {type(env).__name__}; it should return a gymnasium.Env, a "

@@ -8,12 +8,12 @@ import numpy as np
 
 from sample_factory.envs.abilities import OwnsProcess, RewardShaping, find_ability
 from sample_factory.envs.adapters.agent_codecs import AgentCodecs
+from sample_factory.envs.adapters.old_gym import OldListEnv, accepts_seed, to_gymnasium
 from sample_factory.envs.contract import (
     NUM_CHECKED,
     check_agent_infos,
     check_agent_results,
     check_entries,
-    check_reset_parameters,
     check_step,
     unpack_reset,
 )
@@ -30,7 +30,8 @@ class ListAdapter:
         self.env = env
         self.reward_shaping = find_ability(env, RewardShaping)
         self.process = find_ability(env, OwnsProcess)
-        check_reset_parameters(env)
+        if not accepts_seed(env):
+            self.env = OldListEnv(env)
         self._num_unchecked = NUM_CHECKED
         self.num_agents = int(env.num_agents)
         self._codecs = AgentCodecs(
@@ -40,7 +41,11 @@ class ListAdapter:
         self.kinds = self._codecs.kinds
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
-        observations, infos = unpack_reset(self.env.reset(seed=seed))
+        returned = self.env.reset(seed=seed)
+        if isinstance(returned, list) and len(returned) == self.num_agents:  # of observations, without infos
+            self.env = OldListEnv(self.env)
+            returned = (returned, None)
+        observations, infos = unpack_reset(returned)
         check_entries(self.num_agents, {"observations": observations})
         self._write(observations, into)
         if not infos:
@@ -92,7 +97,7 @@ def _spaces_by_agent(env: Any, name: str, num_agents: int) -> Sequence[gym.Space
     """
     spaces = getattr(env, f"{name}s", None)
     if not isinstance(spaces, (list, tuple)):
-        return [getattr(env, name)] * num_agents
+        return [to_gymnasium(getattr(env, name))] * num_agents
     if len(spaces) != num_agents:
         raise ValueError(f"{type(env).__name__} has {len(spaces)} {name}s for {num_agents} agents")
-    return spaces
+    return [to_gymnasium(space) for space in spaces]

@@ -1,4 +1,4 @@
-"""Gymnasium envs with one agent."""
+"""Envs with one agent."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory.envs.abilities import OwnsProcess, RewardShaping, find_ability
+from sample_factory.envs.adapters.old_gym import OldGymEnv, accepts_seed, is_observation_alone
 from sample_factory.envs.contract import (
     NUM_CHECKED,
     NUMBERS,
     check_info,
     check_observation,
-    check_reset_parameters,
     check_step,
     to_bool,
     to_number,
@@ -31,23 +31,27 @@ from sample_factory.spaces.observations import observation_layout
 
 
 class SingleAgentAdapter:
-    """A Gymnasium env as a multi-agent env of one agent."""
+    """A Gymnasium env, or one with the API of the old gym, as a multi-agent env of one agent."""
 
     num_agents = 1
 
-    def __init__(self, env: "gym.Env[Any, Any]"):
-        self.env: Any = env
+    def __init__(self, env: Any):
         self.reward_shaping = find_ability(env, RewardShaping)
         self.process = find_ability(env, OwnsProcess)
-        check_reset_parameters(env)
+        is_new = isinstance(env, gym.Env) and accepts_seed(env)
+        self.env: Any = env if is_new else OldGymEnv(env)
         self._num_unchecked = NUM_CHECKED
-        layout = observation_layout(env.observation_space)
+        layout = observation_layout(self.env.observation_space)
         self._flatten = layout.flatten
-        self._decode = action_decoder(env.action_space)
-        self.kinds = AgentKinds.one(layout.space, env.action_space, self.num_agents)
+        self._decode = action_decoder(self.env.action_space)
+        self.kinds = AgentKinds.one(layout.space, self.env.action_space, self.num_agents)
 
     def reset(self, seed: int | None, into: ObservationRows) -> None:
-        observation, info = unpack_reset(self.env.reset(seed=seed))
+        returned: Any = self.env.reset(seed=seed)
+        if is_observation_alone(self.env.observation_space, returned):
+            self.env = OldGymEnv(self.env, has_old_reset=True)
+            returned = (returned, {})
+        observation, info = unpack_reset(returned)
         check_info(info, "reset")
         self._write(observation, into)
 

@@ -1,0 +1,229 @@
+"""Envs with the API of the old gym package, which Gymnasium has replaced: `step` returns 4 values."""
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from sample_factory.envs.abilities import LimitsEpisodes
+from sample_factory.envs.contract import check_observation, check_reset_parameters, check_step, describe
+from sample_factory.envs.protocol import EnvContractError
+from sample_factory.spaces.observations import UnsupportedSpace
+
+CUT_BY_TIME = "TimeLimit.truncated"  # what the old package's TimeLimit adds to the info of the last step
+OLD_API_NOTE = (
+    "%s has the API of the old gym package and is adapted: `done` counts as truncated where the info has "
+    f"{CUT_BY_TIME!r}, else as terminated"
+)
+
+
+def is_old_env(env: Any) -> bool:
+    """Returns whether an object can be an env of the old API, without importing gym.
+
+    It need not inherit from anything, as in version 1: spaces, `reset` and `step` are enough.
+    """
+    if isinstance(env, (gym.Env, gym.vector.VectorEnv)):
+        return False
+    return all(hasattr(env, name) for name in ("observation_space", "action_space", "reset", "step"))
+
+
+def accepts_seed(env: Any) -> bool:
+    """Returns whether `reset(seed=...)` reaches the env through all wrappers of Gymnasium or of gym."""
+    if isinstance(env, gym.Env):
+        try:
+            check_reset_parameters(env)
+        except EnvContractError:
+            return False
+        return True
+    while _is_old_wrapper(env):  # they pass on any argument, even those that the env in them refuses
+        env = env.env
+    return _takes(env.reset, "seed", or_any=True)
+
+
+def is_observation_alone(space: spaces.Space[Any], returned: Any) -> bool:
+    """Returns whether `reset` returned an observation, as in the old API, and not a pair with a dict."""
+    if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping):
+        return False
+    try:
+        check_observation(space, returned)
+    except EnvContractError:
+        return False
+    return True
+
+
+class OldGymEnv(gym.Env[Any, Any], LimitsEpisodes):
+    """An env with one agent and the old API, as an env of Gymnasium.
+
+    Works with the versions of gym in between, too: those whose `reset` returns an info already.
+    """
+
+    def __init__(self, env: Any, has_old_reset: bool = False):
+        """has_old_reset: whether `reset` is known to return the observation alone."""
+        if isinstance(env, gym.Wrapper):
+            check_reset_parameters(env)  # Gymnasium's wrappers always pass a seed on
+        self.env = env
+        self.observation_space = to_gymnasium(env.observation_space)
+        self.action_space = to_gymnasium(env.action_space)
+        metadata = dict(getattr(env, "metadata", None) or {})
+        self.metadata = {
+            "render_modes": metadata.get("render_modes") or metadata.get("render.modes") or [],
+            "render_fps": metadata.get("render_fps") or metadata.get("video.frames_per_second"),
+        }
+        self.render_mode = getattr(env, "render_mode", None)
+        self._has_old_reset = has_old_reset
+
+    @property
+    def has_old_api(self) -> bool:
+        """Whether the last reset returned the observation alone."""
+        return self._has_old_reset
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        returned = reset_with_seed(self.env, seed)
+        self._has_old_reset = is_observation_alone(self.observation_space, returned)
+        if self._has_old_reset:
+            return returned, {}
+        if isinstance(self.env, gym.Env):
+            check_reset_parameters(self.env)  # raises: all but the parameters follows Gymnasium
+        return returned  # type: ignore[no-any-return]  # the adapter checks it
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
+        returned = self.env.step(action)
+        if not self._has_old_reset:
+            check_step(returned)
+            return returned  # type: ignore[no-any-return]
+        check_old_step(returned)
+        observation, reward, done, info = returned
+        is_cut = bool(done) and isinstance(info, Mapping) and bool(info.get(CUT_BY_TIME, False))
+        return observation, reward, bool(done) and not is_cut, is_cut, info
+
+    def render(self) -> Any:
+        """Returns a picture, by whichever of the two ways to ask for one the env has."""
+        unwrapped = self.env
+        while _is_old_wrapper(unwrapped):
+            unwrapped = unwrapped.env
+        if self.render_mode is None and _takes(unwrapped.render, "mode"):
+            return self.env.render(mode="rgb_array")
+        return self.env.render()
+
+    def close(self) -> None:
+        close_old(self.env)
+
+    def max_episode_steps(self) -> int | None:
+        spec = getattr(self.env, "spec", None)
+        limit: int | None = None if spec is None else spec.max_episode_steps
+        return limit
+
+
+class OldListEnv:
+    """A multi-agent env in the style of version 1: `step` returns 4 lists with an entry per agent."""
+
+    has_old_api = True
+
+    def __init__(self, env: Any):
+        self.env = env
+
+    def reset(self, *, seed: int | None = None) -> tuple[Any, None]:
+        returned = reset_with_seed(self.env, seed)
+        has_infos = isinstance(returned, tuple) and len(returned) == 2
+        if has_infos and (not returned[1] or _are_infos(returned[1])):
+            check_reset_parameters(self.env)  # raises: all but the parameters follows Gymnasium
+        return returned, None
+
+    def step(self, actions: Any) -> tuple[Any, Any, list[bool], list[bool], Any]:
+        returned = self.env.step(actions)
+        check_old_step(returned, ", each a list with an entry per agent")
+        observations, rewards, dones, infos = returned
+        if not isinstance(dones, (list, tuple, np.ndarray)) or not _are_infos(infos):
+            raise EnvContractError(
+                f"step returned {describe(dones)} for done and {describe(infos)} for the info; each should "
+                "be a list with an entry per agent"
+            )
+        are_cut = [bool(done) and bool(info.get(CUT_BY_TIME, False)) for done, info in zip(dones, infos)]
+        terminated = [bool(done) and not is_cut for done, is_cut in zip(dones, are_cut)]
+        return observations, rewards, terminated, are_cut, infos
+
+    def render(self) -> Any:
+        takes_mode = _takes(self.env.render, "mode")
+        return self.env.render(mode="rgb_array") if takes_mode else self.env.render()
+
+    def close(self) -> None:
+        close_old(self.env)
+
+
+def _are_infos(value: Any) -> bool:
+    """Returns whether a value can only be infos, one per agent."""
+    return isinstance(value, (list, tuple)) and all(isinstance(info, Mapping) for info in value)
+
+
+def reset_with_seed(env: Any, seed: int | None) -> Any:
+    """Returns what `reset` returns; the seed reaches the env in the way that it accepts, if there is one."""
+    if accepts_seed(env):
+        return env.reset(seed=seed)
+    if seed is not None and hasattr(env, "seed"):
+        env.seed(seed)
+    return env.reset()
+
+
+def close_old(env: Any) -> None:
+    """Closes the env, if it can be closed."""
+    if hasattr(env, "close"):
+        env.close()
+
+
+def check_old_step(returned: Any, each: str = "") -> None:
+    """Raises EnvContractError unless `step` returned 4 values, as an env with the old `reset` does."""
+    if isinstance(returned, (tuple, list)) and len(returned) == 4:
+        return
+    if isinstance(returned, (tuple, list)) and len(returned) == 5:
+        raise EnvContractError(
+            "reset returned the observation alone; it should return two values, (observation, info), since "
+            "step returns 5"
+        )
+    check_step(returned, each.removeprefix(", "))  # raises
+
+
+def to_gymnasium(space: Any) -> spaces.Space[Any]:
+    """Returns a space of the old gym package as one of Gymnasium; those of Gymnasium are returned unchanged.
+
+    Recognised by the names of their classes, so that gym is not imported. Raises UnsupportedSpace.
+    """
+    if isinstance(space, spaces.Space):
+        return space
+    for base in type(space).__mro__:
+        if base.__module__.partition(".")[0] == "gym" and base.__name__ in _CONVERSIONS:
+            return _CONVERSIONS[base.__name__](space)
+    raise UnsupportedSpace(
+        f"{describe(space)} is no space of Gymnasium or gym; supported are Box, Discrete, MultiDiscrete, "
+        "MultiBinary, Dict and Tuple"
+    )
+
+
+_CONVERSIONS: Mapping[str, Callable[[Any], spaces.Space[Any]]] = {
+    "Box": lambda space: spaces.Box(space.low, space.high, space.shape, space.dtype.type),
+    # Early versions have no `start`.
+    "Discrete": lambda space: spaces.Discrete(int(space.n), start=int(vars(space).get("start", 0))),
+    "MultiDiscrete": lambda space: spaces.MultiDiscrete(space.nvec),
+    "MultiBinary": lambda space: spaces.MultiBinary(space.n),
+    "Tuple": lambda space: spaces.Tuple([to_gymnasium(part) for part in space.spaces]),
+    "Dict": lambda space: spaces.Dict({key: to_gymnasium(part) for key, part in space.spaces.items()}),
+}
+
+
+def _is_old_wrapper(env: Any) -> bool:
+    """Returns whether the env is a Wrapper of gym, which only its author can have imported."""
+    old_gym = sys.modules.get("gym")
+    return old_gym is not None and isinstance(env, vars(old_gym)["Wrapper"])
+
+
+def _takes(function: Callable[..., Any], parameter: str, or_any: bool = False) -> bool:
+    """Returns whether the function has that parameter. or_any: or accepts parameters of any name."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some functions of C extensions have no signature
+        return False
+    takes_any = or_any and any(known.kind is known.VAR_KEYWORD for known in parameters.values())
+    return parameter in parameters or takes_any
