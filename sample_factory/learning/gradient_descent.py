@@ -61,11 +61,7 @@ class GradientDescent:
                 group["lr"] = learning_rate
         torch.autograd.backward(loss)
         limit = self._flags.max_grad_norm or float("inf")
-        norms = [
-            torch.nn.utils.clip_grad_norm_(self._modules[name].parameters(), limit)
-            for name in self._optimizers
-        ]
-        norm = float(torch.stack(norms).square().sum().sqrt())
+        norm = math.hypot(*(clip_gradient(optimizer, limit) for optimizer in self._optimizers.values()))
         if norm == 0.0:
             self._count_empty()
             return norm
@@ -121,6 +117,23 @@ class GradientDescent:
             if name in self._optimizers:
                 load_optimizer(self._optimizers[name], state[_optimizer_key(name)])
         self.skipped_steps = state.get("skipped_steps", 0)
+
+
+def clip_gradient(optimizer: torch.optim.Optimizer, limit: float) -> float:
+    """Scales the gradient of all parameters so that its norm is at most `limit`. Returns the norm before.
+
+    The same arithmetic as torch.nn.utils.clip_grad_norm_, which takes three times as long for many small
+    tensors.
+    """
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if not gradients:
+        return 0.0
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    value = float(norm)
+    if value + 1e-6 > limit:
+        torch._foreach_mul_(gradients, limit / (norm + 1e-6))
+    return value
 
 
 def _optimizer_key(name: str) -> str:

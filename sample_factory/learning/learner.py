@@ -98,7 +98,14 @@ class Learner:
         num_steps = self._flags.ppo_epochs * self._flags.num_batches_per_iteration
         if not self._algorithm.fixes_targets or num_steps == 1:
             return None
-        return self._algorithm.targets(batch, evaluate(self._policy, batch))
+        targets = self._algorithm.targets(batch, evaluate(self._policy, batch))
+        self._count_returns(targets, batch)
+        return targets
+
+    def _count_returns(self, targets: Targets, batch: Batch) -> None:
+        """Adds new returns to their running statistics."""
+        if self.model.returns_normalizer is not None:
+            self.model.returns_normalizer.update(targets.returns, batch.own)
 
     def _train_epochs(self, batch: Batch, targets: Targets | None) -> SGDStep:
         """Returns the last SGD step. targets: see `_fixed_targets`."""
@@ -126,8 +133,7 @@ class Learner:
         evaluation = evaluate(self._policy, minibatch)
         if targets is None:
             targets = self._algorithm.targets(minibatch, evaluation)
-        if self.model.returns_normalizer is not None:
-            self.model.returns_normalizer.update(targets.returns, minibatch.own)
+            self._count_returns(targets, minibatch)
         losses = self._algorithm.losses(minibatch, evaluation, targets)
         grad_norm = self._descent.step(losses.total, self._lr.value)
         self.version += 1

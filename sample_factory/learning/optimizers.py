@@ -31,16 +31,54 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -
 
 
 class Adam(torch.optim.Adam):
-    """PyTorch's Adam without the wrappers that load torch._dynamo, which takes over a second.
+    """PyTorch's Adam with its fused kernel, without what surrounds it.
 
-    The wrappers only matter to a compiled function that calls these methods.
+    The wrappers of the methods load torch._dynamo, which takes over a second, and only matter to a compiled
+    function that calls these methods. torch's own `step` takes 0.2 ms around the kernel, as long as the
+    forward pass of a small network.
     """
 
-    step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
     add_param_group = inspect.unwrap(torch.optim.Adam.add_param_group)
     state_dict = inspect.unwrap(torch.optim.Adam.state_dict)
     load_state_dict = inspect.unwrap(torch.optim.Adam.load_state_dict)
-    zero_grad = inspect.unwrap(torch.optim.Adam.zero_grad)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Discards all gradients."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if not parameters:
+                continue
+            states = [self.state[parameter] or self._first_state(parameter) for parameter in parameters]
+            steps = [state["step"] for state in states]
+            torch._foreach_add_(steps, 1)
+            torch._fused_adam_(
+                parameters,
+                [parameter.grad for parameter in parameters],
+                [state["exp_avg"] for state in states],
+                [state["exp_avg_sq"] for state in states],
+                [],
+                steps,
+                lr=group["lr"],
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                eps=group["eps"],
+                weight_decay=0.0,
+                amsgrad=False,
+                maximize=False,
+            )
+
+    def _first_state(self, parameter: torch.nn.Parameter) -> dict[str, Any]:
+        state: dict[str, Any] = self.state[parameter]
+        state["step"] = torch.zeros((), device=parameter.device)
+        state["exp_avg"] = torch.zeros_like(parameter)
+        state["exp_avg_sq"] = torch.zeros_like(parameter)
+        return state
 
 
 class Lamb(torch.optim.Optimizer):

@@ -102,9 +102,11 @@ class ActionHead(nn.Module):
             num_outputs -= len(layout.log_stds)
             initial = torch.full((len(layout.log_stds),), math.log(flags.initial_stddev))
             self.learned_log_std = nn.Parameter(initial)
+        self._places = _log_stds_last(layout)
         self.linear = nn.Linear(in_size, num_outputs)
 
     def forward(self, features: Tensor) -> Tensor:
+        """Maps features [..., F] to logits [..., L]."""
         layout = self.layout
         outputs: Tensor = self.linear(features)
         if not layout.means:
@@ -112,18 +114,23 @@ class ActionHead(nn.Module):
         if self.learned_log_std is not None:
             log_stds = self.learned_log_std.expand(*outputs.shape[:-1], -1)
             outputs = torch.cat((outputs, log_stds), dim=-1)
-            outputs = outputs.index_select(-1, columns(self._places(), outputs.device))
+            if self._places is not None:
+                outputs = outputs.index_select(-1, columns(self._places, outputs.device))
         if self.tanh_scale > 0:
             means = columns(layout.means, outputs.device)
             squashed = torch.tanh(outputs.index_select(-1, means) / self.tanh_scale) * self.tanh_scale
             outputs = outputs.index_copy(-1, means, squashed)
         return outputs
 
-    def _places(self) -> tuple[int, ...]:
-        """Returns the column of each logit in a row of all other logits followed by the log-stds."""
-        log_stds = self.layout.log_stds
-        others = [i for i in range(self.layout.num_logits) if i not in log_stds]
-        return tuple(np.argsort(others + list(log_stds)).tolist())
+
+def _log_stds_last(layout: ActionLayout) -> tuple[int, ...] | None:
+    """Returns the column of each logit in a row of all other logits followed by the log-stds.
+
+    None: the log-stds are the last logits in any case.
+    """
+    others = [i for i in range(layout.num_logits) if i not in layout.log_stds]
+    places = tuple(np.argsort(others + list(layout.log_stds)).tolist())
+    return None if places == tuple(range(layout.num_logits)) else places
 
 
 class ActorCritic(nn.Module):

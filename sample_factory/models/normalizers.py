@@ -61,6 +61,9 @@ class RunningNormalizer(nn.Module):
         """
         mean, inverse = self._mean_and_inverse()
         rows = x.detach().reshape(-1, *self.shape)
+        if len(rows) <= _chunk_size(rows):
+            normalized = rows.float().sub(mean).mul_(inverse).clamp_(-self.clip, self.clip)
+            return normalized.to(dtype).view(x.shape)
         out = torch.empty(rows.shape, dtype=dtype, device=x.device)
         for floats, rows_out in zip(_float_chunks(rows), _chunks(out)):
             rows_out.copy_(floats.sub_(mean).mul_(inverse).clamp_(-self.clip, self.clip))

@@ -151,7 +151,8 @@ def reference_loss(flags, model, trajectories, fixed):
     std = max(1e-3, math.sqrt(sum((a - mean) ** 2 for a in advantages) / len(samples)))
     returns = torch.tensor([sample[-2] for sample in samples])
     if normalizer is not None:
-        normalizer.update(returns)
+        if fixed is None:
+            normalizer.update(returns)
         returns = normalizer.normalize(returns)
     total = 0.0
     for (trajectory, t, logits, value, ratio, _, advantage), target in zip(samples, returns):
@@ -201,11 +202,19 @@ def reference_train(flags, model, batch):
 
 @torch.no_grad()
 def reference_gae(flags, model, trajectories):
-    """Returns the targets of each trajectory by the values before the first SGD step."""
+    """Returns the targets of each trajectory by the values before the first SGD step, and counts them."""
     results = []
     for trajectory in trajectories:
         values = [reward_scale(model, value) for _, value in trajectory.forward(model)]
         results.append(reference_targets(flags, trajectory, values, None))
+    if model.returns_normalizer is not None:
+        returns = [
+            targets[t][0]
+            for targets, trajectory in zip(results, trajectories)
+            for t in range(T)
+            if trajectory.at("own", t)
+        ]
+        model.returns_normalizer.update(torch.tensor(returns))
     return results
 
 
