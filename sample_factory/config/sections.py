@@ -234,6 +234,7 @@ class ModelFlags:
             "convnet_impala",
             "convnet_atari",
             "convnet_small",
+            "minigrid_convnet_tiny",
             "resnet_impala",
             "mlp_mujoco",
         ),

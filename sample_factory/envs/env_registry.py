@@ -277,3 +277,11 @@ register_env(
     defaults="sample_factory.envs.pettingzoo_family:checked_defaults",
     extra="pettingzoo",
 )
+for _prefix in ("minigrid_", "MiniGrid-"):  # the second: names of version 1
+    register_env(
+        _prefix,
+        "sample_factory.envs.minigrid_family:make_minigrid_env",
+        "sample_factory.envs.minigrid_family:MinigridFlags",
+        defaults="sample_factory.envs.minigrid_family:minigrid_defaults",
+        extra="minigrid",
+    )

@@ -26,6 +26,7 @@ CONVNETS: Mapping[str, tuple[Conv, ...]] = {
     "convnet_impala": (Conv(16, 8, 4), Conv(32, 4, 2)),
     "convnet_atari": (Conv(32, 8, 4), Conv(64, 4, 2), Conv(64, 3, 1)),
     "convnet_small": (Conv(32, 3, 1, 1), Conv(64, 3, 2, 1), Conv(64, 3, 2, 1)),
+    "minigrid_convnet_tiny": (Conv(16, 3, 1), Conv(32, 2, 1), Conv(64, 2, 1)),
 }
 SMALL = "convnet_small"
 RESNET = "resnet_impala"
@@ -34,6 +35,7 @@ TABLE = "table"
 MAX_TABLE_BYTES = 4 * 2**30
 # A smaller image, such as a board of 3x3 fields, has too few places for convolutions to share weights.
 MIN_SMALL_SIDE = 5  # pixels
+MAX_LISTED = 10  # numbers of choices in a line of the log
 
 
 class EncoderChoice(NamedTuple):
@@ -150,7 +152,10 @@ def encoded_spaces(observation_space: gym.spaces.Dict) -> dict[str, gym.spaces.B
 def describe_space(key: str, space: gym.spaces.Box) -> str:
     """Returns key, dtype and shape of an observation, e.g. "obs uint8 [7, 7, 3]" or "obs Discrete [16]"."""
     if isinstance(space, Indices):
-        return f"{key} Discrete {list(space.sizes)}"
+        sizes = list(space.sizes)
+        if len(sizes) > MAX_LISTED:
+            return f"{key} Discrete {list(space.shape)}, up to {max(sizes)} choices"
+        return f"{key} Discrete {sizes}"
     return f"{key} {space.dtype} {list(space.shape)}"
 
 

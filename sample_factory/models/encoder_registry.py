@@ -17,7 +17,13 @@ EncoderFactory = Callable[[Any, Any], Any]
 # Values of --encoder_custom whose networks follow --encoder_type and --encoder_subtype.
 FOLLOW_PRESETS = (None, "vizdoom")
 
-_REGISTRY = Registry("encoder_custom", {"vizdoom": "sample_factory.models.encoders:VizdoomEncoder"})
+_REGISTRY = Registry(
+    "encoder_custom",
+    {
+        "vizdoom": "sample_factory.models.encoders:VizdoomEncoder",
+        "minigrid": "sample_factory.models.minigrid_encoder:MinigridEncoder",
+    },
+)
 
 
 def register_encoder(name: str, factory: EncoderFactory | str) -> None:

@@ -207,8 +207,8 @@ class IndexEncoder(nn.Module):
         self.out_size = widths[-1]
 
     def forward(self, indices: Tensor) -> Tensor:
-        """Maps [B, K] int64 to [B, out_size]."""
-        features: Tensor = self.layers(self.activation(self.table(indices)))
+        """Maps [B, K], or K elements of any other shape, int64 to [B, out_size]."""
+        features: Tensor = self.layers(self.activation(self.table(indices.flatten(1))))
         return features
 
 

@@ -21,17 +21,18 @@ class UnsupportedSpace(ValueError):
 class Indices(spaces.Box):
     """The stored form of a Discrete or MultiDiscrete observation: K indices from 0, int32 [K].
 
-    A network looks them up in a table instead of multiplying one-hot vectors, which could be huge.
+    A network looks them up in a table instead of multiplying one-hot vectors, which could be huge. A family
+    may also use it in its observation space, with any shape of K elements, such as the cells of a grid.
     """
 
-    def __init__(self, sizes: Sequence[int]):
-        """sizes: number of choices of each component, [K]."""
+    def __init__(self, sizes: Any):
+        """sizes: number of choices of each component, an array of ints or nested sequences."""
         super().__init__(0, np.array(sizes) - 1, dtype=np.int32)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Number of choices of each component, [K]."""
-        return tuple((self.high + 1).tolist())
+        """Number of choices of each component, in the order of the flattened array, [K]."""
+        return tuple((self.high.ravel() + 1).tolist())
 
 
 class ObservationLayout(NamedTuple):

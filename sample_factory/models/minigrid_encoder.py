@@ -1,0 +1,122 @@
+"""Encoder of the MiniGrid family, --encoder_custom=minigrid."""
+
+from collections.abc import Mapping
+
+import gymnasium as gym
+import torch
+from torch import Tensor, nn
+
+from sample_factory.config.sections import ModelFlags
+from sample_factory.models.encoder_choice import (
+    CONVNETS,
+    MLP,
+    RESNET,
+    encoded_spaces,
+    preset_of_flags,
+    smallest_side,
+)
+from sample_factory.models.encoders import (
+    ACTIVATIONS,
+    ImageEncoder,
+    IndexLinear,
+    VectorEncoder,
+    make_observation_encoder,
+    out_size,
+)
+from sample_factory.spaces.images import ImageLayout, ImageShape
+from sample_factory.spaces.observations import Indices
+
+CELL_WIDTH = 16
+DIRECTION_WIDTH = 16
+WORD_WIDTH = 32
+MISSION_WIDTH = 64
+
+
+class MinigridEncoder(nn.Module):
+    """Encodes `obs`, `direction` and `mission`, if there is one; concatenates the results.
+
+    obs: a grid of cells, whose types, colours and states are looked up in tables before the convolutions, or
+        a picture, which gets the network of the flags.
+    mission: tokens of words, read by a GRU.
+    """
+
+    def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
+        super().__init__()
+        spaces = encoded_spaces(observation_space)
+        obs = spaces["obs"]
+        self.image_encoder: nn.Module
+        if isinstance(obs, Indices):
+            self.image_encoder = CellsEncoder(flags, obs)
+        else:
+            self.image_encoder = make_observation_encoder(flags, "obs", obs)
+        self.direction_table = IndexLinear(_indices(spaces["direction"]).sizes, DIRECTION_WIDTH)
+        self.activation = ACTIVATIONS[flags.nonlinearity]()
+        self.out_size = out_size(self.image_encoder) + DIRECTION_WIDTH
+        self.mission_encoder: MissionEncoder | None = None
+        if "mission" in spaces:
+            self.mission_encoder = MissionEncoder(_indices(spaces["mission"]))
+            self.out_size += MISSION_WIDTH
+
+    def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
+        """Maps obs [B, H, W, 3], direction [B, 1] and mission [B, L] to [B, out_size]."""
+        features = [
+            self.image_encoder(observations["obs"]),
+            self.activation(self.direction_table(observations["direction"])),
+        ]
+        if self.mission_encoder is not None:
+            features.append(self.mission_encoder(observations["mission"]))
+        return torch.cat(features, dim=-1)
+
+
+def _indices(space: gym.spaces.Box) -> Indices:
+    assert isinstance(space, Indices), f"{space} should be Indices"
+    return space
+
+
+class CellsEncoder(nn.Module):
+    """Tables for the numbers of a cell, shared by all cells, then the network for images of the flags.
+
+    A grid that is too small for its convolutions gets an MLP.
+    """
+
+    def __init__(self, flags: ModelFlags, space: Indices):
+        """space: of shape [H, W, C], with equal sizes in all cells."""
+        super().__init__()
+        height, width, num_parts = space.shape
+        self.table = IndexLinear(space.sizes[:num_parts], CELL_WIDTH)
+        self.activation = ACTIVATIONS[flags.nonlinearity]()
+        self.network: VectorEncoder | ImageEncoder
+        preset = preset_of_flags(flags)
+        if preset == MLP or min(height, width) < smallest_side(preset):
+            shape = (height, width, CELL_WIDTH)
+            self.network = VectorEncoder(flags, shape, flags.encoder_mlp_layers)
+        else:
+            assert preset == RESNET or preset in CONVNETS
+            image = ImageShape(CELL_WIDTH, height, width)
+            layout = ImageLayout(image, is_stack=False, is_hwc=True, is_plane=False)
+            self.network = ImageEncoder(flags, layout, preset)
+        self.out_size = self.network.out_size
+
+    def forward(self, cells: Tensor) -> Tensor:
+        """Maps [B, H, W, C] int64 to [B, out_size]."""
+        embedded = self.activation(self.table(cells.flatten(0, 2)))
+        features: Tensor = self.network(embedded.unflatten(0, cells.shape[:3]))
+        return features
+
+
+class MissionEncoder(nn.Module):
+    """A GRU over the words of a mission: tokens [B, L] int64 to [B, MISSION_WIDTH]; token 0 is padding."""
+
+    def __init__(self, space: Indices):
+        super().__init__()
+        self.words = nn.Embedding(max(space.sizes), WORD_WIDTH, padding_idx=0)
+        self.gru = nn.GRU(WORD_WIDTH, MISSION_WIDTH, batch_first=True)
+        self.out_size = MISSION_WIDTH
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Returns the state of the GRU after the last word."""
+        # Rows that pad a batch may hold any number.
+        outputs, _ = self.gru(self.words(tokens.clamp(0, self.words.num_embeddings - 1)))
+        last = (tokens > 0).sum(dim=1).sub(1).clamp(min=0)
+        state: Tensor = outputs.gather(1, last[:, None, None].expand(-1, 1, outputs.shape[-1])).squeeze(1)
+        return state

@@ -1,0 +1,66 @@
+"""The encoder of MiniGrid: grids of any size, pictures, and missions whose order matters."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from sample_factory.config.sections import ModelFlags
+from sample_factory.envs.minigrid_observations import cell_space, encoded_space, mission_space, mission_tokens
+from sample_factory.models.encoders import check_output, make_encoder
+from sample_factory.models.minigrid_encoder import MinigridEncoder, MissionEncoder
+
+FLAGS = ModelFlags(
+    encoder_custom="minigrid",
+    encoder_subtype="minigrid_convnet_tiny",
+    encoder_mlp_layers=(24,),
+    hidden_size=20,
+    use_rnn=False,
+)
+
+
+@pytest.mark.parametrize("sides", [(3, 3), (7, 7), (9, 7), (25, 25)])
+@pytest.mark.parametrize("num_words", [0, 6])
+def test_a_grid_of_any_size_is_encoded(sides, num_words):
+    image = gym.spaces.Box(0, 255, (*sides, 3), np.uint8)
+    space = encoded_space(image, is_symbolic=True, num_words=num_words)
+    encoder = make_encoder(FLAGS, space)
+    assert isinstance(encoder, MinigridEncoder)
+    check_output(encoder, space, torch.device("cpu"))
+
+
+def test_a_picture_gets_the_network_of_the_flags():
+    image = gym.spaces.Box(0, 255, (56, 56, 3), np.uint8)
+    space = encoded_space(image, is_symbolic=False, num_words=0)
+    check_output(make_encoder(FLAGS, space), space, torch.device("cpu"))
+
+
+def test_every_cell_and_every_number_of_it_counts():
+    space = gym.spaces.Dict(obs=cell_space(7, 7), direction=encoded_space_direction())
+    encoder = make_encoder(FLAGS, space)
+    rows = torch.zeros(1 + 7 * 7 * 3, 7, 7, 3, dtype=torch.int64)
+    rows.flatten(1)[torch.arange(1, len(rows)), torch.arange(len(rows) - 1)] = 1
+    with torch.no_grad():
+        features = encoder({"obs": rows, "direction": torch.zeros(len(rows), 1, dtype=torch.int64)})
+    assert len(features.unique(dim=0)) == len(rows)
+
+
+def encoded_space_direction():
+    image = gym.spaces.Box(0, 255, (7, 7, 3), np.uint8)
+    return encoded_space(image, is_symbolic=True, num_words=0)["direction"]
+
+
+def missions(*texts, num_words=20):
+    return torch.from_numpy(np.stack([mission_tokens(text, num_words) for text in texts])).long()
+
+
+def test_the_order_of_the_words_counts_and_padding_does_not():
+    torch.manual_seed(0)
+    encoder = MissionEncoder(mission_space(20))
+    texts = ("put the red ball near the blue box", "put the blue ball near the red box", "")
+    with torch.no_grad():
+        first, swapped, empty = encoder(missions(*texts))
+        shorter = encoder(missions(*texts, num_words=8))
+    assert not torch.allclose(first, swapped)
+    assert not torch.allclose(first, empty)
+    torch.testing.assert_close(shorter, torch.stack((first, swapped, empty)))
