@@ -1,4 +1,4 @@
-"""MiniGrid and BabyAI: `minigrid_<id>`, e.g. minigrid_DoorKey-5x5-v0, on two engines with equal observations."""
+"""MiniGrid and BabyAI: `minigrid_<id>`, e.g. minigrid_DoorKey-5x5-v0, on two engines."""
 
 import difflib
 import importlib.util
@@ -49,7 +49,10 @@ class MinigridFlags(envpool_family.EnvPoolFlags):
         choices=("tokens", "drop"),
     )
     minigrid_mission_words: int = flag(
-        NUM_WORDS, "length of the mission in words; the rest of a longer one is cut off", at_least=1, at_most=1000
+        NUM_WORDS,
+        "length of the mission in words; the rest of a longer one is cut off",
+        at_least=1,
+        at_most=1000,
     )
     minigrid_observation: str = flag(
         "partial",
@@ -67,8 +70,8 @@ class MinigridFlags(envpool_family.EnvPoolFlags):
         parse_env_kwargs(self.env_kwargs)  # raises
         if self.minigrid_view_size % 2 == 0:
             raise ConfigError(
-                f"--minigrid_view_size={self.minigrid_view_size} should be odd: the agent sees as much to its "
-                "left as to its right"
+                f"--minigrid_view_size={self.minigrid_view_size} should be odd: the agent sees as much to "
+                "its left as to its right"
             )
 
 
@@ -164,7 +167,9 @@ def _known_ids(full_env_name: str) -> list[str]:
 
         ids.update(dict.fromkeys(gym.registry))
     elif not envpool_family.is_installed():
-        raise ImportError(f"env {full_env_name!r} needs the package minigrid, which is not installed: {EXTRA}")
+        raise ImportError(
+            f"env {full_env_name!r} needs the package minigrid, which is not installed: {EXTRA}"
+        )
     else:
         import envpool
 

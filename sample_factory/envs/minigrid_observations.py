@@ -1,4 +1,4 @@
-"""Observations of MiniGrid and BabyAI as numbers: cells, direction, and the words of the mission. No minigrid.
+"""Observations of MiniGrid and BabyAI as numbers: cells, direction, and the words of the mission.
 
 The vocabulary is fixed, so that a policy reads the same words in every process and in every env.
 """
@@ -19,11 +19,12 @@ CELL_SIZES = (11, 6, 4)
 NUM_DIRECTIONS = 4
 
 # Words of the missions of minigrid 3.2.0, MiniGrid and BabyAI.
-WORDS = (
-    ", a after and at avoid ball behind blue box door end fetch find from front get go goal green grey hallway "
-    "in key lava left matching maze must near next object of on open opening pick purple put reach red right "
-    "room rooms square the then to traverse unlock up use yellow you your"
-).split()
+MISSION_WORDS = (
+    ", a after and at avoid ball behind blue box door end fetch find from front get go goal green grey "
+    "hallway in key lava left matching maze must near next object of on open opening pick purple put reach "
+    "red right room rooms square the then to traverse unlock up use yellow you your"
+)
+WORDS = tuple(MISSION_WORDS.split())
 PADDING = 0
 FIRST_UNKNOWN = 1 + len(WORDS)
 NUM_UNKNOWN = 16  # other words share these tokens, chosen by a checksum of their letters

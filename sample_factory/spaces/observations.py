@@ -32,7 +32,7 @@ class Indices(spaces.Box):
     @property
     def sizes(self) -> tuple[int, ...]:
         """Number of choices of each component, in the order of the flattened array, [K]."""
-        return tuple((self.high.ravel() + 1).tolist())
+        return tuple(int(last) + 1 for last in self.high.ravel())
 
 
 class ObservationLayout(NamedTuple):

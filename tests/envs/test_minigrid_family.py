@@ -24,7 +24,7 @@ def make(name, **flags):
     own = {field.name for field in dataclasses.fields(MinigridFlags)}
     defaults = {key: value for key, value in family.defaults.items() if key in own}
     values = dataclasses.asdict(MinigridFlags(**defaults | {"vector_env_copies": 1} | flags))
-    cfg = SimpleNamespace(env_frameskip=None, seed=1, num_workers=1, **values)
+    cfg = SimpleNamespace(env_frameskip=None, num_workers=1, **values)
     return family.make(cfg, EnvConfig(0, 0, 0))
 
 
@@ -149,7 +149,11 @@ def test_the_tokens_of_a_batch_are_those_of_its_texts_after_every_step():
     pool = envpool_family.make_envpool(
         "MiniGrid-GoToDoor-5x5-v0",
         SimpleNamespace(
-            vector_env_copies=4, envpool_num_threads=1, envpool_thread_affinity_offset=-1, seed=3, num_workers=1
+            vector_env_copies=4,
+            envpool_num_threads=1,
+            envpool_thread_affinity_offset=-1,
+            seed=3,
+            num_workers=1,
         ),
         EnvConfig(0, 0, 0),
     )
@@ -168,7 +172,7 @@ def test_the_tokens_of_a_batch_are_those_of_its_texts_after_every_step():
 
     env = minigrid_observations.EncodedBatches(Spy(pool), 8)
     rng = np.random.default_rng(0)
-    observations, _ = env.reset()
+    observations, _ = env.reset(seed=3)
     seen = set()
     for _ in range(150):  # episodes have at most 100 steps, and new missions
         for row, mission in enumerate(texts[-1]):
