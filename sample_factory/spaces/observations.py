@@ -46,13 +46,12 @@ class _Leaf(NamedTuple):
     """One entry of the flat dict.
 
     path: keys and indices that lead to its value in the user's observation.
-    convert: turns the value into an array of `box`.
+    space: of that value.
     """
 
     key: str
     path: tuple[Any, ...]
-    box: spaces.Box
-    convert: Callable[[Any], np.ndarray]
+    space: spaces.Space[Any]
 
 
 def observation_layout(space: spaces.Space[Any]) -> ObservationLayout:
@@ -65,18 +64,34 @@ def observation_layout(space: spaces.Space[Any]) -> ObservationLayout:
     MultiBinary float32. Texts in a Dict or Tuple are left out, with a warning. Raises UnsupportedSpace for
     other spaces.
     """
+    return _layout(space, _conversion)
+
+
+def batch_layout(space: spaces.Space[Any]) -> ObservationLayout:
+    """Returns the layout like `observation_layout`, with a conversion of batches as VectorEnvs return them.
+
+    There, each Box, Discrete, MultiDiscrete or MultiBinary space in a Dict or Tuple is an array [B, ...].
+    """
+    return _layout(space, _batch_conversion)
+
+
+def _layout(
+    space: spaces.Space[Any], conversion: Callable[[spaces.Space[Any], str], Callable[[Any], np.ndarray]]
+) -> ObservationLayout:
     leaves = list(_leaves(space, "", ()))
+    boxes: dict[str, spaces.Space[Any]] = {leaf.key: _stored_space(leaf.space, leaf.key) for leaf in leaves}
+    conversions = [(leaf.key, leaf.path, conversion(leaf.space, leaf.key)) for leaf in leaves]
 
     def flatten(observation: Any) -> dict[str, np.ndarray]:
         flat = {}
-        for key, path, _, convert in leaves:
+        for key, path, convert in conversions:
             value = observation
             for part in path:
                 value = value[part]
             flat[key] = convert(value)
         return flat
 
-    return ObservationLayout(spaces.Dict({leaf.key: leaf.box for leaf in leaves}), flatten)
+    return ObservationLayout(spaces.Dict(boxes), flatten)
 
 
 def _leaves(space: spaces.Space[Any], prefix: str, path: tuple[Any, ...]) -> Iterator[_Leaf]:
@@ -90,7 +105,7 @@ def _leaves(space: spaces.Space[Any], prefix: str, path: tuple[Any, ...]) -> Ite
         _warn_of_text(prefix)
     else:
         key = prefix or "obs"
-        yield _Leaf(key, path, *_box_and_conversion(space, key))
+        yield _Leaf(key, path, space)
 
 
 @functools.cache  # once in a process, which may make many envs
@@ -98,22 +113,38 @@ def _warn_of_text(key: str) -> None:
     log.warning("Observation %r is a text, which policies cannot read; it is left out", key)
 
 
-def _box_and_conversion(space: spaces.Space[Any], key: str) -> tuple[spaces.Box, Callable[[Any], np.ndarray]]:
+def _stored_space(space: spaces.Space[Any], key: str) -> spaces.Box:
     if isinstance(space, Indices):
-        return space, np.asarray
+        return space
     if isinstance(space, spaces.Box):
-        return _stored_box(space), np.asarray
+        return _stored_box(space)
     if isinstance(space, spaces.Discrete):
-        return _indices((int(space.n),), space, key), _discrete_conversion(space, key)
+        return _indices((int(space.n),), space, key)
     if isinstance(space, spaces.MultiDiscrete):
-        to_indices = batch_to_indices(space, key)
-        return _indices(space.nvec.ravel().tolist(), space, key), lambda value: to_indices(value)[0]
+        return _indices(space.nvec.ravel().tolist(), space, key)
     if isinstance(space, spaces.MultiBinary):
-        return spaces.Box(0, 1, space.shape, np.float32), np.asarray
+        return spaces.Box(0, 1, space.shape, np.float32)
     raise UnsupportedSpace(
         f"observation {key!r} is a {type(space).__name__} space; supported are Box, Discrete, MultiDiscrete, "
         "MultiBinary, and Dict and Tuple of these (gymnasium.wrappers.FilterObservation removes a key)"
     )
+
+
+def _conversion(space: spaces.Space[Any], key: str) -> Callable[[Any], np.ndarray]:
+    """Returns a function from a value of a supported space to an array of its stored space."""
+    if isinstance(space, spaces.Discrete):
+        return _discrete_conversion(space, key)
+    if isinstance(space, spaces.MultiDiscrete):
+        to_indices = batch_to_indices(space, key)
+        return lambda value: to_indices(value)[0]
+    return np.asarray
+
+
+def _batch_conversion(space: spaces.Space[Any], key: str) -> Callable[[Any], np.ndarray]:
+    """Returns a function from a batch of values of a supported space to an array [B, ...]."""
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return batch_to_indices(space, key)
+    return np.asarray
 
 
 def _indices(sizes: Sequence[int], space: spaces.Space[Any], key: str) -> Indices:

@@ -27,7 +27,7 @@ from sample_factory.envs.protocol import (
     StepResult,
 )
 from sample_factory.spaces.agent_kinds import AgentKinds
-from sample_factory.spaces.observations import UnsupportedSpace, batch_to_indices, observation_layout
+from sample_factory.spaces.observations import UnsupportedSpace, batch_layout
 
 # Entries of a vector env's infos that are not entries of a sub-env's info.
 FINAL_INFO = "final_info"  # SAME_STEP: infos of the step that ended the episode; the others are of the reset
@@ -49,7 +49,7 @@ class VectorEnvAdapter:
         check_reset_parameters(env)
         self._num_unchecked = NUM_CHECKED
         self.num_agents = env.num_envs
-        observation_space, self._flatten = _batch_layout(env.single_observation_space)
+        observation_space, self._flatten = batch_layout(env.single_observation_space)
         self._decode = _batch_decoder(env.single_action_space)
         self.kinds = AgentKinds.one(observation_space, env.single_action_space, self.num_agents)
         self._mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
@@ -178,24 +178,6 @@ def _entry_of(value: Any, agent: int, num_agents: int) -> Any:
     if isinstance(value, np.ndarray) and value.ndim and len(value) == num_agents:
         return value[agent]
     return value
-
-
-def _batch_layout(
-    space: spaces.Space[Any],
-) -> tuple[spaces.Dict, Callable[[Any], Mapping[str, np.ndarray]]]:
-    """Returns the stored space of one sub-env's observation, and the conversion of a batch of them."""
-    layout = observation_layout(space)
-    if isinstance(space, spaces.Box):
-        return layout.space, lambda batch: {"obs": batch}
-    if isinstance(space, spaces.Dict) and all(isinstance(part, spaces.Box) for part in space.values()):
-        return layout.space, lambda batch: batch
-    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-        to_indices = batch_to_indices(space, "obs")
-        return layout.space, lambda batch: {"obs": to_indices(batch)}
-    raise UnsupportedSpace(
-        f"a VectorEnv with observations {space} is not supported; use Box, Dict of Box, Discrete, or "
-        "MultiDiscrete"
-    )
 
 
 def _batch_decoder(space: spaces.Space[Any]) -> Callable[[np.ndarray], np.ndarray]:

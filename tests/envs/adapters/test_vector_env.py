@@ -314,8 +314,22 @@ class Random(gym.Env):
         return self.observation_space.sample(), {}
 
 
-@pytest.mark.parametrize("space", [spaces.Discrete(100_000, start=3), spaces.MultiDiscrete([[2, 3], [4, 5]])])
-def test_discrete_observations_of_a_vector_env_are_the_indices_of_single_envs(space):
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(100_000, start=3),
+        spaces.MultiDiscrete([[2, 3], [4, 5]]),
+        spaces.MultiBinary(3),
+        spaces.Box(-1, 1, (2, 3), np.float64),
+        spaces.Tuple((spaces.Discrete(2), spaces.Discrete(4))),  # popgym's Autoencode
+        spaces.Dict(  # gymnasium-robotics' FrankaKitchen
+            goal=spaces.Dict(kettle=spaces.Box(-1, 1, (7,), np.float64), burner=spaces.Discrete(3)),
+            observation=spaces.Box(-1, 1, (5,), np.float64),
+            mission=spaces.Text(5),
+        ),
+    ],
+)
+def test_observations_of_a_vector_env_are_those_of_single_envs(space):
     env = adapt(SyncVectorEnv([lambda: Random(copy.deepcopy(space))] * 3))
     rows = ObservationRows.allocate(env.kinds)
     env.reset(7, rows)
@@ -323,7 +337,9 @@ def test_discrete_observations_of_a_vector_env_are_the_indices_of_single_envs(sp
         single = adapt(Random(copy.deepcopy(space)))
         row = ObservationRows.allocate(single.kinds)
         single.reset(7 + agent, row)
-        assert np.array_equal(rows.arrays["obs"][agent], row.arrays["obs"][0])
+        assert rows.arrays.keys() == row.arrays.keys()
+        for key, array in row.arrays.items():
+            assert np.array_equal(rows.arrays[key][agent], array[0])
         assert env.kinds.spaces == single.kinds.spaces
 
 
