@@ -285,3 +285,11 @@ for _prefix in ("minigrid_", "MiniGrid-"):  # the second: names of version 1
         defaults="sample_factory.envs.minigrid_family:minigrid_defaults",
         extra="minigrid",
     )
+register_env(
+    "mujoco_",
+    "sample_factory.envs.mujoco_family:make_mujoco_env",
+    "sample_factory.envs.mujoco_family:MujocoFlags",
+    "sample_factory.envs.mujoco_family:mujoco_defaults",
+    names="sample_factory.envs.mujoco_family:IDS",
+    extra="mujoco",
+)

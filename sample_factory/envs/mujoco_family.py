@@ -1,0 +1,100 @@
+"""MuJoCo's tasks under short names, `mujoco_<name>`, simulated by EnvPool or by Gymnasium."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+
+from sample_factory.config.flags import ConfigError, flag
+from sample_factory.envs import envpool_family, gym_family
+from sample_factory.envs.env_kwargs import env_kwargs_flag, parse_env_kwargs
+from sample_factory.envs.envpool_family import EnvPoolFlags
+from sample_factory.envs.protocol import EnvConfig
+from sample_factory.envs.vector_copies import vector_env_copies_flag
+
+COPIES = 16
+# Names of version 2 of Sample Factory -> ids, the same in EnvPool and in Gymnasium.
+IDS = {
+    "mujoco_ant": "Ant-v5",
+    "mujoco_doublependulum": "InvertedDoublePendulum-v5",
+    "mujoco_halfcheetah": "HalfCheetah-v5",
+    "mujoco_hopper": "Hopper-v5",
+    "mujoco_humanoid": "Humanoid-v5",
+    "mujoco_pendulum": "InvertedPendulum-v5",
+    "mujoco_pusher": "Pusher-v5",
+    "mujoco_reacher": "Reacher-v5",
+    "mujoco_standup": "HumanoidStandup-v5",
+    "mujoco_swimmer": "Swimmer-v5",
+    "mujoco_walker": "Walker2d-v5",
+}
+
+
+@dataclass(frozen=True)
+class MujocoFlags(EnvPoolFlags):
+    """Flags of MuJoCo's tasks."""
+
+    vector_env_copies: int = vector_env_copies_flag(COPIES)
+    env_engine: str = flag(
+        "gymnasium",
+        "what simulates the task: envpool is several times faster, and is the default where it is installed",
+        choices=("envpool", "gymnasium"),
+    )
+    env_kwargs: str = env_kwargs_flag("gymnasium.make or envpool.make")
+
+    def __post_init__(self) -> None:
+        parse_env_kwargs(self.env_kwargs)  # raises
+
+
+def make_mujoco_env(
+    full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
+) -> gym.Env | gym.vector.VectorEnv:
+    """Returns the copies of a task as a vector env; with one copy, Gymnasium's plain env.
+
+    Pictures always come from Gymnasium, whose tasks are the same: EnvPool's need a display.
+
+    Raises ImportError for a missing package, and ConfigError for --env_kwargs that the task does not accept.
+    """
+    env_id = IDS[full_env_name]
+    if cfg.env_engine == "gymnasium" or render_mode is not None:
+        return gym_family.make_gym_env(f"gym_{env_id}", cfg, env_config, render_mode)
+    if cfg.env_frameskip and cfg.env_frameskip > 1:
+        raise ConfigError(
+            f"--env_frameskip={cfg.env_frameskip}: EnvPool repeats the actions of MuJoCo's tasks by itself; use "
+            """--env_kwargs='{"frame_skip": 10}'"""
+        )
+    return envpool_family.make_envpool(env_id, cfg, env_config, **parse_env_kwargs(cfg.env_kwargs))
+
+
+def mujoco_defaults(full_env_name: str) -> Mapping[str, Any]:
+    """Returns flags with which all tasks learn from 1M frames: many SGD steps on few new samples.
+
+    The learning rate follows the change of the policy, so that it suits every task.
+    """
+    return {
+        "env_engine": "envpool" if envpool_family.is_installed() else "gymnasium",
+        "num_envs_per_worker": 1,
+        "worker_num_splits": 1,
+        "async_rl": False,
+        "use_rnn": False,
+        "precision": "fp32",
+        "actor_critic_share_weights": False,
+        "encoder_mlp_layers": (64, 64),
+        "nonlinearity": "tanh",
+        "policy_initialization": "torch_default",
+        "adaptive_stddev": False,
+        "initial_stddev": 0.135,
+        "rollout": 32,
+        "batch_size": 512,
+        "num_batches_per_iteration": 2,
+        "ppo_epochs": 10,
+        "gamma": 0.98,
+        "with_vtrace": False,
+        "gae_lambda": 0.92,
+        "learning_rate": 3e-4,
+        "lr_schedule": "kl_adaptive_epoch",
+        "lr_schedule_kl_threshold": 0.04,
+        "ppo_clip_ratio": 0.2,
+        "max_grad_norm": 0.8,
+        "exploration_loss_coeff": 0.0004,
+    }
