@@ -1,5 +1,6 @@
 """MuJoCo's tasks under short names, `mujoco_<name>`, simulated by EnvPool or by Gymnasium."""
 
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -70,9 +71,11 @@ def mujoco_defaults(full_env_name: str) -> Mapping[str, Any]:
     """Returns flags with which all tasks learn from 1M frames: many SGD steps on few new samples.
 
     The learning rate follows the change of the policy, so that it suits every task.
+
+    Raises ImportError if neither engine is installed.
     """
     return {
-        "env_engine": "envpool" if envpool_family.is_installed() else "gymnasium",
+        "env_engine": _installed_engine(full_env_name),
         "num_envs_per_worker": 1,
         "worker_num_splits": 1,
         "async_rl": False,
@@ -98,3 +101,14 @@ def mujoco_defaults(full_env_name: str) -> Mapping[str, Any]:
         "max_grad_norm": 0.8,
         "exploration_loss_coeff": 0.0004,
     }
+
+
+def _installed_engine(full_env_name: str) -> str:
+    if envpool_family.is_installed():
+        return "envpool"
+    if importlib.util.find_spec("mujoco") is None:
+        raise ImportError(
+            f"env {full_env_name!r} needs the package envpool or mujoco, neither of which is installed: "
+            "pip install -e '.[envpool,mujoco]' in the checkout"
+        )
+    return "gymnasium"

@@ -1,0 +1,113 @@
+"""`mujoco_<name>`: names, engines and defaults."""
+
+import importlib.util
+from types import SimpleNamespace
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+pytest.importorskip("envpool")
+pytest.importorskip("mujoco")
+
+from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import parse_config
+from sample_factory.envs import envpool_family
+from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
+from sample_factory.envs.envpool_vector_env import EnvPoolVectorEnv
+from sample_factory.envs.mujoco_family import IDS, MujocoFlags, make_mujoco_env
+from sample_factory.envs.protocol import EnvConfig, ObservationRows
+
+# Names in version 2 of Sample Factory, and what they are there, with the newest version of the task.
+NAMES_OF_V2 = {
+    "mujoco_hopper": "Hopper-v5",
+    "mujoco_halfcheetah": "HalfCheetah-v5",
+    "mujoco_humanoid": "Humanoid-v5",
+    "mujoco_ant": "Ant-v5",
+    "mujoco_standup": "HumanoidStandup-v5",
+    "mujoco_doublependulum": "InvertedDoublePendulum-v5",
+    "mujoco_pendulum": "InvertedPendulum-v5",
+    "mujoco_reacher": "Reacher-v5",
+    "mujoco_walker": "Walker2d-v5",
+    "mujoco_pusher": "Pusher-v5",
+    "mujoco_swimmer": "Swimmer-v5",
+}
+
+
+def make(name, engine="envpool", copies=2, render_mode=None, **flags):
+    values = {**vars(MujocoFlags()), "env_engine": engine, "vector_env_copies": copies, **flags}
+    cfg = SimpleNamespace(**{"num_workers": 2, "env_frameskip": None, **values})
+    return make_mujoco_env(name, cfg, EnvConfig(0, 0, 0), render_mode)
+
+
+def test_the_names_are_those_of_version_2():
+    assert IDS == NAMES_OF_V2
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_both_engines_have_the_same_task(name):
+    pool = make(name)
+    env = make(name, "gymnasium", copies=1)
+    assert isinstance(pool, EnvPoolVectorEnv)
+    assert env.spec.id == IDS[name]
+    assert pool.single_observation_space.shape == env.observation_space.shape
+    np.testing.assert_allclose(pool.single_action_space.low, env.action_space.low)
+    np.testing.assert_allclose(pool.single_action_space.high, env.action_space.high)
+    assert pool.max_episode_steps() == env.spec.max_episode_steps
+    env.close()
+
+
+@pytest.mark.parametrize("engine", ["envpool", "gymnasium"])
+def test_every_copy_is_an_agent(engine):
+    env = adapt(make("mujoco_halfcheetah", engine, copies=3))
+    rows = ObservationRows.allocate(env.kinds)
+    env.reset(1, rows)
+    result = env.step(np.ones((3, 6), np.float32), rows)
+    assert result.rewards.shape == (3,)
+    assert len(np.unique(rows.arrays["obs"], axis=0)) == 3
+    env.close()
+
+
+@pytest.mark.parametrize("engine", ["envpool", "gymnasium"])
+def test_pictures_come_from_gymnasium(engine):
+    env = make("mujoco_hopper", engine, copies=1, render_mode="rgb_array")
+    assert isinstance(env, gym.Env)
+    assert env.render_mode == "rgb_array"
+    env.close()
+
+
+@pytest.mark.parametrize("engine", ["envpool", "gymnasium"])
+def test_arguments_reach_either_engine(engine):
+    with_position = '{"exclude_current_positions_from_observation": false}'
+    env = make("mujoco_halfcheetah", engine, env_kwargs=with_position)
+    assert env.single_observation_space.shape == (18,)
+    env.close()
+
+
+def test_a_frameskip_with_envpool_is_an_error_that_names_its_argument():
+    with pytest.raises(ConfigError, match="frame_skip"):
+        make("mujoco_ant", env_frameskip=2)
+
+
+def test_an_unknown_name_is_an_error_with_the_nearest():
+    with pytest.raises(UnknownEnvError, match="did you mean mujoco_halfcheetah?"):
+        resolve_family("mujoco_halfcheeta")
+
+
+def test_the_engine_is_the_faster_one_that_is_installed(monkeypatch):
+    assert resolve_family("mujoco_ant").defaults["env_engine"] == "envpool"
+    monkeypatch.setattr(envpool_family, "is_installed", lambda: False)
+    assert resolve_family("mujoco_ant").defaults["env_engine"] == "gymnasium"
+
+
+def test_without_both_engines_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(envpool_family, "is_installed", lambda: False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"'mujoco_ant' needs .* pip install -e '.\[envpool,mujoco\]'"):
+        resolve_family("mujoco_ant")
+
+
+def test_version_2_s_flag_for_the_copies_is_accepted(tmp_path):
+    argv = ["--env=mujoco_ant", "--env_agents=4", f"--train_dir={tmp_path}"]
+    assert parse_config(argv, resolve_family).namespace().vector_env_copies == 4
