@@ -61,8 +61,8 @@ def make_mujoco_env(
         return gym_family.make_gym_env(f"gym_{env_id}", cfg, env_config, render_mode)
     if cfg.env_frameskip and cfg.env_frameskip > 1:
         raise ConfigError(
-            f"--env_frameskip={cfg.env_frameskip}: EnvPool repeats the actions of MuJoCo's tasks by itself; use "
-            """--env_kwargs='{"frame_skip": 10}'"""
+            f"--env_frameskip={cfg.env_frameskip}: EnvPool repeats the actions of MuJoCo's tasks by itself; "
+            """use --env_kwargs='{"frame_skip": 10}'"""
         )
     return envpool_family.make_envpool(env_id, cfg, env_config, **parse_env_kwargs(cfg.env_kwargs))
 
