@@ -292,4 +292,9 @@ register_env(
     "sample_factory.envs.mujoco_family:mujoco_defaults",
     names="sample_factory.envs.mujoco_family:IDS",
     extra="mujoco",
+    "atari_",
+    "sample_factory.envs.atari.atari_family:make_atari_env",
+    "sample_factory.envs.atari.atari_family:AtariFlags",
+    defaults="sample_factory.envs.atari.atari_family:atari_defaults",
+    names="sample_factory.envs.atari.games:GAME_OF_ENV",
 )

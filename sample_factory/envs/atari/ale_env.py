@@ -1,0 +1,110 @@
+"""Atari games in ALE, one game in a Gymnasium env, with the preprocessing of EnvPool."""
+
+from typing import Any, Literal, NamedTuple, SupportsFloat
+
+import ale_py
+import gymnasium as gym
+from ale_py.env import AtariEnv
+from gymnasium.wrappers import AtariPreprocessing
+
+from sample_factory.envs.protocol import EPISODE_CONTINUES
+
+SIDE = 84  # pixels
+NOOP = 0  # the first action of every game
+NEXT_LIFE = {"next_life": True}  # options of `reset`: continue the game
+
+Step = tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
+
+
+class Rules(NamedTuple):
+    """How games are played.
+
+    frameskip: frames that an action lasts. max_frames: after which a game is cut. noop_max: frames without an
+    action at the start of a game or life, at most. repeat_action_probability: of sticky actions.
+    lives_are_episodes: whether a lost life is an end for the learner.
+    """
+
+    frameskip: int
+    max_frames: int
+    noop_max: int
+    repeat_action_probability: float
+    full_action_space: bool
+    lives_are_episodes: bool
+
+
+def make_ale_env(
+    game: str, rules: Rules, render_mode: Literal["rgb_array"] | None = None
+) -> gym.Env[Any, Any]:
+    """Returns a game whose observations are grey images of SIDE x SIDE pixels. game: name of the ROM."""
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else every process prints a banner
+    env: gym.Env[Any, Any] = AtariEnv(
+        game,
+        obs_type="grayscale",
+        frameskip=1,
+        repeat_action_probability=rules.repeat_action_probability,
+        full_action_space=rules.full_action_space,
+        max_num_frames_per_episode=rules.max_frames,
+        render_mode=render_mode,
+    )
+    env.metadata = {**env.metadata, "render_fps": 60}
+    env = BeginWithNoops(env, rules.noop_max)
+    env = AtariPreprocessing(env, noop_max=0, frame_skip=rules.frameskip, screen_size=SIDE)
+    return LivesAsEpisodes(env) if rules.lives_are_episodes else env
+
+
+class BeginWithNoops(gym.Wrapper[Any, Any, Any, Any]):
+    """Begins each game and life with 1 to `noop_max` frames without an action, the last of which is FIRE in
+    games that have this action: some wait for it."""
+
+    def __init__(self, env: gym.Env[Any, Any], noop_max: int):
+        super().__init__(env)
+        self._noop_max = noop_max
+        unwrapped: Any = env.unwrapped
+        meanings = unwrapped.get_action_meanings()
+        self._fire = meanings.index("FIRE") if "FIRE" in meanings else None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begins a game; with the options NEXT_LIFE, continues the game with the next life."""
+        if options != NEXT_LIFE:
+            observation, info = self.env.reset(seed=seed)
+        actions = [NOOP] * int(self.env.unwrapped.np_random.integers(1, self._noop_max + 1))
+        if self._fire is not None:
+            actions[-1] = self._fire
+        for action in actions:
+            observation, _, terminated, truncated, info = self.env.step(action)
+            if terminated or truncated:
+                observation, info = self.env.reset()
+        return observation, info
+
+
+class LivesAsEpisodes(gym.Wrapper[Any, Any, Any, Any]):
+    """Ends an episode with each life, for the learner: EPISODE_CONTINUES says that the game is not over."""
+
+    def __init__(self, env: gym.Env[Any, Any]):
+        super().__init__(env)
+        self._lives = 0
+        self._game_continues = False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begins a game, or the next life of the current one if its last life has just been lost."""
+        if self._game_continues:
+            options = NEXT_LIFE
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._game_continues = False
+        self._lives = info["lives"]
+        return observation, info
+
+    def step(self, action: Any) -> Step:
+        """Steps the game; terminates the episode if a life is lost."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        lives = info["lives"]
+        self._game_continues = 0 < lives < self._lives and not terminated and not truncated
+        self._lives = lives
+        if self._game_continues:
+            terminated = True
+            info[EPISODE_CONTINUES] = True
+        return observation, reward, terminated, truncated, info

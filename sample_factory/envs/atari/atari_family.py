@@ -1,0 +1,144 @@
+"""The `atari_` family: Atari 2600 games by the names of versions 1 and 2, e.g. atari_pong."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+
+from sample_factory.config.flags import ConfigError, flag
+from sample_factory.envs import envpool_family
+from sample_factory.envs.atari.games import GAME_OF_ENV
+from sample_factory.envs.env_engines import ENVPOOL, default_engine, env_engine_flag
+from sample_factory.envs.envpool_family import EnvPoolFlags, make_envpool
+from sample_factory.envs.protocol import EnvConfig
+
+MAX_FRAMES = 108_000  # half an hour of the game
+FRAMES_PER_SECOND = 60
+COPIES = 16
+
+
+@dataclass(frozen=True)
+class AtariFlags(EnvPoolFlags):
+    """Flags of Atari games."""
+
+    env_engine: str = env_engine_flag("ale-py, one after another")
+    atari_repeat_action_probability: float = flag(
+        0.0,
+        "probability of each frame to repeat the last action in place of the new one (sticky actions); 0.25 "
+        "is the protocol of Machado et al. (2018)",
+        at_least=0,
+        at_most=1,
+    )
+    atari_episodic_life: bool = flag(
+        True,
+        "a lost life is the end of an episode for the learner; rewards and scores are reported for whole "
+        "games in any case",
+    )
+    atari_noop_max: int = flag(
+        30,
+        "games and lives begin with a random number of frames without an action, at most this many",
+        at_least=1,
+        at_most=1000,
+    )
+    atari_full_action_space: bool = flag(
+        False, "all 18 actions of the joystick, instead of those that have an effect in the game"
+    )
+
+
+def make_atari_env(
+    full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
+) -> gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]:
+    """Returns a game, or --vector_env_copies of it. An observation is a grey image of 84x84 pixels.
+
+    An env that draws is a single game. Raises ConfigError if the package of --env_engine is missing.
+    """
+    game = GAME_OF_ENV[full_env_name]
+    frameskip = cfg.env_frameskip or 1
+    copies = cfg.vector_env_copies if render_mode is None else 1
+    if cfg.env_engine == ENVPOOL:
+        return _make_in_envpool(game, cfg, env_config, copies, frameskip, render_mode)
+    return _make_in_ale(game, cfg, copies, frameskip, render_mode)
+
+
+def _make_in_envpool(
+    game: str, cfg: Any, env_config: EnvConfig, copies: int, frameskip: int, render_mode: str | None
+) -> gym.vector.VectorEnv[Any, Any, Any]:
+    if not envpool_family.is_installed():
+        raise ConfigError(
+            f"--env_engine={ENVPOOL} needs the package envpool, which is not installed: "
+            f"{envpool_family.EXTRA}; or use --env_engine=gymnasium"
+        )
+    task_id = "".join(part.capitalize() for part in game.split("_")) + "-v5"
+    return make_envpool(
+        task_id,
+        cfg,
+        env_config,
+        num_envs=copies,
+        render_mode=render_mode,
+        stack_num=1,
+        frame_skip=frameskip,
+        max_episode_steps=MAX_FRAMES // frameskip,
+        noop_max=cfg.atari_noop_max,
+        use_fire_reset=True,
+        episodic_life=cfg.atari_episodic_life,
+        repeat_action_probability=cfg.atari_repeat_action_probability,
+        full_action_space=cfg.atari_full_action_space,
+    )
+
+
+def _make_in_ale(
+    game: str, cfg: Any, copies: int, frameskip: int, render_mode: str | None
+) -> gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]:
+    try:
+        from sample_factory.envs.atari.ale_env import Rules, make_ale_env
+    except ImportError as error:
+        raise ConfigError(
+            f"--env_engine={cfg.env_engine} needs the package ale-py, which is not installed ({error}): "
+            "pip install -e '.[atari]' in the checkout"
+        ) from error
+    rules = Rules(
+        frameskip,
+        MAX_FRAMES,
+        cfg.atari_noop_max,
+        cfg.atari_repeat_action_probability,
+        cfg.atari_full_action_space,
+        cfg.atari_episodic_life,
+    )
+    if copies == 1:
+        return make_ale_env(game, rules, None if render_mode is None else "rgb_array")
+    makers = [lambda: make_ale_env(game, rules)] * copies
+    return gym.vector.SyncVectorEnv(makers, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
+
+
+def atari_defaults(full_env_name: str) -> Mapping[str, Any]:
+    """Returns flags that learn on a small machine: the network and most numbers of the published PPO runs."""
+    return {
+        "env_engine": default_engine(),
+        "vector_env_copies": COPIES,
+        "num_workers": 1,
+        "num_envs_per_worker": 2,
+        "worker_num_splits": 2,
+        "decorrelate_envs_on_one_worker": False,  # games begin with no-ops, and differ in length
+        "env_frameskip": 4,
+        "env_framestack": 4,
+        "fps": FRAMES_PER_SECOND,
+        "obs_scale": 255.0,
+        "reward_clip": 1.0,
+        "encoder_subtype": "convnet_atari",
+        "nonlinearity": "relu",
+        "use_rnn": False,
+        "rollout": 128,
+        "batch_size": 1024,
+        "num_batches_per_iteration": 4,
+        "ppo_epochs": 4,
+        "with_vtrace": False,
+        "gae_lambda": 0.95,
+        "ppo_clip_ratio": 0.1,
+        "value_loss_coeff": 0.5,
+        "exploration_loss": "entropy",
+        "exploration_loss_coeff": 0.01,
+        "max_grad_norm": 0.5,
+        "learning_rate": 2.5e-4,
+        "normalize_input": False,
+    }
