@@ -292,6 +292,8 @@ register_env(
     "sample_factory.envs.mujoco_family:mujoco_defaults",
     names="sample_factory.envs.mujoco_family:IDS",
     extra="mujoco",
+)
+register_env(
     "atari_",
     "sample_factory.envs.atari.atari_family:make_atari_env",
     "sample_factory.envs.atari.atari_family:AtariFlags",
