@@ -8,10 +8,11 @@ import numpy as np
 
 from sample_factory.envs.protocol import EPISODE_CONTINUES
 
+NO_INFOS = ("env_id", "ram")
 SUCCESS = ("is_success", "success", "solved")
 # Infos that say nothing about an episode, or that the framework counts itself.
 NO_STATISTIC = re.compile(
-    r"(env_id|ram|lives|terminated|elapsed_step|steps_left|current_player|legal_action_mask|id|ko|is_psk)$"
+    r"(env_id|lives|terminated|elapsed_step|steps_left|current_player|legal_action_mask|id|ko|is_psk)$"
     r"|reward|model_|oracle_|.*(task_id|mission_id|seed|episode_number)$"
 )
 
@@ -44,6 +45,9 @@ class EnvPoolInfos:
     def by_agent(self, infos: dict[str, Any]) -> dict[str, Any]:
         """Returns EnvPool's infos, which have an entry for each copy or player, with one for each agent."""
         of_players = infos.pop("players")
+        for key in NO_INFOS:
+            infos.pop(key, None)
+            of_players.pop(key, None)
         if self._num_players > 1:
             infos = {key: self._repeat(value) for key, value in infos.items()}
         return {**infos, **of_players}

@@ -51,7 +51,8 @@ class EnvPoolVectorEnv(gym.vector.VectorEnv, LimitsEpisodes):
         self.num_envs = num_copies * self.num_players
         self._copy_of_agent = np.repeat(np.arange(num_copies, dtype=np.int32), self.num_players)
         self._acting = np.ones(self.num_envs, bool)
-        self._action_name = list(spec.action_array_spec)[-1]
+        self._action_key, action = list(spec.action_array_spec.items())[-1]
+        self._action_dtype = action.dtype
         self._is_turn_based = self.num_players > 1 and "info:current_player" in states
         self._max_episode_steps = spec.config.max_episode_steps
         self._infos = EnvPoolInfos(states, num_copies, self.num_players)
@@ -88,17 +89,13 @@ class EnvPoolVectorEnv(gym.vector.VectorEnv, LimitsEpisodes):
 
     def send(self, actions: np.ndarray) -> None:
         """Starts a step of all copies. actions: a batch of the action space."""
-        if self.num_players == 1:
-            self._pool.send(actions)
-            return
-        # Given the copy of each player, EnvPool does not search for it in Python.
-        players = {"env_id": self._copy_of_agent[self._acting]}
-        name = self._action_name.removeprefix("players.")
-        actions = actions[self._acting].astype(np.int32)
-        if name == self._action_name:
-            self._pool.send({name: actions, "players": players})
-        else:
-            self._pool.send({"players": {name: actions, **players}})
+        copies = self._copy_of_agent
+        if self._is_turn_based:
+            actions = actions[self._acting]
+            copies = copies[self._acting]
+        actions = actions.astype(self._action_dtype, order="C")
+        # Given the copy of each player, EnvPool does not search for it in Python, which would take long.
+        self._pool.send({self._action_key: actions, "players.env_id": copies})
 
     def receive(self) -> StepReturn:
         """Waits for the end of the step; returns its results like Gymnasium's `step`."""

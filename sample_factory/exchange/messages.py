@@ -1,6 +1,6 @@
 """Everything that travels through queues, by its direction: addresses and small numbers, never data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from sample_factory.checkpoints.milestones import Milestone
 
 MAX_ROWS = 20_000  # buffers that one message names, so that any message fits into a queue
+MAX_REPORTS = 100  # in one message, for the same reason
 
 # Rollout workers <-> policy workers
 
@@ -215,6 +216,12 @@ class MilestoneSaved(NamedTuple):
     milestone: Milestone
 
 
+class Reports(NamedTuple):
+    """Rollout worker -> main process: the reports of a step of many agents, in their order."""
+
+    reports: Sequence["Report"]
+
+
 RolloutMessage = ActionsReady | NewShaping | Opponents
 LearnerMessage = Trajectories | SaveRequest | WorkerDied | DonateRequest | NewSettings
 Report = (
@@ -231,3 +238,12 @@ Report = (
     | SettingsTaken
     | PolicyReplaced
 )
+
+
+def reports_in(messages: Iterable[Report | Reports]) -> Iterator[Report]:
+    """Yields the reports in messages to the main process."""
+    for message in messages:
+        if isinstance(message, Reports):
+            yield from message.reports
+        else:
+            yield message

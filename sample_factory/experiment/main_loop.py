@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from sample_factory.exchange.messages import Incident, Report, WorkerDied
+from sample_factory.exchange.messages import Incident, Report, WorkerDied, reports_in
 from sample_factory.experiment.next_commands import next_commands, relative_path
 from sample_factory.experiment.parts import Parts
 from sample_factory.experiment.subscribers import (
@@ -78,7 +78,7 @@ class MainLoop:
 
         Also called while workers start, when no subscriber takes turns yet.
         """
-        for report in self._reports.get_many(timeout):
+        for report in reports_in(self._reports.get_many(timeout)):
             self.publish(report)
 
     def turn(self, timeout: float) -> None:

@@ -40,3 +40,14 @@ def test_one_seed_gives_one_series_of_actions_for_every_agent():
     first, second = (RandomActions(kinds, 7)(ObservationRows.allocate(kinds)) for _ in range(2))
     assert first.shape == (3, 1) and first.dtype == np.float32
     assert np.array_equal(first, second) and len(np.unique(first)) == 3
+
+
+def test_numbers_fill_their_bounds_and_have_a_spread_where_there_are_none():
+    low = np.array([-2, -np.inf, 0], np.float32)
+    space = spaces.Tuple((spaces.Discrete(2), spaces.Box(low, np.array([4, np.inf, np.inf], np.float32))))
+    kinds = AgentKinds.one(spaces.Dict({"obs": spaces.Box(0, 1, (1,))}), space, 1000)
+    drawn = RandomActions(kinds, 0)(ObservationRows.allocate(kinds))
+    bounded, free, positive = drawn[:, 1:].T
+    assert -2 <= bounded.min() < -1.9 and 3.9 < bounded.max() <= 4
+    assert -5 < free.min() < -1 and 1 < free.max() < 5
+    assert positive.min() == 0 and 1 < positive.max() < 5

@@ -105,7 +105,7 @@ def test_a_policy_plays_agents_of_its_own_kind_only(mix):
     drawn = {agent: set() for agent in range(4)}
     for _ in range(400):
         matchmaker.match_ended()
-        policies = [matchmaker.player_of(agent).policy_id for agent in range(4)]
+        policies = [matchmaker.drawn[agent].policy_id for agent in range(4)]
         for agent, policy in enumerate(policies):
             drawn[agent].add(policy)
         same_team = len({policy // 3 for policy in policies}) == 1

@@ -11,7 +11,7 @@ import pytest
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange import messages
-from sample_factory.exchange.messages import EpisodeReport, Incident, StatsReport, Trajectories
+from sample_factory.exchange.messages import EpisodeReport, Incident, StatsReport, Trajectories, reports_in
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.models import actor_critic
 from sample_factory.models.policy_spec import PolicySpec
@@ -191,12 +191,20 @@ def test_with_alternation_no_rollout_starts_before_its_iteration(monkeypatch):
 def test_episodes_are_reported(monkeypatch):
     with Sampler(monkeypatch) as sampler:
         held = sampler.trajectories(8)
-        reports = [r for r in sampler.channels.reports.get_many(timeout=1.0) if isinstance(r, EpisodeReport)]
+        reports = [
+            r
+            for r in list(reports_in(sampler.channels.reports.get_many(timeout=1.0)))
+            if isinstance(r, EpisodeReport)
+        ]
         assert held and reports and all(r.reward == r.length * (r.length + 1) / 2 for r in reports)
 
 
 def incidents(sampler):
-    return [r for r in sampler.channels.reports.get_many(0.0, 100_000) if isinstance(r, Incident)]
+    return [
+        r
+        for r in list(reports_in(sampler.channels.reports.get_many(0.0, 100_000)))
+        if isinstance(r, Incident)
+    ]
 
 
 def test_every_observation_with_nan_is_counted_and_the_first_logged_with_worker_env_and_agent(monkeypatch):
@@ -255,7 +263,7 @@ def test_rollout_workers_report_how_many_samples_they_have_taken(monkeypatch):
         rollout = sampler.config.learning.rollout
         sampler.buffers.release(np.array(sampler.trajectories(16)), 0)
         time.sleep(0.2)
-    reports = sampler.channels.reports.get_many(0.0, 100_000)
+    reports = list(reports_in(sampler.channels.reports.get_many(0.0, 100_000)))
     own = [report for report in reports if isinstance(report, StatsReport) and report.longest_episode]
     assert sum(report.samples for report in own) >= 16 * rollout
     assert max(report.longest_episode for report in own) <= 7, "the length of the longest episodes"

@@ -15,6 +15,7 @@ from sample_factory.exchange.messages import (
     MatchReport,
     OpponentLost,
     Opponents,
+    reports_in,
 )
 from sample_factory.exchange.trajectory_buffers import INACTIVE
 from sample_factory.sampling.matchmaking.matchmaker import PastSelves
@@ -124,7 +125,7 @@ def test_only_live_policies_have_episodes_and_each_match_against_a_past_self_has
 ):
     with make_sampler(past_selves) as sampler:
         Steps(sampler, 60)
-        reports = sampler.channels.reports.get_many(0.0, 100_000)
+        reports = list(reports_in(sampler.channels.reports.get_many(0.0, 100_000)))
     matches = [report for report in reports if isinstance(report, MatchReport)]
     assert {match.past_self for match in matches} == set(past_selves)
     assert {match.policy_id for match in matches} == {0}
@@ -138,7 +139,7 @@ def test_an_unreadable_past_self_is_reported_once_and_its_matches_are_played_to_
 ):
     with make_sampler([past_selves[0], GONE]) as sampler:
         steps = Steps(sampler, 60)
-        reports = sampler.channels.reports.get_many(0.0, 100_000)
+        reports = list(reports_in(sampler.channels.reports.get_many(0.0, 100_000)))
     (incident,) = [report for report in reports if isinstance(report, Incident)]
     assert incident.kind == "lost_opponents" and GONE.path(Path()).name in incident.text
     assert [report for report in reports if isinstance(report, OpponentLost)] == [OpponentLost(GONE)]

@@ -11,7 +11,7 @@ from sample_factory.envs.env_info import env_info
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.channels import Channels, make_progress
 from sample_factory.exchange.kind_storage import KindLayout, RowLayout
-from sample_factory.exchange.messages import EpisodeReport, Trajectories
+from sample_factory.exchange.messages import EpisodeReport, Trajectories, reports_in
 from sample_factory.exchange.policy_weights import PolicyWeights, Stamp
 from sample_factory.exchange.topology import make_topology
 from sample_factory.exchange.trajectory_buffers import NO_AGENT, TrajectoryBuffers
@@ -99,7 +99,7 @@ class Ledger:
         self.steps_seen += buffers.size * self._shared.topology.rollout
 
     def read_reports(self, timeout: float) -> None:
-        for report in self._sampling.reports.get_many(timeout):
+        for report in reports_in(self._sampling.reports.get_many(timeout)):
             if isinstance(report, EpisodeReport):
                 assert report.reward == report.length * (report.length + 1) / 2
                 self.reports_seen += 1

@@ -1,6 +1,6 @@
 """Gymnasium VectorEnvs: many copies that are stepped in one call, without Python code per agent."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -140,44 +140,46 @@ def _end_infos(infos: Mapping[str, Any], ended: np.ndarray) -> EndInfos:
     """Returns the info of each agent whose episode ended; ended: [num_agents] bool."""
     if not infos:
         return NO_END_INFOS
-    outer = {key: value for key, value in infos.items() if key not in FINAL_KEYS}
-    has_final = FINAL_INFO in infos
-    end_infos = {}
-    for agent in np.flatnonzero(ended).tolist():
-        info = _info_of(outer, agent, len(ended))
-        if has_final:
-            # Wrappers of the vector env add their entries (RecordEpisodeStatistics: "episode") outside.
-            info.update(_entry_of(infos[FINAL_INFO], agent, len(ended)) or {})
-        end_infos[agent] = info
-    return end_infos
+    agents = np.flatnonzero(ended)
+    rows = _rows_of({key: value for key, value in infos.items() if key not in FINAL_KEYS}, agents, len(ended))
+    if FINAL_INFO in infos:
+        # Wrappers of the vector env add their entries (RecordEpisodeStatistics: "episode") outside.
+        for row, final in zip(rows, _entries_of(infos[FINAL_INFO], agents, len(ended))):
+            row.update(final or {})
+    return dict(zip(agents.tolist(), rows))
 
 
-def _info_of(infos: Mapping[str, Any], agent: int, num_agents: int) -> dict[str, Any]:
-    """Returns one agent's entries of a (nested) dict of arrays.
+def _rows_of(infos: Mapping[str, Any], agents: np.ndarray, num_agents: int) -> list[dict[str, Any]]:
+    """Returns the entries of some agents in a (nested) dict of arrays, a dict for each of them.
 
-    `_key`, where there is one, is the mask of `key`: [num_agents] bool, whether an agent has that entry.
+    agents: their numbers. `_key`, where there is one, is the mask of `key`: [num_agents] bool, whether an
+    agent has that entry.
     """
-    info = {}
+    rows: list[dict[str, Any]] = [{} for _ in agents]
     for key, value in infos.items():
         is_mask = key.startswith("_") and key[1:] in infos
         if is_mask:
             continue
         mask = infos.get(f"_{key}")
-        if mask is None or mask[agent]:
-            info[key] = _entry_of(value, agent, num_agents)
-    return info
+        has_entry = mask[agents] if mask is not None else np.ones(len(agents), bool)
+        for row, entry, has in zip(rows, _entries_of(value, agents, num_agents), has_entry):
+            if has:
+                row[key] = entry
+    return rows
 
 
-def _entry_of(value: Any, agent: int, num_agents: int) -> Any:
-    """Returns an agent's part of an entry: its row of an array, or a dict with its rows of the arrays in it.
+def _entries_of(value: Any, agents: np.ndarray, num_agents: int) -> Sequence[Any]:
+    """Returns the agents' parts of a value: their rows of an array, or dicts with their rows of the arrays in
+    it.
 
     A value of any other kind, or with another length, belongs to all agents.
     """
     if isinstance(value, Mapping):
-        return _info_of(value, agent, num_agents)
+        return _rows_of(value, agents, num_agents)
     if isinstance(value, np.ndarray) and value.ndim and len(value) == num_agents:
-        return value[agent]
-    return value
+        rows = value[agents]
+        return rows.tolist() if rows.ndim == 1 else list(rows)
+    return [value] * len(agents)
 
 
 def _batch_decoder(space: spaces.Space[Any]) -> Callable[[np.ndarray], np.ndarray]:

@@ -86,17 +86,23 @@ class Matchmaker:
         self._num_matches = 0
         self._drawn = self._draw()
 
-    def player_of(self, agent: int) -> Player:
-        """Returns the player of an agent's next episode."""
-        return self._drawn[agent]
+    @property
+    def drawn(self) -> Sequence[Player]:
+        """The players of all agents' next episodes."""
+        return self._drawn
 
-    def match_ended(self) -> None:
-        """Draws again if that is due; to be called before the players of the next match are read."""
+    def match_ended(self) -> bool:
+        """Draws again if that is due; to be called before the players of the next match are read.
+
+        Returns whether it was due.
+        """
         self._num_matches += 1
         is_due = self._num_matches % MATCHES_PER_DRAW == 0
         has_first_opponents = self._past_selves.exist and not self._knew_opponents
-        if is_due or has_first_opponents or not all(map(self._past_selves.has, self._drawn)):
-            self._drawn = self._draw()
+        if not (is_due or has_first_opponents or not all(map(self._past_selves.has, self._drawn))):
+            return False
+        self._drawn = self._draw()
+        return True
 
     def _draw(self) -> list[Player]:
         self._knew_opponents = self._past_selves.exist
@@ -135,28 +141,31 @@ class PlayerAssignment:
         self._env_of_agent = np.arange(num_agents) // agents_per_env
         self._players: list[Player] = []  # every player seen so far
         self._ids: dict[Player, int] = {}  # positions in _players
+        self._policy_of_player = np.zeros(0, np.int16)
+        self._player_is_live = np.zeros(0, bool)
         self._player_ids = np.zeros(num_agents, np.int64)  # of each agent
+        self._drawn_ids = np.zeros(num_agents, np.int64)  # of each agent in its next episode
         self.policies = np.zeros(num_agents, np.int16)
         self.is_live = np.ones(num_agents, bool)
-        self._assign(range(num_agents))
+        self._read_draws(range(len(matchmakers)))
+        self._assign(np.arange(num_agents))
 
     def player_of(self, agent: int) -> Player:
         """Returns the player of an agent's current episode."""
         return self._players[int(self._player_ids[agent])]
 
-    def next_episodes(self, ended: Sequence[int], over: Sequence[int], begun: np.ndarray) -> list[int]:
+    def next_episodes(self, ended: Sequence[int], over: Sequence[int], begun: np.ndarray) -> np.ndarray:
         """Assigns players to the agents that begin an episode; no player changes within an episode.
 
         ended: agents whose episodes ended in this step. over: envs whose matches ended with them. begun:
-        [agents] bool, True within an episode. Returns the agents assigned: those of `ended`, and in envs
-        whose match is over also those whose episode had ended earlier.
+        [agents] bool, True within an episode. Returns the agents assigned, [n] int64: those of `ended`, and
+        in envs whose match is over also those whose episode had ended earlier.
         """
-        for env in over:
-            self._matchmakers[env].match_ended()
-        starting = list(ended)
+        self._read_draws([env for env in over if self._matchmakers[env].match_ended()])
+        starting = np.asarray(ended, np.int64)
         if over:
             is_waiting = ~begun & np.isin(self._env_of_agent, over)
-            starting = sorted({*ended, *np.flatnonzero(is_waiting).tolist()})
+            starting = np.union1d(starting, np.flatnonzero(is_waiting))
         self._assign(starting)
         return starting
 
@@ -167,18 +176,25 @@ class PlayerAssignment:
         for player_id in sorted(present, key=lambda player_id: _order(self._players[player_id])):
             yield Group(self._players[player_id], (self._player_ids == player_id) & active)
 
-    def _assign(self, agents: Sequence[int]) -> None:
-        for agent in agents:
-            env, agent_of_env = divmod(agent, self._agents_per_env)
-            player = self._matchmakers[env].player_of(agent_of_env)
-            self._player_ids[agent] = self._id_of(player)
-            self.policies[agent] = player.policy_id
-            self.is_live[agent] = player.is_live
+    def _read_draws(self, envs: Sequence[int]) -> None:
+        """Reads the players that the matchmakers of some envs have drawn."""
+        for env in envs:
+            first = env * self._agents_per_env
+            drawn = self._matchmakers[env].drawn
+            self._drawn_ids[first : first + len(drawn)] = [self._id_of(player) for player in drawn]
+
+    def _assign(self, agents: np.ndarray) -> None:
+        ids = self._drawn_ids[agents]
+        self._player_ids[agents] = ids
+        self.policies[agents] = self._policy_of_player[ids]
+        self.is_live[agents] = self._player_is_live[ids]
 
     def _id_of(self, player: Player) -> int:
         if player not in self._ids:
             self._ids[player] = len(self._players)
             self._players.append(player)
+            self._policy_of_player = np.append(self._policy_of_player, np.int16(player.policy_id))
+            self._player_is_live = np.append(self._player_is_live, player.is_live)
         return self._ids[player]
 
 

@@ -186,26 +186,26 @@ class EnvVector:
 
     def _end_episodes(self, ended: np.ndarray, end_infos: Mapping[int, EndInfos]) -> None:
         """ended: [agents] bool. end_infos: by env, without the rebuilt ones."""
-        agents = []  # whose game is over too
-        continuing = []
-        for agent in np.flatnonzero(ended).tolist():
+        agents = np.flatnonzero(ended)
+        if not len(agents):
+            return
+        self._memory.reset_rnn_state(agents)
+        finished = []  # agents whose game is over too
+        for agent in agents.tolist():
             env, agent_of_env = divmod(agent, self._agents_per_env)
             info = end_infos[env].get(agent_of_env, EMPTY_INFO)
-            if info.get(EPISODE_CONTINUES):
-                continuing.append(agent)
-                continue
-            self.log.end(agent, self._players.player_of(agent), info)
-            agents.append(agent)
-        if continuing:
-            self._memory.reset_rnn_state(continuing)
-        if agents:
-            self._begin_episodes(agents, self.log.end_matches(agents))
+            if not info.get(EPISODE_CONTINUES):
+                self.log.end(agent, self._players.player_of(agent), info)
+                finished.append(agent)
+        if finished:
+            self._begin_episodes(finished, self.log.end_matches(finished))
 
     def _begin_episodes(self, ended: Sequence[int], over: Sequence[int]) -> None:
         """ended: agents whose episode ended in this step. over: envs whose match ended in this step."""
-        self._memory.reset_rnn_state(ended)
-        for agent in self._players.next_episodes(ended, over, self.log.begun):
-            self._apply_shaping(agent)
+        starting = self._players.next_episodes(ended, over, self.log.begun)
+        if self._shaping:
+            for agent in starting.tolist():
+                self._apply_shaping(agent)
 
     def _apply_shaping(self, agent: int) -> None:
         shaping = self._shaping.get(int(self._players.policies[agent]))
@@ -219,7 +219,9 @@ class EnvVector:
         agents = self._agents_of[env]
         self._memory.discard_step(agents)
         self.log.discard(env)
-        self._begin_episodes(range(agents.start, agents.stop), [env])
+        indices = range(agents.start, agents.stop)
+        self._memory.reset_rnn_state(indices)
+        self._begin_episodes(indices, [env])
 
     def _set_active(self, active_by_env: Mapping[int, np.ndarray | None]) -> None:
         """Sets who acts in the coming step. Resets the recurrent state of agents that become inactive; the

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from sample_factory.exchange.channels import NO_ENV, Channels
 from sample_factory.exchange.messages import (
+    MAX_REPORTS,
     ActionsReady,
     ComponentReady,
     NewShaping,
     Opponents,
     PolicyRequest,
     Report,
+    Reports,
     RolloutMessage,
     StatsReport,
     Trajectories,
@@ -182,8 +184,9 @@ class RolloutWorker:
         split.vector.step()
         self._stepping[0] = NO_ENV
         self._clock.lap("env_step")
-        for report in split.vector.log.take_reports():
-            self._report(report)
+        reports = split.vector.log.take_reports()
+        for first in range(0, len(reports), MAX_REPORTS):
+            self._report(Reports(reports[first : first + MAX_REPORTS]))
 
     def _finish_rollout(self, split: Split) -> bool:
         """Returns False while there are too few free buffers."""
@@ -232,5 +235,5 @@ class RolloutWorker:
         steps = rollouts * topology.rollout + sum(split.vector.steps_taken for split in self._splits)
         return steps * topology.agents_per_split
 
-    def _report(self, report: Report) -> None:
+    def _report(self, report: Report | Reports) -> None:
         self._channels.reports.put(report, self._keep_going)

@@ -33,7 +33,7 @@ def make_matchmaker(share, *messages, num_policies=1, num_agents=2, mix=True):
 def matches(matchmaker, num_agents=2, count=DRAWS):
     """Yields the players of each draw."""
     for _ in range(count):
-        yield [matchmaker.player_of(agent) for agent in range(num_agents)]
+        yield [matchmaker.drawn[agent] for agent in range(num_agents)]
         for _ in range(MATCHES_PER_DRAW):
             matchmaker.match_ended()
 
@@ -98,17 +98,17 @@ def test_a_policy_without_past_selves_is_played_live():
 def test_a_past_self_that_is_no_longer_in_use_is_replaced_in_the_next_match():
     matchmaker, past_selves = make_matchmaker(1.0, opponents(0, (A,)))
     past_selves.update(opponents(0, (B,)))
-    assert A in {matchmaker.player_of(agent).past_self for agent in (0, 1)}
+    assert A in {matchmaker.drawn[agent].past_self for agent in (0, 1)}
     matchmaker.match_ended()
-    assert {matchmaker.player_of(agent).past_self for agent in (0, 1)} == {None, B}
+    assert {matchmaker.drawn[agent].past_self for agent in (0, 1)} == {None, B}
 
 
 def test_the_first_past_selves_are_met_in_the_next_match():
     matchmaker, past_selves = make_matchmaker(1.0, opponents(0, ()))
     past_selves.update(opponents(0, (A,)))
-    assert {matchmaker.player_of(agent) for agent in (0, 1)} == {Player(0)}
+    assert {matchmaker.drawn[agent] for agent in (0, 1)} == {Player(0)}
     matchmaker.match_ended()
-    assert {matchmaker.player_of(agent) for agent in (0, 1)} == {Player(0), Player(0, A)}
+    assert {matchmaker.drawn[agent] for agent in (0, 1)} == {Player(0), Player(0, A)}
 
 
 def test_without_past_selves_the_draws_do_not_depend_on_their_share():
@@ -135,9 +135,9 @@ def test_an_agent_that_ended_early_begins_the_next_match_with_the_others():
     matches = set()
     for _ in range(MATCHES_PER_DRAW * 20):
         before = players.player_of(0), players.player_of(1)
-        assert players.next_episodes([0], [], np.array([False, True])) == [0]
+        assert players.next_episodes([0], [], np.array([False, True])).tolist() == [0]
         assert (players.player_of(0), players.player_of(1)) == before
-        assert players.next_episodes([1], [0], NONE_BEGUN) == [0, 1]
+        assert players.next_episodes([1], [0], NONE_BEGUN).tolist() == [0, 1]
         assert players.is_live.tolist().count(True) == 1
         matches.add((players.player_of(0), players.player_of(1)))
     assert len(matches) > 5
