@@ -41,6 +41,7 @@ _ENVS = (
     ("doom_NAME", "Doom, e.g. doom_basic, doom_battle, doom_duel; --env=doom lists all of them"),
     ("atari_GAME", "Atari, e.g. atari_pong, atari_breakout; --env=atari lists all games"),
     ("gym_ID", "any Gymnasium id, e.g. gym_CartPole-v1; gym_MODULE:ID imports MODULE first"),
+    ("dmlab_LEVEL", "DeepMind Lab, built by yourself, e.g. dmlab_30, dmlab_rooms_watermaze"),
     ("pettingzoo_MODULE", "a parallel env of PettingZoo, e.g. pettingzoo_butterfly.pistonball_v6"),
     (
         "your own",

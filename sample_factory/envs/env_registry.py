@@ -10,7 +10,7 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs.gym_registrations import GymRegistrations
@@ -23,6 +23,24 @@ from sample_factory.runtime.registry import WrongPath, resolve
 MakeEnv = Callable[..., Any]
 Defaults = Mapping[str, Any] | Callable[[str], Mapping[str, Any]]
 V1ParserFunction = Callable[[str, argparse.ArgumentParser], object]
+
+
+class FamilyMetrics(Protocol):
+    """In the main process: computes metrics of a family from the episodes of one policy.
+
+    Its class is registered with the family, and called with the name of the env.
+    """
+
+    def __init__(self, env_name: str): ...
+
+    def add(self, extra_stats: Mapping[str, float]) -> Mapping[str, float]:
+        """Called with the `episode_extra_stats` of every episode; returns new values by metric, if any.
+
+        They are written to TensorBoard, and can be the target of population-based training.
+        """
+
+    def clear(self) -> None:
+        """Called when the policy has taken over other weights: discards what has been collected."""
 
 
 class UnknownEnvError(EnvError, PermanentFailure):
@@ -43,6 +61,7 @@ class FamilyEntry:
     defaults: Defaults | str | None = None
     names: Collection[str] | str | None = None
     extra: str | None = None
+    metrics: "type[FamilyMetrics] | str | None" = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +75,7 @@ class EnvFamily:
     make_env: MakeEnv
     flags: type | None
     defaults: Mapping[str, Any]
+    metrics: type[FamilyMetrics] | None = None
     registrations: GymRegistrations = dataclasses.field(default_factory=GymRegistrations)
 
     def make(self, cfg: Any, env_config: EnvConfig, render_mode: str | None = None) -> Any:
@@ -79,6 +99,7 @@ def register_env(
     defaults: Defaults | str | None = None,
     names: Collection[str] | str | None = None,
     extra: str | None = None,
+    metrics: type[FamilyMetrics] | str | None = None,
 ) -> None:
     """Registers every env whose name starts with `prefix` (the longest matching prefix wins).
 
@@ -90,11 +111,12 @@ def register_env(
     defaults: flag overrides, or a function of the env's name that returns them.
     names: the full names of the family's envs; with them, a mistyped name is an error at once.
     extra: the X in `pip install -e '.[X]'`, suggested when an import fails.
+    metrics: a class like FamilyMetrics.
 
-    Each of make_env, flags, defaults and names may be a "module:attribute" string, imported when the family
-    is used. Registering a prefix again replaces the family.
+    Each of make_env, flags, defaults, names and metrics may be a "module:attribute" string, imported when the
+    family is used. Registering a prefix again replaces the family.
     """
-    _FAMILIES[prefix] = FamilyEntry(prefix, make_env, flags, defaults, names, extra)
+    _FAMILIES[prefix] = FamilyEntry(prefix, make_env, flags, defaults, names, extra, metrics)
 
 
 def resolve_family(env_name: str) -> EnvFamily:
@@ -111,7 +133,8 @@ def resolve_family(env_name: str) -> EnvFamily:
         names = resolve(entry.names)
         if names is not None and env_name not in names:
             raise UnknownEnvError(_unknown_env_message(env_name, names))
-        make_env, flags, defaults = (resolve(part) for part in (entry.make_env, entry.flags, entry.defaults))
+        parts = (entry.make_env, entry.flags, entry.defaults, entry.metrics)
+        make_env, flags, defaults, metrics = (resolve(part) for part in parts)
     except ImportError as error:
         hint = f": pip install -e '.[{entry.extra}]' in the checkout" if entry.extra else ""
         raise ImportError(
@@ -120,7 +143,7 @@ def resolve_family(env_name: str) -> EnvFamily:
     except WrongPath as error:
         raise ConfigError(f"the registration of env {env_name!r} is wrong: {error}") from None
     values = defaults(env_name) if callable(defaults) else defaults or {}
-    return EnvFamily(env_name, make_env, flags, dict(values))
+    return EnvFamily(env_name, make_env, flags, dict(values), metrics)
 
 
 def resolve_trained_family(env_name: str) -> EnvFamily:
@@ -299,4 +322,11 @@ register_env(
     "sample_factory.envs.atari.atari_family:AtariFlags",
     defaults="sample_factory.envs.atari.atari_family:atari_defaults",
     names="sample_factory.envs.atari.games:GAME_OF_ENV",
+)
+register_env(
+    "dmlab_",
+    "sample_factory.envs.dmlab.make_dmlab_env:make_dmlab_env",
+    "sample_factory.envs.dmlab.dmlab_family:DmlabFlags",
+    defaults="sample_factory.envs.dmlab.dmlab_family:dmlab_defaults",
+    metrics="sample_factory.envs.dmlab.human_scores:HumanScores",
 )

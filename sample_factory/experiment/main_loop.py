@@ -13,6 +13,7 @@ from sample_factory.exchange.messages import Incident, Report, WorkerDied, repor
 from sample_factory.experiment.next_commands import next_commands, relative_path
 from sample_factory.experiment.parts import Parts
 from sample_factory.experiment.subscribers import (
+    FamilyMetricsSubscriber,
     LeagueSubscriber,
     Outbox,
     PopulationSubscriber,
@@ -56,6 +57,10 @@ class MainLoop:
             monitor,
             BestPolicies(config.monitoring, monitor.policies, self._outbox.send_to_learner),
         ]
+        if parts.family.metrics is not None:
+            make_metrics = parts.family.metrics
+            metrics = [make_metrics(config.env_name) for _ in monitor.policies]
+            subscribers.append(FamilyMetricsSubscriber(metrics, monitor))
         if parts.population is not None:
             metric = config.population.pbt_target_objective
             subscribers.append(

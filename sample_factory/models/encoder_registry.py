@@ -17,13 +17,12 @@ EncoderFactory = Callable[[Any, Any], Any]
 # Values of --encoder_custom whose networks follow --encoder_type and --encoder_subtype.
 FOLLOW_PRESETS = (None, "vizdoom")
 
-_REGISTRY = Registry(
-    "encoder_custom",
-    {
-        "vizdoom": "sample_factory.models.encoders:VizdoomEncoder",
-        "minigrid": "sample_factory.models.minigrid_encoder:MinigridEncoder",
-    },
-)
+_BUILT_IN = {
+    "vizdoom": "sample_factory.models.encoders:VizdoomEncoder",
+    "minigrid": "sample_factory.models.minigrid_encoder:MinigridEncoder",
+    "dmlab_instructions": "sample_factory.models.dmlab_encoder:DmlabEncoder",
+}
+_REGISTRY = Registry("encoder_custom", _BUILT_IN)
 
 
 def register_encoder(name: str, factory: EncoderFactory | str) -> None:
@@ -35,6 +34,11 @@ def register_encoder(name: str, factory: EncoderFactory | str) -> None:
     "module:attribute" string is imported when the encoder is built.
     """
     _REGISTRY.register(name, factory)
+
+
+def is_found_without_script(name: str | None) -> bool:
+    """Returns whether a process that runs no script of a user's own finds the encoder of --encoder_custom."""
+    return name is None or name in _BUILT_IN or ":" in name
 
 
 def registered_encoder(name: str | None) -> EncoderFactory | str | None:

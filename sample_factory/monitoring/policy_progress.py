@@ -2,6 +2,7 @@
 
 import collections
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from sample_factory.exchange.messages import EpisodeReport, TrainReport
@@ -82,7 +83,7 @@ class Spread(NamedTuple):
 
 class EpisodeStats:
     """The last `window` episodes. A metric is "reward", "true_objective" (v1: "true_reward"), "len" (env
-    frames), or the name of an extra stat."""
+    frames), or the name of an extra stat or of a metric of the env's family."""
 
     def __init__(self, window: int, num_agents: int = 1):
         """num_agents: those that play episodes at the same time."""
@@ -91,6 +92,7 @@ class EpisodeStats:
         self._num_added = 0  # since the start or the last `clear`
         self._had_own_objective = False  # in any episode of this run
         self._episodes: collections.deque[EpisodeReport] = collections.deque(maxlen=window)
+        self._family_metrics: Mapping[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._episodes)
@@ -100,9 +102,14 @@ class EpisodeStats:
         self._had_own_objective |= report.true_objective != report.reward
         self._episodes.append(report)
 
+    def set_family_metrics(self, values: Mapping[str, float]) -> None:
+        """Sets metrics that the env's family has computed from many episodes; see envs.FamilyMetrics."""
+        self._family_metrics = values
+
     def clear(self) -> None:
         self._num_added = 0
         self._episodes.clear()
+        self._family_metrics = {}
 
     @property
     def are_first(self) -> bool:
@@ -133,6 +140,9 @@ class EpisodeStats:
 
     def spread(self, metric: str) -> Spread | None:
         """Returns the statistics of a metric; None if no episode reports it."""
+        if metric in self._family_metrics:
+            value = self._family_metrics[metric]
+            return Spread(len(self), value, value, value)
         found = [_value(episode, metric) for episode in self._episodes]
         values = [value for value in found if value is not None]
         if not values:

@@ -1,0 +1,201 @@
+"""A level of DeepMind Lab as a Gymnasium env.
+
+Written against the documented API: https://github.com/google-deepmind/lab, docs/users/python_api.md.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from sample_factory.envs.abilities import NamesActions
+from sample_factory.envs.dmlab.instructions import MAX_WORDS, VOCABULARY_SIZE, instruction_tokens
+from sample_factory.envs.dmlab.level_cache import MAX_SEED, LevelCache
+from sample_factory.envs.dmlab.levels import level_name
+from sample_factory.spaces.observations import Indices
+
+FRAMES_PER_SECOND = 60
+PICTURE = "RGB_INTERLEAVED"
+INSTRUCTION = "INSTR"
+BENCHMARK_SEED = 42
+RAW_SCORE = "_dmlab_raw_score"  # end of the name of a statistic
+
+
+class DmlabAction(NamedTuple):
+    """The numbers that the engine expects, in its order, and the action in words."""
+
+    text: str
+    turn: int = 0  # to the right, pixels per frame
+    look: int = 0  # down, pixels per frame
+    strafe: int = 0  # to the right
+    move: int = 0  # forward
+    fire: int = 0
+    jump: int = 0
+    crouch: int = 0
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """int [7]."""
+        return np.array(self[1:], np.intc)
+
+
+# Of Espeholt et al. 2018 (IMPALA, https://arxiv.org/abs/1802.01561), appendix.
+ACTIONS = (
+    DmlabAction("forward", move=1),
+    DmlabAction("backward", move=-1),
+    DmlabAction("strafe left", strafe=-1),
+    DmlabAction("strafe right", strafe=1),
+    DmlabAction("turn left", turn=-20),
+    DmlabAction("turn right", turn=20),
+    DmlabAction("forward, turn left", turn=-20, move=1),
+    DmlabAction("forward, turn right", turn=20, move=1),
+    DmlabAction("fire", fire=1),
+)
+# Of Hessel et al. 2018 (PopArt, https://arxiv.org/abs/1809.04474), appendix.
+EXTENDED_ACTIONS = (
+    *ACTIONS[:4],
+    DmlabAction("turn left slowly", turn=-10),
+    DmlabAction("turn right slowly", turn=10),
+    DmlabAction("turn left", turn=-60),
+    DmlabAction("turn right", turn=60),
+    DmlabAction("look down", look=10),
+    DmlabAction("look up", look=-10),
+    DmlabAction("forward, turn left slowly", turn=-10, move=1),
+    DmlabAction("forward, turn right slowly", turn=10, move=1),
+    DmlabAction("forward, turn left", turn=-60, move=1),
+    DmlabAction("forward, turn right", turn=60, move=1),
+    DmlabAction("fire", fire=1),
+)
+
+
+def shaped_reward(reward: float) -> float:
+    """Returns 5 tanh(reward / 5), times 0.3 if it is negative.
+
+    This is the optimistic asymmetric clipping of IMPALA (Espeholt et al. 2018), as in its published code.
+    """
+    squeezed = 5.0 * math.tanh(reward / 5.0)
+    return 0.3 * squeezed if reward < 0 else squeezed
+
+
+class Task(NamedTuple):
+    """The level that an env plays: its number among the tasks of the env's name, and its path."""
+
+    number: int
+    level: str
+
+
+class DmlabSettings(NamedTuple):
+    """Observations and actions of an env.
+
+    is_benchmark: actions are random, and every run plays the same episodes.
+    """
+
+    width: int
+    height: int
+    frameskip: int
+    actions: Sequence[DmlabAction] = ACTIONS
+    with_instructions: bool = True
+    is_benchmark: bool = False
+
+    @property
+    def observed(self) -> list[str]:
+        """The engine's names of what it observes."""
+        return [PICTURE, INSTRUCTION] if self.with_instructions else [PICTURE]
+
+    def observation_space(self) -> gym.spaces.Dict:
+        spaces: dict[str, gym.Space[Any]] = {
+            "obs": gym.spaces.Box(0, 255, (3, self.height, self.width), np.uint8)
+        }
+        if self.with_instructions:
+            spaces[INSTRUCTION] = Indices([VOCABULARY_SIZE] * MAX_WORDS)
+        return gym.spaces.Dict(spaces)
+
+
+class DmlabEnv(gym.Env[Any, Any], NamesActions):
+    """One level. Observation: `obs`, uint8 [3, height, width]; with instructions also `INSTR`, int32 [16].
+
+    The reward is that of `shaped_reward`, the true objective the sum of the engine's. As in version 1 and in
+    published results, every end of an episode is a termination: the engine does not say why it has ended.
+    There is no picture at the end of an episode: `step` returns the last one again.
+
+    lab: a deepmind_lab.Lab that has `settings.observed` as its observations.
+    cache: the level_cache of the lab, if it has one.
+    """
+
+    def __init__(self, lab: Any, task: Task, settings: DmlabSettings, cache: LevelCache | None = None):
+        self.metadata = {
+            "render_modes": ["rgb_array"],
+            "render_fps": FRAMES_PER_SECOND / settings.frameskip,
+        }
+        self._lab = lab
+        self._task = task
+        self._settings = settings
+        self._cache = cache
+        self._actions = [action.numbers for action in settings.actions]
+        self.action_space = gym.spaces.Discrete(len(self._actions))
+        self.observation_space = settings.observation_space()
+        self._observation: dict[str, np.ndarray] = {}
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Starts an episode. With a level cache, it is that of a cached map as long as there are unused ones,
+        whatever the seed is."""
+        if self._settings.is_benchmark and seed is not None:
+            seed = BENCHMARK_SEED
+        super().reset(seed=seed)
+        if self._cache is None:
+            episode_seed = int(self.np_random.integers(MAX_SEED))
+        else:
+            episode_seed = self._cache.next_seed(self.np_random)
+        self._lab.reset(seed=episode_seed)
+        self._score = 0.0
+        self._num_frames = 0
+        self._observe()
+        return self._observation, {}
+
+    def step(self, action: int) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
+        if self._settings.is_benchmark:
+            # The speed of a level depends on what the agent sees and does.
+            action = int(self.np_random.integers(len(self._actions)))
+        reward = self._lab.step(self._actions[action], num_steps=self._settings.frameskip)
+        self._score += reward
+        self._num_frames += self._settings.frameskip
+        if self._lab.is_running():
+            self._observe()
+            return self._observation, shaped_reward(reward), False, False, {}
+        return self._observation, shaped_reward(reward), True, False, self._end_info()
+
+    def render(self) -> np.ndarray | None:
+        """Returns the last observed picture, [height, width, 3] uint8; None before the first reset."""
+        return self._observation["obs"].transpose(1, 2, 0) if self._observation else None
+
+    def close(self) -> None:
+        self._lab.close()
+
+    def action_text(self, action: Any) -> str:
+        return self._settings.actions[int(action)].text
+
+    def _observe(self) -> None:
+        observed = self._lab.observations()
+        self._observation = {"obs": observed[PICTURE].transpose(2, 0, 1)}
+        if self._settings.with_instructions:
+            self._observation[INSTRUCTION] = instruction_tokens(observed[INSTRUCTION])
+
+    def _end_info(self) -> dict[str, Any]:
+        """Returns the info of an episode's end, with the statistics of version 1."""
+        prefix = stats_prefix(self._task)
+        return {
+            "true_objective": self._score,
+            "episode_extra_stats": {
+                f"{prefix}{RAW_SCORE}": self._score,
+                f"{prefix}_len": float(self._num_frames),
+            },
+        }
+
+
+def stats_prefix(task: Task) -> str:
+    """Returns the beginning of the names of a task's statistics, e.g. z_03_rooms_watermaze."""
+    return f"z_{task.number:02d}_{level_name(task.level)}"

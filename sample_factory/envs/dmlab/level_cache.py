@@ -1,0 +1,165 @@
+"""Maps that DeepMind Lab has generated, kept on disk, and the seeds that lead to them.
+
+The folder has the layout of version 1, so that its published sets of maps can be used: a file for each map,
+by the key that the engine computes, and for each level a list `_<level>.dm_lvl_seeds` with lines "seed key".
+Processes share it without any lock that one could hold when it dies: a map is complete before it gets its
+name, lines are appended in one call, and the lock of the list of used seeds is the kernel's.
+"""
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from io import FileIO
+from pathlib import Path
+
+import numpy as np
+
+log = logging.getLogger("sample_factory")
+
+SEEDS_SUFFIX = ".dm_lvl_seeds"
+USED_SEEDS = "dmlab_used_lvl_seeds"  # folder of the lists of used seeds, in that of the experiment
+MAX_SEED = 2**31 - 1  # exclusive; the engine takes a C int
+
+
+def seeds_file(folder: Path, level: str) -> Path:
+    """Returns the file with the seeds of a level, e.g. <folder>/_contributed/dmlab30/rooms_watermaze..."""
+    return folder / f"_{level}{SEEDS_SUFFIX}"
+
+
+class LevelCache:
+    """The `level_cache` of deepmind_lab.Lab, for one env: the engine calls `fetch` and `write`.
+
+    Its owner asks `next_seed` for the seed of each episode: seeds of cached maps come first.
+    """
+
+    def __init__(self, folder: Path, level: str, experiment_dir: Path):
+        self._folder = folder
+        self._level = level
+        self._seeds = LevelSeeds(_read_seeds(seeds_file(folder, level)), level, experiment_dir)
+        self._episode_seed = 0
+        self._is_writable = True
+
+    def next_seed(self, random: np.random.Generator) -> int:
+        """Returns the seed of the next episode, which has not been used in the experiment."""
+        self._episode_seed = self._seeds.next(random)
+        return self._episode_seed
+
+    def fetch(self, key: str, pk3_path: str) -> bool:
+        """Copies the map with this key to `pk3_path`. Returns whether there is one."""
+        try:
+            shutil.copyfile(self._folder / key, pk3_path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def write(self, key: str, pk3_path: str) -> None:
+        """Stores the map at `pk3_path`, and its seed. A full disk is logged once and does not end the run."""
+        if not self._is_writable:
+            return
+        try:
+            self._store(key, pk3_path)
+        except OSError as error:
+            self._is_writable = False
+            log.warning("No more maps of %s are stored in %s: %s", self._level, self._folder, error.strerror)
+
+    def _store(self, key: str, pk3_path: str) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if not (self._folder / key).exists():
+            with _temporary_file(self._folder) as path:
+                shutil.copyfile(pk3_path, path)
+                os.replace(path, self._folder / key)
+        seeds = seeds_file(self._folder, self._level)
+        seeds.parent.mkdir(parents=True, exist_ok=True)
+        _append(seeds, f"{self._episode_seed} {key}\n")
+
+
+class LevelSeeds:
+    """Seeds for the episodes of one level: those of cached maps in random order, then new ones. Promises:
+
+    1. No seed is used twice in an experiment, by whichever process, also after it was resumed: used ones are
+       listed in the experiment's folder.
+    2. Without that folder, as in the trial of an env before a run, nothing is written.
+    """
+
+    def __init__(self, cached: Iterable[int], level: str, experiment_dir: Path):
+        self._cached = sorted(set(cached))
+        self._is_shuffled = False
+        self._experiment_dir = experiment_dir
+        self._used_file = seeds_file(experiment_dir / USED_SEEDS, level)
+        self._used: set[int] = set()
+        self._num_read = 0  # bytes of the list
+
+    def next(self, random: np.random.Generator) -> int:
+        """Returns a seed that has not been used, and lists it as used."""
+        if not self._is_shuffled:
+            random.shuffle(self._cached)
+            self._is_shuffled = True
+        if not self._experiment_dir.is_dir():
+            return self._choose(random)
+        self._used_file.parent.mkdir(parents=True, exist_ok=True)
+        with self._used_file.open("ab+", buffering=0) as file:
+            _lock(file)
+            file.seek(self._num_read)
+            lines = file.read()
+            self._num_read += len(lines)
+            self._used.update(_parse_seeds(lines))
+            seed = self._choose(random)
+            file.write(f"{seed}\n".encode())  # at the end, wherever the reading has ended
+        return seed
+
+    def _choose(self, random: np.random.Generator) -> int:
+        while self._cached:
+            seed = self._cached.pop()
+            if seed not in self._used:
+                return seed
+        while (seed := int(random.integers(MAX_SEED))) in self._used:
+            pass
+        return seed
+
+
+def _lock(file: FileIO) -> None:
+    """Waits for the lock of a file, which its end, or that of the process, releases."""
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX)
+    except OSError as error:  # a file system without locks: two envs may use the same seed
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+
+
+def _read_seeds(path: Path) -> list[int]:
+    try:
+        return _parse_seeds(path.read_bytes())
+    except FileNotFoundError:
+        return []
+
+
+def _parse_seeds(lines: bytes) -> list[int]:
+    """Returns the first number of each line; an incomplete line, which a full disk can leave, is skipped."""
+    words = [line.split()[:1] for line in lines.splitlines()]
+    return [int(word[0]) for word in words if word and word[0].isdigit()]
+
+
+def _append(path: Path, line: str) -> None:
+    """Appends a line in one call, so that those of other processes stay whole."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(descriptor, line.encode())
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _temporary_file(folder: Path) -> Iterator[str]:
+    """Yields the path of an empty file, which is removed at the end if it is still there."""
+    descriptor, path = tempfile.mkstemp(dir=folder, prefix=".", suffix=".unfinished")
+    os.close(descriptor)
+    try:
+        yield path
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)

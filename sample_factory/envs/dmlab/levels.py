@@ -1,0 +1,129 @@
+"""Levels of DeepMind Lab: the envs of version 1, and the levels of DMLab-30 with reference scores."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from sample_factory.envs.env_registry import UnknownEnvError
+
+PREFIX = "dmlab_"
+FOLDER = "contributed/dmlab30/"
+CUTOFF = 0.8  # similarity from which an unknown name counts as a typing error
+
+
+class ReferenceScore(NamedTuple):
+    """Mean scores of an episode by people and by a random policy."""
+
+    human: float
+    random: float
+
+
+# The 30 tasks in their official order. Scores: Espeholt et al. 2018 (IMPALA, https://arxiv.org/abs/1802.01561),
+# in the precision of their published code; of the *_test version where there is one.
+DMLAB_30: Mapping[str, ReferenceScore] = {
+    "rooms_collect_good_objects_train": ReferenceScore(10, 0.073),
+    "rooms_exploit_deferred_effects_train": ReferenceScore(85.65, 8.501),
+    "rooms_select_nonmatching_object": ReferenceScore(65.9, 0.312),
+    "rooms_watermaze": ReferenceScore(54, 4.065),
+    "rooms_keys_doors_puzzle": ReferenceScore(53.8, 4.135),
+    "language_select_described_object": ReferenceScore(389.5, -0.07),
+    "language_select_located_object": ReferenceScore(280.7, 1.929),
+    "language_execute_random_task": ReferenceScore(254.05, -5.913),
+    "language_answer_quantitative_question": ReferenceScore(184.5, -0.33),
+    "lasertag_one_opponent_small": ReferenceScore(12.65, -0.224),
+    "lasertag_three_opponents_small": ReferenceScore(18.55, -0.214),
+    "lasertag_one_opponent_large": ReferenceScore(18.6, -0.083),
+    "lasertag_three_opponents_large": ReferenceScore(31.5, -0.102),
+    "natlab_fixed_large_map": ReferenceScore(36.9, 2.173),
+    "natlab_varying_map_regrowth": ReferenceScore(24.45, 2.989),
+    "natlab_varying_map_randomized": ReferenceScore(42.35, 7.346),
+    "skymaze_irreversible_path_hard": ReferenceScore(100, 0.1),
+    "skymaze_irreversible_path_varied": ReferenceScore(100, 14.4),
+    "psychlab_arbitrary_visuomotor_mapping": ReferenceScore(58.75, 0.163),
+    "psychlab_continuous_recognition": ReferenceScore(58.3, 0.224),
+    "psychlab_sequential_comparison": ReferenceScore(39.5, 0.129),
+    "psychlab_visual_search": ReferenceScore(78.5, 0.085),
+    "explore_object_locations_small": ReferenceScore(74.45, 3.575),
+    "explore_object_locations_large": ReferenceScore(65.65, 4.673),
+    "explore_obstructed_goals_small": ReferenceScore(206, 6.76),
+    "explore_obstructed_goals_large": ReferenceScore(119.5, 2.61),
+    "explore_goal_locations_small": ReferenceScore(267.5, 7.66),
+    "explore_goal_locations_large": ReferenceScore(194.5, 3.14),
+    "explore_object_rewards_few": ReferenceScore(77.7, 2.073),
+    "explore_object_rewards_many": ReferenceScore(106.7, 2.438),
+}
+HELD_OUT = ("rooms_collect_good_objects_test", "rooms_exploit_deferred_effects_test")
+# Those that generate a map for each episode, for which the level cache is made.
+WITH_GENERATED_MAPS = tuple(
+    name
+    for name in DMLAB_30
+    if name.startswith(("lasertag_", "skymaze_", "explore_")) or name == "rooms_keys_doors_puzzle"
+)
+# Levels that show the images of --dmlab30_dataset.
+WITH_DATASET = ("psychlab_arbitrary_visuomotor_mapping", "psychlab_continuous_recognition")
+OTHERS = (
+    *("lt_chasm", "lt_hallway_slope", "lt_horseshoe_color", "lt_space_bounce_hard"),
+    *("nav_maze_random_goal_01", "nav_maze_random_goal_02", "nav_maze_random_goal_03"),
+    *("nav_maze_static_01", "nav_maze_static_02", "nav_maze_static_03"),
+    *("seekavoid_arena_01", "stairway_to_melon"),
+)
+
+
+class DmlabSpec(NamedTuple):
+    """The levels of an env, one per task. settings: further settings of the levels."""
+
+    levels: Sequence[str]
+    settings: Mapping[str, str] = {}
+
+
+def level_path(name: str) -> str:
+    """Returns the level as DeepMind Lab names it, from the name of one of DMLab-30 or any other level."""
+    return f"{FOLDER}{name}" if name in DMLAB_30 or name in HELD_OUT else name
+
+
+def level_name(level: str) -> str:
+    """Returns the last part of a level's path, e.g. rooms_watermaze."""
+    return level.rpartition("/")[2]
+
+
+def _spec(*names: str, **settings: str) -> DmlabSpec:
+    return DmlabSpec([level_path(name) for name in names], settings)
+
+
+# The names of versions 1 and 2 after "dmlab_".
+SPECS: Mapping[str, DmlabSpec] = {
+    "30": _spec(*DMLAB_30),
+    "level_cache": _spec(*WITH_GENERATED_MAPS),
+    "benchmark": _spec("rooms_collect_good_objects_train"),
+    "benchmark_slow_reset": _spec("rooms_keys_doors_puzzle"),
+    "collect_good_objects": _spec("rooms_collect_good_objects_train"),
+    "sparse": _spec("explore_goal_locations_large"),
+    "very_sparse": _spec("explore_goal_locations_large", minGoalDistance="10"),
+    "sparse_doors": _spec("explore_obstructed_goals_large"),
+    "nonmatch": _spec("rooms_select_nonmatching_object"),
+    "watermaze": _spec("rooms_watermaze"),
+}
+NAMES = (*SPECS, *DMLAB_30, *HELD_OUT, *OTHERS)
+
+
+def find_spec(full_env_name: str) -> DmlabSpec:
+    """Returns the levels of an env: of version 1, of DMLab-30, or the level with the path after `dmlab_`.
+
+    Raises UnknownEnvError for an empty name, and for one without a "/" that nearly is a known one. A level of
+    another folder is not checked: only the engine knows its levels.
+    """
+    name = full_env_name.removeprefix(PREFIX)
+    if not name:
+        raise UnknownEnvError(
+            f"--env={full_env_name} is the beginning of a name; complete it with one of {', '.join(NAMES)}, "
+            "or with the path of any other level"
+        )
+    if name in SPECS:
+        return SPECS[name]
+    close = difflib.get_close_matches(name, NAMES, n=1, cutoff=CUTOFF)
+    if close and name not in NAMES and "/" not in name:
+        raise UnknownEnvError(
+            f"unknown env {full_env_name!r}; did you mean {PREFIX}{close[0]}? A level of your own needs a "
+            f"folder in its name: {PREFIX}folder/{name}"
+        )
+    return _spec(name)
