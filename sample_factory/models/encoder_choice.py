@@ -1,6 +1,7 @@
 """Chooses the built-in network that encodes an observation, by its space and the flags. No torch."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -149,6 +150,33 @@ def encoded_spaces(observation_space: gym.spaces.Dict) -> dict[str, gym.spaces.B
     return encoded
 
 
+def input_groups(spaces: Mapping[str, gym.spaces.Box]) -> list[tuple[str, ...]]:
+    """Returns the keys that share a network: all vectors and numbers together, each other one alone.
+
+    An MLP on all vectors can combine them, such as a position with a goal; one for each of them could not.
+    """
+    vectors = tuple(key for key, space in spaces.items() if is_vector(space))
+    groups: list[tuple[str, ...]] = []
+    for key in spaces:
+        if key not in vectors:
+            groups.append((key,))
+        elif key == vectors[0]:
+            groups.append(vectors)
+    return groups
+
+
+def is_vector(space: gym.spaces.Box) -> bool:
+    """Returns whether an observation is a vector of numbers or a single number, and no indices."""
+    return not isinstance(space, Indices) and len(space.shape) < 2
+
+
+def joined_space(spaces: Sequence[gym.spaces.Box]) -> gym.spaces.Box:
+    """Returns the space of the concatenation of vectors and numbers, or the only space."""
+    if len(spaces) == 1:
+        return spaces[0]
+    return gym.spaces.Box(-np.inf, np.inf, (sum(math.prod(space.shape) for space in spaces),), np.float32)
+
+
 def describe_space(key: str, space: gym.spaces.Box) -> str:
     """Returns key, dtype and shape of an observation, e.g. "obs uint8 [7, 7, 3]" or "obs Discrete [16]"."""
     if isinstance(space, Indices):
@@ -165,7 +193,8 @@ def describe_encoders(flags: ModelFlags, observation_space: gym.spaces.Dict, typ
     typed: flags on the command line, by name. Raises ValueError if none of the observations is large enough
     for the preset that was typed, or one has too many dimensions.
     """
-    spaces = encoded_spaces(observation_space)
+    each = encoded_spaces(observation_space)
+    spaces = {", ".join(keys): joined_space([each[key] for key in keys]) for keys in input_groups(each)}
     choices = {key: choose_encoder(flags, key, space) for key, space in spaces.items()}
     rejected = [key for key, choice in choices.items() if choice.reason and _contradicts(choice, typed)]
     if rejected and not any(choice.image and not choice.reason for choice in choices.values()):

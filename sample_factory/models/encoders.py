@@ -17,6 +17,8 @@ from sample_factory.models.encoder_choice import (
     RESNET,
     choose_encoder,
     encoded_spaces,
+    input_groups,
+    joined_space,
 )
 from sample_factory.models.encoder_registry import EncoderError, resolve_encoder
 from sample_factory.models.normalizers import autocast_dtype
@@ -108,21 +110,35 @@ def mlp(flags: ModelFlags, in_size: int, widths: tuple[int, ...]) -> nn.Sequenti
 
 
 class MultiInputEncoder(nn.Module):
-    """An encoder for each observation; their outputs are concatenated in the order of sorted keys."""
+    """An encoder for each observation, one for all vectors; see `input_groups`.
+
+    Their outputs are concatenated in the order of sorted keys.
+    """
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
         super().__init__()
         spaces = encoded_spaces(observation_space)
-        self.keys = tuple(spaces)
+        self.groups = input_groups(spaces)
         self.encoders = nn.ModuleList(
-            make_observation_encoder(flags, key, space) for key, space in spaces.items()
+            make_observation_encoder(flags, ", ".join(keys), joined_space([spaces[key] for key in keys]))
+            for keys in self.groups
         )
         self.out_size = sum(out_size(encoder) for encoder in self.encoders)
 
     def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
         """Maps [B, ...] per key to [B, out_size]."""
-        outputs = [encoder(observations[key]) for key, encoder in zip(self.keys, self.encoders)]
+        outputs = [
+            encoder(_joined([observations[key] for key in keys]))
+            for keys, encoder in zip(self.groups, self.encoders)
+        ]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
+
+
+def _joined(observations: Sequence[Tensor]) -> Tensor:
+    """Returns the only observation, or vectors [B, n] and numbers [B] concatenated."""
+    if len(observations) == 1:
+        return observations[0]
+    return torch.cat([rows.reshape(rows.shape[0], -1) for rows in observations], dim=-1)
 
 
 def make_observation_encoder(

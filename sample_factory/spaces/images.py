@@ -7,7 +7,7 @@ import numpy as np
 
 from sample_factory.spaces.observations import Indices
 
-CHANNELS = (1, 3, 4)  # usual numbers of them: grey, RGB, and RGBA or four frames
+CHANNELS = (1, 2, 3, 4)  # usual numbers of them: grey, two layers of a map, RGB, and RGBA or four frames
 
 
 class ImageShape(NamedTuple):

@@ -320,3 +320,26 @@ def test_discrete_observations_are_encoded_by_index():
 def test_without_layers_indices_still_get_a_table():
     encoder = make_encoder(ModelFlags(encoder_mlp_layers=(), hidden_size=6), S.Dict(obs=Indices((3,))))
     assert encoder({"obs": torch.tensor([[2]])}).shape == (1, 6)
+
+
+def test_all_vectors_of_an_observation_share_one_mlp():
+    space = S.Dict(a=floats(3), b=image(3, 72, 128), c=floats(), d=Indices((4,)), e=floats(2))
+    encoder = make_encoder(ModelFlags(encoder_mlp_layers=(16,), hidden_size=8), space)
+    assert encoder.groups == [("a", "c", "e"), ("b",), ("d",)]
+    assert linear_sizes(encoder.encoders[0]) == [(6, 16)]
+    check_output(encoder, space, torch.device("cpu"))
+
+
+def test_an_mlp_on_vectors_can_combine_them():
+    # The change of the output by one vector depends on another one, unlike in a sum of two networks.
+    torch.manual_seed(0)
+    encoder = make_encoder(ModelFlags(encoder_mlp_layers=(16,)), S.Dict(goal=floats(2), position=floats(2)))
+    zero = torch.zeros(1, 2)
+    one = torch.ones(1, 2)
+
+    def sum_of_features(goal, position):
+        return encoder({"goal": goal, "position": position}).sum()
+
+    near = sum_of_features(one, one) - sum_of_features(one, zero)
+    far = sum_of_features(zero, one) - sum_of_features(zero, zero)
+    assert not torch.allclose(near, far)
