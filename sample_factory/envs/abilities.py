@@ -1,5 +1,6 @@
 """Abilities beyond the Gymnasium API. An env declares one by inheriting; attributes are never probed."""
 
+import sys
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -63,6 +64,24 @@ class NamesActions:
         return "action " + " ".join(f"{number:.3g}" for part in parts for number in np.ravel(part))
 
 
+class ScriptedPlayers:
+    """An env whose package has players of its own, e.g. bots.
+
+    An instance of this class itself represents an env without any.
+    """
+
+    def scripted_players(self) -> tuple[str, ...]:
+        """Returns the names of these players."""
+        return ()
+
+    def scripted_action(self, player: str, agent: int) -> Any:
+        """Returns the action, of the agent's action space, that a player would choose for an agent now.
+
+        agent: index in the env's list of agents. It has no effect on the env but for random numbers.
+        """
+        raise NotImplementedError
+
+
 class LimitsEpisodes:
     """An env whose episodes end after a known number of steps at the latest.
 
@@ -92,6 +111,10 @@ def find_ability(env: Any, ability: type[Ability]) -> Ability:
     """
     import gymnasium as gym  # here, since the commands import this module and have to start quickly
 
-    while isinstance(env, (gym.Wrapper, gym.vector.VectorWrapper)) and not isinstance(env, ability):
+    wrappers: tuple[type, ...] = (gym.Wrapper, gym.vector.VectorWrapper)
+    pettingzoo = sys.modules.get("pettingzoo.utils")  # not imported: no env is of it then
+    if pettingzoo is not None:
+        wrappers += (vars(pettingzoo)["BaseParallelWrapper"],)
+    while isinstance(env, wrappers) and not isinstance(env, ability):
         env = env.env
     return env if isinstance(env, ability) else ability()

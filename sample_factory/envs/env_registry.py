@@ -330,3 +330,11 @@ register_env(
     defaults="sample_factory.envs.dmlab.dmlab_family:dmlab_defaults",
     metrics="sample_factory.envs.dmlab.human_scores:HumanScores",
 )
+register_env(
+    "generals_",
+    "sample_factory.envs.generals.generals_family:make_generals_env",
+    "sample_factory.envs.generals.generals_family:GeneralsFlags",
+    defaults="sample_factory.envs.generals.generals_family:generals_defaults",
+    names="sample_factory.envs.generals.generals_family:MAPS",
+    extra="generals",
+)

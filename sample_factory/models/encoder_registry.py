@@ -21,6 +21,7 @@ _BUILT_IN = {
     "vizdoom": "sample_factory.models.encoders:VizdoomEncoder",
     "minigrid": "sample_factory.models.minigrid_encoder:MinigridEncoder",
     "dmlab_instructions": "sample_factory.models.dmlab_encoder:DmlabEncoder",
+    "map": "sample_factory.models.map_encoder:MapEncoder",
 }
 _REGISTRY = Registry("encoder_custom", _BUILT_IN)
 

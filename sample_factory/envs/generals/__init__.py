@@ -1,0 +1,1 @@
+"""Generals, the strategy game of generals.io, by the package generals-bots."""

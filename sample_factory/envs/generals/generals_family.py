@@ -1,0 +1,138 @@
+"""The `generals_` family: its names, its flags, and defaults of other flags. Imports no Generals."""
+
+import importlib.util
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sample_factory.config.flags import ConfigError, flag
+from sample_factory.envs.protocol import EnvConfig
+
+PREFIX = "generals_"
+MIN_SIDE = 4  # fields
+MAX_SIDE = 24
+ONLINE = "generals_1v1"
+NO_OPPONENT = "none"
+OPPONENTS = ("random", "expander")  # the bots of the package
+
+
+class MapSpec(NamedTuple):
+    """The maps of an env.
+
+    side: height and width of the observation; smaller maps are padded with mountains.
+    is_online: the maps of the site's duels, 18x18 to 23x23 with 9 to 11 cities.
+    time_limit: number of turns after which a game is drawn.
+    """
+
+    side: int
+    is_online: bool
+    time_limit: int
+
+
+# In 40 turns per row of the map, games of good players end nearly always.
+MAPS: Mapping[str, MapSpec] = {
+    **{f"{PREFIX}{side}x{side}": MapSpec(side, False, 40 * side) for side in range(MIN_SIDE, MAX_SIDE + 1)},
+    ONLINE: MapSpec(MAX_SIDE, True, 2000),
+}
+
+
+@dataclass(frozen=True)
+class GeneralsFlags:
+    """Flags of Generals."""
+
+    generals_opponent: str = flag(
+        NO_OPPONENT,
+        "bot of the package that plays the second side, so that the env has one agent; none: both sides are "
+        "agents, for self-play",
+        choices=(NO_OPPONENT, *OPPONENTS),
+    )
+    generals_grid_size: int = flag(
+        0,
+        "smallest height and width of a map, drawn up to the size in the env's name and padded to it; 0: "
+        "always the size in the name",
+        at_least=0,
+        at_most=MAX_SIDE,
+    )
+    generals_mountains: float = flag(0.15, "share of the fields that are mountains", at_least=0, at_most=0.5)
+    generals_cities: float = flag(0.04, "share of the fields that are neutral cities", at_least=0, at_most=0.3)
+    generals_time_limit: int = flag(
+        0,
+        "turns after which a game is drawn; 0: 40 per row of the map, in generals_1v1 2000",
+        at_least=0,
+        at_most=100_000,
+    )
+    generals_memory: bool = flag(
+        True,
+        "observe what has been seen before: cities, mountains, the enemy's general and armies, and last moves",
+    )
+    generals_shaping: float = flag(
+        1.0,
+        "weight of the potential-based reward: logarithmic ratios of land, army and castles, whose sum is at "
+        "most 1; 0: only the result of the game, 1 or -1, is rewarded",
+        at_least=0,
+    )
+
+
+def make_generals_env(
+    full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
+) -> Any:
+    """Returns a PettingZoo ParallelEnv, or a Gymnasium env with --generals_opponent.
+
+    Raises ConfigError for flags that do not fit the name.
+    """
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # pygame, which the package imports, greets
+    from sample_factory.envs.generals.against_bot import AgainstBot
+    from sample_factory.envs.generals.generals_env import GameSettings, GeneralsEnv, assets_potential
+    from sample_factory.envs.wrappers.parallel_potential_shaping import ParallelPotentialShaping
+
+    spec = MAPS[full_env_name]
+    _check(full_env_name, spec, cfg)
+    settings = GameSettings(
+        spec.side,
+        None if spec.is_online else cfg.generals_grid_size or spec.side,
+        cfg.generals_mountains,
+        cfg.generals_cities,
+        cfg.generals_time_limit or spec.time_limit,
+        cfg.generals_memory,
+    )
+    env: Any = GeneralsEnv(settings, render_mode)
+    if cfg.generals_shaping > 0:
+        env = ParallelPotentialShaping(env, assets_potential, cfg.gamma, cfg.generals_shaping)
+    return env if cfg.generals_opponent == NO_OPPONENT else AgainstBot(env, cfg.generals_opponent)
+
+
+def _check(full_env_name: str, spec: MapSpec, cfg: Any) -> None:
+    if cfg.env_frameskip and cfg.env_frameskip > 1:
+        raise ConfigError(f"--env_frameskip={cfg.env_frameskip}: Generals skips no turns; leave it at 1")
+    if spec.is_online and cfg.generals_grid_size:
+        raise ConfigError(f"--generals_grid_size: the maps of {full_env_name} have the sizes of the site")
+    if cfg.generals_grid_size and not MIN_SIDE <= cfg.generals_grid_size <= spec.side:
+        raise ConfigError(
+            f"--generals_grid_size={cfg.generals_grid_size} should be {MIN_SIDE} to {spec.side} in "
+            f"{full_env_name}"
+        )
+
+
+def generals_defaults(full_env_name: str) -> Mapping[str, Any]:
+    """Returns flags for Generals. Raises ImportError if the package is missing."""
+    if importlib.util.find_spec("generals") is None:
+        raise ImportError(
+            f"env {full_env_name!r} needs a package that is not installed (generals-bots): "
+            "pip install -e '.[generals]' in the checkout"
+        )
+    return {
+        "encoder_custom": "map",
+        "use_rnn": False,  # the memory planes hold what has been seen
+        "normalize_input": False,  # the planes are scaled
+        "nonlinearity": "relu",
+        "gamma": 0.99,
+        "with_vtrace": False,
+        "gae_lambda": 0.95,
+        "learning_rate": 5e-4,
+        "batch_size": 512,
+        "num_batches_per_iteration": 4,
+        "ppo_epochs": 1,
+        "max_grad_norm": 1.0,
+        "exploration_loss_coeff": 0.005,
+    }

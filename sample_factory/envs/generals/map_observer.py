@@ -1,0 +1,274 @@
+"""A player's observation of Generals as planes for convolutions, and the actions that are allowed.
+
+Compiled by Numba, which the package needs anyway: in NumPy, small maps would take ten times as long.
+"""
+
+import math
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from generals.core.config import DIRECTIONS
+from generals.core.game import Game
+
+NUM_DIRECTIONS = len(DIRECTIONS)
+MOVES_PER_FIELD = 2 * NUM_DIRECTIONS  # all but one of the armies, or half of them, in each direction
+OFFSETS = np.array([direction.value for direction in DIRECTIONS])  # rows down, columns to the right
+# Planes from "time" on have the same number on every field.
+VISIBLE_PLANES = (
+    "own_army",
+    "enemy_army",
+    "neutral_army",
+    "own",
+    "enemy",
+    "neutral",
+    "mountain",
+    "city",
+    "own_general",
+    "enemy_general",
+    "fog",
+    "structure_in_fog",
+    "on_map",
+    "time",
+    "time_since_growth",
+    "odd_turn",
+    "army_ratio",
+    "land_ratio",
+    "land_share",
+)
+# Planes from "enemy_land_gain" on have the same number on every field.
+MEMORY_PLANES = (
+    "known_mountain",
+    "known_city",
+    "known_enemy_general",
+    "seen_before",
+    "last_seen_enemy",
+    "last_seen_enemy_army",
+    "time_since_seen",
+    "last_source",
+    "last_target",
+    "enemy_land_gain",
+    "enemy_army_gain",
+)
+NUM_VISIBLE = len(VISIBLE_PLANES)
+FIRST_NUMBER = VISIBLE_PLANES.index("time")
+NUM_FIELD_MEMORIES = MEMORY_PLANES.index("last_source")
+FIRST_GAIN = NUM_VISIBLE + MEMORY_PLANES.index("enemy_land_gain")
+GROWTH_PERIOD = 50  # turns; then every field that is owned gets an army
+LOG2_SCALE = 1 / 6  # 63 armies are 1
+MEMORY_TURNS = 50  # after which the plane time_since_seen is 1
+
+
+class Move(NamedTuple):
+    """An action of the package: armies move from (row, column) to the next field in a direction.
+
+    is_pass, is_split: 0 or 1; a split moves half of the armies, otherwise one army stays.
+    """
+
+    is_pass: int
+    row: int
+    column: int
+    direction: int
+    is_split: int
+
+
+PASS = Move(1, 0, 0, 0, 0)
+
+
+def num_actions(side: int) -> int:
+    """Returns the number of actions on a map of side x side fields; the last one is to pass."""
+    return MOVES_PER_FIELD * side * side + 1
+
+
+def to_move(action: int, side: int) -> Move:
+    """Returns the move of an action: index (2 * direction + is_split) * side^2 + row * side + column."""
+    plane, field = divmod(action, side * side)
+    if plane == MOVES_PER_FIELD:
+        return PASS
+    return Move(0, *divmod(field, side), *divmod(plane, 2))
+
+
+def to_action(move: "np.ndarray | Move", side: int) -> int:
+    """Returns the inverse of `to_move`."""
+    is_pass, row, column, direction, is_split = (int(part) for part in move)
+    if is_pass:
+        return num_actions(side) - 1
+    return (2 * direction + is_split) * side * side + row * side + column
+
+
+class MapObserver:
+    """Observes a game for one player, and remembers what the player has seen.
+
+    with_memory: adds MEMORY_PLANES to VISIBLE_PLANES.
+    """
+
+    def __init__(self, side: int, with_memory: bool, time_limit: int):
+        self.num_planes = NUM_VISIBLE + with_memory * len(MEMORY_PLANES)
+        self._side = side
+        self._with_memory = with_memory
+        self._time_limit = time_limit
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets the last game."""
+        self._memory = np.zeros((NUM_FIELD_MEMORIES, self._side, self._side), np.float32)
+        self._enemy_land = 1
+        self._enemy_army = 1
+
+    def observe(self, game: Game, player: str, enemy: str, last_move: Move) -> tuple[np.ndarray, np.ndarray]:
+        """Returns planes, [num_planes, side, side] float32, and the action mask, [num_actions] int8.
+
+        A field with at least two armies can be left in each direction that leads neither into a mountain nor
+        off the map. Passing is always allowed. last_move: the player's own. Call it once a turn.
+        """
+        side = self._side
+        planes = np.zeros((self.num_planes, side, side), np.float32)
+        mask = np.zeros(num_actions(side), np.int8)
+        mask[-1] = 1
+        channels = game.channels
+        armies = channels.armies
+        own = channels.ownership[player]
+        theirs = channels.ownership[enemy]
+        structures = (channels.generals, channels.cities, channels.mountains)
+        counts = _draw_visible(armies, own, theirs, *structures, game.time, self._time_limit, planes)
+        _mark_allowed(armies, own, channels.mountains, mask[:-1].reshape(NUM_DIRECTIONS, 2, side, side))
+        if self._with_memory:
+            gains = (counts[0] - self._enemy_land, counts[1] - self._enemy_army)
+            _remember(planes, game.time, self._memory, *last_move[:4], *gains)
+            self._enemy_land, self._enemy_army = counts
+        return planes, mask
+
+
+@numba.njit(cache=True)
+def _draw_visible(
+    armies: np.ndarray,
+    own: np.ndarray,
+    enemy: np.ndarray,
+    generals: np.ndarray,
+    cities: np.ndarray,
+    mountains: np.ndarray,
+    turn: int,
+    time_limit: int,
+    planes: np.ndarray,
+) -> tuple[int, int]:
+    """Draws VISIBLE_PLANES. Returns the enemy's land and army, which the site shows to both players.
+
+    armies: [height, width] int. own, enemy, generals, cities, mountains: [height, width] bool.
+    """
+    height, width = armies.shape
+    side = planes.shape[1]
+    own_land = 0
+    own_army = 0
+    enemy_land = 0
+    enemy_army = 0
+    for row in range(side):
+        for column in range(side):
+            place = (row, column)
+            if row >= height or column >= width:
+                planes[6, row, column] = 1
+                continue
+            planes[12, row, column] = 1
+            army = armies[place]
+            if own[place]:
+                own_land += 1
+                own_army += army
+            elif enemy[place]:
+                enemy_land += 1
+                enemy_army += army
+            if not _sees(own, row, column):
+                is_structure = cities[place] or mountains[place]
+                planes[11 if is_structure else 10, row, column] = 1
+                continue
+            planes[6, row, column] = mountains[place]
+            planes[7, row, column] = cities[place]
+            if mountains[place]:
+                continue
+            owner = 0 if own[place] else 1 if enemy[place] else 2
+            planes[owner, row, column] = math.log2(1.0 + army) * LOG2_SCALE
+            planes[3 + owner, row, column] = 1
+            if generals[place] and owner < 2:
+                planes[8 + owner, row, column] = 1
+    numbers = (
+        turn / time_limit,
+        turn % GROWTH_PERIOD / GROWTH_PERIOD,
+        float(turn % 2),
+        _log_ratio(own_army, enemy_army),
+        _log_ratio(own_land, enemy_land),
+        own_land / (height * width),
+    )
+    for i, number in enumerate(numbers):
+        planes[FIRST_NUMBER + i] = number
+    return enemy_land, enemy_army
+
+
+@numba.njit(cache=True)
+def _sees(own: np.ndarray, row: int, column: int) -> bool:
+    """Returns whether a player owns the field or one of the eight around it."""
+    height, width = own.shape
+    for i in range(max(row - 1, 0), min(row + 2, height)):
+        for j in range(max(column - 1, 0), min(column + 2, width)):
+            if own[i, j]:
+                return True
+    return False
+
+
+@numba.njit(cache=True)
+def _log_ratio(own: int, enemy: int) -> float:
+    """Returns the logarithm to base 2 of a ratio, at least -3 and at most 3. A count of 0 counts as 1."""
+    ratio = math.log2(max(own, 1) / max(enemy, 1))
+    return min(max(ratio, -3.0), 3.0)
+
+
+@numba.njit(cache=True)
+def _mark_allowed(armies: np.ndarray, own: np.ndarray, mountains: np.ndarray, mask: np.ndarray) -> None:
+    """Sets the moves that are allowed to 1. mask: [direction, is_split, side, side], zeros."""
+    height, width = armies.shape
+    for row in range(height):
+        for column in range(width):
+            if not own[row, column] or armies[row, column] < 2:
+                continue
+            for direction in range(NUM_DIRECTIONS):
+                i = row + OFFSETS[direction, 0]
+                j = column + OFFSETS[direction, 1]
+                if 0 <= i < height and 0 <= j < width and not mountains[i, j]:
+                    mask[direction, :, row, column] = 1
+
+
+@numba.njit(cache=True)
+def _remember(
+    planes: np.ndarray,
+    turn: int,
+    memory: np.ndarray,
+    is_pass: int,
+    row: int,
+    column: int,
+    direction: int,
+    enemy_land_gain: int,
+    enemy_army_gain: int,
+) -> None:
+    """Updates the memory by the visible planes, and draws MEMORY_PLANES.
+
+    memory: [NUM_FIELD_MEMORIES, side, side]: the first MEMORY_PLANES, but turns in place of the last of them.
+    is_pass to direction: the player's last move.
+    """
+    side = planes.shape[1]
+    for i in range(side):
+        for j in range(side):
+            if planes[10, i, j] == 0 and planes[11, i, j] == 0:  # visible now
+                memory[0, i, j] = planes[6, i, j]
+                memory[1, i, j] = planes[7, i, j]
+                memory[2, i, j] = max(memory[2, i, j], planes[9, i, j])
+                memory[3, i, j] = 1
+                memory[4, i, j] = planes[4, i, j]
+                memory[5, i, j] = planes[1, i, j]
+                memory[6, i, j] = turn
+            planes[NUM_VISIBLE + 6, i, j] = min((turn - memory[6, i, j]) / MEMORY_TURNS, 1.0)
+    planes[NUM_VISIBLE : NUM_VISIBLE + 6] = memory[:6]
+    if not is_pass:
+        i = row + OFFSETS[direction, 0]
+        j = column + OFFSETS[direction, 1]
+        planes[NUM_VISIBLE + 7, row, column] = 1
+        if 0 <= i < side and 0 <= j < side:  # a move off the map is not allowed, and has no effect
+            planes[NUM_VISIBLE + 8, i, j] = 1
+    planes[FIRST_GAIN] = min(max(enemy_land_gain / 2, -1.0), 1.0)
+    planes[FIRST_GAIN + 1] = min(max(enemy_army_gain / 10, -1.0), 1.0)

@@ -1,0 +1,71 @@
+"""Potential-based reward shaping, for Gymnasium envs (Ng, Harada and Russell 1999).
+
+F(s, s') = gamma * phi(s') - phi(s) is added to the reward. The potential of a terminal state counts as 0, which
+keeps the optimal policy in episodic tasks too (Grzes 2017). A truncated episode does not end there: its last
+state keeps its potential, as it keeps its value.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium as gym
+
+Potential = Callable[[Any, Mapping[str, Any]], float]
+
+
+class ShapedEpisode:
+    """The shaping of one agent's episode, and the sum of its unshaped rewards."""
+
+    def __init__(self, potential: Potential, gamma: float, weight: float):
+        self._potential = potential
+        self._gamma = gamma
+        self._weight = weight
+        self._phi = 0.0
+        self._return = 0.0
+
+    def reset(self, observation: Any, info: Mapping[str, Any]) -> None:
+        """Begins an episode in its first state."""
+        self._phi = self._weight * self._potential(observation, info)
+        self._return = 0.0
+
+    def shape(self, observation: Any, reward: float, terminated: bool, info: Mapping[str, Any]) -> float:
+        """Returns the shaped reward of a step that led to this observation."""
+        self._return += reward
+        phi = 0.0 if terminated else self._weight * self._potential(observation, info)
+        shaped = reward + self._gamma * phi - self._phi
+        self._phi = phi
+        return shaped
+
+    def end_info(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the info of the episode's end, in which the unshaped return is the true objective unless
+        the env reports one."""
+        return {"true_objective": info.get("true_reward", self._return), **info}
+
+
+class PotentialShaping(gym.Wrapper):
+    """Adds gamma * phi(s') - phi(s) to the reward of a single-agent env; optimal policies stay optimal.
+
+    The env's unshaped return is reported as the true objective unless the env reports one itself.
+    """
+
+    def __init__(
+        self, env: "gym.Env[Any, Any]", potential: Potential, gamma: float, weight: float = 1.0
+    ):
+        """potential(observation, info): phi of the state that they describe. gamma: that of the training.
+
+        weight: factor of phi.
+        """
+        super().__init__(env)
+        self._episode = ShapedEpisode(potential, gamma, weight)
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(**kwargs)
+        self._episode.reset(observation, info)
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        shaped = self._episode.shape(observation, float(reward), terminated, info)
+        if terminated or truncated:
+            info = self._episode.end_info(info)
+        return observation, shaped, terminated, truncated, info
