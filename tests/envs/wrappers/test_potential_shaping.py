@@ -1,0 +1,170 @@
+"""Potential-based shaping: its sum over an episode, and the invariance of optimal policies, exactly."""
+
+import gymnasium as gym
+import numpy as np
+import pettingzoo
+import pytest
+
+from sample_factory.envs.protocol import true_objective
+from sample_factory.envs.wrappers.parallel_potential_shaping import ParallelPotentialShaping
+from sample_factory.envs.wrappers.potential_shaping import PotentialShaping
+
+GAMMA = 0.9
+NUM_STATES = 6  # the last one is terminal
+NUM_ACTIONS = 3
+
+
+class RandomMDP(gym.Env):
+    """A small MDP with random transitions and rewards. transitions: [state, action, next state]."""
+
+    observation_space = gym.spaces.Discrete(NUM_STATES)
+    action_space = gym.spaces.Discrete(NUM_ACTIONS)
+
+    def __init__(self, seed: int, max_steps: int | None = None):
+        rng = np.random.default_rng(seed)
+        self.transitions = rng.dirichlet(np.full(NUM_STATES, 0.5), (NUM_STATES - 1, NUM_ACTIONS))
+        self.rewards = rng.normal(size=(NUM_STATES - 1, NUM_ACTIONS, NUM_STATES))
+        self._max_steps = max_steps
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.state = (options or {}).get("state", 0)
+        self._num_steps = 0
+        return self.state, {}
+
+    def step(self, action):
+        before = self.state
+        self.state = int(self.np_random.choice(NUM_STATES, p=self.transitions[before, action]))
+        self._num_steps += 1
+        terminated = self.state == NUM_STATES - 1
+        truncated = self._num_steps == self._max_steps
+        return self.state, self.rewards[before, action, self.state], terminated, truncated, {}
+
+
+def optimal_values(mdp, rewards):
+    """Returns Q* by value iteration, [state, action]."""
+    values = np.zeros(NUM_STATES)
+    for _ in range(400):
+        action_values = (mdp.transitions * (rewards + GAMMA * values)).sum(axis=-1)
+        values[:-1] = action_values.max(axis=-1)
+    return action_values
+
+
+def shaped_rewards(mdp, potentials):
+    """Returns the reward of each transition as the wrapper gives it, [state, action, next state]."""
+
+    class Fixed(RandomMDP):
+        """Every transition in turn, whatever its probability."""
+
+        def step(self, action):
+            before = self.state
+            self.state = self.next_state
+            return self.state, mdp.rewards[before, action, self.state], self.state == NUM_STATES - 1, False, {}
+
+    inner = Fixed(0)
+    env = PotentialShaping(inner, lambda observation, info: potentials[observation], GAMMA)
+    rewards = np.zeros_like(mdp.rewards)
+    for state, action, next_state in np.ndindex(*rewards.shape):
+        env.reset(options={"state": state})
+        inner.next_state = next_state
+        rewards[state, action, next_state] = env.step(action)[1]
+    return rewards
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_potentials_leave_the_optimal_policy_unchanged(seed):
+    mdp = RandomMDP(seed)
+    potentials = np.random.default_rng(100 + seed).normal(scale=5, size=NUM_STATES)  # also of the terminal one
+    plain = optimal_values(mdp, mdp.rewards)
+    shaped = optimal_values(mdp, shaped_rewards(mdp, potentials))
+    np.testing.assert_array_equal(plain.argmax(axis=-1), shaped.argmax(axis=-1))
+    # Ng et al. 1999, equation 3: Q* falls by the potential of the state.
+    np.testing.assert_allclose(shaped, plain - potentials[:-1, None], atol=1e-9)
+
+
+@pytest.mark.parametrize("max_steps", [None, 4])
+def test_the_shaped_return_differs_from_the_plain_one_by_the_potentials_of_the_ends_only(max_steps):
+    potentials = np.random.default_rng(3).normal(size=NUM_STATES)
+    plain = RandomMDP(1, max_steps)
+    env = PotentialShaping(RandomMDP(1, max_steps), lambda observation, info: potentials[observation], GAMMA, 2.0)
+    ends = set()
+    for seed in range(20):
+        plain.reset(seed=seed, options={"state": 2})
+        env.reset(seed=seed, options={"state": 2})
+        difference = 0.0
+        is_over = False
+        step = 0
+        while not is_over:
+            _, plain_reward, terminated, truncated, _ = plain.step(step % NUM_ACTIONS)
+            observation, reward, *_ = env.step(step % NUM_ACTIONS)
+            difference += GAMMA**step * (reward - plain_reward)
+            step += 1
+            is_over = terminated or truncated
+        # A truncated episode keeps the potential of its last state; a terminal state has none.
+        last = 0.0 if terminated else GAMMA**step * potentials[observation]
+        assert difference == pytest.approx(2.0 * (last - potentials[2]))
+        ends.add((terminated, truncated))
+    assert (True, False) in ends and (max_steps is None or (False, True) in ends)
+
+
+def test_the_unshaped_return_is_the_true_objective_unless_the_env_reports_one():
+    class Scored(RandomMDP):
+        def step(self, action):
+            *result, info = super().step(action)
+            return *result, {**info, "true_objective": 7.0}
+
+    for mdp, expected in ((RandomMDP(1), None), (Scored(1), 7.0)):
+        env = PotentialShaping(mdp, lambda observation, info: 100.0, GAMMA)
+        env.reset(seed=1)
+        plain = RandomMDP(1)
+        plain.reset(seed=1)
+        total = 0.0
+        is_over = False
+        while not is_over:
+            total += plain.step(1)[1]
+            _, _, is_over, _, info = env.step(1)
+        assert true_objective(info, -1.0) == pytest.approx(total if expected is None else expected)
+
+
+class Relay(pettingzoo.ParallelEnv):
+    """Agent a acts from the start, agent b joins after two steps; a ends after four, b after six."""
+
+    metadata = {"name": "relay"}
+    possible_agents = ["a", "b"]
+
+    def observation_space(self, agent):
+        return gym.spaces.Discrete(20)
+
+    def action_space(self, agent):
+        return gym.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.agents = ["a"]
+        self._step = 0
+        return {"a": 0}, {"a": {}}
+
+    def step(self, actions):
+        self._step += 1
+        seen = {name: self._step for name in self.agents}
+        if self._step == 2:
+            seen["b"] = self._step
+        terminated = {"a": self._step == 4, "b": False}
+        truncated = {"a": False, "b": self._step == 6}
+        infos = {name: {} for name in seen}
+        rewards = {name: 1.0 for name in self.agents}
+        self.agents = [name for name in seen if not terminated[name] and not truncated[name]]
+        return seen, rewards, terminated, truncated, infos
+
+
+def test_each_agent_of_a_parallel_env_is_shaped_by_its_own_episode():
+    env = ParallelPotentialShaping(Relay(), lambda observation, info: float(observation), GAMMA)
+    env.reset()
+    rewards = {"a": [], "b": []}
+    while env.agents:
+        _, reward, _, _, infos = env.step({name: 0 for name in env.agents})
+        for name, value in reward.items():
+            rewards[name].append(value)
+    steps = np.arange(4)
+    assert rewards["a"] == pytest.approx([*(1 + GAMMA * (steps + 1) - steps)[:3], 1 - 3])  # terminated
+    assert rewards["b"] == pytest.approx([1 + GAMMA * (step + 1) - step for step in (2, 3, 4, 5)])  # truncated
+    assert true_objective(infos["b"], -1.0) == 4.0
