@@ -17,7 +17,7 @@ from sample_factory.models.action_distributions import (
     mask_logits,
 )
 from sample_factory.models.cores import make_core
-from sample_factory.models.encoders import IndexLinear, make_encoder, mlp, out_size
+from sample_factory.models.encoders import ComputesLogits, IndexLinear, make_encoder, mlp, out_size
 from sample_factory.models.normalizers import ObservationNormalizers, RunningNormalizer
 from sample_factory.spaces.actions import ACTION_MASK, ActionLayout, action_layout
 
@@ -89,6 +89,18 @@ class Tower(nn.Module):
         return TowerOutput(encodings, beliefs, self.decoder(beliefs), rnn_state)
 
 
+class GivenLogits(nn.Module):
+    """The action head of a tower whose encoder computes the logits: takes them out of the features."""
+
+    def __init__(self, num_logits: int):
+        super().__init__()
+        self.num_logits = num_logits
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Maps [..., F] to its first L numbers."""
+        return features[..., : self.num_logits]
+
+
 class ActionHead(nn.Module):
     """Maps features [..., F] to logits [..., L] in the layout of the action space."""
 
@@ -133,6 +145,27 @@ def _log_stds_last(layout: ActionLayout) -> tuple[int, ...] | None:
     return None if places == tuple(range(layout.num_logits)) else places
 
 
+def given_logits(tower: Tower, flags: ModelFlags, layout: ActionLayout) -> int:
+    """Returns how many of the tower's features are logits of its encoder, 0 or all logits of the layout.
+
+    Raises ValueError where something lies between the encoder and the logits, or their number is wrong.
+    """
+    if not isinstance(tower.encoder, ComputesLogits):
+        return 0
+    if flags.use_rnn or flags.decoder_mlp_layers:
+        raise ValueError(
+            f"encoder {flags.encoder_custom} computes the logits of the actions itself; use it with "
+            "--use_rnn=False and without --decoder_mlp_layers"
+        )
+    num_logits = tower.encoder.num_logits
+    if num_logits != layout.num_logits or layout.box_actions:
+        raise ValueError(
+            f"encoder {flags.encoder_custom} computes {num_logits} logits of discrete actions; the env's action "
+            f"space has {layout.num_logits}"
+        )
+    return num_logits
+
+
 class ActorCritic(nn.Module):
     """A policy and its value function; made by `make_actor_critic`.
 
@@ -163,8 +196,14 @@ class ActorCritic(nn.Module):
         num_towers = 1 if flags.actor_critic_share_weights else 2
         self.towers = nn.ModuleList(Tower(flags, observation_space) for _ in range(num_towers))
         towers = self.each_tower()
-        self.action_head = ActionHead(flags, self.layout, towers[0].out_size)
-        self.critic_head = nn.Linear(towers[-1].out_size, 1)
+        # The value does not depend on logits that an encoder computes.
+        self.num_given_logits = given_logits(towers[0], flags, self.layout)
+        self.action_head: nn.Module = (
+            GivenLogits(self.num_logits)
+            if self.num_given_logits
+            else ActionHead(flags, self.layout, towers[0].out_size)
+        )
+        self.critic_head = nn.Linear(towers[-1].out_size - self.num_given_logits, 1)
         self.state_size = sum(tower.core.state_size for tower in towers)
 
     @torch.no_grad()
@@ -211,7 +250,8 @@ class ActorCritic(nn.Module):
         ]
         with torch.autocast(rnn_state.device.type, enabled=False):
             logits = self.action_head(outputs[0].features.float())
-            values = self.critic_head(outputs[-1].features.float()).squeeze(-1)
+            critic_features = outputs[-1].features[..., self.num_given_logits :]
+            values = self.critic_head(critic_features.float()).squeeze(-1)
         if ACTION_MASK in rows:
             logits = mask_logits(self.layout, logits, rows[ACTION_MASK].view(*logits.shape[:2], -1))
         return logits, values, outputs

@@ -33,6 +33,15 @@ MAX_SCALE = 5.0  # where normalised observations are clipped
 VIZDOOM_MEASUREMENTS_WIDTHS = (128, 128)
 
 
+class ComputesLogits:
+    """An encoder whose first outputs are the logits of the actions, e.g. by convolutions over a map.
+
+    There is then no action head, no memory and no decoder; the value depends on the outputs that follow.
+    """
+
+    num_logits: int
+
+
 def make_encoder(flags: ModelFlags, observation_space: gym.spaces.Dict) -> nn.Module:
     """Returns the encoder that the flags ask for: --encoder_custom, or a MultiInputEncoder.
 

@@ -120,9 +120,7 @@ class GeneralsEnv(pettingzoo.ParallelEnv, ScriptedPlayers, NamesActions, LimitsE
 
     def step(
         self, actions: Mapping[str, int]
-    ) -> tuple[
-        dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
-    ]:
+    ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
         assert self._game is not None, "reset comes first"
         self._last_moves = {
             name: to_move(int(actions[name]), self._settings.side) for name in self.possible_agents

@@ -55,7 +55,9 @@ class GeneralsFlags:
         at_most=MAX_SIDE,
     )
     generals_mountains: float = flag(0.15, "share of the fields that are mountains", at_least=0, at_most=0.5)
-    generals_cities: float = flag(0.04, "share of the fields that are neutral cities", at_least=0, at_most=0.3)
+    generals_cities: float = flag(
+        0.04, "share of the fields that are neutral cities", at_least=0, at_most=0.3
+    )
     generals_time_limit: int = flag(
         0,
         "turns after which a game is drawn; 0: 40 per row of the map, in generals_1v1 2000",

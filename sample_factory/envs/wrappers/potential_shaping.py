@@ -48,9 +48,7 @@ class PotentialShaping(gym.Wrapper):
     The env's unshaped return is reported as the true objective unless the env reports one itself.
     """
 
-    def __init__(
-        self, env: "gym.Env[Any, Any]", potential: Potential, gamma: float, weight: float = 1.0
-    ):
+    def __init__(self, env: "gym.Env[Any, Any]", potential: Potential, gamma: float, weight: float = 1.0):
         """potential(observation, info): phi of the state that they describe. gamma: that of the training.
 
         weight: factor of phi.

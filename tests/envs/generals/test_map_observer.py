@@ -102,7 +102,9 @@ def test_memory_holds_what_was_seen_and_forgets_it_in_the_next_game():
         cities |= theirs.cities.astype(bool)
         np.testing.assert_array_equal(plane(planes, "seen_before"), ever_seen)
         np.testing.assert_array_equal(plane(planes, "known_city"), cities)
-        np.testing.assert_array_equal(plane(planes, "last_seen_enemy")[visible], theirs.opponent_cells[visible])
+        np.testing.assert_array_equal(
+            plane(planes, "last_seen_enemy")[visible], theirs.opponent_cells[visible]
+        )
         assert (plane(planes, "time_since_seen")[visible] == 0).all()
     observer = duel.observers["red"]
     observer.reset()

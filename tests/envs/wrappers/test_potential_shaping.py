@@ -59,7 +59,13 @@ def shaped_rewards(mdp, potentials):
         def step(self, action):
             before = self.state
             self.state = self.next_state
-            return self.state, mdp.rewards[before, action, self.state], self.state == NUM_STATES - 1, False, {}
+            return (
+                self.state,
+                mdp.rewards[before, action, self.state],
+                self.state == NUM_STATES - 1,
+                False,
+                {},
+            )
 
     inner = Fixed(0)
     env = PotentialShaping(inner, lambda observation, info: potentials[observation], GAMMA)
@@ -74,7 +80,9 @@ def shaped_rewards(mdp, potentials):
 @pytest.mark.parametrize("seed", range(5))
 def test_random_potentials_leave_the_optimal_policy_unchanged(seed):
     mdp = RandomMDP(seed)
-    potentials = np.random.default_rng(100 + seed).normal(scale=5, size=NUM_STATES)  # also of the terminal one
+    potentials = np.random.default_rng(100 + seed).normal(
+        scale=5, size=NUM_STATES
+    )  # also of the terminal one
     plain = optimal_values(mdp, mdp.rewards)
     shaped = optimal_values(mdp, shaped_rewards(mdp, potentials))
     np.testing.assert_array_equal(plain.argmax(axis=-1), shaped.argmax(axis=-1))
@@ -86,7 +94,9 @@ def test_random_potentials_leave_the_optimal_policy_unchanged(seed):
 def test_the_shaped_return_differs_from_the_plain_one_by_the_potentials_of_the_ends_only(max_steps):
     potentials = np.random.default_rng(3).normal(size=NUM_STATES)
     plain = RandomMDP(1, max_steps)
-    env = PotentialShaping(RandomMDP(1, max_steps), lambda observation, info: potentials[observation], GAMMA, 2.0)
+    env = PotentialShaping(
+        RandomMDP(1, max_steps), lambda observation, info: potentials[observation], GAMMA, 2.0
+    )
     ends = set()
     for seed in range(20):
         plain.reset(seed=seed, options={"state": 2})
@@ -145,13 +155,13 @@ class Relay(pettingzoo.ParallelEnv):
 
     def step(self, actions):
         self._step += 1
-        seen = {name: self._step for name in self.agents}
+        seen = dict.fromkeys(self.agents, self._step)
         if self._step == 2:
             seen["b"] = self._step
         terminated = {"a": self._step == 4, "b": False}
         truncated = {"a": False, "b": self._step == 6}
         infos = {name: {} for name in seen}
-        rewards = {name: 1.0 for name in self.agents}
+        rewards = dict.fromkeys(self.agents, 1.0)
         self.agents = [name for name in seen if not terminated[name] and not truncated[name]]
         return seen, rewards, terminated, truncated, infos
 
@@ -161,10 +171,12 @@ def test_each_agent_of_a_parallel_env_is_shaped_by_its_own_episode():
     env.reset()
     rewards = {"a": [], "b": []}
     while env.agents:
-        _, reward, _, _, infos = env.step({name: 0 for name in env.agents})
+        _, reward, _, _, infos = env.step(dict.fromkeys(env.agents, 0))
         for name, value in reward.items():
             rewards[name].append(value)
     steps = np.arange(4)
     assert rewards["a"] == pytest.approx([*(1 + GAMMA * (steps + 1) - steps)[:3], 1 - 3])  # terminated
-    assert rewards["b"] == pytest.approx([1 + GAMMA * (step + 1) - step for step in (2, 3, 4, 5)])  # truncated
+    assert rewards["b"] == pytest.approx(
+        [1 + GAMMA * (step + 1) - step for step in (2, 3, 4, 5)]
+    )  # truncated
     assert true_objective(infos["b"], -1.0) == 4.0
