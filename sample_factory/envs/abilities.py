@@ -115,6 +115,7 @@ def find_ability(env: Any, ability: type[Ability]) -> Ability:
     pettingzoo = sys.modules.get("pettingzoo.utils")  # not imported: no env is of it then
     if pettingzoo is not None:
         wrappers += (vars(pettingzoo)["BaseParallelWrapper"],)
-    while isinstance(env, wrappers) and not isinstance(env, ability):
-        env = env.env
-    return env if isinstance(env, ability) else ability()
+    found: Any = env
+    while isinstance(found, wrappers) and not isinstance(found, ability):
+        found = vars(found)["env"]
+    return found if isinstance(found, ability) else ability()

@@ -160,8 +160,8 @@ def given_logits(tower: Tower, flags: ModelFlags, layout: ActionLayout) -> int:
     num_logits = tower.encoder.num_logits
     if num_logits != layout.num_logits or layout.box_actions:
         raise ValueError(
-            f"encoder {flags.encoder_custom} computes {num_logits} logits of discrete actions; the env's action "
-            f"space has {layout.num_logits}"
+            f"encoder {flags.encoder_custom} computes {num_logits} logits of discrete actions; the env's "
+            f"action space has {layout.num_logits}"
         )
     return num_logits
 

@@ -52,7 +52,7 @@ class AgainstBot(gym.Env[Any, int], ScriptedPlayers, NamesActions, LimitsEpisode
     def max_episode_steps(self) -> int:
         return self._game.max_episode_steps()
 
-    def render(self) -> Picture | None:  # type: ignore[override]
+    def render(self) -> Picture | None:
         return self._game.render()
 
     def close(self) -> None:

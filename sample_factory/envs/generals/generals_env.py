@@ -43,7 +43,7 @@ class GameSettings(NamedTuple):
     with_memory: bool
 
 
-class LeanGame(Game):
+class LeanGame(Game):  # type: ignore[misc]
     """A game that makes observations of the package only where a bot needs them: they take long."""
 
     def agent_observation(self, agent: str) -> None:
@@ -54,7 +54,12 @@ class LeanGame(Game):
         return super().agent_observation(agent)
 
 
-class GeneralsEnv(pettingzoo.ParallelEnv, ScriptedPlayers, NamesActions, LimitsEpisodes):
+class GeneralsEnv(
+    pettingzoo.ParallelEnv,  # type: ignore[misc]
+    ScriptedPlayers,
+    NamesActions,
+    LimitsEpisodes,
+):
     """Two players, each with a dict of `obs`, planes [C, side, side] float32, and `action_mask`.
 
     The reward is 1 for a win and -1 for a loss; the true objective is 1, 0, or 0.5 for a draw. Infos have
@@ -194,7 +199,7 @@ class GeneralsEnv(pettingzoo.ParallelEnv, ScriptedPlayers, NamesActions, LimitsE
         armies = "half" if move.is_split else "all"
         return f"{armies} {DIRECTION_NAMES[move.direction]} from row {move.row}, column {move.column}"
 
-    def render(self) -> Picture | None:  # type: ignore[override]
+    def render(self) -> Picture | None:
         return None if self.render_mode is None or self._game is None else draw_game(self._game)
 
     def close(self) -> None:

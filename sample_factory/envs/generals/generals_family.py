@@ -54,10 +54,8 @@ class GeneralsFlags:
         at_least=0,
         at_most=MAX_SIDE,
     )
-    generals_mountains: float = flag(0.15, "share of the fields that are mountains", at_least=0, at_most=0.5)
-    generals_cities: float = flag(
-        0.04, "share of the fields that are neutral cities", at_least=0, at_most=0.3
-    )
+    generals_mountains: float = flag(0.15, "share of fields that are mountains", at_least=0, at_most=0.5)
+    generals_cities: float = flag(0.04, "share of fields that are neutral cities", at_least=0, at_most=0.3)
     generals_time_limit: int = flag(
         0,
         "turns after which a game is drawn; 0: 40 per row of the map, in generals_1v1 2000",
@@ -66,7 +64,7 @@ class GeneralsFlags:
     )
     generals_memory: bool = flag(
         True,
-        "observe what has been seen before: cities, mountains, the enemy's general and armies, and last moves",
+        "observe what was seen before: cities, mountains, the enemy's general and armies; and last moves",
     )
     generals_shaping: float = flag(
         1.0,

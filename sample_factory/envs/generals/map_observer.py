@@ -4,12 +4,16 @@ Compiled by Numba, which the package needs anyway: in NumPy, small maps would ta
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import numba
 import numpy as np
 from generals.core.config import DIRECTIONS
 from generals.core.game import Game
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+compiled: Callable[[Function], Function] = numba.njit(cache=True)
 
 NUM_DIRECTIONS = len(DIRECTIONS)
 MOVES_PER_FIELD = 2 * NUM_DIRECTIONS  # all but one of the armies, or half of them, in each direction
@@ -139,7 +143,7 @@ class MapObserver:
         return planes, mask
 
 
-@numba.njit(cache=True)
+@compiled
 def _draw_visible(
     armies: np.ndarray,
     own: np.ndarray,
@@ -201,7 +205,7 @@ def _draw_visible(
     return enemy_land, enemy_army
 
 
-@numba.njit(cache=True)
+@compiled
 def _sees(own: np.ndarray, row: int, column: int) -> bool:
     """Returns whether a player owns the field or one of the eight around it."""
     height, width = own.shape
@@ -212,14 +216,14 @@ def _sees(own: np.ndarray, row: int, column: int) -> bool:
     return False
 
 
-@numba.njit(cache=True)
+@compiled
 def _log_ratio(own: int, enemy: int) -> float:
     """Returns the logarithm to base 2 of a ratio, at least -3 and at most 3. A count of 0 counts as 1."""
     ratio = math.log2(max(own, 1) / max(enemy, 1))
     return min(max(ratio, -3.0), 3.0)
 
 
-@numba.njit(cache=True)
+@compiled
 def _mark_allowed(armies: np.ndarray, own: np.ndarray, mountains: np.ndarray, mask: np.ndarray) -> None:
     """Sets the moves that are allowed to 1. mask: [direction, is_split, side, side], zeros."""
     height, width = armies.shape
@@ -234,7 +238,7 @@ def _mark_allowed(armies: np.ndarray, own: np.ndarray, mountains: np.ndarray, ma
                     mask[direction, :, row, column] = 1
 
 
-@numba.njit(cache=True)
+@compiled
 def _remember(
     planes: np.ndarray,
     turn: int,

@@ -8,7 +8,7 @@ from pettingzoo.utils import BaseParallelWrapper
 from sample_factory.envs.wrappers.potential_shaping import Potential, ShapedEpisode
 
 
-class ParallelPotentialShaping(BaseParallelWrapper):
+class ParallelPotentialShaping(BaseParallelWrapper):  # type: ignore[misc]
     """Adds gamma * phi(s') - phi(s) to the reward of each agent, where phi is a function of its observation
     and info; see PotentialShaping.
 

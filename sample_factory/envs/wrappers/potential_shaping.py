@@ -1,8 +1,8 @@
 """Potential-based reward shaping, for Gymnasium envs (Ng, Harada and Russell 1999).
 
-F(s, s') = gamma * phi(s') - phi(s) is added to the reward. The potential of a terminal state counts as 0, which
-keeps the optimal policy in episodic tasks too (Grzes 2017). A truncated episode does not end there: its last
-state keeps its potential, as it keeps its value.
+F(s, s') = gamma * phi(s') - phi(s) is added to the reward. The potential of a terminal state counts as 0,
+which keeps the optimal policy in episodic tasks too (Grzes 2017). A truncated episode does not end there: its
+last state keeps its potential, as it keeps its value.
 """
 
 from collections.abc import Callable, Mapping
