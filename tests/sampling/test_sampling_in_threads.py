@@ -191,11 +191,8 @@ def test_with_alternation_no_rollout_starts_before_its_iteration(monkeypatch):
 def test_episodes_are_reported(monkeypatch):
     with Sampler(monkeypatch) as sampler:
         held = sampler.trajectories(8)
-        reports = [
-            r
-            for r in list(reports_in(sampler.channels.reports.get_many(timeout=1.0)))
-            if isinstance(r, EpisodeReport)
-        ]
+        received = reports_in(sampler.channels.reports.get_many(timeout=1.0))
+        reports = [r for r in received if isinstance(r, EpisodeReport)]
         assert held and reports and all(r.reward == r.length * (r.length + 1) / 2 for r in reports)
 
 

@@ -141,8 +141,8 @@ class PlayerAssignment:
         self._env_of_agent = np.arange(num_agents) // agents_per_env
         self._players: list[Player] = []  # every player seen so far
         self._ids: dict[Player, int] = {}  # positions in _players
-        self._policy_of_player = np.zeros(0, np.int16)
-        self._player_is_live = np.zeros(0, bool)
+        self._policy_of_player: np.ndarray = np.zeros(0, np.int16)
+        self._player_is_live: np.ndarray = np.zeros(0, bool)
         self._player_ids = np.zeros(num_agents, np.int64)  # of each agent
         self._drawn_ids = np.zeros(num_agents, np.int64)  # of each agent in its next episode
         self.policies = np.zeros(num_agents, np.int16)
