@@ -41,6 +41,21 @@ class RewardShaping:
         """Takes effect in the agent's next episode, or in the current one if that has had no step yet."""
 
 
+class StepsInBackground:
+    """A Gymnasium VectorEnv whose `step` has two halves, between which it computes in threads of its own.
+
+    The outermost wrapper of an env has to have the ability.
+    """
+
+    def send(self, actions: Any) -> None:
+        """Starts a step. actions: a batch of the action space."""
+        raise NotImplementedError
+
+    def receive(self) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Waits for the end of the step, and returns what `step` would."""
+        raise NotImplementedError
+
+
 class OwnsProcess:
     """An env with a simulator process of its own.
 

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from sample_factory.envs.abilities import LimitsEpisodes
+from sample_factory.envs.abilities import LimitsEpisodes, StepsInBackground
 from sample_factory.envs.envpool_infos import EnvPoolInfos
 from sample_factory.envs.protocol import Picture
 from sample_factory.spaces.actions import ACTION_MASK
@@ -21,10 +21,8 @@ LEGAL_ACTIONS = "legal_action_mask"  # EnvPool's name, in infos
 StepReturn = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
 
-class EnvPoolVectorEnv(gym.vector.VectorEnv, LimitsEpisodes):
+class EnvPoolVectorEnv(gym.vector.VectorEnv, LimitsEpisodes, StepsInBackground):
     """Copies of an env, stepped in C++ threads. Agent c * num_players + p is player p of copy c.
-
-    `step` is `send` followed by `receive`; in between, the caller can do something else.
 
     Infos are arrays with an entry for each agent: those of EnvPool, and those that EnvPoolInfos adds. In a
     turn-based game, `is_active` says whose turn it is. A mask of the legal actions in EnvPool's infos becomes
@@ -88,7 +86,6 @@ class EnvPoolVectorEnv(gym.vector.VectorEnv, LimitsEpisodes):
         return self.receive()
 
     def send(self, actions: np.ndarray) -> None:
-        """Starts a step of all copies. actions: a batch of the action space."""
         copies = self._copy_of_agent
         if self._is_turn_based:
             actions = actions[self._acting]
@@ -98,7 +95,6 @@ class EnvPoolVectorEnv(gym.vector.VectorEnv, LimitsEpisodes):
         self._pool.send({self._action_key: actions, "players.env_id": copies})
 
     def receive(self) -> StepReturn:
-        """Waits for the end of the step; returns its results like Gymnasium's `step`."""
         observations, rewards, terminated, truncated, infos = self._pool.recv()
         infos = self._infos.by_agent(infos)
         if self.num_players > 1:

@@ -5,12 +5,12 @@ from typing import Any
 
 import gymnasium as gym
 
-from sample_factory.envs.abilities import WritesObservations
+from sample_factory.envs.abilities import StepsInBackground, WritesObservations
 from sample_factory.envs.adapters.list_style import ListAdapter
 from sample_factory.envs.adapters.old_gym import is_old_env
 from sample_factory.envs.adapters.pettingzoo import ParallelEnvAdapter
 from sample_factory.envs.adapters.single_agent import InPlaceAdapter, SingleAgentAdapter
-from sample_factory.envs.adapters.vector_env import VectorEnvAdapter
+from sample_factory.envs.adapters.vector_env import BackgroundVectorEnvAdapter, VectorEnvAdapter
 from sample_factory.envs.protocol import MultiAgentEnv
 
 
@@ -20,7 +20,9 @@ def adapt(env: Any) -> MultiAgentEnv:
     An env is multi-agent when it says `is_multiagent = True` or has `num_agents > 1`, as in v1.
     """
     if isinstance(env, gym.vector.VectorEnv):
-        return VectorEnvAdapter(env)
+        return (
+            BackgroundVectorEnvAdapter(env) if isinstance(env, StepsInBackground) else VectorEnvAdapter(env)
+        )
     if isinstance(env, WritesObservations):
         return InPlaceAdapter(env)
     if _is_pettingzoo(env, "ParallelEnv"):

@@ -61,7 +61,10 @@ class VectorEnvAdapter:
         return _active_agents(infos)
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
-        returned = self.env.step(self._decode(actions))
+        return self._store(self.env.step(self._decode(actions)), into)
+
+    def _store(self, returned: Any, into: ObservationRows) -> StepResult:
+        """Writes the observations of a step, and returns the rest. returned: what the env's `step` does."""
         check_step(returned, "each an array with an entry per sub-env")
         observations, rewards, terminated, truncated, infos = returned
         if self._num_unchecked:
@@ -98,6 +101,18 @@ class VectorEnvAdapter:
 
     def close(self) -> None:
         self.env.close()
+
+
+class BackgroundVectorEnvAdapter(VectorEnvAdapter):
+    """A Gymnasium VectorEnv that StepsInBackground: `step` is `send` followed by `receive`."""
+
+    def send(self, actions: np.ndarray) -> None:
+        """Starts a step. actions: as in `step`."""
+        self.env.send(self._decode(actions))
+
+    def receive(self, into: ObservationRows) -> StepResult:
+        """Waits for the end of the step; as `step`."""
+        return self._store(self.env.receive(), into)
 
 
 class _KeptOptions(dict[str, Any]):

@@ -38,6 +38,7 @@ class EnvVector:
         """matchmakers: one per env. Acquires the first buffer of every agent."""
         topology = buffers.topology
         self._envs = envs
+        self.steps_in_background = all(env.steps_in_background for env in envs)  # `send` can be called
         self._reward_rule = reward_rule
         self._worker_index = worker_index
         self._split = split
@@ -50,6 +51,7 @@ class EnvVector:
         self._memory = RolloutMemory(buffers, worker_index, split)
         self._active = np.ones(self._num_agents, bool)
         self._all_active = True
+        self._has_sent = False  # the actions of the current step
         self.log = EpisodeLog([env.name for env in envs], self._agents_per_env, topology.frameskip)
 
     def reset(
@@ -129,12 +131,18 @@ class EnvVector:
                 requests.append((player.policy_id, request))
         return requests
 
+    def send(self) -> None:
+        """Starts the coming step in background threads of the envs; `step` then waits for its end."""
+        actions = self._actions()
+        for env, own in zip(self._envs, self._agents_of):
+            env.send(actions[own])
+        self._has_sent = True
+
     def step(self) -> None:
         """Steps every env with the policies' outputs at the current step, and writes the results."""
         memory = self._memory
-        actions = memory.actions()
-        if not self._all_active:
-            actions[~self._active] = 0.0
+        actions = None if self._has_sent else self._actions()
+        self._has_sent = False
         rewards = np.zeros(self._num_agents)
         terminated = np.zeros(self._num_agents, bool)
         truncated = np.zeros(self._num_agents, bool)
@@ -142,7 +150,8 @@ class EnvVector:
         active: dict[int, np.ndarray | None] = {}  # by env
         rebuilt = []
         for i, (env, own) in enumerate(zip(self._envs, self._agents_of)):
-            result = env.step(actions[own], memory.rows(own, memory.step + 1))
+            rows = memory.rows(own, memory.step + 1)
+            result = env.receive(rows) if actions is None else env.step(actions[own], rows)
             if result is None:
                 rebuilt.append(i)
                 active[i] = env.active_after_reset
@@ -169,6 +178,13 @@ class EnvVector:
         """Closes all envs."""
         for env in self._envs:
             env.close()
+
+    def _actions(self) -> np.ndarray:
+        """Returns the actions of the current step, [agents, K]; zeros for inactive agents."""
+        actions = self._memory.actions()
+        if not self._all_active:
+            actions[~self._active] = 0.0
+        return actions
 
     def _store(self, rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> None:
         """Writes the current step to the buffers; makes non-finite rewards 0 for the episode's return."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sample_factory.envs.adapters.vector_env import BackgroundVectorEnvAdapter
 from sample_factory.envs.protocol import (
     EnvContractError,
     EnvError,
@@ -61,6 +62,7 @@ class GuardedEnv:
         # As StepResult.active, for the last reset by `reset` or by a rebuild.
         self.active_after_reset: np.ndarray | None = None
         self._seed: int | None = None
+        self._send_error: Exception | None = None
         self._rebuilds: list[float] = []  # their times
 
     def reset(self, seed: int | None, into: ObservationRows) -> None:
@@ -78,6 +80,33 @@ class GuardedEnv:
         try:
             return self._env.step(actions, into)
         except Exception as error:  # as in reset
+            self._rebuild("step", error, into)
+            return None
+
+    @property
+    def steps_in_background(self) -> bool:
+        """Whether the env has `send` and `receive`."""
+        return isinstance(self._env, BackgroundVectorEnvAdapter)
+
+    def send(self, actions: np.ndarray) -> None:
+        """Starts a step of an env that `steps_in_background`. What it raises is left to `receive`."""
+        assert isinstance(self._env, BackgroundVectorEnvAdapter)
+        self._stepping[0] = self._env_index
+        try:
+            self._env.send(actions)
+        except Exception as error:  # as in reset
+            self._send_error = error
+
+    def receive(self, into: ObservationRows) -> StepResult | None:
+        """Waits for the end of the step that `send` has started; as `step`."""
+        assert isinstance(self._env, BackgroundVectorEnvAdapter)
+        self._stepping[0] = self._env_index
+        try:
+            if self._send_error is not None:
+                raise self._send_error
+            return self._env.receive(into)
+        except Exception as error:  # as in reset
+            self._send_error = None
             self._rebuild("step", error, into)
             return None
 

@@ -1,5 +1,6 @@
 """A process with a few EnvVectors: it steps one while the others await their actions."""
 
+import collections
 import os
 import time
 from collections.abc import Sequence
@@ -72,6 +73,7 @@ class RolloutWorker:
         self._past_selves = PastSelves(args.settings.past_share)
         self._pause_seconds = args.settings.decorrelate_seconds * index / self._topology.num_workers
         self._has_paused = False
+        self._in_background: collections.deque[Split] = collections.deque()  # that have sent their actions
         setup = EnvSetup(args, buffers, self._past_selves, self._stepping, self._report, context.beat)
         # A worker that replaces a dead one takes part from the current iteration on.
         num_rollouts = int(self._iterations[0]) * (self._topology.rollouts_per_iteration or 0)
@@ -99,14 +101,21 @@ class RolloutWorker:
     def step(self, timeout: float) -> bool:
         """Handles the messages that arrive within `timeout` seconds, and retries the parked splits.
 
-        Returns whether there was a message or a parked split could continue.
+        One split at most ends its step in the background, if a former call started it: in between, others
+        start theirs, and an inline sampler computes actions.
+
+        Returns whether there was a message or a split could continue.
         """
-        messages = self._receive(timeout)
+        in_background = self._in_background.popleft() if self._in_background else None
+        messages = self._receive(timeout if in_background is None else 0.0)
         for message in messages:
             self._handle(message)
+        if in_background is not None:
+            self._step_envs(in_background)
+            self._continue(in_background)
         has_resumed = self._retry_parked()
         self._report_when_due()
-        return bool(messages) or has_resumed
+        return bool(messages) or in_background is not None or has_resumed
 
     def close(self) -> None:
         """Closes all envs and drops them: they are part of a reference cycle, which a child does not search
@@ -137,7 +146,12 @@ class RolloutWorker:
 
     def _receive_actions(self, split: Split) -> None:
         split.num_awaited -= 1
-        if split.num_awaited == 0:
+        if split.num_awaited > 0:
+            return
+        if split.vector.steps_in_background:
+            split.vector.send()
+            self._in_background.append(split)
+        else:
             self._step_envs(split)
             self._continue(split)
 

@@ -27,6 +27,8 @@ from tests.counting import (
 class Named:
     """A GuardedEnv that catches no errors. loses: steps, counted from 0, in which it is rebuilt instead."""
 
+    steps_in_background = False
+
     def __init__(self, env, number, loses=()):
         self.env, self.name, self.loses, self.steps = env, f"worker 0: env {number} (counting)", loses, 0
         self.adapted = adapt(env)
@@ -357,6 +359,8 @@ class Batched:
 
     name = "worker 0: env 0 (batched)"
     active_after_reset = None
+
+    steps_in_background = False
 
     def __init__(self, num_agents):
         self.num_agents = num_agents
