@@ -338,3 +338,19 @@ register_env(
     names="sample_factory.envs.generals.generals_family:MAPS",
     extra="generals",
 )
+register_env(
+    "football_",
+    "sample_factory.envs.football_family:make_football_env",
+    "sample_factory.envs.football_family:FootballFlags",
+    "sample_factory.envs.football_family:football_defaults",
+    names="sample_factory.envs.football_family:FOOTBALL_ENVS",
+    extra="envpool",
+)
+register_env(
+    "procgen_",
+    "sample_factory.envs.procgen_family:make_procgen_env",
+    "sample_factory.envs.procgen_family:ProcgenFlags",
+    "sample_factory.envs.procgen_family:procgen_defaults",
+    names="sample_factory.envs.procgen_family:PROCGEN_ENVS",
+    extra="procgen",
+)

@@ -1,0 +1,113 @@
+"""Procgen by the names of its games, through EnvPool: `procgen_<game>`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sample_factory.config.flags import ConfigError, flag
+from sample_factory.envs.env_kwargs import env_kwargs_flag, parse_env_kwargs
+from sample_factory.envs.envpool_family import EnvPoolFlags, make_envpool
+from sample_factory.envs.protocol import EnvConfig
+from sample_factory.envs.qt_libraries import import_procgen
+from sample_factory.envs.vector_copies import vector_env_copies_flag
+
+PREFIX = "procgen_"
+GAMES = (
+    "bigfish",
+    "bossfight",
+    "caveflyer",
+    "chaser",
+    "climber",
+    "coinrun",
+    "dodgeball",
+    "fruitbot",
+    "heist",
+    "jumper",
+    "leaper",
+    "maze",
+    "miner",
+    "ninja",
+    "plunder",
+    "starpilot",
+)
+PROCGEN_ENVS = tuple(PREFIX + game for game in GAMES)
+MODES = ("easy", "hard", "extreme", "memory", "exploration")
+
+
+@dataclass(frozen=True)
+class ProcgenFlags(EnvPoolFlags):
+    """Flags of Procgen; their names are those of OpenAI's package."""
+
+    vector_env_copies: int = vector_env_copies_flag(32)
+    procgen_distribution_mode: str = flag(
+        "easy", "variant of the levels; a game has easy and hard, and some of the others", choices=MODES
+    )
+    procgen_num_levels: int = flag(0, "number of different levels; 0: no limit", at_least=0)
+    procgen_start_level: int = flag(0, "the first level, where --procgen_num_levels limits them", at_least=0)
+    env_kwargs: str = env_kwargs_flag("envpool.make")
+
+    def __post_init__(self) -> None:
+        parse_env_kwargs(self.env_kwargs)  # raises
+
+
+def make_procgen_env(
+    full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
+) -> Any:
+    """Returns --vector_env_copies copies of the game after `procgen_`, as one vector env.
+
+    Raises ConfigError for a mode that the game does not have, and ImportError without Qt 5.
+    """
+    if cfg.env_frameskip and cfg.env_frameskip > 1:
+        raise ConfigError(f"--env_frameskip={cfg.env_frameskip}: Procgen skips no frames; leave it out")
+    game = full_env_name.removeprefix(PREFIX)
+    task_id = find_task_id(game, cfg.procgen_distribution_mode)
+    import_procgen()
+    return make_envpool(
+        task_id,
+        cfg,
+        env_config,
+        render_mode=render_mode,
+        num_levels=cfg.procgen_num_levels,
+        start_level=cfg.procgen_start_level,
+        **parse_env_kwargs(cfg.env_kwargs),
+    )
+
+
+def find_task_id(game: str, mode: str) -> str:
+    """Returns EnvPool's id of a game in a mode. Raises ConfigError if the game does not have that mode."""
+    import envpool
+
+    ids = {name: f"{game.capitalize()}{name.capitalize()}-v0" for name in MODES}
+    known = set(envpool.list_all_envs())
+    if ids[mode] not in known:
+        modes = ", ".join(name for name in MODES if ids[name] in known)
+        raise ConfigError(f"--procgen_distribution_mode={mode}: {game} has {modes}")
+    return ids[mode]
+
+
+def procgen_defaults(env_name: str) -> Mapping[str, Any]:
+    """Returns flags of the published PPO agent (Cobbe et al. 2020, appendix D), for 64 copies in all."""
+    return {
+        "num_workers": 1,
+        "num_envs_per_worker": 2,
+        "encoder_type": "resnet",
+        "encoder_subtype": "resnet_impala",
+        "nonlinearity": "relu",
+        "hidden_size": 256,
+        "use_rnn": False,
+        "normalize_input": False,
+        "obs_scale": 255.0,
+        "async_rl": False,
+        "with_vtrace": False,
+        "gamma": 0.999,
+        "gae_lambda": 0.95,
+        "learning_rate": 5e-4,
+        "ppo_clip_ratio": 0.2,
+        "ppo_clip_value": 0.2,
+        "exploration_loss_coeff": 0.01,
+        "max_grad_norm": 0.5,
+        "rollout": 256,
+        "batch_size": 2048,
+        "num_batches_per_iteration": 8,
+        "ppo_epochs": 3,
+    }

@@ -1,0 +1,174 @@
+"""What EnvPool's football does not have: the score of a match, rewards on the way to the goal, pictures."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from sample_factory.envs.abilities import NamesActions
+
+if TYPE_CHECKING:
+    from sample_factory.envs.envpool_vector_env import EnvPoolVectorEnv
+
+HEIGHT = 72  # of the mini map, in pixels
+WIDTH = 96
+OUR_TEAM, OTHER_TEAM, BALL, CONTROLLED_PLAYER = range(4)  # channels of the mini map
+GOAL_LINE = 1.0  # x of the opponent's goal; the pitch is from -1 to 1
+TOUCH_LINE = 1 / 2.25  # largest y of the mini map
+NUM_CHECKPOINTS = 10
+CHECKPOINT_REWARD = 0.1
+FIRST_CHECKPOINT = 0.99  # distance from the goal
+LAST_CHECKPOINT = 0.19
+PIXEL_SIDE = 8  # of a pixel of the mini map in a picture
+GRASS = (40, 110, 50)
+COLORS = {OTHER_TEAM: (220, 60, 60), OUR_TEAM: (250, 210, 60), CONTROLLED_PLAYER: (120, 200, 255)}
+WHITE = (255, 255, 255)
+DECISIONS_PER_SECOND = 10
+ACTIONS = (
+    "idle",
+    "left",
+    "top left",
+    "top",
+    "top right",
+    "right",
+    "bottom right",
+    "bottom",
+    "bottom left",
+    "long pass",
+    "high pass",
+    "short pass",
+    "shot",
+    "sprint",
+    "release direction",
+    "release sprint",
+    "sliding",
+    "dribble",
+    "release dribble",
+)
+
+StepReturn = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
+
+
+class FootballMatches(gym.vector.VectorWrapper, NamesActions):
+    """Matches of Google Research Football in EnvPool.
+
+    The observation is the mini map, [72, 96, 4] uint8: our team, the other team, the ball, the player who is
+    controlled. The reward is 1 for a goal of ours and -1 for one of the other team, plus
+    `Checkpoints` if there are any. The true objective of a match is its difference of goals.
+    """
+
+    env: "EnvPoolVectorEnv"
+
+    def __init__(self, env: "EnvPoolVectorEnv", rewards_checkpoints: bool, render_mode: str | None):
+        super().__init__(env)
+        self.metadata = {**env.metadata, "render_modes": ["rgb_array"], "render_fps": DECISIONS_PER_SECOND}
+        self._checkpoints = Checkpoints(env.num_envs) if rewards_checkpoints else None
+        self._render_mode = render_mode
+        self._drawn = np.zeros((HEIGHT, WIDTH, 4), np.uint8)
+
+    @property
+    def render_mode(self) -> str | None:
+        return self._render_mode
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        observations, infos = self.env.reset(seed=seed, options=options)
+        self._drawn = observations[0]
+        return observations, infos
+
+    def step(self, actions: np.ndarray) -> StepReturn:
+        self.send(actions)
+        return self.receive()
+
+    def send(self, actions: np.ndarray) -> None:
+        """Starts a step of all matches."""
+        self.env.send(actions)
+
+    def receive(self) -> StepReturn:
+        """Waits for the end of the step; returns its results like `step`."""
+        observations, rewards, terminated, truncated, infos = self.env.receive()
+        goals, goals_conceded = infos["score"].T
+        infos["true_objective"] = goals - goals_conceded
+        infos["episode_extra_stats"] = {"goals": goals, "goals_conceded": goals_conceded}
+        if self._checkpoints is not None:
+            rewards = rewards + self._checkpoints.rewards(observations, rewards, infos)
+        self._drawn = observations[0]
+        return observations, rewards, terminated, truncated, infos
+
+    def render(self) -> tuple[np.ndarray] | None:
+        """Returns the picture of the first match."""
+        return (draw(self._drawn),) if self._render_mode else None
+
+    def action_text(self, action: Any) -> str:
+        """Returns what an action is, e.g. "short pass"."""
+        return ACTIONS[int(action)]
+
+
+class Checkpoints:
+    """Rewards for carrying the ball to the opponent's goal: 0.1 for each of ten distances that is reached for
+    the first time in a match, and for all that are left at a goal.
+
+    Kurach et al. 2020, Google Research Football, section 3.2. There, the player with the ball has to be the
+    one who is controlled; EnvPool reports the team only, and control follows the ball. Positions are those
+    of the mini map.
+    """
+
+    def __init__(self, num_matches: int):
+        self._num_reached = np.zeros(num_matches, np.int64)
+        self._match_number = np.zeros(num_matches, np.int64)
+
+    def rewards(
+        self, observations: np.ndarray, rewards: np.ndarray, infos: dict[str, np.ndarray]
+    ) -> np.ndarray:
+        """Returns the rewards of a step that are added to those for goals, [num_matches].
+
+        observations: [num_matches, 72, 96, 4]. infos: as EnvPool returns them.
+        """
+        self._num_reached[infos["episode_number"] != self._match_number] = 0
+        self._match_number = infos["episode_number"].astype(np.int64)
+        spacing = (FIRST_CHECKPOINT - LAST_CHECKPOINT) / (NUM_CHECKPOINTS - 1)
+        num_passed = np.floor((FIRST_CHECKPOINT - distance_to_goal(observations)) / spacing).astype(int) + 1
+        num_passed = num_passed.clip(0, NUM_CHECKPOINTS)
+        num_passed[infos["ball_owned_team"] != OUR_TEAM] = 0
+        num_passed[rewards > 0] = NUM_CHECKPOINTS
+        before = self._num_reached
+        self._num_reached = np.maximum(before, num_passed)
+        return (CHECKPOINT_REWARD * (self._num_reached - before)).astype(np.float32)
+
+
+class _Position(NamedTuple):
+    """Coordinates of the centre of a pixel, [num_matches] each."""
+
+    x: np.ndarray
+    y: np.ndarray
+
+
+def _ball_position(observations: np.ndarray) -> _Position:
+    pixel = observations[..., BALL].reshape(len(observations), -1).argmax(1)
+    row, column = np.divmod(pixel, WIDTH)
+    return _Position(
+        (2 * (column + 0.5) / WIDTH - 1) * GOAL_LINE, (2 * (row + 0.5) / HEIGHT - 1) * TOUCH_LINE
+    )
+
+
+def distance_to_goal(observations: np.ndarray) -> np.ndarray:
+    """Returns the distance of the ball from the middle of the opponent's goal, [num_matches]."""
+    ball = _ball_position(observations)
+    return np.hypot(GOAL_LINE - ball.x, ball.y)
+
+
+def draw(mini_map: np.ndarray) -> np.ndarray:
+    """Returns a picture of a mini map, [576, 768, 3]: our team yellow, the controlled player blue."""
+    picture = np.full((HEIGHT, WIDTH, 3), GRASS, np.uint8)
+    goal = slice(round(HEIGHT * 0.45), round(HEIGHT * 0.55))
+    picture[goal, [0, -1]] = WHITE
+    picture[:, WIDTH // 2] = np.minimum(np.array(GRASS) + 30, 255)
+    for channel, color in COLORS.items():
+        picture[mini_map[..., channel] > 0] = color
+    picture = picture.repeat(PIXEL_SIDE, 0).repeat(PIXEL_SIDE, 1)
+    for row, column in np.argwhere(mini_map[..., BALL]):
+        # Smaller than a player, who would otherwise be hidden by the ball at his feet.
+        top, left = row * PIXEL_SIDE + PIXEL_SIDE // 4, column * PIXEL_SIDE + PIXEL_SIDE // 4
+        picture[top : top + PIXEL_SIDE // 2, left : left + PIXEL_SIDE // 2] = WHITE
+    return picture
