@@ -1,4 +1,4 @@
-"""What EnvPool's football does not have: the score of a match, rewards on the way to the goal, pictures."""
+"""Football of EnvPool with the score as true objective, rewards on the way to the goal, and pictures."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -63,12 +63,8 @@ class FootballMatches(gym.vector.VectorWrapper, NamesActions):
         super().__init__(env)
         self.metadata = {**env.metadata, "render_modes": ["rgb_array"], "render_fps": DECISIONS_PER_SECOND}
         self._checkpoints = Checkpoints(env.num_envs) if rewards_checkpoints else None
-        self._render_mode = render_mode
+        self._draws = render_mode is not None
         self._drawn = np.zeros((HEIGHT, WIDTH, 4), np.uint8)
-
-    @property
-    def render_mode(self) -> str | None:
-        return self._render_mode
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -98,7 +94,7 @@ class FootballMatches(gym.vector.VectorWrapper, NamesActions):
 
     def render(self) -> tuple[np.ndarray] | None:
         """Returns the picture of the first match."""
-        return (draw(self._drawn),) if self._render_mode else None
+        return (draw(self._drawn),) if self._draws else None
 
     def action_text(self, action: Any) -> str:
         """Returns what an action is, e.g. "short pass"."""
@@ -155,12 +151,13 @@ def _ball_position(observations: np.ndarray) -> _Position:
 def distance_to_goal(observations: np.ndarray) -> np.ndarray:
     """Returns the distance of the ball from the middle of the opponent's goal, [num_matches]."""
     ball = _ball_position(observations)
-    return np.hypot(GOAL_LINE - ball.x, ball.y)
+    distance: np.ndarray = np.hypot(GOAL_LINE - ball.x, ball.y)
+    return distance
 
 
 def draw(mini_map: np.ndarray) -> np.ndarray:
     """Returns a picture of a mini map, [576, 768, 3]: our team yellow, the controlled player blue."""
-    picture = np.full((HEIGHT, WIDTH, 3), GRASS, np.uint8)
+    picture: np.ndarray = np.full((HEIGHT, WIDTH, 3), GRASS, np.uint8)
     goal = slice(round(HEIGHT * 0.45), round(HEIGHT * 0.55))
     picture[goal, [0, -1]] = WHITE
     picture[:, WIDTH // 2] = np.minimum(np.array(GRASS) + 30, 255)
