@@ -10,6 +10,7 @@ pytest.importorskip("envpool")
 import envpool
 
 from sample_factory.config.flags import ConfigError
+from sample_factory.envs.abilities import StepsInBackground
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
 from sample_factory.envs.football_family import FOOTBALL_ENVS, FootballFlags, football_defaults
@@ -65,6 +66,17 @@ def test_the_picture_is_the_mini_map_of_the_first_match():
     (picture,) = env.render()
     assert picture.shape == (576, 768, 3)
     assert picture.std() > 0
+    env.close()
+
+
+def test_a_worker_can_do_other_things_while_envpool_steps():
+    env = make()
+    assert isinstance(env, StepsInBackground)
+    env.reset(seed=0)
+    env.send(np.zeros(2, np.int32))
+    *_, infos = env.receive()
+    np.testing.assert_equal(infos["elapsed_step"], [1, 1])
+    np.testing.assert_equal(infos["true_objective"], [0, 0])
     env.close()
 
 

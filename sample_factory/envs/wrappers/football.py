@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from sample_factory.envs.abilities import NamesActions
+from sample_factory.envs.abilities import NamesActions, StepsInBackground
 
 if TYPE_CHECKING:
     from sample_factory.envs.envpool_vector_env import EnvPoolVectorEnv
@@ -49,7 +49,7 @@ ACTIONS = (
 StepReturn = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
 
-class FootballMatches(gym.vector.VectorWrapper, NamesActions):
+class FootballMatches(gym.vector.VectorWrapper, NamesActions, StepsInBackground):
     """Matches of Google Research Football in EnvPool.
 
     The observation is the mini map, [72, 96, 4] uint8: our team, the other team, the ball, the player who is
