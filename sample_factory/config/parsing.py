@@ -47,6 +47,7 @@ RETIRED_FLAGS = {
     "heartbeat_interval": "components are watched without heartbeats of their own",
     "batched_sampling": "a vectorised environment is always sampled as a batch",
     "pixel_format": "the layout of an image is derived from its shape",
+    "use_record_episode_statistics": "scores of whole games are always reported",
     "use_env_info_cache": "the environment is probed at each start",
 }
 COMMAND_LINE = "command line"

@@ -43,6 +43,9 @@ class FamilyMetrics(Protocol):
         """Called when the policy has taken over other weights: discards what has been collected."""
 
 
+MAX_LISTED = 60  # names in an error message that suggests one of them
+
+
 class UnknownEnvError(EnvError, PermanentFailure):
     """The env's name begins with no registered prefix, or the family has no env of that name."""
 
@@ -255,6 +258,9 @@ def _unknown_env_message(env_name: str, names: Collection[str]) -> str:
         return f"--env={env_name} is the beginning of a name; complete it{known}"
     if names:
         close = difflib.get_close_matches(env_name, names, n=1, cutoff=0.5)
+        if close and len(names) > MAX_LISTED:
+            prefix, _, _ = env_name.partition("_")
+            return f"unknown env {env_name!r}; did you mean {close[0]}? --env={prefix} lists all {len(names)}"
         hint = f"; did you mean {close[0]}?" if close else "."
         return f"unknown env {env_name!r}{hint} The family's envs: {', '.join(sorted(names))}"
     name = suggest_name(env_name, _listed_names(_FAMILIES.values()))

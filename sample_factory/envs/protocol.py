@@ -235,6 +235,18 @@ class MultiAgentEnv(Protocol):
     def close(self) -> None: ...
 
 
+class BackgroundEnv:
+    """A MultiAgentEnv whose `step` has two halves, between which it computes in threads of its own."""
+
+    def send(self, actions: np.ndarray) -> None:
+        """Starts a step. actions: as in `step`."""
+        raise NotImplementedError
+
+    def receive(self, into: ObservationRows) -> StepResult:
+        """Waits for the end of the step; as `step`."""
+        raise NotImplementedError
+
+
 class EnvConfig(NamedTuple):
     """Identifies one of the experiment's envs. env_id is unique in the run and seeds the env."""
 

@@ -271,7 +271,7 @@ def test_a_cfg_json_that_cannot_be_written_is_logged_without_an_exception(tmp_pa
         (["--env=gym_Foo/Bar-v0"], "name the module that registers it: gym_<module>:<id>"),
         (["--env=gym_CartPole-v1", "--env_kwargs={'a': 1}"], "is not JSON"),
         (["--env=gym_CartPole-v1", "--env_kwargs=[1]"], "should give each argument a name"),
-        (["--env=atari_pong"], "Names begin with one of"),
+        (["--env=jelly_pong"], "Names begin with one of"),
         (["--env="], "--env is missing"),
         (["--env"], "--env needs a value"),
         (["--env=gym_CartPole-v1", "--gamma"], "--gamma needs a value"),

@@ -20,6 +20,7 @@ from sample_factory.envs.contract import (
 )
 from sample_factory.envs.protocol import (
     NO_END_INFOS,
+    BackgroundEnv,
     EndInfos,
     EnvContractError,
     ObservationRows,
@@ -103,15 +104,13 @@ class VectorEnvAdapter:
         self.env.close()
 
 
-class BackgroundVectorEnvAdapter(VectorEnvAdapter):
+class BackgroundVectorEnvAdapter(VectorEnvAdapter, BackgroundEnv):
     """A Gymnasium VectorEnv that StepsInBackground: `step` is `send` followed by `receive`."""
 
     def send(self, actions: np.ndarray) -> None:
-        """Starts a step. actions: as in `step`."""
         self.env.send(self._decode(actions))
 
     def receive(self, into: ObservationRows) -> StepResult:
-        """Waits for the end of the step; as `step`."""
         return self._store(self.env.receive(), into)
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from sample_factory.envs.protocol import MultiAgentEnv, ObservationRows, Picture, StepResult
+from sample_factory.envs.protocol import BackgroundEnv, MultiAgentEnv, ObservationRows, Picture, StepResult
 from sample_factory.spaces.agent_kinds import AgentKinds, KindSpaces
 from sample_factory.spaces.images import image_layout, is_image
 
@@ -15,7 +15,11 @@ ALL = slice(None)
 
 def stack_frames(env: MultiAgentEnv, num_frames: int) -> MultiAgentEnv:
     """Returns the env with its last `num_frames` images in each observation; the env itself for 1."""
-    return FrameStack(env, num_frames) if num_frames > 1 else env
+    if num_frames == 1:
+        return env
+    if isinstance(env, BackgroundEnv):
+        return BackgroundFrameStack(env, num_frames)
+    return FrameStack(env, num_frames)
 
 
 def stacked_space(space: gym.spaces.Dict, num_frames: int) -> gym.spaces.Dict:
@@ -141,7 +145,10 @@ class FrameStack:
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         """Acts once with every agent."""
-        result = self._env.step(actions, self._history.advance())
+        return self._write(self._env.step(actions, self._history.advance()), into)
+
+    def _write(self, result: StepResult, into: ObservationRows) -> StepResult:
+        """Writes the stacks after a step that has written its observations to the history."""
         begins = np.logical_or(result.terminated, result.truncated)
         if self._inactive is not None:
             begins |= self._inactive
@@ -156,3 +163,18 @@ class FrameStack:
 
     def close(self) -> None:
         self._env.close()
+
+
+class BackgroundFrameStack(FrameStack, BackgroundEnv):
+    """A FrameStack of an env that steps in the background."""
+
+    def send(self, actions: np.ndarray) -> None:
+        self._background.send(actions)
+
+    def receive(self, into: ObservationRows) -> StepResult:
+        return self._write(self._background.receive(self._history.advance()), into)
+
+    @property
+    def _background(self) -> BackgroundEnv:
+        assert isinstance(self._env, BackgroundEnv)
+        return self._env

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from sample_factory.envs.adapters.vector_env import BackgroundVectorEnvAdapter
 from sample_factory.envs.protocol import (
+    BackgroundEnv,
     EnvContractError,
     EnvError,
     MultiAgentEnv,
@@ -86,11 +86,11 @@ class GuardedEnv:
     @property
     def steps_in_background(self) -> bool:
         """Whether the env has `send` and `receive`."""
-        return isinstance(self._env, BackgroundVectorEnvAdapter)
+        return isinstance(self._env, BackgroundEnv)
 
     def send(self, actions: np.ndarray) -> None:
         """Starts a step of an env that `steps_in_background`. What it raises is left to `receive`."""
-        assert isinstance(self._env, BackgroundVectorEnvAdapter)
+        assert isinstance(self._env, BackgroundEnv)
         self._stepping[0] = self._env_index
         try:
             self._env.send(actions)
@@ -99,7 +99,7 @@ class GuardedEnv:
 
     def receive(self, into: ObservationRows) -> StepResult | None:
         """Waits for the end of the step that `send` has started; as `step`."""
-        assert isinstance(self._env, BackgroundVectorEnvAdapter)
+        assert isinstance(self._env, BackgroundEnv)
         self._stepping[0] = self._env_index
         try:
             if self._send_error is not None:

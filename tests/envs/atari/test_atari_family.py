@@ -19,7 +19,13 @@ from sample_factory.envs.atari.atari_family import make_atari_env
 from sample_factory.envs.atari.games import COMPARED, GAME_OF_ENV
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
-from sample_factory.envs.protocol import EPISODE_CONTINUES, EnvConfig, ObservationRows, true_objective
+from sample_factory.envs.protocol import (
+    EPISODE_CONTINUES,
+    BackgroundEnv,
+    EnvConfig,
+    ObservationRows,
+    true_objective,
+)
 
 ENGINES = ("envpool", "gymnasium")
 _NAMES = """
@@ -109,6 +115,20 @@ def test_both_engines_show_the_same_pictures_and_rewards_of_a_life():
             break
     assert first.terminated[0]
     assert total > 0
+
+
+def test_games_in_envpool_are_stacked_in_the_background_too():
+    env, other = (make("atari_breakout", "envpool", copies=2) for _ in range(2))
+    assert isinstance(env, BackgroundEnv)
+    rows, other_rows = (ObservationRows.allocate(env.kinds) for _ in range(2))
+    env.reset(3, rows)
+    other.reset(3, other_rows)
+    actions = np.ones((2, 1), np.float32)
+    for _ in range(30):  # a life is lost
+        env.send(actions)
+        env.receive(rows)
+        other.step(actions, other_rows)
+        np.testing.assert_array_equal(rows.arrays["obs"], other_rows.arrays["obs"])
 
 
 @both_engines
