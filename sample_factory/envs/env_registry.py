@@ -296,7 +296,7 @@ register_env(
     "envpool_",
     "sample_factory.envs.envpool_family:make_envpool_env",
     "sample_factory.envs.envpool_family:EnvPoolIdFlags",
-    defaults="sample_factory.envs.envpool_family:envpool_defaults",
+    defaults="sample_factory.envs.envpool_defaults:envpool_defaults",
     extra="envpool",
 )
 register_env(

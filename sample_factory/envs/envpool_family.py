@@ -6,7 +6,6 @@ EnvPool steps all copies of an env in C++ threads of the process that uses it.
 import difflib
 import importlib.util
 import os
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs.env_kwargs import env_kwargs_flag, parse_env_kwargs
 from sample_factory.envs.env_registry import UnknownEnvError
 from sample_factory.envs.protocol import EnvConfig
+from sample_factory.envs.qt_libraries import import_procgen
 from sample_factory.envs.vector_copies import vector_env_copies_flag
 from sample_factory.runtime.cpu import available_cores
 from sample_factory.runtime.failures import one_line
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 PREFIX = "envpool_"
 EXTRA = "pip install -e '.[envpool]' in the checkout"
 COPIES = 64  # as in version 2
+SKIPS_FRAMES = ("atari", "vizdoom")  # suites
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,14 @@ def make_envpool_env(
     Raises UnknownEnvError with the nearest id, and ConfigError for --env_kwargs that the env does not accept.
     """
     task_id = full_env_name.removeprefix(PREFIX)
-    return make_envpool(task_id, cfg, env_config, render_mode=render_mode, **parse_env_kwargs(cfg.env_kwargs))
+    options = parse_env_kwargs(cfg.env_kwargs)
+    if cfg.env_frameskip and cfg.env_frameskip > 1:
+        if suite_of(task_id) not in SKIPS_FRAMES:
+            raise ConfigError(
+                f"--env_frameskip={cfg.env_frameskip}: EnvPool skips frames in Atari games and Doom only"
+            )
+        options.setdefault("frame_skip", cfg.env_frameskip)
+    return make_envpool(task_id, cfg, env_config, render_mode=render_mode, **options)
 
 
 def is_installed() -> bool:
@@ -90,15 +98,9 @@ def make_envpool(
     Raises UnknownEnvError with the nearest id, ImportError with the extra to install, and ConfigError for
     options that the env does not accept.
     """
-    try:
-        import envpool
+    suite = suite_of(task_id)
+    from sample_factory.envs.envpool_vector_env import EnvPoolVectorEnv
 
-        from sample_factory.envs.envpool_vector_env import EnvPoolVectorEnv
-    except ImportError as error:
-        raise ImportError(
-            f"env {task_id!r} needs the package envpool, which is not installed: {EXTRA}"
-        ) from error
-    _check_id(task_id, envpool.list_all_envs())
     copies = cfg.vector_env_copies if num_envs is None else num_envs
     threads = cfg.envpool_num_threads or _threads_of_worker(cfg.num_workers)
     options |= {"num_envs": copies, "num_threads": min(threads, copies)}
@@ -106,23 +108,32 @@ def make_envpool(
         first = cfg.envpool_thread_affinity_offset + env_config.worker_index * threads
         options["thread_affinity_offset"] = first
     try:
+        if suite == "procgen":
+            import_procgen()
         return EnvPoolVectorEnv(task_id, options, render_mode)
     except (TypeError, ValueError, AssertionError, ImportError) as error:
         raise ConfigError(f"env {PREFIX}{task_id} cannot be made: {one_line(error)}") from error
 
 
-def _check_id(task_id: str, known: Collection[str]) -> None:
-    if task_id not in known:
-        close = difflib.get_close_matches(task_id, known, n=1, cutoff=0.5)
+def suite_of(task_id: str) -> str:
+    """Returns the suite of an id, e.g. "atari", "mujoco.gym" or "classic_control".
+
+    Raises UnknownEnvError with the nearest id, and ImportError with the extra to install.
+    """
+    try:
+        from envpool.registration import registry
+    except ImportError as error:
+        raise ImportError(
+            f"env {task_id!r} needs the package envpool, which is not installed: {EXTRA}"
+        ) from error
+    if task_id not in registry.specs:
+        close = difflib.get_close_matches(task_id, registry.specs, n=1, cutoff=0.5)
         hint = f"; did you mean {PREFIX}{close[0]}?" if close else ""
         raise UnknownEnvError(f"unknown env '{PREFIX}{task_id}': EnvPool has no such id{hint}")
+    module: str = registry.specs[task_id][0]
+    return module.removeprefix("envpool.")
 
 
 def _threads_of_worker(num_workers: int) -> int:
     """Returns the cores that a worker process may use, where all of them get the same number."""
     return max(1, min(len(available_cores()), (os.cpu_count() or 1) // num_workers))
-
-
-def envpool_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns flags that suit the suite of an env."""
-    return {"num_envs_per_worker": 2, "worker_num_splits": 2}

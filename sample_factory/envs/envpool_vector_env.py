@@ -16,6 +16,7 @@ from sample_factory.envs.protocol import Picture
 from sample_factory.spaces.actions import ACTION_MASK
 
 NO_LIMIT = 2**31 - 1  # EnvPool's max_episode_steps of an env without a limit
+JOINT_MASK = "joint_action_mask"
 LEGAL_ACTIONS = "legal_action_mask"  # EnvPool's name, in infos
 
 StepReturn = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
@@ -26,7 +27,8 @@ class EnvPoolVectorEnv(gym.vector.VectorEnv, LimitsEpisodes, StepsInBackground):
 
     Infos are arrays with an entry for each agent: those of EnvPool, and those that EnvPoolInfos adds. In a
     turn-based game, `is_active` says whose turn it is. A mask of the legal actions in EnvPool's infos becomes
-    the observation "action_mask", beside "obs".
+    the observation "action_mask", beside "obs". A mask of combinations of choices, which the action
+    distribution cannot use, is an observation like others: "joint_action_mask".
     """
 
     metadata = {"render_modes": ["rgb_array"], "autoreset_mode": AutoresetMode.NEXT_STEP}
@@ -56,6 +58,9 @@ class EnvPoolVectorEnv(gym.vector.VectorEnv, LimitsEpisodes, StepsInBackground):
         self._infos = EnvPoolInfos(states, num_copies, self.num_players)
         self.single_action_space = _action_space(spec.gymnasium_action_space)
         self.single_observation_space = _with_true_bounds(spec.gymnasium_observation_space)
+        with_joint_mask = _with_joint_mask(self.single_observation_space, self.single_action_space)
+        self._has_joint_mask = with_joint_mask is not None
+        self.single_observation_space = with_joint_mask or self.single_observation_space
         self._has_mask = f"info:{LEGAL_ACTIONS}" in states
         if self._has_mask:
             mask = spaces.MultiBinary(states[f"info:{LEGAL_ACTIONS}"].shape[-1])
@@ -108,6 +113,8 @@ class EnvPoolVectorEnv(gym.vector.VectorEnv, LimitsEpisodes, StepsInBackground):
         if self._is_turn_based:
             self._acting = infos["id"] == infos["current_player"]
             infos["is_active"] = self._acting
+        if self._has_joint_mask:
+            observations[JOINT_MASK] = observations.pop(ACTION_MASK)
         return {"obs": observations, ACTION_MASK: infos[LEGAL_ACTIONS]} if self._has_mask else observations
 
     def render(self) -> tuple[Picture, ...] | None:
@@ -127,6 +134,17 @@ def _num_players(states: Any, max_num_players: int) -> int:
     """Returns the number of players of a copy, which is 1 where they share an observation."""
     shapes = [tuple(spec.shape) for key, spec in states.items() if key.startswith("obs")]
     return max_num_players if any(shape[:1] == (-1,) for shape in shapes) else 1
+
+
+def _with_joint_mask(observation: spaces.Space[Any], action: spaces.Space[Any]) -> spaces.Dict | None:
+    """Returns the space with JOINT_MASK in place of an action mask that has a number for each combination of
+    the choices of a MultiDiscrete; None if it has no such mask."""
+    if not isinstance(observation, spaces.Dict) or not isinstance(action, spaces.MultiDiscrete):
+        return None
+    mask = observation.spaces.get(ACTION_MASK)
+    if mask is None or mask.shape == (action.nvec.sum(),):
+        return None
+    return spaces.Dict({JOINT_MASK if key == ACTION_MASK else key: part for key, part in observation.items()})
 
 
 def _action_space(space: spaces.Space[Any]) -> spaces.Space[Any]:

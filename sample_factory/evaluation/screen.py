@@ -184,9 +184,18 @@ def draws_every_frame(env: MultiAgentEnv) -> bool:
     return isinstance(env.env, gym.Env) and EVERY_FRAME in env.env.metadata.get("render_modes", ())
 
 
+def _num_copies(trained: int, flags: EvaluationFlags, draws: bool) -> int:
+    """Returns how many copies of an env to play that was trained in many: pictures show one of them."""
+    if draws:
+        return 1
+    return min(trained, flags.max_num_episodes) if flags.has_limit else trained
+
+
 def make_env(config: Config, family: EnvFamily, draws: bool) -> MultiAgentEnv:
     """Makes the env; if it draws, in the render mode that gives most pictures."""
     cfg = config.namespace()
+    if "vector_env_copies" in cfg and "vector_env_copies" not in config.typed:
+        cfg.vector_env_copies = _num_copies(cfg.vector_env_copies, config.evaluation, draws)
     env_config = EnvConfig(0, 0, 0)
     if not draws:
         return make_adapted_env(family, cfg, env_config)

@@ -17,10 +17,8 @@ from sample_factory.envs.random_actions import RandomActions
 
 
 def cfg(copies=3, **flags):
-    defaults = vars(EnvPoolFlags())
-    return SimpleNamespace(
-        **{**defaults, "num_workers": 2, "env_kwargs": "{}", "vector_env_copies": copies, **flags}
-    )
+    others = {"num_workers": 2, "env_kwargs": "{}", "env_frameskip": None, "vector_env_copies": copies}
+    return SimpleNamespace(**{**vars(EnvPoolFlags()), **others, **flags})
 
 
 def make(task_id, copies=3, **options):
