@@ -28,6 +28,7 @@ FLOORS = {
     "population": 4,
     "evaluation": 5,
     "experiment": 6,
+    "imitation": 7,
     "plotting": 7,
     "benchmarking": 8,
 }
@@ -46,7 +47,17 @@ TOP_LEVEL = {
     ".gitignore",
     ".pre-commit-config.yaml",
 }
-COMMANDS = {"__main__", "train", "enjoy", "match", "play_doom", "dummy_sampler", "benchmark", "run_algorithm"}
+COMMANDS = {
+    "__main__",
+    "train",
+    "enjoy",
+    "match",
+    "imitate",
+    "play_doom",
+    "dummy_sampler",
+    "benchmark",
+    "run_algorithm",
+}
 MAX_COMMAND_LINES = 60
 MAX_FOLDERS = 2  # below the package
 FORBIDDEN_NAMES = {"utils", "common", "base", "helpers", "misc"}

@@ -137,6 +137,26 @@ MATCH = Command(
     ),
     envs=_EVALUATED_ENVS,
 )
+IMITATE = Command(
+    module="imitate",
+    purpose="train a policy to play like an env's bots, as a start for training",
+    usage="--env=ENV --experiment=NAME [--flag=value ...]",
+    description="Records games of an env's scripted players, or reads games from a file, and trains a policy "
+    "to choose the same actions. `train --transfer_from=NAME` then starts with its weights.",
+    examples=(
+        Example(
+            "Imitate a bot of Generals, then train by self-play from there.",
+            "--env=generals_8x8 --experiment=clone --teachers=expander",
+        ),
+        Example(
+            "Keep the games, to train other networks on them.",
+            "--env=generals_8x8 --experiment=clone --save_games=games.npz",
+        ),
+        Example("Imitate games from a file.", "--env=generals_8x8 --experiment=other --games=games.npz"),
+    ),
+    common=("env", "experiment", "train_dir", "batch_size", "learning_rate", "device", "seed"),
+    envs=(("generals_NAME", "Generals, e.g. generals_8x8"), ("any", "with --games=FILE")),
+)
 PLAY_DOOM = Command(
     module="play_doom",
     purpose="play Doom yourself, alone or in a match with trained agents",
@@ -247,6 +267,7 @@ COMMANDS = (
     PLOT_CURVES,
     PLOT_POPULATION,
     MATCH,
+    IMITATE,
     PLAY_DOOM,
     BENCHMARK,
     DUMMY_SAMPLER,

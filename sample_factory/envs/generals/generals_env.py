@@ -27,9 +27,8 @@ from sample_factory.envs.protocol import Info, Picture
 
 DIRECTION_NAMES = ("up", "down", "left", "right")
 BOTS: Mapping[str, type[Agent]] = {"random": RandomAgent, "expander": ExpanderAgent}
-# Weights of land, army and castles in the potential, and the ratio at which each of them is 1.
-POTENTIAL_WEIGHTS = (0.3, 0.3, 0.4)
-MAX_RATIOS = (100.0, 100.0, 10.0)
+POTENTIAL_WEIGHTS = (0.3, 0.3, 0.4)  # of land, army and castles
+MAX_RATIO = 4.0  # at which the potential is largest: such a game is nearly won
 
 
 class GameSettings(NamedTuple):
@@ -209,11 +208,11 @@ class GeneralsEnv(
 def assets_potential(observation: Any, info: Info) -> float:
     """Returns how far ahead a player is, -1 to 1, by the ratios of land, army and castles.
 
-    Each is the logarithm of the ratio, divided by that of the ratio at which it is limited (Straka and Schmid
-    2025, arXiv:2507.06825).
+    Logarithms of ratios as of Straka and Schmid 2025 (arXiv:2507.06825), with a lower limit, since games on
+    small maps are decided by smaller ratios.
     """
     potential = 0.0
-    for weight, limit, (own, enemy) in zip(POTENTIAL_WEIGHTS, MAX_RATIOS, info["assets"], strict=True):
-        log_ratio = math.log(max(own, 1) / max(enemy, 1)) / math.log(limit)
+    for weight, (own, enemy) in zip(POTENTIAL_WEIGHTS, info["assets"], strict=True):
+        log_ratio = math.log(max(own, 1) / max(enemy, 1), MAX_RATIO)
         potential += weight * min(max(log_ratio, -1.0), 1.0)
     return potential

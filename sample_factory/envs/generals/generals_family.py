@@ -132,7 +132,7 @@ def generals_defaults(full_env_name: str) -> Mapping[str, Any]:
         "learning_rate": 5e-4,
         "batch_size": 512,
         "num_batches_per_iteration": 4,
-        "ppo_epochs": 1,
+        "ppo_epochs": 4,
         "max_grad_norm": 1.0,
         "exploration_loss_coeff": 0.005,
     }

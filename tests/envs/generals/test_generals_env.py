@@ -68,9 +68,9 @@ def test_shaped_rewards_add_up_to_the_result_and_the_first_potential():
 
 
 def test_the_potential_is_0_if_equal_1_if_far_ahead_and_of_opposite_sign_for_the_enemy():
-    ahead = {"assets": ((20, 10), (40, 10), (2, 1))}
-    behind = {"assets": ((10, 20), (10, 40), (1, 2))}
-    expected = 0.3 * math.log(2, 100) + 0.3 * math.log(4, 100) + 0.4 * math.log(2, 10)
+    ahead = {"assets": ((20, 10), (30, 10), (2, 1))}
+    behind = {"assets": ((10, 20), (10, 30), (1, 2))}
+    expected = 0.3 * math.log(2, 4) + 0.3 * math.log(3, 4) + 0.4 * math.log(2, 4)
     assert assets_potential(None, ahead) == pytest.approx(expected)
     assert assets_potential(None, behind) == pytest.approx(-expected)
     assert assets_potential(None, {"assets": ((9, 9), (5, 5), (1, 1))}) == 0

@@ -1,0 +1,31 @@
+"""Trains a policy to play like an env's scripted players, or as in recorded games, and saves a checkpoint.
+
+python -m sample_factory.imitate --env=generals_8x8 --experiment=clone --teachers=expander
+
+`python -m sample_factory.train --transfer_from=clone ...` then starts with its weights.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from sample_factory.experiment.exit_codes import run_command
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit code: 0 done, 1 the checkpoint cannot be written, 2 bad input, 130 interrupted."""
+
+    def command(arguments: Sequence[str]) -> None:
+        from sample_factory.imitation.imitate_request import parse_arguments
+        from sample_factory.runtime.log import setup_logging
+
+        request = parse_arguments(arguments)
+        setup_logging("imitate")
+        from sample_factory.imitation.imitate import imitate  # loads torch
+
+        imitate(request)
+
+    return run_command(command, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

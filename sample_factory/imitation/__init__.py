@@ -1,0 +1,1 @@
+"""Behaviour cloning: trains a policy on recorded games before it is trained by reinforcement learning."""

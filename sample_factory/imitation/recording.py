@@ -1,0 +1,143 @@
+"""Records games of an env's scripted players, and keeps them in files."""
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from sample_factory.config.flags import ConfigError
+from sample_factory.envs.abilities import ScriptedPlayers, find_ability
+from sample_factory.envs.protocol import MultiAgentEnv, ObservationRows
+from sample_factory.spaces.actions import action_encoder, action_layout
+from sample_factory.spaces.agent_kinds import KindSpaces
+
+OBSERVATION = "observation/"  # beginning of the names of observations in a file
+
+
+class Recording(NamedTuple):
+    """N actions of episodes. The rows of an episode are consecutive.
+
+    observations: by key, [N, *shape], as they are stored in training. actions: [N, K] float32, see
+    spaces/actions.py. rewards: [N] float32. episodes: [N] int64, a number for each episode of an agent.
+    """
+
+    observations: dict[str, np.ndarray]
+    actions: np.ndarray
+    rewards: np.ndarray
+    episodes: np.ndarray
+
+    def save(self, path: Path) -> None:
+        """Writes an .npz file."""
+        observations = {f"{OBSERVATION}{key}": rows for key, rows in self.observations.items()}
+        others = {"actions": self.actions, "rewards": self.rewards, "episodes": self.episodes}
+        np.savez_compressed(path, **observations, **others)  # type: ignore[arg-type]
+
+
+def load_recording(path: Path, spaces: KindSpaces) -> Recording:
+    """Reads an .npz file. Raises ConfigError unless it holds games of an env with these spaces."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise ConfigError(f"--games={path} cannot be read: {error}") from None
+    keys = spaces.observation.spaces
+    expected = {f"{OBSERVATION}{key}": (space.shape, space.dtype) for key, space in keys.items()}
+    expected["actions"] = ((action_layout(spaces.action).num_action_values,), np.dtype(np.float32))
+    expected["rewards"] = ((), np.dtype(np.float32))
+    expected["episodes"] = ((), np.dtype(np.int64))
+    num_rows = {len(array) for array in arrays.values() if array.ndim}
+    found = {name: (array.shape[1:], array.dtype) for name, array in arrays.items()}
+    wrong = [name for name in sorted({*expected, *found}) if expected.get(name) != found.get(name)]
+    if wrong or len(num_rows) != 1:
+        name = (wrong or ["actions"])[0]
+        raise ConfigError(
+            f"--games={path} does not fit the env: {name} is {_described(found.get(name))}, and should be "
+            f"{_described(expected.get(name))}, with equally many rows as all others"
+        )
+    observations = {key: arrays[f"{OBSERVATION}{key}"] for key in keys}
+    return Recording(observations, arrays["actions"], arrays["rewards"], arrays["episodes"])
+
+
+def _described(shape_and_dtype: "tuple[tuple[int, ...], np.dtype] | None") -> str:
+    if shape_and_dtype is None:
+        return "missing"
+    shape, dtype = shape_and_dtype
+    return f"{dtype} [N{''.join(f', {size}' for size in shape)}]"
+
+
+class _Episode:
+    """The rows of one agent's current episode."""
+
+    def __init__(self) -> None:
+        self.observations: list[dict[str, np.ndarray]] = []
+        self.actions: list[np.ndarray] = []
+        self.rewards: list[float] = []
+
+
+def record(env: MultiAgentEnv, teachers: Sequence[str], num_samples: int, seed: int | None) -> Recording:
+    """Plays until `num_samples` actions of whole episodes are recorded.
+
+    teachers: names of scripted players; all if empty. One is drawn for each agent and episode.
+    Raises ConfigError if the env has no such players.
+    """
+    players = find_ability(env.env, ScriptedPlayers)
+    names = _checked(teachers, players.scripted_players())
+    if len(env.kinds.spaces) > 1:
+        raise ConfigError(
+            "agents of several kinds cannot be imitated; one policy must be able to play them all"
+        )
+    rng = np.random.default_rng(seed)
+    encode = action_encoder(env.kinds.spaces[0].action)
+    rows = ObservationRows.allocate(env.kinds)
+    active = _mask(env.reset(seed, rows), env.num_agents)
+    roles = rng.choice(names, env.num_agents)
+    episodes = [_Episode() for _ in range(env.num_agents)]
+    whole: list[_Episode] = []
+    num_recorded = 0
+    actions = np.zeros(
+        (env.num_agents, action_layout(env.kinds.spaces[0].action).num_action_values), np.float32
+    )
+    while num_recorded < num_samples:
+        actions[:] = 0
+        for agent in np.flatnonzero(active).tolist():
+            actions[agent] = encode(players.scripted_action(str(roles[agent]), agent))
+            episode = episodes[agent]
+            episode.observations.append({key: view.copy() for key, view in rows.view(agent).items()})
+            episode.actions.append(actions[agent].copy())
+        result = env.step(actions, rows)
+        for agent, episode in enumerate(episodes):
+            if active[agent]:
+                episode.rewards.append(float(result.rewards[agent]))
+            if episode.actions and (result.terminated[agent] or result.truncated[agent]):
+                whole.append(episode)
+                num_recorded += len(episode.actions)
+                episodes[agent] = _Episode()
+                roles[agent] = rng.choice(names)
+        active = _mask(result.active, env.num_agents)
+    return _joined(whole)
+
+
+def _checked(teachers: Sequence[str], known: Sequence[str]) -> list[str]:
+    if not known:
+        raise ConfigError("the env has no scripted players to imitate; use --games=FILE")
+    for name in teachers:
+        if name not in known:
+            raise ConfigError(f"--teachers: the env has no player {name}; it has {', '.join(known)}")
+    return list(teachers or known)
+
+
+def _mask(active: np.ndarray | None, num_agents: int) -> np.ndarray:
+    return np.ones(num_agents, bool) if active is None else active
+
+
+def _joined(episodes: Sequence[_Episode]) -> Recording:
+    keys = episodes[0].observations[0]
+    lengths = [len(episode.actions) for episode in episodes]
+    return Recording(
+        {key: np.stack([row[key] for episode in episodes for row in episode.observations]) for key in keys},
+        np.stack([row for episode in episodes for row in episode.actions]),
+        np.array([reward for episode in episodes for reward in episode.rewards], np.float32),
+        np.repeat(np.arange(len(episodes)), lengths),
+    )
