@@ -116,13 +116,10 @@ MATCH = Command(
             "--experiment=new --opponent_experiment=old --num_matches=200",
         ),
         Example(
-            "Two policies of one experiment against each other.",
-            "--experiment=duel --policy_index=0 --opponent_policy_index=1",
-        ),
-        Example(
             "The latest checkpoint of a policy against an earlier one.",
             "--experiment=duel --opponent_checkpoint=milestone:12345",
         ),
+        Example("A policy against a bot of the env.", "--experiment=generals --opponent_player=expander"),
     ),
     common=(
         "experiment",

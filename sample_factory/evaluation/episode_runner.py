@@ -13,7 +13,10 @@ from sample_factory.envs.protocol import (
     true_objective,
 )
 from sample_factory.evaluation.policy import TrainedPolicy
+from sample_factory.evaluation.scripted_policy import ScriptedPolicy
 from sample_factory.spaces.actions import action_layout
+
+Player = TrainedPolicy | ScriptedPolicy
 
 
 class EpisodeResult(NamedTuple):
@@ -37,7 +40,9 @@ class EpisodeRunner:
     `actions`: the last rows of actions, [num_agents, K] float32.
     """
 
-    def __init__(self, env: MultiAgentEnv, policies: Sequence[TrainedPolicy], frameskip: int):
+    def __init__(
+        self, env: MultiAgentEnv, policies: Sequence[TrainedPolicy | ScriptedPolicy], frameskip: int
+    ):
         """policies: one for each agent."""
         self.num_agents = env.num_agents
         self._env = env
@@ -48,11 +53,11 @@ class EpisodeRunner:
         self.env_frames = 0
         self.assign(policies)
 
-    def assign(self, policies: Sequence[TrainedPolicy]) -> None:
+    def assign(self, policies: Sequence[Player]) -> None:
         """Makes agent i follow policies[i], from a zero recurrent state. Call it when all episodes ended."""
         distinct = list(dict.fromkeys(policies))
         agents = [[i for i, other in enumerate(policies) if other is policy] for policy in distinct]
-        self._groups = [_PolicyGroup(policy, np.array(members)) for policy, members in zip(distinct, agents)]
+        self._groups = [_make_group(policy, np.array(members)) for policy, members in zip(distinct, agents)]
 
     def start(self, seed: int | None) -> None:
         """Begins the first episodes."""
@@ -66,7 +71,7 @@ class EpisodeRunner:
     def step(self) -> list[EpisodeResult]:
         """Steps the env once; returns the episodes that ended in this step."""
         for group in self._groups:
-            group.act(self._rows, self.actions)
+            group.act(self._rows, self.actions, self.active)
         self.actions[~self.active] = 0.0
         result = self._env.step(self.actions, self._rows)
         # An episode begins with the agent's first own step: a dead agent, or one yet to join, is in none.
@@ -97,6 +102,29 @@ class EpisodeRunner:
         return result
 
 
+def _make_group(policy: Player, agents: np.ndarray) -> "_PolicyGroup | _ScriptedGroup":
+    if isinstance(policy, ScriptedPolicy):
+        return _ScriptedGroup(policy, agents)
+    return _PolicyGroup(policy, agents)
+
+
+class _ScriptedGroup:
+    """The agents that a scripted player plays. It has no recurrent state, and sees the env itself."""
+
+    def __init__(self, policy: ScriptedPolicy, agents: np.ndarray):
+        self._policy = policy
+        self._agents = agents
+
+    def act(self, rows: ObservationRows, actions: np.ndarray, active: np.ndarray) -> None:
+        """Writes the actions of the group's active agents into `actions`, [num_agents, K]."""
+        for agent in self._agents[active[self._agents]].tolist():
+            row = self._policy.act(agent)
+            actions[agent, : len(row)] = row
+
+    def reset_state(self, where: np.ndarray) -> None:
+        """Does nothing."""
+
+
 class _PolicyGroup:
     """The agents that follow one policy, all of the same kind, with their recurrent states."""
 
@@ -106,7 +134,7 @@ class _PolicyGroup:
         self._agents = agents
         self._rnn_state = policy.first_rnn_state(len(agents))
 
-    def act(self, rows: ObservationRows, actions: np.ndarray) -> None:
+    def act(self, rows: ObservationRows, actions: np.ndarray, active: np.ndarray) -> None:
         """Writes the actions of the group's agents into `actions`, [num_agents, K]."""
         arrays = rows.arrays_of(self._agents[0])
         observations = {key: array[self._agents, 0] for key, array in arrays.items()}

@@ -9,7 +9,7 @@ from sample_factory.config.commands import MATCH
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import parse_config
-from sample_factory.evaluation.policy_choice import Contestant, PolicyChoice
+from sample_factory.evaluation.policy_choice import Contestant, PolicyChoice, ScriptedContestant
 
 Value = TypeVar("Value")
 
@@ -33,13 +33,16 @@ class MatchFlags:
         "checkpoint of the opponent: latest, best, milestone:VERSION or the path of a file; "
         "--load_checkpoint_kind if left out",
     )
+    opponent_player: str | None = flag(
+        None, "scripted player of the env as the opponent, e.g. a bot, in place of a policy", metavar="NAME"
+    )
     json: str | None = flag(None, "file for all figures and the result of each match", metavar="FILE")
 
 
 class MatchRequest(NamedTuple):
     """The parsed command line of `match`."""
 
-    contestants: tuple[Contestant, Contestant]
+    contestants: tuple[Contestant, Contestant | ScriptedContestant]
     flags: MatchFlags
 
 
@@ -54,6 +57,8 @@ def parse_arguments(argv: Sequence[str]) -> MatchRequest:
     kind = config.monitoring.load_checkpoint_kind
     policy_index = _single_value("policy_index", config.evaluation.policy_index)
     choice = PolicyChoice(policy_index, _single_value("checkpoint", config.evaluation.checkpoint or (kind,)))
+    if flags.opponent_player is not None:
+        return MatchRequest((Contestant(config, choice), ScriptedContestant(flags.opponent_player)), flags)
     if flags.opponent_policy_index is not None:
         policy_index = flags.opponent_policy_index
     opponent_choice = PolicyChoice(policy_index, flags.opponent_checkpoint or kind)
@@ -83,6 +88,12 @@ def _single_value(flag_name: str, values: Sequence[Value]) -> Value:
 
 def _check(config: Config, opponent_config: Config, flags: MatchFlags) -> None:
     """Finds before the first match what would otherwise fail after the last one. Raises ConfigError."""
+    of_policy = (flags.opponent_experiment, flags.opponent_policy_index, flags.opponent_checkpoint)
+    if flags.opponent_player is not None and any(value is not None for value in of_policy):
+        raise ConfigError(
+            f"--opponent_player={flags.opponent_player} takes the place of a policy; leave out "
+            "--opponent_experiment, --opponent_policy_index and --opponent_checkpoint"
+        )
     if config.env_name != opponent_config.env_name:
         raise ConfigError(
             f"{config.run.experiment} was trained in {config.env_name}, {opponent_config.run.experiment} in "

@@ -14,11 +14,12 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import EnvFamily, resolve_family
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
-from sample_factory.evaluation.episode_runner import EpisodeRunner
+from sample_factory.evaluation.episode_runner import EpisodeRunner, Player
 from sample_factory.evaluation.match_request import MatchRequest
-from sample_factory.evaluation.policy import TrainedPolicy, load_policy
-from sample_factory.evaluation.policy_choice import Contestant
+from sample_factory.evaluation.policy import load_policy
+from sample_factory.evaluation.policy_choice import Contestant, ScriptedContestant
 from sample_factory.evaluation.result_statistics import MeanAndStd, WinRate, mean_and_std, win_rate
+from sample_factory.evaluation.scripted_policy import load_scripted
 from sample_factory.evaluation.trained_env import explains_other_env
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.supervisor import StopSignals
@@ -55,7 +56,7 @@ def count_results(results: Sequence[MatchResult]) -> Tally:
 class MatchSeries(NamedTuple):
     """All matches of two contestants, from the point of view of the first."""
 
-    contestants: tuple[Contestant, Contestant]
+    contestants: tuple[Contestant, Contestant | ScriptedContestant]
     results: tuple[MatchResult, ...]
 
     @property
@@ -101,10 +102,7 @@ class MatchSeries(NamedTuple):
         }
         return {
             "env": self.contestants[0].config.env_name,
-            "contestants": [
-                {"experiment": str(contestant.config.experiment_dir), **contestant.choice._asdict()}
-                for contestant in self.contestants
-            ],
+            "contestants": [contestant.figures() for contestant in self.contestants],
             **self.tally._asdict(),
             **{name: value._asdict() if value else None for name, value in known.items()},
             "matches": [result._asdict() for result in self.results],
@@ -117,6 +115,7 @@ def run_match(request: MatchRequest) -> MatchSeries:
     Raises ConfigError when a checkpoint is missing, the env has no two teams or the file cannot be written,
     CheckpointError for an unusable checkpoint.
     """
+    torch.set_num_threads(1)  # for a row or two, several threads only wait for each other
     family = resolve_family(request.contestants[0].config.env_name)
     series = play_matches(request.contestants, family, request.flags.num_matches)
     print(series.summary())
@@ -130,7 +129,7 @@ def run_match(request: MatchRequest) -> MatchSeries:
 
 
 def play_matches(
-    contestants: tuple[Contestant, Contestant], family: EnvFamily, num_matches: int
+    contestants: tuple[Contestant, Contestant | ScriptedContestant], family: EnvFamily, num_matches: int
 ) -> MatchSeries:
     """Plays `num_matches` matches, fewer if a signal stops it, in the env of the first contestant's config.
 
@@ -156,7 +155,9 @@ def play_matches(
     return MatchSeries(contestants, tuple(results))
 
 
-def _load(contestant: Contestant, env: MultiAgentEnv) -> TrainedPolicy:
+def _load(contestant: Contestant | ScriptedContestant, env: MultiAgentEnv) -> Player:
+    if isinstance(contestant, ScriptedContestant):
+        return load_scripted(contestant.player, env)
     with explains_other_env(contestant.config):
         return load_policy(contestant.config, contestant.choice, *env.kinds.spaces[0])
 
@@ -191,7 +192,7 @@ def _play(runner: "_MatchRunner", num_matches: int, is_stopped: Callable[[], boo
 class _MatchRunner:
     """Matches of two teams in one env; the teams swap halves of the agents after each match."""
 
-    def __init__(self, env: MultiAgentEnv, teams: Sequence[TrainedPolicy], frameskip: int):
+    def __init__(self, env: MultiAgentEnv, teams: Sequence[Player], frameskip: int):
         self._half = env.num_agents // 2
         self._teams = teams
         self._has_first_half = True  # the first team
@@ -218,7 +219,7 @@ class _MatchRunner:
         self._runner.assign(self._policies())
         return result
 
-    def _policies(self) -> list[TrainedPolicy]:
+    def _policies(self) -> list[Player]:
         first, second = self._teams if self._has_first_half else self._teams[::-1]
         return [first] * self._half + [second] * self._half
 

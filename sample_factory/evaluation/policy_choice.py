@@ -1,7 +1,7 @@
 """Which saved policy plays which agent. Imports no torch, so that bad flags are reported at once."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
@@ -28,6 +28,23 @@ class Contestant(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.config.run.experiment} ({self.choice})"
+
+    def figures(self) -> dict[str, Any]:
+        """Returns what identifies it, for a file."""
+        return {"experiment": str(self.config.experiment_dir), **self.choice._asdict()}
+
+
+class ScriptedContestant(NamedTuple):
+    """A scripted player of the env, such as a bot."""
+
+    player: str
+
+    def __str__(self) -> str:
+        return f"the player {self.player} of the env"
+
+    def figures(self) -> dict[str, Any]:
+        """Returns what identifies it, for a file."""
+        return self._asdict()
 
 
 def choices_of_agents(config: Config, kinds: AgentKinds) -> list[PolicyChoice]:

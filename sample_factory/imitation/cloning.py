@@ -112,7 +112,7 @@ class Cloner:
             value_loss = 0.5 * (values - targets).square().mean()
             loss = self._flags.value_loss_coeff * value_loss - log_probs.mean()
             self._optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._flags.max_grad_norm or torch.inf)
             self._optimizer.step()
 

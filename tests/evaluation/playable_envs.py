@@ -3,6 +3,8 @@
 import gymnasium as gym
 import numpy as np
 
+from sample_factory.envs.abilities import ScriptedPlayers
+
 
 class Undrawable(gym.Env):
     """An env that cannot be drawn; each episode has the rewards 1, 2, 3."""
@@ -96,6 +98,16 @@ class Cards:
 
     def _observations(self):
         return [np.zeros(3, np.float32)] * self.num_agents
+
+
+class CardsWithBots(Cards, ScriptedPlayers):
+    """Its players "low" and "high" always put down card 0 and card 4."""
+
+    def scripted_players(self):
+        return "low", "high"
+
+    def scripted_action(self, player, agent):
+        return {"low": 0, "high": 4}[player]
 
 
 class FilmedCards(Cards, gym.Env):

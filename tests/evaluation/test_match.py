@@ -13,7 +13,7 @@ from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.match_request import parse_arguments
 from sample_factory.match import match
 from tests.evaluation.conftest import SMALL, always
-from tests.evaluation.playable_envs import Cards, UnevenAgents
+from tests.evaluation.playable_envs import Cards, CardsWithBots, UnevenAgents
 
 made: list[Cards] = []
 
@@ -78,6 +78,18 @@ def test_the_sides_are_swapped_after_each_match(choosing, play):
     theirs_first = [[1, 3]] * 2
     assert made[-1].cards == [*ours_first, *theirs_first, *ours_first]
     assert [result.has_first_half for result in series.results] == [True, False, True]
+
+
+def test_a_policy_plays_a_scripted_player_of_the_env_from_both_sides(choosing, play, tmp_path):
+    register_env("cards_bots", lambda full_env_name: made.append(CardsWithBots()) or made[-1])
+    choosing("cards_bots", 3)
+    figures = tmp_path / "figures.json"
+    series = play("--opponent_player=low", "--num_matches=2", f"--json={figures}")
+    assert series.tally == (2, 0, 0) and objectives(series) == [(3.0, 0.0)] * 2
+    assert made[-1].cards == [[3, 0], [3, 0], [0, 3], [0, 3]]
+    assert "against the player low of the env" in series.summary()
+    assert json.loads(figures.read_text())["contestants"][1] == {"player": "low"}
+    assert play("--opponent_player=high", "--num_matches=2").tally == (0, 0, 2)
 
 
 def test_an_advantage_of_one_side_favours_no_team(choosing, play):
@@ -195,10 +207,14 @@ def test_a_seed_determines_the_matches(saved_experiment, choosing, play):
         (["--opponent_policy_index=1", "--num_matches=0"], "must be at least 1"),
         (["--opponent_policy_index=1", "--json=nowhere/a.json"], "there is no such folder"),
         (["--opponent_policy_index=1", "--save_video"], "a match is not drawn"),
+        (["--opponent_player=low"], "the env has no such player; it has none"),
+        (["--opponent_player=mid", "--env=cards_bots"], "no such player; it has low, high"),
+        (["--opponent_player=low", "--opponent_checkpoint=best"], "takes the place of a policy"),
         (["--opponent_index=1"], "unknown flag --opponent_index"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(choosing, tmp_path, capsys, flags, words):
+    register_env("cards_bots", lambda full_env_name: CardsWithBots())
     register("cards_one", num_agents=1)
     register("cards_three", num_agents=3)
     register("cards_nan", bonuses=[0.0, float("nan")])

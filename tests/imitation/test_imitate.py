@@ -1,0 +1,212 @@
+"""The command `imitate`, with scripted players whose actions are known, and with games from files."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from sample_factory import imitate as program
+from sample_factory.config.parsing import parse_config
+from sample_factory.envs import env_registry
+from sample_factory.envs.abilities import ScriptedPlayers
+from sample_factory.envs.env_registry import register_env, resolve_family
+from sample_factory.evaluation.policy import load_policy
+from sample_factory.evaluation.policy_choice import PolicyChoice
+from sample_factory.imitation.cloning import discounted_returns, split
+from sample_factory.imitation.imitate import imitate
+from sample_factory.imitation.imitate_request import parse_arguments
+from sample_factory.imitation.recording import Recording
+
+NUM_CARDS = 4
+ROUNDS = 6
+SMALL = [
+    "--use_rnn=False",
+    "--encoder_mlp_layers=32",
+    "--learning_rate=0.01",
+    "--batch_size=64",
+    "--learner_main_loop_num_cores=1",
+    "--device=cpu",
+    "--seed=1",
+    "--imitate_samples=600",
+]
+
+
+class Follow(ScriptedPlayers):
+    """Two agents see a card each, which is forbidden; a reward of 1 for the next one.
+
+    The player "next" puts down the next card, "last" the card before.
+    """
+
+    num_agents = 2
+    action_space = gym.spaces.Discrete(NUM_CARDS)
+    observation_space = gym.spaces.Dict(
+        {
+            "card": gym.spaces.Box(0, 1, (NUM_CARDS,), np.float32),
+            "action_mask": gym.spaces.Box(0, 1, (NUM_CARDS,), np.int8),
+        }
+    )
+
+    def reset(self, *, seed=None, options=None):
+        self._rng = np.random.default_rng(seed)
+        self._round = 0
+        return self._draw(), [{}, {}]
+
+    def step(self, actions):
+        assert all(action != card for action, card in zip(actions, self._cards))
+        rewards = [float((action - card) % NUM_CARDS == 1) for action, card in zip(actions, self._cards)]
+        self._round = (self._round + 1) % ROUNDS
+        return self._draw(), rewards, [self._round == 0] * 2, [False] * 2, [{}, {}]
+
+    def _draw(self):
+        self._cards = self._rng.integers(NUM_CARDS, size=2)
+        one_hot = np.eye(NUM_CARDS)
+        return [
+            {"card": np.float32(one_hot[card]), "action_mask": np.int8(1 - one_hot[card])}
+            for card in self._cards
+        ]
+
+    def scripted_players(self):
+        return "next", "last"
+
+    def scripted_action(self, player, agent):
+        return int(self._cards[agent] + {"next": 1, "last": -1}[player]) % NUM_CARDS
+
+    def render(self):
+        return None
+
+    def close(self):
+        pass
+
+
+@pytest.fixture(autouse=True)
+def registry(monkeypatch):
+    monkeypatch.setattr(env_registry, "_FAMILIES", dict(env_registry._FAMILIES))
+    register_env("follow", lambda full_env_name: Follow())
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Returns run(*flags), which imitates in experiment "clone"."""
+
+    def imitated(*flags):
+        identity = ["--env=follow", "--experiment=clone", f"--train_dir={tmp_path}"]
+        return imitate(parse_arguments([*identity, *SMALL, *flags]))
+
+    return imitated
+
+
+def next_cards(tmp_path):
+    """Returns the most likely action of the saved policy for each card."""
+    argv = ["--experiment=clone", f"--train_dir={tmp_path}", "--eval_deterministic=True"]
+    config = parse_config(argv, resolve_family, evaluation=True)
+    policy = load_policy(config, PolicyChoice(0, "latest"), Follow.observation_space, Follow.action_space)
+    cards = np.eye(NUM_CARDS, dtype=np.float32)
+    rows = {"card": cards, "action_mask": np.int8(1 - cards)}
+    return policy.act(rows, policy.first_rnn_state(NUM_CARDS))[0][:, 0].tolist()
+
+
+@pytest.mark.parametrize(("player", "chosen"), [("next", [1, 2, 3, 0]), ("last", [3, 0, 1, 2])])
+def test_the_saved_policy_plays_like_its_teacher(run, tmp_path, player, chosen):
+    score = run(f"--teachers={player}")
+    assert score.accuracy == 1.0 and score.log_prob > -0.1
+    assert next_cards(tmp_path) == chosen
+
+
+def test_of_two_teachers_both_are_imitated(run):
+    score = run("--imitate_epochs=20")
+    assert 0.3 < score.accuracy < 0.7
+    assert score.log_prob == pytest.approx(-np.log(2), abs=0.1)
+
+
+def test_a_recurrent_policy_learns_from_whole_chunks(run):
+    score = run(
+        "--teachers=next",
+        "--use_rnn=True",
+        "--hidden_size=16",
+        "--recurrence=3",
+        "--rollout=6",
+        "--batch_size=60",
+    )
+    assert score.accuracy == 1.0
+
+
+def test_games_are_saved_and_imitated_from_the_file(run, tmp_path):
+    file = tmp_path / "games.npz"
+    first = run("--teachers=next", f"--save_games={file}")
+    second = run(f"--games={file}", "--restart_behavior=overwrite")
+    assert second == first
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--teachers=best"], "the env has no player best; it has next, last"),
+        (["--games=nowhere.npz"], "there is no such file"),
+        (["--save_games=games.txt"], "should end with .npz"),
+        (["--imitate_epochs=0"], "must be at least 1"),
+        (["--env=gym_CartPole-v1"], "no scripted players to imitate; use --games=FILE"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys, flags, words):
+    identity = ["--env=follow", "--experiment=clone", f"--train_dir={tmp_path}"]
+    assert program.main([*identity, *SMALL, *flags]) == 2
+    error_lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(error_lines) == 1 and words in error_lines[0]
+    assert not (tmp_path / "clone").exists()
+
+
+def test_an_experiment_with_checkpoints_is_not_touched(run, tmp_path):
+    run("--teachers=next", "--imitate_epochs=1")
+    with pytest.raises(Exception, match="clone has checkpoints already"):
+        run("--teachers=last")
+
+
+def test_games_of_another_env_are_refused(run, tmp_path):
+    file = tmp_path / "games.npz"
+    Recording({"card": np.zeros((9, 2), np.float32)}, *_rows(9)).save(file)
+    with pytest.raises(Exception, match="action_mask is missing, and should be int8"):
+        run(f"--games={file}")
+
+
+def test_forbidden_actions_are_refused(run, tmp_path):
+    file = tmp_path / "games.npz"
+    cards = np.eye(NUM_CARDS, dtype=np.float32)[np.zeros(60, int)]
+    observations = {"card": cards, "action_mask": np.int8(1 - cards)}
+    Recording(observations, *_rows(60)).save(file)  # always card 0, the forbidden one
+    with pytest.raises(Exception, match="forbidden by its action mask"):
+        run(f"--games={file}")
+
+
+def _rows(n):
+    return np.zeros((n, 1), np.float32), np.zeros(n, np.float32), np.arange(n) // 3
+
+
+def recording(lengths):
+    n = sum(lengths)
+    episodes = np.repeat(np.arange(len(lengths)), lengths)
+    rewards = np.random.default_rng(0).normal(size=n).astype(np.float32)
+    return Recording({"card": np.zeros((n, 1), np.float32)}, np.zeros((n, 1), np.float32), rewards, episodes)
+
+
+def test_chunks_lie_within_episodes_and_no_episode_is_in_both_parts():
+    games = recording([7, 3, 2, 12, 5, 6])
+    parts = split(games, 3, 0.3, np.random.default_rng(1))
+    rows = [np.concatenate([batch.ravel() for batch in part.batches(6)]) for part in parts]
+    for part in parts:
+        for batch in part.batches(6):
+            assert batch.shape[0] == 3 and (games.episodes[batch] == games.episodes[batch[0]]).all()
+    episodes = [set(games.episodes[of_part]) for of_part in rows]
+    assert not episodes[0] & episodes[1] and episodes[0] | episodes[1] == {0, 1, 3, 4, 5}
+    assert sum(map(len, rows)) == len(set(np.concatenate(rows))) == 6 + 3 + 12 + 3 + 6
+
+
+def test_returns_are_the_discounted_rewards_to_the_end_of_the_episode():
+    games = recording([3, 2])
+    first, second, third, fourth, fifth = games.rewards
+    expected = [
+        first + 0.9 * (second + 0.9 * third),
+        second + 0.9 * third,
+        third,
+        fourth + 0.9 * fifth,
+        fifth,
+    ]
+    np.testing.assert_allclose(discounted_returns(games, 0.9), expected, rtol=1e-5)
