@@ -81,6 +81,12 @@ def is_installed() -> bool:
     return importlib.util.find_spec("envpool") is not None
 
 
+def check_installed(env_name: str) -> None:
+    """Raises ImportError with the extra to install if EnvPool is missing."""
+    if not is_installed():
+        raise ImportError(f"env {env_name!r} needs the package envpool, which is not installed: {EXTRA}")
+
+
 def make_envpool(
     task_id: str,
     cfg: Any,

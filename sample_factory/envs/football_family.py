@@ -6,7 +6,7 @@ from typing import Any
 
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs.env_kwargs import env_kwargs_flag, parse_env_kwargs
-from sample_factory.envs.envpool_family import EnvPoolFlags, make_envpool
+from sample_factory.envs.envpool_family import EnvPoolFlags, check_installed, make_envpool
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.envs.vector_copies import vector_env_copies_flag
 from sample_factory.envs.wrappers.football import FootballMatches
@@ -75,7 +75,10 @@ def football_defaults(env_name: str) -> Mapping[str, Any]:
 
     Where the baseline stacks four mini maps, a recurrent core remembers the directions of players and ball.
     A pixel of the mini map is 255 or 0, and most are 0 most of the time: their statistics say nothing.
+
+    Raises ImportError without EnvPool.
     """
+    check_installed(env_name)
     return {
         "num_workers": 1,
         "num_envs_per_worker": 2,

@@ -6,7 +6,7 @@ from typing import Any
 
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs.env_kwargs import env_kwargs_flag, parse_env_kwargs
-from sample_factory.envs.envpool_family import EnvPoolFlags, make_envpool
+from sample_factory.envs.envpool_family import EnvPoolFlags, check_installed, make_envpool
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.envs.qt_libraries import import_procgen
 from sample_factory.envs.vector_copies import vector_env_copies_flag
@@ -86,7 +86,11 @@ def find_task_id(game: str, mode: str) -> str:
 
 
 def procgen_defaults(env_name: str) -> Mapping[str, Any]:
-    """Returns flags of the published PPO agent (Cobbe et al. 2020, appendix D), for 64 copies in all."""
+    """Returns flags of the published PPO agent (Cobbe et al. 2020, appendix D), for 64 copies in all.
+
+    Raises ImportError without EnvPool.
+    """
+    check_installed(env_name)
     return {
         "num_workers": 1,
         "num_envs_per_worker": 2,

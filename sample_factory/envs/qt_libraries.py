@@ -21,7 +21,9 @@ def import_procgen() -> None:
     if "ProcgenEnvSpec" not in vars(module):  # imported by EnvPool itself before Qt was there
         module = importlib.reload(module)
     if "ProcgenEnvSpec" not in vars(module):
-        raise ImportError("EnvPool draws Procgen with Qt 5, which is not installed: pip install PyQt5-Qt5")
+        raise ImportError(
+            "Procgen is drawn with Qt 5, which is not installed: pip install -e '.[procgen]' in the checkout"
+        )
 
 
 def _folder_of_wheel() -> Path | None:
