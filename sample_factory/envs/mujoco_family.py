@@ -1,5 +1,6 @@
 """MuJoCo's tasks under short names, `mujoco_<name>`, simulated by EnvPool or by Gymnasium."""
 
+import copy
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -52,11 +53,15 @@ def make_mujoco_env(
 ) -> gym.Env | gym.vector.VectorEnv:
     """Returns the copies of a task as a vector env; with one copy, Gymnasium's plain env.
 
-    Pictures always come from Gymnasium, whose tasks are the same: EnvPool's need a display.
+    Pictures always come from a single env of Gymnasium, whose tasks are the same: EnvPool's need a display,
+    and a vector env draws all copies.
 
     Raises ImportError for a missing package, and ConfigError for --env_kwargs that the task does not accept.
     """
     env_id = IDS[full_env_name]
+    if render_mode is not None:
+        cfg = copy.copy(cfg)
+        cfg.vector_env_copies = 1
     if cfg.env_engine == "gymnasium" or render_mode is not None:
         return gym_family.make_gym_env(f"gym_{env_id}", cfg, env_config, render_mode)
     if cfg.env_frameskip and cfg.env_frameskip > 1:
@@ -76,8 +81,12 @@ def mujoco_defaults(full_env_name: str) -> Mapping[str, Any]:
     """
     return {
         "env_engine": _installed_engine(full_env_name),
+        # All copies in one process: a step of them takes less time than a message to another process.
+        "serial_mode": True,
+        "num_workers": 1,
         "num_envs_per_worker": 1,
         "worker_num_splits": 1,
+        "learner_main_loop_num_cores": 1,
         "async_rl": False,
         "use_rnn": False,
         "precision": "fp32",
@@ -91,9 +100,7 @@ def mujoco_defaults(full_env_name: str) -> Mapping[str, Any]:
         "batch_size": 512,
         "num_batches_per_iteration": 2,
         "ppo_epochs": 10,
-        "gamma": 0.98,
         "with_vtrace": False,
-        "gae_lambda": 0.92,
         "learning_rate": 3e-4,
         "lr_schedule": "kl_adaptive_epoch",
         "lr_schedule_kl_threshold": 0.04,

@@ -70,8 +70,8 @@ def test_every_copy_is_an_agent(engine):
 
 
 @pytest.mark.parametrize("engine", ["envpool", "gymnasium"])
-def test_pictures_come_from_gymnasium(engine):
-    env = make("mujoco_hopper", engine, copies=1, render_mode="rgb_array")
+def test_pictures_come_from_a_single_env_of_gymnasium(engine):
+    env = make("mujoco_hopper", engine, copies=3, render_mode="rgb_array")
     assert isinstance(env, gym.Env)
     assert env.render_mode == "rgb_array"
     env.close()
