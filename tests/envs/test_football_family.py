@@ -10,6 +10,7 @@ pytest.importorskip("envpool")
 import envpool
 
 from sample_factory.config.flags import ConfigError
+from sample_factory.envs import envpool_family
 from sample_factory.envs.abilities import StepsInBackground
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
@@ -90,6 +91,13 @@ def test_without_a_render_mode_there_is_no_picture():
 def test_a_mistyped_scenario_gets_the_nearest_name():
     with pytest.raises(UnknownEnvError, match="did you mean football_academy_corner?"):
         resolve_family("football_academy_corners")
+
+
+@pytest.mark.parametrize("name", ["football_5_vs_5", "procgen_starpilot"])
+def test_without_envpool_the_error_names_the_extra(name, monkeypatch):
+    monkeypatch.setattr(envpool_family, "is_installed", lambda: False)
+    with pytest.raises(ImportError, match=r"pip install -e '.\[envpool\]'"):
+        resolve_family(name)
 
 
 def test_frameskip_is_refused_with_the_flag_to_use_instead():
