@@ -1,3 +1,4 @@
+import copy
 import itertools
 import pickle
 import threading
@@ -8,7 +9,15 @@ import pytest
 from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import EnvInfo
-from sample_factory.exchange.messages import PolicyRequest, Trajectories, rows_of_messages
+from sample_factory.exchange.messages import (
+    MAX_REPORTS,
+    EpisodeReport,
+    PolicyRequest,
+    Reports,
+    Trajectories,
+    reports_in,
+    rows_of_messages,
+)
 from sample_factory.exchange.policy_weights import PolicyWeights, Stamp
 from sample_factory.exchange.topology import make_topology
 from sample_factory.runtime.queues import MAX_MESSAGE_BYTES
@@ -76,6 +85,14 @@ def test_the_largest_messages_about_buffers_fit_into_a_queue():
             Trajectories(indices.tolist()),
         ):
             assert len(pickle.dumps(message)) < MAX_MESSAGE_BYTES
+
+
+def test_the_largest_message_of_reports_fits_into_a_queue():
+    statistics = {f"a statistic with a long name {i}": 1.5 for i in range(100)}
+    episode = EpisodeReport(1000, 1.5, 2**40, 2.5, statistics)
+    reports = Reports([copy.deepcopy(episode)._replace(reward=float(i)) for i in range(MAX_REPORTS)])
+    assert len(pickle.dumps(reports)) < MAX_MESSAGE_BYTES
+    assert list(reports_in([reports, episode])) == [*reports.reports, episode]
 
 
 class TestBuffers:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.envs.protocol import NO_END_INFOS, StepResult
+from sample_factory.envs.protocol import EPISODE_CONTINUES, NO_END_INFOS, StepResult
 from sample_factory.exchange.messages import EpisodeReport, Incident
 from sample_factory.exchange.trajectory_buffers import INACTIVE
 from sample_factory.sampling.matchmaking.matchmaker import Matchmaker
@@ -134,6 +134,30 @@ def test_a_non_finite_reward_is_stored_as_nan(broken):
     buffers_used, shape = vector._memory.buffer_indices, vector._memory.buffer_indices.shape
     vector._store(np.full(shape, broken), np.zeros(shape, bool), np.zeros(shape, bool))
     assert np.isnan(buffers.rewards[buffers_used, 0]).all()
+
+
+class Lives(CountingEnv):
+    """Every second episode is the end of a life only."""
+
+    def _step_agent(self, agent, action):
+        *result, info = super()._step_agent(agent, action)
+        return *result, {**info, EPISODE_CONTINUES: self.episode[agent] % 2 == 1}
+
+
+def test_an_episode_that_continues_ends_for_the_learner_but_is_reported_with_the_next():
+    env = Named(Lives(), 0)
+    buffers, _ = make_shared(make_config(worker_num_splits=1, num_envs_per_worker=1), env.env)
+    matchmaker = Matchmaker(1, [0], True, np.random.default_rng(0))
+    vector = EnvVector([env], [matchmaker], buffers, 0, 0, RewardRule(1.0, 1e9))
+    vector.reset([None], [0], no_actions)
+    (buffer,) = vector.requests()[0][1].buffer_indices
+    finished = play(vector, buffers, 3)
+    assert buffers.terminated[buffer, 2] and not vector.log.take_reports()
+    buffers.rnn_state[buffer] = 7.0
+    play(vector, buffers, 4)
+    assert buffers.truncated[buffer, 6] and not buffers.rnn_state[buffer].any()
+    (report,) = vector.log.take_reports()
+    assert not finished and (report.length, report.reward) == (3 + 4, 1 + 2 + 3 + 1 + 2 + 3 + 4)
 
 
 def test_an_episode_is_reported_once_with_its_length():

@@ -1,0 +1,132 @@
+"""Envs that step in threads of their own: both halves of a step, and how rollout workers overlap them."""
+
+import types
+
+import numpy as np
+import pytest
+
+from sample_factory.envs.abilities import StepsInBackground
+from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.envs.protocol import ObservationRows
+from sample_factory.exchange.channels import with_local_queues
+from sample_factory.exchange.messages import ActionsReady, EpisodeReport, Reports
+from sample_factory.runtime.child_side import ChildContext
+from sample_factory.sampling.rollout.guarded_env import GuardedEnv
+from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
+from sample_factory.sampling.settings import RewardRule, RolloutSettings, RolloutWorkerArgs
+from tests.counting import EPISODE, STEP, assert_lines_up, make_config, make_shared
+from tests.crowd import NUM_ACTIONS, SHORTEST_EPISODE, CountingCrowd
+
+SEND, RECEIVE = "send", "receive"
+
+
+class BackgroundCrowd(CountingCrowd, StepsInBackground):
+    """A CountingCrowd whose halves of steps are logged as (half, env). raises_in: a half that raises once."""
+
+    def __init__(self, env_id, log, raises_in=None):
+        super().__init__(env_id)
+        self.env_id = env_id
+        self.log = log
+        self.raises_in = raises_in
+
+    def step(self, actions):
+        raise AssertionError("both halves are called, not step")
+
+    def send(self, actions):
+        self._log(SEND)
+        self._sent = actions.copy()
+
+    def receive(self):
+        self._log(RECEIVE)
+        return super().step(self._sent)
+
+    def _log(self, half):
+        self.log.append((half, self.env_id))
+        if self.raises_in == half:
+            self.raises_in = None
+            raise RuntimeError(f"{half} failed")
+
+
+class Inline:
+    """A rollout worker with two splits and a policy that answers after each turn, as in an inline sampler."""
+
+    def __init__(self):
+        self.log = []
+        config = make_config(num_envs_per_worker=2, worker_num_splits=2)
+        self.buffers, channels = make_shared(config, CountingCrowd(0))
+        self.channels = with_local_queues(channels, self.buffers.topology)
+        family = EnvFamily("crowd", self._make_env, None, {})
+        settings = RolloutSettings(RewardRule(1.0, 1e9), 1, False, 0.0, mix_policies=True)
+        cfg = types.SimpleNamespace(env="crowd", env_frameskip=None, env_framestack=1)
+        args = RolloutWorkerArgs(0, family, cfg, settings)
+        self.worker = RolloutWorker(args, self.buffers, self.channels, ChildContext("test"))
+        self.finished = []
+
+    def _make_env(self, name, env_config):
+        return BackgroundCrowd(env_config.env_id, self.log)
+
+    def turn(self):
+        self.worker.step(timeout=0.0)
+        for request in self.channels.requests[0].get_many(0.0):
+            at = request.buffer_indices, request.step
+            obs = self.buffers.obs["obs"][at]
+            self.buffers.outputs[at] = 0.0
+            self.buffers.outputs[(*at, 0)] = (obs[:, STEP] + 10 * obs[:, EPISODE]) % NUM_ACTIONS
+            ready = ActionsReady(request.split, 0, request.incarnation)
+            self.channels.inboxes[0].put(ready)
+        for tickets in self.channels.learners[0].get_many(0.0):
+            for buffer in tickets.buffer_indices:
+                assert_lines_up(self.buffers, buffer)
+            self.finished += tickets.buffer_indices
+            self.buffers.release(np.array(tickets.buffer_indices), 0)
+
+
+def test_one_split_steps_while_the_actions_of_the_other_are_computed():
+    inline = Inline()
+    for _ in range(40):
+        inline.turn()
+    in_flight = set()
+    for half, env in inline.log:
+        if half == SEND:
+            assert env not in in_flight
+            in_flight.add(env)
+        else:
+            assert in_flight == {0, 1}, "the other split was sent before this one was waited for"
+            in_flight.remove(env)
+    assert len(inline.log) > 60
+
+
+def test_what_is_stored_lines_up_over_rollouts_and_episodes():
+    inline = Inline()
+    for _ in range(5 * SHORTEST_EPISODE):
+        inline.turn()
+    assert len(inline.finished) > 4 * 40
+    reports = [message for message in inline.channels.reports.get_many(0.0) if isinstance(message, Reports)]
+    episodes = [report for message in reports for report in message.reports]
+    assert len(episodes) > 80 and all(isinstance(report, EpisodeReport) for report in episodes)
+    assert len(reports) < len(episodes) / 4, "the episodes that end in one step are one message"
+
+
+@pytest.mark.parametrize("half", [SEND, RECEIVE])
+def test_an_env_that_raises_in_either_half_is_rebuilt(half):
+    log = []
+    envs = [BackgroundCrowd(0, log, raises_in=half), BackgroundCrowd(0, log)]
+    reported = []
+
+    def make():
+        return adapt(envs.pop(0))
+
+    def report(text, details):
+        reported.append(text)
+
+    guarded = GuardedEnv(make, "worker 0: env 0", 0, np.zeros(1, int), report)
+    rows = ObservationRows.allocate(guarded.kinds)
+    guarded.reset(1, rows)
+    actions = np.zeros((guarded.num_agents, 1), np.float32)
+    assert guarded.steps_in_background
+    guarded.send(actions)
+    assert guarded.receive(rows) is None
+    assert len(reported) == 1 and f"{half} failed" in reported[0]
+    guarded.send(actions)
+    assert guarded.receive(rows).rewards.tolist() == [1.0] * guarded.num_agents
