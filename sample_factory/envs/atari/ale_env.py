@@ -3,6 +3,7 @@
 from typing import Any, Literal, NamedTuple, SupportsFloat
 
 import ale_py
+import cv2
 import gymnasium as gym
 from ale_py.env import AtariEnv
 from gymnasium.wrappers import AtariPreprocessing
@@ -37,6 +38,7 @@ def make_ale_env(
 ) -> gym.Env[Any, Any]:
     """Returns a game whose observations are grey images of SIDE x SIDE pixels. game: name of the ROM."""
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else every process prints a banner
+    cv2.setNumThreads(0)  # the pictures are too small to be split among threads
     env: gym.Env[Any, Any] = AtariEnv(
         game,
         obs_type="grayscale",
