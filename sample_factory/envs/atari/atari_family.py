@@ -140,5 +140,6 @@ def atari_defaults(full_env_name: str) -> Mapping[str, Any]:
         "exploration_loss_coeff": 0.01,
         "max_grad_norm": 0.5,
         "learning_rate": 2.5e-4,
+        "adam_eps": 1e-5,
         "normalize_input": False,
     }
