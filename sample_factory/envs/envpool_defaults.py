@@ -10,6 +10,7 @@ from sample_factory.envs.gym_family import gym_defaults
 from sample_factory.envs.mujoco_family import COPIES as MUJOCO_COPIES
 from sample_factory.envs.mujoco_family import mujoco_defaults
 from sample_factory.envs.procgen_family import procgen_defaults
+from sample_factory.envs.suite_defaults import suite_defaults
 
 
 def envpool_defaults(full_env_name: str) -> Mapping[str, Any]:
@@ -20,7 +21,10 @@ def envpool_defaults(full_env_name: str) -> Mapping[str, Any]:
     """
     task_id = full_env_name.removeprefix(envpool_family.PREFIX)
     suite = envpool_family.suite_of(task_id)
-    if suite in envpool_family.SKIPS_FRAMES:
+    own = suite_defaults(task_id)
+    if own:
+        defaults = {**gym_defaults(full_env_name), **own}
+    elif suite in envpool_family.SKIPS_FRAMES:
         defaults = {**atari_defaults(full_env_name), "env_framestack": 1}  # EnvPool stacks the images
     elif suite == "gfootball":
         defaults = dict(football_defaults(full_env_name))

@@ -11,6 +11,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.envs import gym_ids
 from sample_factory.envs.env_kwargs import check_env_kwargs, env_kwargs_flag, parse_env_kwargs
 from sample_factory.envs.protocol import EnvConfig
+from sample_factory.envs.suite_defaults import suite_defaults
 from sample_factory.envs.vector_copies import vector_env_copies_flag
 from sample_factory.envs.wrappers.time import FrameSkip
 
@@ -73,8 +74,9 @@ def _creator(entry_point: Any) -> Callable[..., Any]:
 def gym_defaults(full_env_name: str) -> Mapping[str, Any]:
     """Returns flags for classic control: small nets, no recurrence, several passes over a batch.
 
-    Learning these tasks is limited by samples, not by compute. With these flags CartPole-v1 stays at a return
-    of 500 from 270k steps; with one pass at the general learning rate, the return after 400k is 290.
+    Ids of other suites get the flags of `suite_defaults` as well. Learning classic control is limited by
+    samples, not by compute. With these flags CartPole-v1 stays at a return of 500 from 270k steps; with one
+    pass at the general learning rate, the return after 400k is 290.
     """
     return {
         "use_rnn": False,
@@ -84,6 +86,7 @@ def gym_defaults(full_env_name: str) -> Mapping[str, Any]:
         "ppo_epochs": 3,
         "num_batches_per_iteration": 2,
         "max_grad_norm": 1.0,
+        **suite_defaults(full_env_name.removeprefix(gym_ids.PREFIX).rpartition(":")[2]),
     }
 
 
