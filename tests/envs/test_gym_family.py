@@ -104,6 +104,7 @@ def test_an_env_without_the_parameter_render_mode_can_be_made(monkeypatch):
 def test_the_module_of_a_known_package_is_imported_or_the_package_to_install_is_named(monkeypatch, env_id):
     (package,) = [package for start, package in PACKAGES.items() if re.match(start, env_id)]
     module = package.modules[0]
+    monkeypatch.delitem(gym.registry, env_id, raising=False)  # other tests may have imported the package
     monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
     with pytest.raises(ImportError, match=f"needs the package {module}, .* pip install {package.install}"):
         parse_name(f"gym_{env_id}")
