@@ -42,6 +42,13 @@ def test_two_runs_with_one_seed_are_bit_equal(tmp_path, extra):
     assert first["train_step"] > 0 and same(first, second)
 
 
+def test_two_runs_on_envpool_with_missions_are_bit_equal(tmp_path):
+    flags = ["--vector_env_copies=2", "--recurrence=16"]
+    env = "minigrid_GoToDoor-5x5-v0"
+    first, second = (train(tmp_path, name, *flags, env=env) for name in ("first", "second"))
+    assert first["train_step"] > 0 and same(first, second)
+
+
 def test_another_seed_gives_other_weights(tmp_path):
     assert not same(train(tmp_path, "a")["model"], train(tmp_path, "b", "--seed=4")["model"])
 
