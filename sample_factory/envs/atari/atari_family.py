@@ -113,10 +113,13 @@ def _make_in_ale(
 
 def atari_defaults(full_env_name: str) -> Mapping[str, Any]:
     """Returns flags that learn on a small machine: the network and most numbers of the published PPO runs."""
+    engine = default_engine()
+    # EnvPool's threads use all cores from one process.
+    workers = {"num_workers": 1} if engine == ENVPOOL else {}
     return {
-        "env_engine": default_engine(),
+        **workers,
+        "env_engine": engine,
         "vector_env_copies": COPIES,
-        "num_workers": 1,
         "num_envs_per_worker": 2,
         "worker_num_splits": 2,
         "decorrelate_envs_on_one_worker": False,  # games begin with no-ops, and differ in length
