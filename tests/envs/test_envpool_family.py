@@ -1,4 +1,5 @@
 import itertools
+import os
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -8,12 +9,17 @@ import pytest
 pytest.importorskip("envpool")
 
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import parse_config
+from sample_factory.envs import envpool_family
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_info import max_episode_steps
-from sample_factory.envs.env_registry import UnknownEnvError
+from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
 from sample_factory.envs.envpool_family import EnvPoolFlags, make_envpool, make_envpool_env
-from sample_factory.envs.protocol import EnvConfig, ObservationRows
+from sample_factory.envs.envpool_infos import EnvPoolInfos
+from sample_factory.envs.envpool_vector_env import JOINT_MASK
+from sample_factory.envs.protocol import EPISODE_CONTINUES, EnvConfig, ObservationRows
 from sample_factory.envs.random_actions import RandomActions
+from sample_factory.spaces.actions import ACTION_MASK
 
 
 def cfg(copies=3, **flags):
@@ -78,3 +84,89 @@ def test_arguments_reach_envpool():
     config = cfg(env_kwargs='{"stack_num": 2}')
     env = make_envpool_env("envpool_Pong-v5", config, EnvConfig(0, 0, 0))
     assert env.single_observation_space.shape == (2, 84, 84)
+
+
+def test_each_player_of_a_copy_is_an_agent():
+    env = make("intersection-multi-agent-v0", copies=2)
+    assert (env.num_players, env.num_envs) == (2, 4)
+    _, results = play(env, 20)
+    for result in results:
+        np.testing.assert_equal(result.terminated[::2], result.terminated[1::2])
+        assert result.rewards.shape == (4,)
+
+
+def test_in_a_turn_based_game_one_player_of_each_copy_acts():
+    env = make("Go9x9-v1", copies=2)
+    rows, results = play(env, 10)
+    assert rows.arrays[ACTION_MASK].shape[2:] == (82,)
+    turns = np.array([result.active for result in results if not result.terminated.any()])
+    assert (turns.reshape(-1, 2, 2).sum(axis=2) == 1).all() and not (turns[0] == turns[1]).any()
+
+
+def test_a_mask_of_combinations_is_an_observation_like_others():
+    space = make("Minesweeper-v0").single_observation_space
+    assert space[JOINT_MASK].shape == (10, 10) and ACTION_MASK not in space.spaces
+
+
+def test_numbers_without_bounds_have_none():
+    assert np.isinf(make("LunarLander-v3").single_observation_space.low).all()
+    assert np.isinf(make("D1Basic-v1").single_action_space.high).all()
+
+
+def test_success_at_any_time_in_an_episode_is_a_statistic_of_it():
+    shapes = {"info:success": SimpleNamespace(shape=())}
+    infos = EnvPoolInfos(shapes, num_copies=2, num_players=1)
+    no = np.zeros(2, bool)
+    infos.add({"success": np.array([1.0, 0.0])}, no, no)
+    infos.add({"success": np.array([0.0, 0.0])}, no, no)
+    end = {"success": np.array([0.0, 0.0])}
+    infos.add(end, ~no, no)
+    assert end["episode_extra_stats"]["success"].tolist() == [1.0, 0.0]
+    infos.add(end, ~no, no)
+    assert end["episode_extra_stats"]["success"].tolist() == [0.0, 0.0], "of the next episode"
+
+
+def test_the_score_of_a_game_counts_all_lives_before_clipping():
+    shapes = dict.fromkeys(("info:lives", "info:terminated", "info:reward"), SimpleNamespace(shape=(-1,)))
+    infos = EnvPoolInfos(shapes, num_copies=2, num_players=1)
+    no = np.zeros(2, bool)
+    yes = ~no
+    infos.add({"reward": np.array([4.0, 1.0]), "terminated": np.array([0, 0])}, no, no)
+    life = {"reward": np.array([3.0, 2.0]), "terminated": np.array([0, 1])}
+    infos.add(life, yes, no)
+    assert life[EPISODE_CONTINUES].tolist() == [True, False] and life["true_objective"][1] == 3.0
+    game = {"reward": np.array([10.0, 5.0]), "terminated": np.array([1, 0])}
+    infos.add(game, np.array([True, False]), np.array([False, True]))
+    assert not game[EPISODE_CONTINUES].any(), "a game that is cut off is over"
+    assert game["true_objective"].tolist() == [17.0, 5.0]
+
+
+def test_only_atari_and_doom_skip_frames():
+    pong = make_envpool_env("envpool_Pong-v5", cfg(env_frameskip=2), EnvConfig(0, 0, 0))
+    assert pong.max_episode_steps() > 0
+    with pytest.raises(ConfigError, match="--env_frameskip=2"):
+        make_envpool_env("envpool_CartPole-v1", cfg(env_frameskip=2), EnvConfig(0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("name", "flag", "value"),
+    [
+        ("Pong-v5", "env_framestack", 1),
+        ("D3Battle-v1", "env_frameskip", 4),
+        ("HalfCheetah-v5", "vector_env_copies", 16),
+        ("WalkerWalk-v1", "async_rl", False),
+        ("BigfishEasy-v0", "encoder_subtype", "resnet_impala"),
+        ("CartPole-v1", "encoder_mlp_layers", (64, 64)),
+    ],
+)
+def test_an_id_has_the_defaults_of_the_most_similar_family(name, flag, value):
+    config = parse_config([f"--env=envpool_{name}", "--experiment=a"], resolve_family)
+    assert config.flat()[flag] == value
+
+
+def test_threads_are_divided_among_the_workers(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(envpool_family, "available_cores", lambda: list(range(16)))
+    assert [envpool_family._threads_of_worker(num_workers) for num_workers in (1, 3, 16, 40)] == [16, 5, 1, 1]
+    monkeypatch.setattr(envpool_family, "available_cores", lambda: [0, 1])
+    assert envpool_family._threads_of_worker(3) == 2, "a worker that is pinned to two cores"
