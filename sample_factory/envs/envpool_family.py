@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs.env_kwargs import env_kwargs_flag, parse_env_kwargs
 from sample_factory.envs.env_registry import UnknownEnvError
+from sample_factory.envs.headless import has_display
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.envs.qt_libraries import import_procgen
 from sample_factory.envs.vector_copies import vector_env_copies_flag
@@ -105,6 +106,9 @@ def make_envpool(
     options that the env does not accept.
     """
     suite = suite_of(task_id)
+    if render_mode is not None and suite.startswith("mujoco.") and not has_display():
+        # EnvPool would end the process.
+        raise ConfigError(f"EnvPool cannot draw {task_id} without a display; mujoco_ and gym_ envs can")
     from sample_factory.envs.envpool_vector_env import EnvPoolVectorEnv
 
     copies = cfg.vector_env_copies if num_envs is None else num_envs
