@@ -60,9 +60,11 @@ class Batch(NamedTuple):
         if len(columns) == self.rewards.shape[1]:
             return self
         on_device = torch.from_numpy(columns).to(self.rewards.device)
-        obs = {key: tensor[:, on_device] for key, tensor in self.obs.items()}
+        obs = {key: tensor.index_select(1, on_device) for key, tensor in self.obs.items()}
         tensors = {
-            name: value[:, on_device] for name, value in self._asdict().items() if isinstance(value, Tensor)
+            name: value.index_select(1, on_device)
+            for name, value in self._asdict().items()
+            if isinstance(value, Tensor)
         }
         return self._replace(obs=obs, resets=self.resets[:, columns], **tensors)
 

@@ -165,6 +165,8 @@ class PatchConv2d(Conv2d):
         return weight.permute(0, 2, 4, 1, 3, 5).flatten(3).permute(0, 3, 1, 2)
 
 
+MANY_PICTURES = 128  # see pixels_to_channels
+
 # dtype to copy with, by the number of bytes in one side of a square.
 WORDS = {4: torch.int32, 8: torch.int64, 16: torch.complex128}
 
@@ -180,12 +182,15 @@ def pixels_to_channels(x: Tensor, side: int) -> Tensor:
     x = x[:, :, : rows * side, : columns * side]
     word = WORDS.get(side * x.element_size())
     if word and x.is_contiguous() and x.storage_offset() % side == 0 and not x.requires_grad:
-        # Neighbouring pixels are copied as one word, a channel at a time: a quarter of the time for a small
-        # batch.
+        # Neighbouring pixels are copied as one word. A channel at a time takes a quarter of the time for a
+        # small batch, but 12 instead of 7 ms for 258 pictures of 4x84x84 in float32 on one core.
         words = x.view(word).view(batch, channels, rows, side, columns)
         squares = words.new_empty(batch, rows, columns, channels, side)
-        for channel in range(channels):
-            squares[:, :, :, channel].copy_(words[:, channel].transpose(2, 3))
+        if batch >= MANY_PICTURES and x.element_size() == 4:
+            squares.copy_(words.permute(0, 2, 4, 1, 3))
+        else:
+            for channel in range(channels):
+                squares[:, :, :, channel].copy_(words[:, channel].transpose(2, 3))
         squares = squares.view(x.dtype)
     else:
         squares = x.reshape(batch, channels, rows, side, columns, side).permute(0, 2, 4, 1, 3, 5)

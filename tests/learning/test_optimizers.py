@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from sample_factory.config.learning_flags import LearningFlags
+from sample_factory.learning.gradient_descent import clip_gradient
 from sample_factory.learning.optimizers import LearningRate, make_optimizer
 
 THRESHOLD = 0.01
@@ -108,3 +109,29 @@ assert torch.allclose(weights, torch.full((2,), -0.5)), weights
 assert "torch._dynamo" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("limit", [0.5, 1e9, float("inf")])
+def test_the_adam_step_and_clipping_are_torch_s_to_the_last_bit(limit):
+    start = [torch.randn(shape, generator=torch.manual_seed(0)) for shape in ((64, 17), (64,), (4, 3, 2, 2))]
+    start.append(torch.ones(3))  # without a gradient
+    ours, theirs = ([torch.nn.Parameter(tensor.clone()) for tensor in start] for _ in range(2))
+    flags = LearningFlags(learning_rate=0.01)
+    optimizer = make_optimizer(flags, ours)
+    betas = (flags.adam_beta1, flags.adam_beta2)
+    reference = torch.optim.Adam(theirs, 0.01, betas, flags.adam_eps, fused=True)
+    for step in range(3):
+        for mine, other in zip(ours[:-1], theirs):
+            mine.grad = torch.randn(mine.shape, generator=torch.manual_seed(step))
+            other.grad = mine.grad.clone()
+        norm = clip_gradient(optimizer, limit)
+        assert norm == float(torch.nn.utils.clip_grad_norm_(theirs, limit))
+        optimizer.step()
+        reference.step()
+        optimizer.zero_grad()
+        assert all(parameter.grad is None for parameter in ours)
+    assert all(torch.equal(mine, other) for mine, other in zip(ours, theirs))
+    states = optimizer.state_dict()["state"], reference.state_dict()["state"]
+    assert states[0].keys() == states[1].keys()
+    for index, state in states[1].items():
+        assert all(torch.equal(states[0][index][name], tensor) for name, tensor in state.items())

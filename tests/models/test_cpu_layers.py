@@ -10,6 +10,7 @@ from torch import nn
 from sample_factory.models import cpu_layers
 from sample_factory.models.cpu_layers import (
     ELU,
+    MANY_PICTURES,
     Conv2d,
     Linear,
     PackedWeight,
@@ -194,8 +195,9 @@ def test_names_and_shapes_in_checkpoints_are_the_plain_ones():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("side", [2, 3, 4])
-def test_pixels_to_channels_is_pixel_unshuffle(side, dtype):
-    x = torch.randn(2, 3, 12, 24).to(dtype)
+@pytest.mark.parametrize("rows", [2, MANY_PICTURES])
+def test_pixels_to_channels_is_pixel_unshuffle(rows, side, dtype):
+    x = torch.randn(rows, 3, 12, 24).to(dtype)
     expected = nn.functional.pixel_unshuffle(x, side)
     for given in (x, x.contiguous(memory_format=torch.channels_last), x.clone().requires_grad_()):
         assert torch.equal(pixels_to_channels(given, side), expected)

@@ -22,8 +22,10 @@ class Targets(NamedTuple):
 
     def select(self, columns: np.ndarray) -> "Targets":
         """Returns the targets of trajectories `columns`, [n] int64."""
-        extra = {name: tensor[:, columns] for name, tensor in self.extra.items()}
-        return Targets(self.advantages[:, columns], self.returns[:, columns], extra)
+        on_device = torch.from_numpy(columns).to(self.returns.device)
+        extra = {name: tensor.index_select(1, on_device) for name, tensor in self.extra.items()}
+        advantages = self.advantages.index_select(1, on_device)
+        return Targets(advantages, self.returns.index_select(1, on_device), extra)
 
 
 class Transitions(NamedTuple):
