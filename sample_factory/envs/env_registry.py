@@ -16,6 +16,7 @@ from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs.gym_registrations import GymRegistrations
 from sample_factory.envs.headless import prepare_sdl
 from sample_factory.envs.name_suggestions import suggest_name
+from sample_factory.envs.packages import how_to_install
 from sample_factory.envs.protocol import EnvConfig, EnvError
 from sample_factory.runtime.failures import PermanentFailure
 from sample_factory.runtime.registry import WrongPath, resolve
@@ -43,9 +44,6 @@ class FamilyMetrics(Protocol):
         """Called when the policy has taken over other weights: discards what has been collected."""
 
 
-MAX_LISTED = 60  # names in an error message that suggests one of them
-
-
 class UnknownEnvError(EnvError, PermanentFailure):
     """The env's name begins with no registered prefix, or the family has no env of that name."""
 
@@ -55,6 +53,7 @@ class FamilyEntry:
     """A registration. Each part is an object or a "module:attribute" string.
 
     names: all envs of the family, where they can be listed.
+    example: one of them, where they cannot.
     extra: the X in `pip install -e '.[X]'` that an error suggests when an import fails.
     """
 
@@ -65,6 +64,7 @@ class FamilyEntry:
     names: Collection[str] | str | None = None
     extra: str | None = None
     metrics: "type[FamilyMetrics] | str | None" = None
+    example: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +103,7 @@ def register_env(
     names: Collection[str] | str | None = None,
     extra: str | None = None,
     metrics: type[FamilyMetrics] | str | None = None,
+    example: str | None = None,
 ) -> None:
     """Registers every env whose name starts with `prefix` (the longest matching prefix wins).
 
@@ -115,11 +116,12 @@ def register_env(
     names: the full names of the family's envs; with them, a mistyped name is an error at once.
     extra: the X in `pip install -e '.[X]'`, suggested when an import fails.
     metrics: a class like FamilyMetrics.
+    example: the full name of an env, for an error message of a family without `names`.
 
     Each of make_env, flags, defaults, names and metrics may be a "module:attribute" string, imported when the
     family is used. Registering a prefix again replaces the family.
     """
-    _FAMILIES[prefix] = FamilyEntry(prefix, make_env, flags, defaults, names, extra, metrics)
+    _FAMILIES[prefix] = FamilyEntry(prefix, make_env, flags, defaults, names, extra, metrics, example)
 
 
 def resolve_family(env_name: str) -> EnvFamily:
@@ -129,7 +131,7 @@ def resolve_family(env_name: str) -> EnvFamily:
     registration with a wrong "module:attribute" string.
     """
     matching = [prefix for prefix in _FAMILIES if env_name.startswith(prefix)]
-    if not matching:
+    if not matching or _is_prefix_alone(env_name):
         raise UnknownEnvError(_unknown_env_message(env_name, ()))
     entry = _FAMILIES[max(matching, key=len)]
     try:
@@ -139,7 +141,7 @@ def resolve_family(env_name: str) -> EnvFamily:
         parts = (entry.make_env, entry.flags, entry.defaults, entry.metrics)
         make_env, flags, defaults, metrics = (resolve(part) for part in parts)
     except ImportError as error:
-        hint = f": pip install -e '.[{entry.extra}]' in the checkout" if entry.extra else ""
+        hint = f": {how_to_install(entry.extra)}" if entry.extra else ""
         raise ImportError(
             f"env {env_name!r} needs a package that is not installed ({error}){hint}"
         ) from error
@@ -251,21 +253,32 @@ def _default_and_type(action: argparse.Action) -> tuple[Any, Any]:
 
 def _unknown_env_message(env_name: str, names: Collection[str]) -> str:
     """names: those of the family that the prefix selects; empty: no prefix fits, or no names are listed."""
-    prefix = env_name.rstrip("_") + "_"
-    if prefix in _FAMILIES:
-        listed = _listed_names([_FAMILIES[prefix]])
-        known = f":\n{_wrapped(listed)}" if listed else " (--help has examples)"
-        return f"--env={env_name} is the beginning of a name; complete it{known}"
+    if _is_prefix_alone(env_name):
+        return f"--env={env_name} is the beginning of a name; complete it{_completions(env_name)}"
     if names:
         close = difflib.get_close_matches(env_name, names, n=1, cutoff=0.5)
-        if close and len(names) > MAX_LISTED:
-            prefix, _, _ = env_name.partition("_")
-            return f"unknown env {env_name!r}; did you mean {close[0]}? --env={prefix} lists all {len(names)}"
+        family, _, _ = env_name.partition("_")
         hint = f"; did you mean {close[0]}?" if close else "."
-        return f"unknown env {env_name!r}{hint} The family's envs: {', '.join(sorted(names))}"
+        return f"unknown env {env_name!r}{hint} --env={family} lists all {len(names)}"
     name = suggest_name(env_name, _listed_names(_FAMILIES.values()))
     hint = f"; did you mean {name}?" if name else "."
     return f"unknown env {env_name!r}{hint} Names begin with one of: {', '.join(sorted(_FAMILIES))}"
+
+
+def _is_prefix_alone(env_name: str) -> bool:
+    """Returns whether a name is the prefix of a family, such as "doom_" or "doom", and of several envs."""
+    return any(
+        env_name in (prefix, prefix.rstrip("_-")) and prefix[-1:] in ("_", "-") for prefix in _FAMILIES
+    )
+
+
+def _completions(prefix: str) -> str:
+    """Returns the end of a sentence: all names of the family, or an example."""
+    entry = next(entry for entry in _FAMILIES.values() if entry.prefix.rstrip("_-") == prefix.rstrip("_-"))
+    listed = _listed_names([entry])
+    if listed:
+        return f":\n{_wrapped(listed)}"
+    return f", e.g. {entry.example}" if entry.example else " (--help has examples)"
 
 
 def _wrapped(names: Iterable[str]) -> str:
@@ -291,6 +304,7 @@ register_env(
     "sample_factory.envs.gym_family:make_gym_env",
     "sample_factory.envs.gym_family:GymFlags",
     defaults="sample_factory.envs.gym_family:checked_defaults",
+    example="gym_CartPole-v1",
 )
 register_env(
     "envpool_",
@@ -298,6 +312,7 @@ register_env(
     "sample_factory.envs.envpool_family:EnvPoolIdFlags",
     defaults="sample_factory.envs.envpool_defaults:envpool_defaults",
     extra="envpool",
+    example="envpool_Pong-v5",
 )
 register_env(
     "pettingzoo_",
@@ -305,6 +320,7 @@ register_env(
     "sample_factory.envs.pettingzoo_family:PettingZooFlags",
     defaults="sample_factory.envs.pettingzoo_family:checked_defaults",
     extra="pettingzoo",
+    example="pettingzoo_butterfly.pistonball_v6",
 )
 for _prefix in ("minigrid_", "MiniGrid-"):  # the second: names of version 1
     register_env(
@@ -313,6 +329,7 @@ for _prefix in ("minigrid_", "MiniGrid-"):  # the second: names of version 1
         "sample_factory.envs.minigrid_family:MinigridFlags",
         defaults="sample_factory.envs.minigrid_family:minigrid_defaults",
         extra="minigrid",
+        example=f"{_prefix}Empty-5x5-v0",
     )
 register_env(
     "mujoco_",
@@ -335,6 +352,7 @@ register_env(
     "sample_factory.envs.dmlab.dmlab_family:DmlabFlags",
     defaults="sample_factory.envs.dmlab.dmlab_family:dmlab_defaults",
     metrics="sample_factory.envs.dmlab.human_scores:HumanScores",
+    example="dmlab_30 or dmlab_rooms_watermaze",
 )
 register_env(
     "generals_",

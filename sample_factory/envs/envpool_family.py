@@ -4,15 +4,16 @@ EnvPool steps all copies of an env in C++ threads of the process that uses it.
 """
 
 import difflib
-import importlib.util
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sample_factory.config.flags import ConfigError, flag
+from sample_factory.envs import packages
 from sample_factory.envs.env_kwargs import env_kwargs_flag, parse_env_kwargs
 from sample_factory.envs.env_registry import UnknownEnvError
 from sample_factory.envs.headless import has_display
+from sample_factory.envs.packages import missing_package
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.envs.qt_libraries import import_procgen
 from sample_factory.envs.vector_copies import vector_env_copies_flag
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from sample_factory.envs.envpool_vector_env import EnvPoolVectorEnv
 
 PREFIX = "envpool_"
-EXTRA = "pip install -e '.[envpool]' in the checkout"
 COPIES = 64  # as in version 2
 SKIPS_FRAMES = ("atari", "vizdoom")  # suites
 
@@ -79,13 +79,13 @@ def make_envpool_env(
 
 def is_installed() -> bool:
     """Returns whether EnvPool is installed, without importing it."""
-    return importlib.util.find_spec("envpool") is not None
+    return packages.is_installed("envpool")
 
 
 def check_installed(env_name: str) -> None:
     """Raises ImportError with the extra to install if EnvPool is missing."""
     if not is_installed():
-        raise ImportError(f"env {env_name!r} needs the package envpool, which is not installed: {EXTRA}")
+        raise missing_package(f"env {env_name!r}", "envpool", extra="envpool")
 
 
 def make_envpool(
@@ -102,7 +102,7 @@ def make_envpool(
     num_envs: None: --vector_env_copies.
     options: further arguments of envpool.make_gymnasium, such as frame_skip=4.
 
-    Raises UnknownEnvError with the nearest id, ImportError with the extra to install, and ConfigError for
+    Raises UnknownEnvError with the nearest id, MissingPackage with the extra to install, and ConfigError for
     options that the env does not accept.
     """
     suite = suite_of(task_id)
@@ -117,9 +117,9 @@ def make_envpool(
     if cfg.envpool_thread_affinity_offset >= 0:
         first = cfg.envpool_thread_affinity_offset + env_config.worker_index * threads
         options["thread_affinity_offset"] = first
+    if suite == "procgen":
+        import_procgen()
     try:
-        if suite == "procgen":
-            import_procgen()
         return EnvPoolVectorEnv(task_id, options, render_mode)
     except (TypeError, ValueError, AssertionError, ImportError) as error:
         raise ConfigError(f"env {PREFIX}{task_id} cannot be made: {one_line(error)}") from error
@@ -128,14 +128,11 @@ def make_envpool(
 def suite_of(task_id: str) -> str:
     """Returns the suite of an id, e.g. "atari", "mujoco.gym" or "classic_control".
 
-    Raises UnknownEnvError with the nearest id, and ImportError with the extra to install.
+    Raises UnknownEnvError with the nearest id, and MissingPackage with the extra to install.
     """
-    try:
-        from envpool.registration import registry
-    except ImportError as error:
-        raise ImportError(
-            f"env {task_id!r} needs the package envpool, which is not installed: {EXTRA}"
-        ) from error
+    check_installed(task_id)
+    from envpool.registration import registry
+
     if task_id not in registry.specs:
         close = difflib.get_close_matches(task_id, registry.specs, n=1, cutoff=0.5)
         hint = f"; did you mean {PREFIX}{close[0]}?" if close else ""

@@ -3,10 +3,8 @@
 import difflib
 import functools
 import importlib
-import importlib.util
 import logging
 import re
-import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -14,6 +12,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 
 from sample_factory.envs.env_registry import UnknownEnvError
+from sample_factory.envs.packages import is_installed, missing_package
 
 log = logging.getLogger("sample_factory")
 
@@ -74,7 +73,7 @@ def parse_name(full_env_name: str) -> GymId:
             if re.match(start, env_id):
                 _check_installed(full_env_name, package)
                 return GymId(package.modules[0], env_id)
-    if module and not _is_installed(module.partition(".")[0]):
+    if module and not is_installed(module.partition(".")[0]):
         raise ImportError(
             f"env {full_env_name!r} needs the module {module}, which is not installed and not beside the "
             "script"
@@ -144,14 +143,8 @@ def _is_known(env_id: str) -> bool:
     return any(re.match(start, env_id) for start in PACKAGES)
 
 
-def _is_installed(module: str) -> bool:
-    if module in sys.modules:
-        return sys.modules[module] is not None
-    return importlib.util.find_spec(module) is not None
-
-
 def _check_installed(full_env_name: str, package: Package) -> None:
-    missing = [module for module in package.modules if not _is_installed(module)]
+    missing = [module for module in package.modules if not is_installed(module)]
     if missing:
         raise ImportError(
             f"env {full_env_name!r} needs the package {missing[0]}, which is not installed: "
@@ -161,8 +154,5 @@ def _check_installed(full_env_name: str, package: Package) -> None:
 
 def _check_extra(full_env_name: str, spec: EnvSpec) -> None:
     for place, (package, extra) in EXTRAS.items():
-        if str(spec.entry_point).startswith(place) and not _is_installed(package):
-            raise ImportError(
-                f"env {full_env_name!r} needs the package {package}, which is not installed: "
-                f"pip install -e '.[{extra}]' in the checkout"
-            )
+        if str(spec.entry_point).startswith(place) and not is_installed(package):
+            raise missing_package(f"env {full_env_name!r}", package, extra)

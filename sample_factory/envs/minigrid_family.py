@@ -1,7 +1,6 @@
 """MiniGrid and BabyAI: `minigrid_<id>`, e.g. minigrid_DoorKey-5x5-v0, on two engines."""
 
 import difflib
-import importlib.util
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,10 +13,10 @@ from sample_factory.envs import envpool_family
 from sample_factory.envs.env_kwargs import env_kwargs_flag, parse_env_kwargs
 from sample_factory.envs.env_registry import UnknownEnvError
 from sample_factory.envs.minigrid_observations import EncodedBatches, EncodedObservations
+from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig
 
 PREFIX = "minigrid_"
-EXTRA = "pip install -e '.[minigrid]' in the checkout"
 ENVPOOL = "envpool"
 GYMNASIUM = "gymnasium"
 SUITES = ("MiniGrid-", "BabyAI-")
@@ -120,10 +119,8 @@ def _make_envpool_env(
 
 
 def _make_gymnasium_env(env_id: str, cfg: Any, render_mode: str | None, num_words: int) -> gym.Env:
-    if not _is_installed("minigrid"):
-        raise ImportError(
-            f"--env_engine={GYMNASIUM} needs the package minigrid, which is not installed: {EXTRA}"
-        )
+    if not is_installed("minigrid"):
+        raise missing_package(f"--env_engine={GYMNASIUM}", "minigrid", extra="minigrid")
     from minigrid import wrappers
 
     kwargs = parse_env_kwargs(cfg.env_kwargs)
@@ -162,23 +159,17 @@ def find_id(full_env_name: str) -> str:
 def _known_ids(full_env_name: str) -> list[str]:
     """Returns the ids of the installed engines, and those of the user's own that are registered."""
     ids: dict[str, None] = {}
-    if _is_installed("minigrid"):
+    if is_installed("minigrid"):
         import minigrid  # noqa: F401  # registers its ids
 
         ids.update(dict.fromkeys(gym.registry))
     elif not envpool_family.is_installed():
-        raise ImportError(
-            f"env {full_env_name!r} needs the package minigrid, which is not installed: {EXTRA}"
-        )
+        raise missing_package(f"env {full_env_name!r}", "minigrid", extra="minigrid")
     else:
         import envpool
 
         ids.update(dict.fromkeys(envpool.list_all_envs()))
     return [env_id for env_id in ids if env_id.startswith(SUITES)]
-
-
-def _is_installed(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
 
 
 def _default_engine(env_id: str) -> str:

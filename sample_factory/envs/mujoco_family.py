@@ -1,7 +1,6 @@
 """MuJoCo's tasks under short names, `mujoco_<name>`, simulated by EnvPool or by Gymnasium."""
 
 import copy
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs import envpool_family, gym_family
 from sample_factory.envs.env_kwargs import env_kwargs_flag, parse_env_kwargs
 from sample_factory.envs.envpool_family import EnvPoolFlags
+from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.envs.vector_copies import vector_env_copies_flag
 
@@ -113,9 +113,6 @@ def mujoco_defaults(full_env_name: str) -> Mapping[str, Any]:
 def _installed_engine(full_env_name: str) -> str:
     if envpool_family.is_installed():
         return "envpool"
-    if importlib.util.find_spec("mujoco") is None:
-        raise ImportError(
-            f"env {full_env_name!r} needs the package envpool or mujoco, neither of which is installed: "
-            "pip install -e '.[envpool,mujoco]' in the checkout"
-        )
+    if not is_installed("mujoco"):
+        raise missing_package(f"env {full_env_name!r}", "envpool or mujoco", extra="envpool,mujoco")
     return "gymnasium"

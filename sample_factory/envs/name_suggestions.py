@@ -16,9 +16,6 @@ def suggest_name(env_name: str, listed: Iterable[str]) -> str | None:
     listed: the full names of the families that list theirs. Gymnasium is imported only if none of them fits,
     PettingZoo never.
     """
-    family, _, name = env_name.partition("_")
-    if family == "atari" and name:  # a name of version 2
-        return f"gym_ALE/{name.title().replace('_', '')}-v5"
     found = _similar(env_name, listed) or _similar(env_name, _gymnasium_names())
     if found is None and re.search(r"-v\d+$", env_name):
         return f"gym_{env_name}"  # an id of a package that has yet to be imported, such as ALE/Pong-v5

@@ -5,6 +5,8 @@ import importlib
 import importlib.util
 from pathlib import Path
 
+from sample_factory.envs.packages import MissingPackage, missing_package
+
 PROCGEN = "envpool.procgen"
 LIBRARIES = ("libQt5Core.so.5", "libQt5Gui.so.5")  # in the order in which they need each other
 
@@ -12,7 +14,7 @@ LIBRARIES = ("libQt5Core.so.5", "libQt5Gui.so.5")  # in the order in which they 
 def import_procgen() -> None:
     """Imports EnvPool's Procgen with Qt of the wheel if that is installed, otherwise of the system.
 
-    Raises ImportError if there is no Qt, or if the wheel lacks a library of the system.
+    Raises MissingPackage if there is no Qt, or if the wheel lacks a library of the system.
     """
     folder = _folder_of_wheel()
     if folder is not None:
@@ -21,9 +23,7 @@ def import_procgen() -> None:
     if "ProcgenEnvSpec" not in vars(module):  # imported by EnvPool itself before Qt was there
         module = importlib.reload(module)
     if "ProcgenEnvSpec" not in vars(module):
-        raise ImportError(
-            "Procgen is drawn with Qt 5, which is not installed: pip install -e '.[procgen]' in the checkout"
-        )
+        raise missing_package("EnvPool's Procgen", "PyQt5-Qt5", extra="procgen")
 
 
 def _folder_of_wheel() -> Path | None:
@@ -40,7 +40,7 @@ def _load(folder: Path) -> None:
         try:
             ctypes.CDLL(str(folder / name))
         except OSError as error:
-            raise ImportError(
+            raise MissingPackage(
                 f"Qt 5, with which Procgen is drawn, does not load ({error}); on Debian and Ubuntu: "
                 "apt-get install libgl1 libglib2.0-0"
             ) from error

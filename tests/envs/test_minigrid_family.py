@@ -88,7 +88,7 @@ def test_the_error_for_a_mistyped_name_has_the_nearest(name, nearest):
 
 
 def test_without_both_packages_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setattr(minigrid_family, "_is_installed", lambda module: False)
+    monkeypatch.setattr(minigrid_family, "is_installed", lambda module: False)
     monkeypatch.setattr(envpool_family, "is_installed", lambda: False)
     with pytest.raises(ImportError, match=r"pip install -e '.\[minigrid\]'"):
         resolve_family("minigrid_DoorKey-5x5-v0")

@@ -1,6 +1,5 @@
 """`mujoco_<name>`: names, engines and defaults."""
 
-import importlib.util
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -103,7 +102,7 @@ def test_the_engine_is_the_faster_one_that_is_installed(monkeypatch):
 
 def test_without_both_engines_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setattr(envpool_family, "is_installed", lambda: False)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(mujoco_family, "is_installed", lambda module: False)
     with pytest.raises(ImportError, match=r"'mujoco_ant' needs .* pip install -e '.\[envpool,mujoco\]'"):
         resolve_family("mujoco_ant")
 

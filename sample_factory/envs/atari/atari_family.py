@@ -6,11 +6,12 @@ from typing import Any
 
 import gymnasium as gym
 
-from sample_factory.config.flags import ConfigError, flag
+from sample_factory.config.flags import flag
 from sample_factory.envs import envpool_family
 from sample_factory.envs.atari.games import GAME_OF_ENV
 from sample_factory.envs.env_engines import ENVPOOL, default_engine, env_engine_flag
 from sample_factory.envs.envpool_family import EnvPoolFlags, make_envpool
+from sample_factory.envs.packages import missing_package
 from sample_factory.envs.protocol import EnvConfig
 
 MAX_FRAMES = 108_000  # half an hour of the game
@@ -65,10 +66,8 @@ def _make_in_envpool(
     game: str, cfg: Any, env_config: EnvConfig, copies: int, frameskip: int, render_mode: str | None
 ) -> gym.vector.VectorEnv[Any, Any, Any]:
     if not envpool_family.is_installed():
-        raise ConfigError(
-            f"--env_engine={ENVPOOL} needs the package envpool, which is not installed: "
-            f"{envpool_family.EXTRA}; or use --env_engine=gymnasium"
-        )
+        alternative = "use --env_engine=gymnasium"
+        raise missing_package(f"--env_engine={ENVPOOL}", "envpool", "envpool", alternative)
     task_id = "".join(part.capitalize() for part in game.split("_")) + "-v5"
     return make_envpool(
         task_id,
@@ -93,10 +92,7 @@ def _make_in_ale(
     try:
         from sample_factory.envs.atari.ale_env import Rules, make_ale_env
     except ImportError as error:
-        raise ConfigError(
-            f"--env_engine={cfg.env_engine} needs the package ale-py, which is not installed ({error}): "
-            "pip install -e '.[atari]' in the checkout"
-        ) from error
+        raise missing_package(f"--env_engine={cfg.env_engine}", "ale-py", extra="atari") from error
     rules = Rules(
         frameskip,
         MAX_FRAMES,

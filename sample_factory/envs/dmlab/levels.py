@@ -109,15 +109,10 @@ NAMES = (*SPECS, *DMLAB_30, *HELD_OUT, *OTHERS)
 def find_spec(full_env_name: str) -> DmlabSpec:
     """Returns the levels of an env: of version 1, of DMLab-30, or the level with the path after `dmlab_`.
 
-    Raises UnknownEnvError for an empty name, and for one without a "/" that nearly is a known one. A level of
-    another folder is not checked: only the engine knows its levels.
+    Raises UnknownEnvError for a name without a "/" that nearly is a known one. A level of another folder is
+    not checked: only the engine knows its levels.
     """
     name = full_env_name.removeprefix(PREFIX)
-    if not name:
-        raise UnknownEnvError(
-            f"--env={full_env_name} is the beginning of a name; complete it with one of {', '.join(NAMES)}, "
-            "or with the path of any other level"
-        )
     if name in SPECS:
         return SPECS[name]
     close = difflib.get_close_matches(name, NAMES, n=1, cutoff=CUTOFF)

@@ -15,6 +15,7 @@ from sample_factory.envs.dmlab.dmlab_env import (
 )
 from sample_factory.envs.dmlab.level_cache import LevelCache
 from sample_factory.envs.dmlab.levels import HELD_OUT, WITH_DATASET, DmlabSpec, find_spec, level_name
+from sample_factory.envs.packages import MissingPackage
 from sample_factory.envs.protocol import EnvConfig
 
 HOW_TO_BUILD = (
@@ -34,7 +35,7 @@ def make_dmlab_env(
     try:
         import deepmind_lab
     except ImportError as error:
-        raise ConfigError(f"env {full_env_name!r} needs {HOW_TO_BUILD} ({error})") from error
+        raise MissingPackage(f"env {full_env_name!r} needs {HOW_TO_BUILD}") from error
     task = choose_task(spec, cfg, env_config)
     settings = DmlabSettings(
         cfg.res_w,

@@ -1,12 +1,12 @@
 """The `generals_` family: its names, its flags, and defaults of other flags. Imports no Generals."""
 
-import importlib.util
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sample_factory.config.flags import ConfigError, flag
+from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig
 
 PREFIX = "generals_"
@@ -116,11 +116,8 @@ def _check(full_env_name: str, spec: MapSpec, cfg: Any) -> None:
 
 def generals_defaults(full_env_name: str) -> Mapping[str, Any]:
     """Returns flags for Generals. Raises ImportError if the package is missing."""
-    if importlib.util.find_spec("generals") is None:
-        raise ImportError(
-            f"env {full_env_name!r} needs a package that is not installed (generals-bots): "
-            "pip install -e '.[generals]' in the checkout"
-        )
+    if not is_installed("generals"):
+        raise missing_package(f"env {full_env_name!r}", "generals-bots", extra="generals")
     return {
         "encoder_custom": "map",
         "use_rnn": False,  # the memory planes hold what has been seen

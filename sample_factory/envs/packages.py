@@ -1,0 +1,31 @@
+"""Optional packages: whether one is installed, and the error if it is not."""
+
+import importlib.util
+import sys
+
+from sample_factory.config.flags import ConfigError
+
+
+class MissingPackage(ConfigError, ImportError):
+    """An env needs a package that is not installed; the message is one line with the way to install it."""
+
+
+def is_installed(module: str) -> bool:
+    """Returns whether a module can be imported, without importing it. module: without a dot."""
+    if module in sys.modules:
+        return sys.modules[module] is not None
+    return importlib.util.find_spec(module) is not None
+
+
+def missing_package(user: str, package: str, extra: str, alternative: str = "") -> MissingPackage:
+    """Returns the error for a package that `user`, e.g. "env 'atari_pong'", needs.
+
+    extra: the X in `pip install -e '.[X]'`. alternative: what works without the package, in words.
+    """
+    text = f"{user} needs the package {package}, which is not installed: {how_to_install(extra)}"
+    return MissingPackage(f"{text}; or {alternative}" if alternative else text)
+
+
+def how_to_install(extra: str) -> str:
+    """Returns the command that installs an extra of this project, as the end of a sentence."""
+    return f"pip install -e '.[{extra}]' in the checkout"
