@@ -11,7 +11,7 @@ pytest.importorskip("mujoco")
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
-from sample_factory.envs import envpool_family
+from sample_factory.envs import envpool_family, mujoco_family
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
 from sample_factory.envs.envpool_vector_env import EnvPoolVectorEnv
