@@ -1,6 +1,7 @@
 """Encoder of the MiniGrid family, --encoder_custom=minigrid."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import gymnasium as gym
 import torch
@@ -23,9 +24,12 @@ from sample_factory.models.encoders import (
     make_observation_encoder,
     out_size,
 )
-from sample_factory.spaces.images import ImageLayout, ImageShape
+from sample_factory.spaces.images import ImageLayout, ImageShape, image_layout
 from sample_factory.spaces.observations import Indices
 
+TINY = "minigrid_convnet_tiny"
+# Its convolutions move by one cell, so that larger grids would have too many features.
+MAX_TINY_SIDE = 11
 CELL_WIDTH = 16
 DIRECTION_WIDTH = 16
 WORD_WIDTH = 32
@@ -36,7 +40,7 @@ class MinigridEncoder(nn.Module):
     """Encodes `obs`, `direction` and `mission`, if there is one; concatenates the results.
 
     obs: a grid of cells, whose types, colours and states are looked up in tables before the convolutions, or
-        a picture, which gets the network of the flags.
+        a picture. Both get the network of the flags, or a larger one instead of minigrid_convnet_tiny.
     mission: tokens of words, read by a GRU.
     """
 
@@ -48,7 +52,10 @@ class MinigridEncoder(nn.Module):
         if isinstance(obs, Indices):
             self.image_encoder = CellsEncoder(flags, obs)
         else:
-            self.image_encoder = make_observation_encoder(flags, "obs", obs)
+            side = max(image_layout(obs.shape).size[1:])
+            self.image_encoder = make_observation_encoder(
+                _for_side(flags, side, "convnet_simple"), "obs", obs
+            )
         self.direction_table = IndexLinear(_indices(spaces["direction"]).sizes, DIRECTION_WIDTH)
         self.activation = ACTIVATIONS[flags.nonlinearity]()
         self.out_size = out_size(self.image_encoder) + DIRECTION_WIDTH
@@ -66,6 +73,12 @@ class MinigridEncoder(nn.Module):
         if self.mission_encoder is not None:
             features.append(self.mission_encoder(observations["mission"]))
         return torch.cat(features, dim=-1)
+
+
+def _for_side(flags: ModelFlags, side: int, larger: str) -> ModelFlags:
+    """Returns the flags with the network `larger` instead of TINY, where an image is too large for that."""
+    is_too_large = flags.encoder_subtype == TINY and side > MAX_TINY_SIDE
+    return replace(flags, encoder_subtype=larger) if is_too_large else flags
 
 
 def _indices(space: gym.spaces.Box) -> Indices:
@@ -86,6 +99,7 @@ class CellsEncoder(nn.Module):
         self.table = IndexLinear(space.sizes[:num_parts], CELL_WIDTH)
         self.activation = ACTIVATIONS[flags.nonlinearity]()
         self.network: VectorEncoder | ImageEncoder
+        flags = _for_side(flags, max(height, width), "convnet_small")
         preset = preset_of_flags(flags)
         if preset == MLP or min(height, width) < smallest_side(preset):
             shape = (height, width, CELL_WIDTH)

@@ -1,5 +1,7 @@
 """The encoder of MiniGrid: grids of any size, pictures, and missions whose order matters."""
 
+from dataclasses import replace
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -33,6 +35,13 @@ def test_a_picture_gets_the_network_of_the_flags():
     image = gym.spaces.Box(0, 255, (56, 56, 3), np.uint8)
     space = encoded_space(image, is_symbolic=False, num_words=0)
     check_output(make_encoder(FLAGS, space), space, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(("shape", "is_symbolic"), [((25, 25, 3), True), ((56, 56, 3), False)])
+def test_a_large_image_does_not_get_the_network_of_a_small_one(shape, is_symbolic):
+    space = encoded_space(gym.spaces.Box(0, 255, shape, np.uint8), is_symbolic, num_words=0)
+    encoder = make_encoder(replace(FLAGS, hidden_size=128), space)
+    assert sum(parameter.numel() for parameter in encoder.parameters()) < 600_000  # else millions
 
 
 def test_every_cell_and_every_number_of_it_counts():
