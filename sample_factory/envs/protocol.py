@@ -189,8 +189,8 @@ def true_objective(end_info: Info, episode_return: float) -> float:
     for key in ("true_objective", "true_reward"):
         if key in end_info:
             return float(end_info[key])
-    statistics = end_info.get("episode", EMPTY_INFO)
-    if isinstance(statistics, Mapping) and "r" in statistics:
+    statistics = end_info.get("episode")
+    if statistics is not None and isinstance(statistics, Mapping) and "r" in statistics:
         return float(statistics["r"])
     return episode_return
 

@@ -150,9 +150,9 @@ class PlayerAssignment:
         self._read_draws(range(len(matchmakers)))
         self._assign(np.arange(num_agents))
 
-    def player_of(self, agent: int) -> Player:
-        """Returns the player of an agent's current episode."""
-        return self._players[int(self._player_ids[agent])]
+    def players_of(self, agents: Sequence[int]) -> list[Player]:
+        """Returns the players of some agents' current episodes."""
+        return [self._players[player_id] for player_id in self._player_ids[agents].tolist()]
 
     def next_episodes(self, ended: Sequence[int], over: Sequence[int], begun: np.ndarray) -> np.ndarray:
         """Assigns players to the agents that begin an episode; no player changes within an episode.

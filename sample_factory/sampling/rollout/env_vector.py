@@ -207,13 +207,15 @@ class EnvVector:
             return
         self._memory.reset_rnn_state(agents)
         finished = []  # agents whose game is over too
+        infos = []
         for agent in agents.tolist():
             env, agent_of_env = divmod(agent, self._agents_per_env)
             info = end_infos[env].get(agent_of_env, EMPTY_INFO)
             if not info.get(EPISODE_CONTINUES):
-                self.log.end(agent, self._players.player_of(agent), info)
                 finished.append(agent)
+                infos.append(info)
         if finished:
+            self.log.end(finished, self._players.players_of(finished), infos)
             self._begin_episodes(finished, self.log.end_matches(finished))
 
     def _begin_episodes(self, ended: Sequence[int], over: Sequence[int]) -> None:

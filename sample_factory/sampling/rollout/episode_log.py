@@ -1,11 +1,10 @@
 """Episodes and matches of the agents of one split, and the reports about them."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from sample_factory.envs.protocol import extra_stats, true_objective
+from sample_factory.envs.protocol import Info, extra_stats, true_objective
 from sample_factory.exchange.messages import EpisodeReport, Incident, MatchReport
 from sample_factory.sampling.matchmaking.match_log import MatchLog
 from sample_factory.sampling.matchmaking.matchmaker import Player
@@ -52,22 +51,23 @@ class EpisodeLog:
         """Steps so far of the longest of the current episodes."""
         return int(self._lengths.max())
 
-    def end(self, agent: int, player: Player, info: Mapping[str, Any]) -> None:
-        """Ends an agent's episode. info: its entry in StepResult.end_infos.
+    def end(self, agents: Sequence[int], players: Sequence[Player], infos: Sequence[Info]) -> None:
+        """Ends the episodes of some agents. infos: their entries in StepResult.end_infos.
 
         Episodes of a past self are not reported themselves: `end_matches` reports the results of live
         policies against it.
         """
-        reward = float(self._returns[agent])
-        objective = true_objective(info, reward)
-        if player.is_live:
-            frames = int(self._lengths[agent]) * self._frameskip
-            report = EpisodeReport(player.policy_id, reward, frames, objective, extra_stats(info))
-            self._reports.append(report)
-        env, agent_of_env = divmod(agent, self._agents_per_env)
-        self._matches[env].end(agent_of_env, player, objective)
-        self._returns[agent] = 0.0
-        self._lengths[agent] = 0
+        rewards = self._returns[agents].tolist()
+        lengths = (self._lengths[agents] * self._frameskip).tolist()
+        for agent, player, info, reward, frames in zip(agents, players, infos, rewards, lengths):
+            objective = true_objective(info, reward)
+            if player.past_self is None:  # live
+                report = EpisodeReport(player.policy_id, reward, frames, objective, extra_stats(info))
+                self._reports.append(report)
+            env, agent_of_env = divmod(agent, self._agents_per_env)
+            self._matches[env].end(agent_of_env, player, objective)
+        self._returns[agents] = 0.0
+        self._lengths[agents] = 0
 
     def end_matches(self, agents: Sequence[int]) -> list[int]:
         """Reports the results of the matches that are over, and returns their envs.

@@ -71,21 +71,21 @@ def step(log, *acting):
 def test_an_agent_that_misses_a_match_of_its_env_does_not_shift_the_next_one():
     log = EpisodeLog(["env 0", "env 1"], agents_per_env=2, frameskip=1)
     step(log, 2)  # agent 3 takes no part
-    log.end(2, LIVE, {"true_objective": 1.0})
+    log.end([2], [LIVE], [{"true_objective": 1.0}])
     assert log.end_matches([2]) == [1]
     step(log, 2, 3)
-    log.end(3, PAST, {"true_objective": 0.0})
+    log.end([3], [PAST], [{"true_objective": 0.0}])
     assert log.end_matches([3]) == []
     step(log, 2)
-    log.end(2, LIVE, {"true_objective": 5.0})
+    log.end([2], [LIVE], [{"true_objective": 5.0}])
     assert log.end_matches([2]) == [1]
     assert [report.score for report in log.take_reports() if isinstance(report, MatchReport)] == [1.0]
 
 
 def test_episodes_of_a_past_self_are_not_reported_and_the_true_objective_decides_the_match():
     log = EpisodeLog(["env 0", "env 1"], agents_per_env=2, frameskip=1)
-    log.end(2, LIVE, {"true_objective": 1.0})
-    log.end(3, PAST, {"true_objective": 4.0})
+    log.end([2], [LIVE], [{"true_objective": 1.0}])
+    log.end([3], [PAST], [{"true_objective": 4.0}])
     assert log.end_matches([2, 3]) == [1]
     episode, match = log.take_reports()
     assert isinstance(episode, EpisodeReport) and episode.policy_id == 1

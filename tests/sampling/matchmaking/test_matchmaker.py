@@ -134,12 +134,12 @@ def test_an_agent_that_ended_early_begins_the_next_match_with_the_others():
     players = PlayerAssignment([matchmaker], 2)
     matches = set()
     for _ in range(MATCHES_PER_DRAW * 20):
-        before = players.player_of(0), players.player_of(1)
+        before = players.players_of([0])[0], players.players_of([1])[0]
         assert players.next_episodes([0], [], np.array([False, True])).tolist() == [0]
-        assert (players.player_of(0), players.player_of(1)) == before
+        assert (players.players_of([0])[0], players.players_of([1])[0]) == before
         assert players.next_episodes([1], [0], NONE_BEGUN).tolist() == [0, 1]
         assert players.is_live.tolist().count(True) == 1
-        matches.add((players.player_of(0), players.player_of(1)))
+        matches.add((players.players_of([0])[0], players.players_of([1])[0]))
     assert len(matches) > 5
 
 
@@ -148,10 +148,10 @@ def test_an_agent_changes_its_player_only_where_its_own_episode_ends():
     players = PlayerAssignment([matchmaker], 2)
     changes = 0
     for _ in range(MATCHES_PER_DRAW * 100):
-        before = players.player_of(0), players.player_of(1)
+        before = players.players_of([0])[0], players.players_of([1])[0]
         players.next_episodes([1], [0], np.array([True, False]))
-        assert players.player_of(0) == before[0]
-        changes += players.player_of(1) != before[1]
+        assert players.players_of([0])[0] == before[0]
+        changes += players.players_of([1])[0] != before[1]
     assert changes > 10
 
 
