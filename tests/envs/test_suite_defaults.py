@@ -44,3 +44,8 @@ def test_a_suite_is_found_by_the_id_after_the_module(name, monkeypatch):
     monkeypatch.setattr(gym_ids, "check", lambda name: None)  # whether or not the package is here
     assert resolve_family(name).defaults["use_rnn"]
     assert not resolve_family("gym_CartPole-v1").defaults["use_rnn"]
+
+
+@pytest.mark.parametrize(("task_id", "flags"), [("FetchReachDense-v4", ROBOTS), ("highway-fast-v0", ROADS)])
+def test_envpool_has_the_flags_of_a_suite_too(task_id, flags):
+    assert flags.items() <= resolve_family(f"envpool_{task_id}").defaults.items()
