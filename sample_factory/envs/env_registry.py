@@ -3,7 +3,6 @@
 Registering a family imports nothing: "module:attribute" strings are resolved when the family is used.
 """
 
-import argparse
 import dataclasses
 import difflib
 import inspect
@@ -12,18 +11,18 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
-from sample_factory.config.flags import ConfigError, flag
+from sample_factory.config.flags import ConfigError
 from sample_factory.envs.gym_registrations import GymRegistrations
 from sample_factory.envs.headless import prepare_sdl
 from sample_factory.envs.name_suggestions import suggest_name
 from sample_factory.envs.packages import how_to_install
 from sample_factory.envs.protocol import EnvConfig, EnvError
+from sample_factory.envs.v1_registration import V1Registry
 from sample_factory.runtime.failures import PermanentFailure
 from sample_factory.runtime.registry import WrongPath, resolve
 
 MakeEnv = Callable[..., Any]
 Defaults = Mapping[str, Any] | Callable[[str], Mapping[str, Any]]
-V1ParserFunction = Callable[[str, argparse.ArgumentParser], object]
 
 
 class FamilyMetrics(Protocol):
@@ -180,75 +179,9 @@ def is_found_by_all_commands(env_name: str) -> bool:
     return spec is not None and str(spec.entry_point).startswith("gymnasium.")
 
 
-def global_env_registry() -> "_V1Registry":
+def global_env_registry() -> V1Registry:
     """Returns the registry with the interface of v1, for scripts that were written for v1."""
-    return _V1Registry()
-
-
-class _V1Registry:
-    """v1's interface: a family's flags and defaults come from functions that edit an argparse parser."""
-
-    def register_env(
-        self,
-        env_name_prefix: str,
-        make_env_func: MakeEnv,
-        add_extra_params_func: V1ParserFunction | None = None,
-        override_default_params_func: V1ParserFunction | None = None,
-    ) -> None:
-        """Registers a family with the parameters of v1; parser functions are called with (env, parser)."""
-        recorder = _ParserRecorder(add_help=False)
-        if add_extra_params_func is not None:
-            add_extra_params_func(env_name_prefix, recorder)
-        flags = recorder.flags_type()
-
-        def defaults(env_name: str) -> Mapping[str, Any]:
-            overrides = _ParserRecorder(add_help=False)
-            if override_default_params_func is not None:
-                override_default_params_func(env_name, overrides)
-            return overrides.recorded_defaults
-
-        register_env(env_name_prefix, make_env_func, flags, defaults)
-
-
-class _ParserRecorder(argparse.ArgumentParser):
-    """A parser that records its arguments and defaults, to turn them into dataclass fields."""
-
-    def __init__(self, **kwargs: Any):
-        self.recorded_actions: list[argparse.Action] = []
-        self.recorded_defaults: dict[str, Any] = {}
-        super().__init__(**kwargs)
-
-    def add_argument(self, *args: Any, **kwargs: Any) -> argparse.Action:
-        action = super().add_argument(*args, **kwargs)
-        self.recorded_actions.append(action)
-        return action
-
-    def set_defaults(self, **kwargs: Any) -> None:
-        self.recorded_defaults.update(kwargs)
-
-    def flags_type(self) -> type | None:
-        """Returns a frozen dataclass with a field per recorded argument, or None if there are none."""
-        if not self.recorded_actions:
-            return None
-        fields = []
-        for action in self.recorded_actions:
-            default, annotation = _default_and_type(action)
-            field = flag(default, action.help or "", tuple(action.choices or ()))
-            fields.append((action.dest, annotation, field))
-        return dataclasses.make_dataclass("RegisteredFlags", fields, frozen=True)
-
-
-def _default_and_type(action: argparse.Action) -> tuple[Any, Any]:
-    """Returns the default value and the annotation of a field for an argument of a parser."""
-    default = action.default
-    scalar: Any = action.type if action.type in (int, float, str) else None
-    if isinstance(default, (list, tuple)) or action.nargs in ("*", "+"):
-        default = tuple(default or ())
-        scalar = scalar or (type(default[0]) if default else str)
-        return default, tuple[scalar, ...]
-    if default is None:
-        return default, (scalar or str) | None
-    return default, scalar or type(default)
+    return V1Registry(register_env)
 
 
 def _unknown_env_message(env_name: str, names: Collection[str]) -> str:

@@ -14,6 +14,7 @@ from sample_factory.envs.env_registry import (
     resolve_trained_family,
 )
 from sample_factory.envs.protocol import EnvConfig
+from sample_factory.envs.v1_registration import ParserRecorder
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +96,7 @@ def test_v1s_registration_gives_flags_and_defaults(tmp_path):
 def test_v1s_registration_needs_no_parser_functions():
     global_env_registry().register_env("bare_", lambda name, cfg=None, env_config=None: name)
     assert resolve_family("bare_x").flags is None
-    assert isinstance(env_registry._ParserRecorder(add_help=False), argparse.ArgumentParser)
+    assert isinstance(ParserRecorder(add_help=False), argparse.ArgumentParser)
 
 
 def test_v1s_lists_and_untyped_flags_become_flags(tmp_path):
