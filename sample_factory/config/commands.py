@@ -40,6 +40,12 @@ class Command(NamedTuple):
 _ENVS = (
     ("doom_NAME", "Doom, e.g. doom_basic, doom_battle, doom_duel; --env=doom lists all of them"),
     ("atari_GAME", "Atari, e.g. atari_pong, atari_breakout; --env=atari lists all games"),
+    ("mujoco_NAME", "MuJoCo, e.g. mujoco_ant, mujoco_halfcheetah"),
+    ("minigrid_ID", "MiniGrid and BabyAI, e.g. minigrid_DoorKey-5x5-v0"),
+    ("procgen_GAME", "Procgen, e.g. procgen_coinrun"),
+    ("football_SCENARIO", "Google Research Football, e.g. football_academy_run_to_score"),
+    ("generals_MAP", "Generals, e.g. generals_8x8, generals_1v1"),
+    ("envpool_ID", "any env of EnvPool, e.g. envpool_Pong-v5"),
     ("gym_ID", "any Gymnasium id, e.g. gym_CartPole-v1; gym_MODULE:ID imports MODULE first"),
     ("dmlab_LEVEL", "DeepMind Lab, built by yourself, e.g. dmlab_30, dmlab_rooms_watermaze"),
     ("pettingzoo_MODULE", "a parallel env of PettingZoo, e.g. pettingzoo_butterfly.pistonball_v6"),

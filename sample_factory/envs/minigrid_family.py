@@ -10,6 +10,7 @@ import gymnasium as gym
 
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs import envpool_family
+from sample_factory.envs.env_engines import ENVPOOL, GYMNASIUM, env_engine_flag
 from sample_factory.envs.env_kwargs import env_kwargs_flag, parse_env_kwargs
 from sample_factory.envs.env_registry import UnknownEnvError
 from sample_factory.envs.minigrid_observations import EncodedBatches, EncodedObservations
@@ -17,8 +18,6 @@ from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig
 
 PREFIX = "minigrid_"
-ENVPOOL = "envpool"
-GYMNASIUM = "gymnasium"
 SUITES = ("MiniGrid-", "BabyAI-")
 RULE = f"After {PREFIX} comes an id such as DoorKey-5x5-v0, MiniGrid-DoorKey-5x5-v0 or BabyAI-GoToObj-v0"
 VIEW_SIZE = 7  # cells
@@ -37,11 +36,7 @@ FIXED_MISSION = re.compile(
 class MinigridFlags(envpool_family.EnvPoolFlags):
     """Flags of MiniGrid and BabyAI envs."""
 
-    env_engine: str = flag(
-        ENVPOOL,
-        "envpool: EnvPool's implementation in C++; gymnasium: the package minigrid, in Python",
-        choices=(ENVPOOL, GYMNASIUM),
-    )
+    env_engine: str = env_engine_flag("minigrid, in Python")
     minigrid_mission: str = flag(
         "tokens",
         "tokens: the mission's text is an observation, as word tokens; drop: it is left out",

@@ -7,8 +7,9 @@ from typing import Any
 
 import gymnasium as gym
 
-from sample_factory.config.flags import ConfigError, flag
+from sample_factory.config.flags import ConfigError
 from sample_factory.envs import envpool_family, gym_family
+from sample_factory.envs.env_engines import GYMNASIUM, default_engine, env_engine_flag
 from sample_factory.envs.env_kwargs import env_kwargs_flag, parse_env_kwargs
 from sample_factory.envs.envpool_family import EnvPoolFlags
 from sample_factory.envs.packages import is_installed, missing_package
@@ -37,11 +38,7 @@ class MujocoFlags(EnvPoolFlags):
     """Flags of MuJoCo's tasks."""
 
     vector_env_copies: int = vector_env_copies_flag(COPIES)
-    env_engine: str = flag(
-        "gymnasium",
-        "what simulates the task: envpool is several times faster, and is the default where it is installed",
-        choices=("envpool", "gymnasium"),
-    )
+    env_engine: str = env_engine_flag("Gymnasium")
     env_kwargs: str = env_kwargs_flag("gymnasium.make or envpool.make")
 
     def __post_init__(self) -> None:
@@ -62,7 +59,7 @@ def make_mujoco_env(
     if render_mode is not None:
         cfg = copy.copy(cfg)
         cfg.vector_env_copies = 1
-    if cfg.env_engine == "gymnasium" or render_mode is not None:
+    if cfg.env_engine == GYMNASIUM or render_mode is not None:
         return gym_family.make_gym_env(f"gym_{env_id}", cfg, env_config, render_mode)
     if cfg.env_frameskip and cfg.env_frameskip > 1:
         raise ConfigError(
@@ -111,8 +108,7 @@ def mujoco_defaults(full_env_name: str) -> Mapping[str, Any]:
 
 
 def _installed_engine(full_env_name: str) -> str:
-    if envpool_family.is_installed():
-        return "envpool"
-    if not is_installed("mujoco"):
+    engine = default_engine()
+    if engine == GYMNASIUM and not is_installed("mujoco"):
         raise missing_package(f"env {full_env_name!r}", "envpool or mujoco", extra="envpool,mujoco")
-    return "gymnasium"
+    return engine

@@ -63,6 +63,13 @@ def test_this_file_has_an_example_of_every_family():
     assert all(is_found_by_all_commands(example.env) for example in EXAMPLES.values())
 
 
+def test_help_alone_names_every_family(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = capsys.readouterr().out
+    assert all(f"\n  {prefix}" in text for prefix in EXAMPLES if prefix != "MiniGrid-")  # of version 1
+
+
 @each_family
 def test_help_shows_the_flags_of_the_family_with_its_defaults(example, capsys):
     with pytest.raises(SystemExit) as ended:
