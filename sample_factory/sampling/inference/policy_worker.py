@@ -153,8 +153,9 @@ class PolicyWorker:
         self._store_chunk_rnn_states(indices, steps, inputs.rnn_state)
         self._clock.lap("gather")
         packed, rnn_state = self._inference.answer(acting.model, inputs)
-        good = finite & np.isfinite(packed).all(axis=1)
-        if not good.all():
+        is_finite = np.isfinite(packed)
+        if not (is_finite.all() and finite.all()):
+            good = finite & is_finite.all(axis=1)
             # A state after non-finite numbers must not be used. The learner cuts at the same steps.
             rnn_state[~good] = 0.0
             self._report_broken(indices, finite, good)
