@@ -29,13 +29,13 @@ MILESTONE = Milestone(0, version=1, env_frames=100)
 
 @pytest.fixture
 def make_loop(tmp_path):
-    def make(**flags):
+    def make(metrics=None, **flags):
         config = make_config(
             train_dir=str(tmp_path), **{"num_workers": 2, "selfplay_past_share": 0.5, **flags}
         )
         buffers, channels = make_shared(config, CountingEnv(0, 2))
         config.experiment_dir.mkdir(exist_ok=True)
-        family = EnvFamily("counting", CountingEnv, None, {})
+        family = EnvFamily("counting", CountingEnv, None, {}, metrics)
         spaces = gym.spaces.Dict(obs=CountingEnv.observation_space), CountingEnv.action_space
         info = EnvInfo(AgentKinds.one(*spaces, num_agents=2), frameskip=1)
         population = make_population(config, info, seed=1)
@@ -135,6 +135,38 @@ def test_a_replaced_worker_is_reported_to_the_learners_and_gets_the_evolved_shap
     assert [message.policy_id for message in received(channels.inboxes[1], NewShaping)] == [0, 1]
     assert not received(channels.inboxes[0], Opponents)[2:], "the other workers get nothing again"
     loop.close()
+
+
+class PairsOfKills:
+    """Metrics of a family: the sum of the kills of two episodes."""
+
+    def __init__(self, env_name):
+        assert env_name == "counting"
+        self.clear()
+
+    def add(self, extra_stats):
+        self.kills.append(extra_stats["kills"])
+        if len(self.kills) < 2:
+            return {}
+        total = sum(self.kills)
+        self.clear()
+        return {"kills_of_two": total, "_own/kills_of_two": total}
+
+    def clear(self):
+        self.kills = []
+
+
+def test_metrics_of_the_family_are_written_for_each_policy_and_begin_again_with_other_weights(make_loop):
+    loop, channels, folder = make_loop(metrics=PairsOfKills, num_policies=2)
+    for policy_id, kills in ((0, 1.0), (1, 10.0), (1, 20.0), (0, 2.0)):
+        if (policy_id, kills) == (0, 2.0):
+            channels.reports.put(PolicyReplaced(0, donor=1))
+        channels.reports.put(EpisodeReport(policy_id, 0.0, 100, 0.0, {"kills": kills}))
+    loop.receive(0.1)
+    loop.close()
+    written = summaries(folder, 1)
+    assert written["0_aux/avg_kills_of_two"] == written["_own/kills_of_two"] == 30
+    assert not (folder / ".summary/0").exists() or "_own/kills_of_two" not in summaries(folder, 0)
 
 
 def test_the_learner_is_asked_for_a_checkpoint_of_the_best_policy(make_loop):

@@ -47,3 +47,15 @@ def test_a_stat_with_a_slash_keeps_its_own_tag():
     summaries = stats.summaries()
     assert summaries["z_00_level/score"] == 5.0
     assert summaries["0_aux/avg_kills"] == 3.0
+
+
+def test_a_metric_of_the_family_is_a_target_until_the_weights_are_replaced():
+    stats = EpisodeStats(10)
+    stats.add(episode(1.0))
+    stats.set_family_metrics({"score": 7.0})
+    assert stats.spread("score") == Spread(1, 7.0, 7.0, 7.0)
+    assert stats.mean("score", at_least=2) is None, "as long as few episodes have ended"
+    stats.add(episode(1.0))
+    assert stats.mean("score", at_least=2) == 7.0
+    stats.clear()
+    assert stats.spread("score") is None
