@@ -18,6 +18,7 @@ from sample_factory.envs.doom.doom_family import doom_defaults
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.human_game import HumanGameFlags
 from sample_factory.evaluation.match_request import MatchFlags
+from sample_factory.imitation.imitate_request import ImitateFlags
 from sample_factory.plotting import plot_curves, plot_population
 
 ROOT = Path(__file__).parent.parent.parent
@@ -143,6 +144,7 @@ def test_every_command_of_the_pages_is_parsed(module, flags, tmp_path):
         return
     extra = {
         "dummy_sampler": {"random_sampler": RandomSamplerFlags},
+        "imitate": {"imitate": ImitateFlags},
         "match": {"match": MatchFlags},
         "play_doom": {"human_game": HumanGameFlags},
     }.get(module)

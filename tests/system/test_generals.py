@@ -1,0 +1,36 @@
+"""Generals in whole runs: a clone of a bot is trained by self-play, filmed, and plays against the bot."""
+
+from sample_factory.config.parsing import parse_config
+from sample_factory.enjoy import main as enjoy
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.experiment.run import run_experiment
+from sample_factory.imitate import main as imitate
+from sample_factory.match import main as match
+from tests.system.running import SMALL, newest_state, scalars
+
+ENV = "generals_4x4"
+
+
+def test_a_clone_trains_against_itself_and_its_past_and_meets_the_bot(tmp_path, capsys):
+    place = [f"--env={ENV}", f"--train_dir={tmp_path}", "--seed=1", "--generals_time_limit=40"]
+    games = ["--imitate_samples=400", "--imitate_epochs=1", "--teachers=expander"]
+    assert imitate([*place, *SMALL, *games, "--experiment=clone"]) == 0
+    selfplay = [
+        "--experiment=duel",
+        "--transfer_from=clone",
+        "--serial_mode=True",
+        "--async_rl=False",
+        "--selfplay_past_share=0.5",
+        "--selfplay_snapshot_env_steps=200",
+        "--train_for_env_steps=1000",
+        "--ppo_epochs=1",
+    ]
+    config = parse_config([*place, *SMALL, *selfplay], resolve_family)
+    assert run_experiment(config, resolve_family(ENV)) == 0
+    assert newest_state(tmp_path / "duel")["train_step"] > 0
+    assert "num_opponents" in " ".join(scalars(tmp_path / "duel"))  # it met its past
+    played = [f"--train_dir={tmp_path}", "--experiment=duel", "--seed=1"]
+    assert match([*played, "--opponent_player=random", "--num_matches=2"]) == 0
+    assert "2 matches" in capsys.readouterr().out
+    assert enjoy([*played, "--no_render", "--save_video", "--max_num_frames=10"]) == 0
+    assert list((tmp_path / "duel").glob("*.mp4"))
