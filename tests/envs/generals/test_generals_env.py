@@ -11,7 +11,6 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.envs.abilities import NamesActions, ScriptedPlayers, find_ability
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
-from sample_factory.envs.generals import generals_family
 from sample_factory.envs.generals.generals_env import assets_potential
 from sample_factory.envs.generals.generals_family import GeneralsFlags
 from sample_factory.envs.protocol import EnvConfig, ObservationRows
@@ -149,12 +148,6 @@ def test_a_picture_has_the_size_of_the_map_and_actions_have_names():
 def test_a_mistyped_name_gets_the_nearest():
     with pytest.raises(UnknownEnvError, match="did you mean generals_12x12"):
         resolve_family("generals_12x12x")
-
-
-def test_a_missing_package_is_one_line_with_the_extra(monkeypatch):
-    monkeypatch.setattr(generals_family.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"pip install -e '\.\[generals\]'"):
-        resolve_family(NAME)
 
 
 @pytest.mark.parametrize(
