@@ -24,6 +24,7 @@ from sample_factory.models.encoders import (
     make_observation_encoder,
     out_size,
 )
+from sample_factory.models.text_encoder import TextEncoder
 from sample_factory.spaces.images import ImageLayout, ImageShape, image_layout
 from sample_factory.spaces.observations import Indices
 
@@ -59,9 +60,9 @@ class MinigridEncoder(nn.Module):
         self.direction_table = IndexLinear(_indices(spaces["direction"]).sizes, DIRECTION_WIDTH)
         self.activation = ACTIVATIONS[flags.nonlinearity]()
         self.out_size = out_size(self.image_encoder) + DIRECTION_WIDTH
-        self.mission_encoder: MissionEncoder | None = None
+        self.mission_encoder: TextEncoder | None = None
         if "mission" in spaces:
-            self.mission_encoder = MissionEncoder(_indices(spaces["mission"]))
+            self.mission_encoder = TextEncoder(_indices(spaces["mission"]), WORD_WIDTH, MISSION_WIDTH, nn.GRU)
             self.out_size += MISSION_WIDTH
 
     def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
@@ -116,21 +117,3 @@ class CellsEncoder(nn.Module):
         embedded = self.activation(self.table(cells.flatten(0, 2)))
         features: Tensor = self.network(embedded.unflatten(0, cells.shape[:3]))
         return features
-
-
-class MissionEncoder(nn.Module):
-    """A GRU over the words of a mission: tokens [B, L] int64 to [B, MISSION_WIDTH]; token 0 is padding."""
-
-    def __init__(self, space: Indices):
-        super().__init__()
-        self.words = nn.Embedding(max(space.sizes), WORD_WIDTH, padding_idx=0)
-        self.gru = nn.GRU(WORD_WIDTH, MISSION_WIDTH, batch_first=True)
-        self.out_size = MISSION_WIDTH
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Returns the state of the GRU after the last word."""
-        # Rows that pad a batch may hold any number.
-        outputs, _ = self.gru(self.words(tokens.clamp(0, self.words.num_embeddings - 1)))
-        last = (tokens > 0).sum(dim=1).sub(1).clamp(min=0)
-        state: Tensor = outputs.gather(1, last[:, None, None].expand(-1, 1, outputs.shape[-1])).squeeze(1)
-        return state

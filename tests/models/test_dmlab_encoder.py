@@ -8,7 +8,8 @@ from torch import nn
 
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.actor_critic import make_actor_critic
-from sample_factory.models.dmlab_encoder import DmlabEncoder, InstructionEncoder
+from sample_factory.models.dmlab_encoder import DmlabEncoder
+from sample_factory.models.text_encoder import TextEncoder
 from sample_factory.spaces.observations import Indices
 
 WORDS = Indices([1000] * 16)
@@ -22,18 +23,19 @@ TOKENS[2] = torch.arange(1, 17)
 TOKENS[3:5] = TOKENS[:2]
 
 
-def slowly(encoder: InstructionEncoder, tokens: torch.Tensor) -> torch.Tensor:
-    """Returns the output of the LSTM after the last word of one instruction, word for word."""
+def slowly(encoder: TextEncoder, tokens: torch.Tensor) -> torch.Tensor:
+    """Returns the output after the last word of one instruction, word for word."""
     words = tokens[: max(1, int((tokens > 0).sum()))]
     state = None
     for word in words:
-        output, state = encoder.lstm(encoder.words(word).view(1, 1, -1), state)
+        output, state = encoder.rnn(encoder.words(word).view(1, 1, -1), state)
     return output.flatten()
 
 
-def test_the_features_are_the_output_after_the_last_word():
+@pytest.mark.parametrize("cell", [nn.LSTM, nn.GRU])
+def test_the_features_are_the_output_after_the_last_word(cell):
     torch.manual_seed(1)
-    encoder = InstructionEncoder(WORDS)
+    encoder = TextEncoder(WORDS, 20, 64, cell)
     expected = torch.stack([slowly(encoder, tokens) for tokens in TOKENS])
     features = encoder(TOKENS)
     torch.testing.assert_close(features, expected)
@@ -57,7 +59,7 @@ def test_a_model_that_only_acts_gives_the_same_instruction_features(dtype):
     torch.manual_seed(1)
     space = gym.spaces.Dict({"obs": PICTURE, "INSTR": WORDS})
     model = make_actor_critic(FLAGS, space, gym.spaces.Discrete(9))
-    (encoder,) = (module for module in model.modules() if isinstance(module, InstructionEncoder))
+    (encoder,) = (module for module in model.modules() if isinstance(module, TextEncoder))
     expected = encoder(TOKENS)
     model.prepare_to_act(dtype)
     with torch.autocast("cpu", dtype, enabled=dtype != torch.float32), torch.no_grad():

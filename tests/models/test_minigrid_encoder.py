@@ -10,7 +10,8 @@ import torch
 from sample_factory.config.sections import ModelFlags
 from sample_factory.envs.minigrid_observations import cell_space, encoded_space, mission_space, mission_tokens
 from sample_factory.models.encoders import check_output, make_encoder
-from sample_factory.models.minigrid_encoder import MinigridEncoder, MissionEncoder
+from sample_factory.models.minigrid_encoder import MinigridEncoder
+from sample_factory.models.text_encoder import TextEncoder
 
 FLAGS = ModelFlags(
     encoder_custom="minigrid",
@@ -65,7 +66,7 @@ def missions(*texts, num_words=20):
 
 def test_the_order_of_the_words_counts_and_padding_does_not():
     torch.manual_seed(0)
-    encoder = MissionEncoder(mission_space(20))
+    encoder = TextEncoder(mission_space(20), 32, 64, torch.nn.GRU)
     texts = ("put the red ball near the blue box", "put the blue ball near the red box", "")
     with torch.no_grad():
         first, swapped, empty = encoder(missions(*texts))
