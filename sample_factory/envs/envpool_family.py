@@ -35,8 +35,8 @@ class EnvPoolFlags:
     vector_env_copies: int = vector_env_copies_flag(COPIES)
     envpool_num_threads: int = flag(
         0,
-        "threads that step the envs of a worker process; 0: the cores of the machine, divided among the "
-        "worker processes",
+        "threads that step the copies of an env; 0: the cores of the machine, divided among the processes "
+        "with envs",
         at_least=0,
         at_most=10_000,
     )
@@ -98,7 +98,7 @@ def make_envpool(
 ) -> "EnvPoolVectorEnv":
     """Returns `num_envs` copies of EnvPool's env `task_id` as one vector env, also if it is a single copy.
 
-    cfg: has the flags of EnvPoolFlags, and `seed` and `num_workers`.
+    cfg: has the flags of EnvPoolFlags, and those that say how many processes step envs.
     num_envs: None: --vector_env_copies.
     options: further arguments of envpool.make_gymnasium, such as frame_skip=4.
 
@@ -112,7 +112,7 @@ def make_envpool(
     from sample_factory.envs.envpool_vector_env import EnvPoolVectorEnv
 
     copies = cfg.vector_env_copies if num_envs is None else num_envs
-    threads = cfg.envpool_num_threads or _threads_of_worker(cfg.num_workers)
+    threads = cfg.envpool_num_threads or _threads_of_process(cfg)
     options |= {"num_envs": copies, "num_threads": min(threads, copies)}
     if cfg.envpool_thread_affinity_offset >= 0:
         first = cfg.envpool_thread_affinity_offset + env_config.worker_index * threads
@@ -141,6 +141,7 @@ def suite_of(task_id: str) -> str:
     return module.removeprefix("envpool.")
 
 
-def _threads_of_worker(num_workers: int) -> int:
-    """Returns the cores that a worker process may use, where all of them get the same number."""
-    return max(1, min(len(available_cores()), (os.cpu_count() or 1) // num_workers))
+def _threads_of_process(cfg: Any) -> int:
+    """Returns the cores that a process with envs may use, where all such processes get the same number."""
+    processes = 1 if cfg.serial_mode else cfg.inline_samplers or cfg.num_workers
+    return max(1, min(len(available_cores()), (os.cpu_count() or 1) // processes))

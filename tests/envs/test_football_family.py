@@ -21,7 +21,14 @@ RIGHT, SHOT = 5, 12
 
 
 def make(name="football_academy_empty_goal_close", copies=2, render_mode=None, **flags):
-    cfg = {**vars(FootballFlags()), "num_workers": 1, "env_frameskip": None, "vector_env_copies": copies}
+    cfg = {
+        **vars(FootballFlags()),
+        "num_workers": 1,
+        "serial_mode": False,
+        "inline_samplers": 0,
+        "env_frameskip": None,
+        "vector_env_copies": copies,
+    }
     family = resolve_family(name)
     return family.make(SimpleNamespace(**{**cfg, **flags}), EnvConfig(0, 0, 0), render_mode)
 

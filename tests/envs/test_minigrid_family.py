@@ -24,7 +24,7 @@ def make(name, **flags):
     own = {field.name for field in dataclasses.fields(MinigridFlags)}
     defaults = {key: value for key, value in family.defaults.items() if key in own}
     values = dataclasses.asdict(MinigridFlags(**defaults | {"vector_env_copies": 1} | flags))
-    cfg = SimpleNamespace(env_frameskip=None, num_workers=1, **values)
+    cfg = SimpleNamespace(env_frameskip=None, num_workers=1, serial_mode=False, inline_samplers=0, **values)
     return family.make(cfg, EnvConfig(0, 0, 0))
 
 

@@ -36,7 +36,9 @@ NAMES_OF_V2 = {
 
 def make(name, engine="envpool", copies=2, render_mode=None, **flags):
     values = {**vars(MujocoFlags()), "env_engine": engine, "vector_env_copies": copies, **flags}
-    cfg = SimpleNamespace(**{"num_workers": 2, "env_frameskip": None, **values})
+    cfg = SimpleNamespace(
+        **{"num_workers": 2, "serial_mode": False, "inline_samplers": 0, "env_frameskip": None, **values}
+    )
     return make_mujoco_env(name, cfg, EnvConfig(0, 0, 0), render_mode)
 
 

@@ -28,7 +28,14 @@ except ImportError as error:
 
 
 def make(name, copies=2, render_mode=None, **flags):
-    cfg = {**vars(ProcgenFlags()), "num_workers": 1, "env_frameskip": None, "vector_env_copies": copies}
+    cfg = {
+        **vars(ProcgenFlags()),
+        "num_workers": 1,
+        "serial_mode": False,
+        "inline_samplers": 0,
+        "env_frameskip": None,
+        "vector_env_copies": copies,
+    }
     return resolve_family(name).make(SimpleNamespace(**{**cfg, **flags}), EnvConfig(0, 0, 0), render_mode)
 
 
