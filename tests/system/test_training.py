@@ -103,6 +103,18 @@ def test_inline_samplers_share_the_workers_and_need_no_others(tmp_path):
     assert newest_state(tmp_path / "a")["env_steps"] > 0
 
 
+@pytest.mark.skipif(find_spec("envpool") is None, reason="needs the extra envpool")
+def test_hundreds_of_copies_that_step_in_the_background_learn_and_one_of_them_is_filmed(tmp_path):
+    flags = ["--env=envpool_CartPole-v1", "--experiment=a", *SMALL, "--num_workers=1", "--inline_samplers=1"]
+    flags += ["--num_envs_per_worker=2", "--vector_env_copies=200", "--batch_size=4096"]
+    done = run("train", tmp_path, *flags, "--train_for_env_steps=20_000")
+    assert done.returncode == 0, done.stdout
+    assert newest_state(tmp_path / "a")["env_steps"] >= 20_000
+    assert scalars(tmp_path / "a")["0_aux/avg_len"][-1][1] > 5
+    watched = run("enjoy", tmp_path, "--experiment=a", "--no_render", "--save_video", "--max_num_episodes=1")
+    assert watched.returncode == 0 and (tmp_path / "a" / "replay.mp4").is_file(), watched.stdout
+
+
 @pytest.mark.skipif(find_spec("faster_fifo") is None, reason="faster-fifo has no wheel for this Python")
 def test_a_run_works_with_the_other_queue_transport(tmp_path):
     done = run("train", tmp_path, *CARTPOLE, "--queue=faster_fifo", "--train_for_env_steps=3000")
