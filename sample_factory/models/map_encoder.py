@@ -23,7 +23,7 @@ class MapEncoder(nn.Module, ComputesLogits):
 
     The action space is Discrete(P * H * W + Q) with an action mask, where P * H * W choices are P planes over
     the map, in this order, and Q < H * W further ones belong to no field. A field's logits come from the
-    fields around it by the same weights everywhere (Huang et al. 2021, arXiv:2105.13807, section V): what is
+    fields around it by the same weights everywhere (Huang et al. 2021, arXiv:2105.13807): what is
     learned in one place holds in all of them.
 
     Residual blocks (He et al. 2016) of 3x3 convolutions see the 11 x 11 fields around a field; and each block

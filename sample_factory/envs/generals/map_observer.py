@@ -55,6 +55,18 @@ MEMORY_PLANES = (
     "enemy_army_gain",
 )
 NUM_VISIBLE = len(VISIBLE_PLANES)
+# Indices of planes. Those of armies and owners follow each other: own, enemy's, neutral.
+FIRST_ARMY = VISIBLE_PLANES.index("own_army")
+ENEMY_ARMY = VISIBLE_PLANES.index("enemy_army")
+FIRST_OWNER = VISIBLE_PLANES.index("own")
+ENEMY = VISIBLE_PLANES.index("enemy")
+MOUNTAIN = VISIBLE_PLANES.index("mountain")
+CITY = VISIBLE_PLANES.index("city")
+FIRST_GENERAL = VISIBLE_PLANES.index("own_general")
+ENEMY_GENERAL = VISIBLE_PLANES.index("enemy_general")
+FOG = VISIBLE_PLANES.index("fog")
+STRUCTURE_IN_FOG = VISIBLE_PLANES.index("structure_in_fog")
+ON_MAP = VISIBLE_PLANES.index("on_map")
 FIRST_NUMBER = VISIBLE_PLANES.index("time")
 NUM_FIELD_MEMORIES = MEMORY_PLANES.index("last_source")
 FIRST_GAIN = NUM_VISIBLE + MEMORY_PLANES.index("enemy_land_gain")
@@ -169,9 +181,9 @@ def _draw_visible(
         for column in range(side):
             place = (row, column)
             if row >= height or column >= width:
-                planes[6, row, column] = 1
+                planes[MOUNTAIN, row, column] = 1
                 continue
-            planes[12, row, column] = 1
+            planes[ON_MAP, row, column] = 1
             army = armies[place]
             if own[place]:
                 own_land += 1
@@ -181,17 +193,17 @@ def _draw_visible(
                 enemy_army += army
             if not _sees(own, row, column):
                 is_structure = cities[place] or mountains[place]
-                planes[11 if is_structure else 10, row, column] = 1
+                planes[STRUCTURE_IN_FOG if is_structure else FOG, row, column] = 1
                 continue
-            planes[6, row, column] = mountains[place]
-            planes[7, row, column] = cities[place]
+            planes[MOUNTAIN, row, column] = mountains[place]
+            planes[CITY, row, column] = cities[place]
             if mountains[place]:
                 continue
             owner = 0 if own[place] else 1 if enemy[place] else 2
-            planes[owner, row, column] = math.log2(1.0 + army) * LOG2_SCALE
-            planes[3 + owner, row, column] = 1
+            planes[FIRST_ARMY + owner, row, column] = math.log2(1.0 + army) * LOG2_SCALE
+            planes[FIRST_OWNER + owner, row, column] = 1
             if generals[place] and owner < 2:
-                planes[8 + owner, row, column] = 1
+                planes[FIRST_GENERAL + owner, row, column] = 1
     numbers = (
         turn / time_limit,
         turn % GROWTH_PERIOD / GROWTH_PERIOD,
@@ -258,13 +270,13 @@ def _remember(
     side = planes.shape[1]
     for i in range(side):
         for j in range(side):
-            if planes[10, i, j] == 0 and planes[11, i, j] == 0:  # visible now
-                memory[0, i, j] = planes[6, i, j]
-                memory[1, i, j] = planes[7, i, j]
-                memory[2, i, j] = max(memory[2, i, j], planes[9, i, j])
+            if planes[FOG, i, j] == 0 and planes[STRUCTURE_IN_FOG, i, j] == 0:  # visible now
+                memory[0, i, j] = planes[MOUNTAIN, i, j]
+                memory[1, i, j] = planes[CITY, i, j]
+                memory[2, i, j] = max(memory[2, i, j], planes[ENEMY_GENERAL, i, j])
                 memory[3, i, j] = 1
-                memory[4, i, j] = planes[4, i, j]
-                memory[5, i, j] = planes[1, i, j]
+                memory[4, i, j] = planes[ENEMY, i, j]
+                memory[5, i, j] = planes[ENEMY_ARMY, i, j]
                 memory[6, i, j] = turn
             planes[NUM_VISIBLE + 6, i, j] = min((turn - memory[6, i, j]) / MEMORY_TURNS, 1.0)
     planes[NUM_VISIBLE : NUM_VISIBLE + 6] = memory[:6]
