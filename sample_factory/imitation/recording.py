@@ -68,9 +68,10 @@ def _described(shape_and_dtype: "tuple[tuple[int, ...], np.dtype] | None") -> st
 
 
 class _Episode:
-    """The rows of one agent's current episode."""
+    """The rows of an episode of one agent, which a teacher plays."""
 
-    def __init__(self) -> None:
+    def __init__(self, teacher: str):
+        self.teacher = teacher
         self.observations: list[dict[str, np.ndarray]] = []
         self.actions: list[np.ndarray] = []
         self.rewards: list[float] = []
@@ -85,36 +86,28 @@ def record(env: MultiAgentEnv, teachers: Sequence[str], num_samples: int, seed: 
     players = find_ability(env.env, ScriptedPlayers)
     names = _checked(teachers, players.scripted_players())
     if len(env.kinds.spaces) > 1:
-        raise ConfigError(
-            "agents of several kinds cannot be imitated; one policy must be able to play them all"
-        )
+        raise ConfigError("the agents have different spaces; imitation needs one policy that plays them all")
     rng = np.random.default_rng(seed)
-    encode = action_encoder(env.kinds.spaces[0].action)
     rows = ObservationRows.allocate(env.kinds)
+    action_space = env.kinds.spaces[0].action
+    encode = action_encoder(action_space)
+    actions = np.zeros((env.num_agents, action_layout(action_space).num_action_values), np.float32)
     active = _mask(env.reset(seed, rows), env.num_agents)
-    roles = rng.choice(names, env.num_agents)
-    episodes = [_Episode() for _ in range(env.num_agents)]
+    current = [_Episode(str(rng.choice(names))) for _ in range(env.num_agents)]
     whole: list[_Episode] = []
-    num_recorded = 0
-    actions = np.zeros(
-        (env.num_agents, action_layout(env.kinds.spaces[0].action).num_action_values), np.float32
-    )
-    while num_recorded < num_samples:
+    while sum(len(episode.actions) for episode in whole) < num_samples:
         actions[:] = 0
         for agent in np.flatnonzero(active).tolist():
-            actions[agent] = encode(players.scripted_action(str(roles[agent]), agent))
-            episode = episodes[agent]
-            episode.observations.append({key: view.copy() for key, view in rows.view(agent).items()})
-            episode.actions.append(actions[agent].copy())
+            actions[agent] = encode(players.scripted_action(current[agent].teacher, agent))
+            current[agent].observations.append({key: view.copy() for key, view in rows.view(agent).items()})
+            current[agent].actions.append(actions[agent].copy())
         result = env.step(actions, rows)
-        for agent, episode in enumerate(episodes):
-            if active[agent]:
-                episode.rewards.append(float(result.rewards[agent]))
-            if episode.actions and (result.terminated[agent] or result.truncated[agent]):
-                whole.append(episode)
-                num_recorded += len(episode.actions)
-                episodes[agent] = _Episode()
-                roles[agent] = rng.choice(names)
+        for agent in np.flatnonzero(active).tolist():
+            current[agent].rewards.append(float(result.rewards[agent]))
+        for agent in np.flatnonzero(np.asarray(result.terminated) | np.asarray(result.truncated)).tolist():
+            if current[agent].actions:
+                whole.append(current[agent])
+            current[agent] = _Episode(str(rng.choice(names)))
         active = _mask(result.active, env.num_agents)
     return _joined(whole)
 
