@@ -32,6 +32,15 @@ IDS = {
     "mujoco_walker": "Walker2d-v5",
 }
 
+# Where falls are rare or do not end the episode, larger changes of the policy, as large as a KL divergence of
+# 0.04 per pass, learn faster.
+_FAST = {"initial_stddev": 0.135, "lr_schedule": "kl_adaptive_epoch", "lr_schedule_kl_threshold": 0.04}
+TASK_FLAGS: Mapping[str, Mapping[str, Any]] = {
+    "mujoco_ant": _FAST,
+    "mujoco_halfcheetah": {**_FAST, "gamma": 0.98, "gae_lambda": 0.92},
+    "mujoco_hopper": {"gamma": 0.995},
+}
+
 
 @dataclass(frozen=True)
 class MujocoFlags(EnvPoolFlags):
@@ -70,9 +79,7 @@ def make_mujoco_env(
 
 
 def mujoco_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns flags with which all tasks learn from 1M frames: many SGD steps on few new samples.
-
-    The learning rate follows the change of the policy, so that it suits every task.
+    """Returns flags for few frames: many SGD steps on few new samples, and small changes of the actions.
 
     Raises ImportError if neither engine is installed.
     """
@@ -92,18 +99,19 @@ def mujoco_defaults(full_env_name: str) -> Mapping[str, Any]:
         "nonlinearity": "tanh",
         "policy_initialization": "torch_default",
         "adaptive_stddev": False,
-        "initial_stddev": 0.135,
+        "initial_stddev": 0.4,
         "rollout": 32,
         "batch_size": 512,
         "num_batches_per_iteration": 2,
         "ppo_epochs": 10,
+        "gamma": 0.99,
         "with_vtrace": False,
+        "gae_lambda": 0.95,
         "learning_rate": 3e-4,
-        "lr_schedule": "kl_adaptive_epoch",
-        "lr_schedule_kl_threshold": 0.04,
         "ppo_clip_ratio": 0.2,
         "max_grad_norm": 0.8,
         "exploration_loss_coeff": 0.0004,
+        **TASK_FLAGS.get(full_env_name, {}),
     }
 
 

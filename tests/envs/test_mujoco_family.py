@@ -112,3 +112,11 @@ def test_without_both_engines_the_error_says_what_to_install(monkeypatch):
 def test_version_2_s_flag_for_the_copies_is_accepted(tmp_path):
     argv = ["--env=mujoco_ant", "--env_agents=4", f"--train_dir={tmp_path}"]
     assert parse_config(argv, resolve_family).namespace().vector_env_copies == 4
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_the_defaults_of_a_task_are_accepted_and_fill_whole_iterations(name, tmp_path):
+    flags = parse_config([f"--env={name}", f"--train_dir={tmp_path}"], resolve_family).namespace()
+    samples = flags.batch_size * flags.num_batches_per_iteration
+    assert samples % (flags.vector_env_copies * flags.rollout) == 0
+    assert not flags.async_rl
