@@ -13,7 +13,7 @@ from sample_factory.checkpoints.file_format import check_fits
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.exchange.messages import LearnerReady
 from sample_factory.exchange.policy_weights import Stamp
-from sample_factory.learning.algorithms.algorithm import POLICY, Algorithm, SGDStep, evaluate
+from sample_factory.learning.algorithms.algorithm import POLICY, Algorithm, SGDStep, evaluate, recorded
 from sample_factory.learning.algorithms.targets import Targets
 from sample_factory.learning.batch import Batch
 from sample_factory.learning.gradient_descent import MODEL, GradientDescent
@@ -80,7 +80,8 @@ class Learner:
         own = batch.own
         is_usable = (lag < self._settings.max_policy_lag) & (batch.generations == self._generation)
         batch = batch._replace(own=own & is_usable)
-        last = self._train_epochs(batch, self._fixed_targets(batch))
+        is_current = not lag[batch.own].any()
+        last = self._train_epochs(batch, self._fixed_targets(batch, is_current))
         summaries = {}
         if want_summaries:
             summaries = {**self._step_summaries(last), **self._counters(lag[own], batch.own[own], last)}
@@ -90,15 +91,20 @@ class Learner:
         return TrainStats(self.version, self.env_frames, summaries)
 
     @torch.no_grad()
-    def _fixed_targets(self, batch: Batch) -> Targets | None:
+    def _fixed_targets(self, batch: Batch, is_current: bool) -> Targets | None:
         """Returns targets for all SGD steps of the iteration, or None if each step computes its own.
 
-        A single step computes them from its own evaluation, which saves one of the whole batch.
+        A single step computes them from its own evaluation, which saves one of the whole batch; so does a
+        batch whose values the current weights have recorded.
+
+        is_current: whether all samples are of the current weights.
         """
         num_steps = self._flags.ppo_epochs * self._flags.num_batches_per_iteration
         if not self._algorithm.fixes_targets or num_steps == 1:
             return None
-        targets = self._algorithm.targets(batch, evaluate(self._policy, batch))
+        is_recorded = is_current and self.model.state_size == 0
+        evaluation = (recorded if is_recorded else evaluate)(self._policy, batch)
+        targets = self._algorithm.targets(batch, evaluation)
         self._count_returns(targets, batch)
         return targets
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from sample_factory.config.sections import LearningFlags, ModelFlags
+from sample_factory.learning.algorithms.algorithm import evaluate, recorded
 from sample_factory.learning.algorithms.targets import transitions
-from sample_factory.learning.batch import Batch, join_chunks
+from sample_factory.learning.batch import Batch, join_chunks, unroll
 from sample_factory.learning.gradient_descent import MAX_EMPTY_STEPS_IN_A_ROW, NumericalError
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.settings import LearnerSettings
@@ -350,3 +351,31 @@ def test_numbers_that_are_flags_are_the_flags_after_a_resume():
     assert group["betas"] == (0.8, 0.999) and group["eps"] == 1e-4
     with pytest.raises(ValueError, match="the checkpoint is of --optimizer=adam, not lamb"):
         make_learner(optimizer="lamb").load_state_dict(state)
+
+
+def test_an_evaluation_recorded_by_the_current_weights_is_that_of_the_network():
+    learner = make_learner()
+    policy = learner._policy
+    batch = make_batch()
+    with torch.no_grad():
+        unrolled = unroll(policy, batch)
+    log_probs = policy.model.distribution(unrolled.logits[:-1]).log_prob(batch.actions)
+    batch = batch._replace(values=unrolled.values[:-1], logits=unrolled.logits[:-1], log_probs=log_probs)
+    known, computed = recorded(policy, batch), evaluate(policy, batch)
+    torch.testing.assert_close(known.unrolled.values, computed.unrolled.values.detach())
+    torch.testing.assert_close(known.unrolled.logits, computed.unrolled.logits.detach())
+    torch.testing.assert_close(known.log_ratios, computed.log_ratios.detach())
+
+
+@pytest.mark.parametrize(
+    ("lag", "use_rnn", "are_used"), [(0, False, True), (1, False, False), (0, True, False)]
+)
+def test_targets_use_recorded_values_only_of_the_current_weights_without_memory(lag, use_rnn, are_used):
+    def train(values):
+        learner = make_learner(use_rnn, with_vtrace=False, ppo_epochs=2, ppo_clip_value=1e9)
+        learner.version = lag
+        batch = make_batch(state_size=learner.model.state_size)
+        learner.train(batch._replace(values=torch.full_like(batch.values, values)))
+        return weights(learner)
+
+    assert torch.allclose(train(0.0), train(1.0), atol=1e-6) == (not are_used)

@@ -38,6 +38,23 @@ def evaluate(policy: BuiltPolicy, batch: Batch) -> Evaluation:
     return Evaluation(unrolled, distribution, behavior, log_ratios)
 
 
+def recorded(policy: BuiltPolicy, batch: Batch) -> Evaluation:
+    """Returns the evaluation of a batch whose samples are all of the current weights, without a gradient.
+
+    Values and logits were recorded when the policy acted; only V(x_T) is computed, from the last observation,
+    so the network must have no memory. encodings and beliefs are those of x_T alone.
+    """
+    last = {key: tensor[-1:] for key, tensor in batch.obs.items()}
+    with torch.no_grad(), torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.autocast):
+        end = policy.model.unroll(last, batch.chunk_rnn_states[0])
+    values = torch.where(batch.own, batch.values, 0.0)
+    unrolled = end._replace(
+        logits=torch.cat((batch.logits, end.logits)), values=torch.cat((values, end.values))
+    )
+    behavior = policy.model.distribution(batch.logits)
+    return Evaluation(unrolled, behavior, behavior, torch.zeros_like(batch.log_probs))
+
+
 class Losses(NamedTuple):
     """Losses of a minibatch, weighted, by name; POLICY is one of them. Their sum is minimised.
 
