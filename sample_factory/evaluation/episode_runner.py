@@ -40,9 +40,7 @@ class EpisodeRunner:
     `actions`: the last rows of actions, [num_agents, K] float32.
     """
 
-    def __init__(
-        self, env: MultiAgentEnv, policies: Sequence[TrainedPolicy | ScriptedPolicy], frameskip: int
-    ):
+    def __init__(self, env: MultiAgentEnv, policies: Sequence[Player], frameskip: int):
         """policies: one for each agent."""
         self.num_agents = env.num_agents
         self._env = env

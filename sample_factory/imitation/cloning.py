@@ -10,6 +10,7 @@ import torch
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.imitation.recording import Recording
+from sample_factory.learning.gradient_descent import clip_gradient
 from sample_factory.learning.optimizers import make_optimizer
 from sample_factory.models.actor_critic import ActorCritic
 
@@ -113,7 +114,7 @@ class Cloner:
             loss = self._flags.value_loss_coeff * value_loss - log_probs.mean()
             self._optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._flags.max_grad_norm or torch.inf)
+            clip_gradient(self._optimizer, self._flags.max_grad_norm or float("inf"))
             self._optimizer.step()
 
     @torch.no_grad()

@@ -47,9 +47,8 @@ def recorded(policy: BuiltPolicy, batch: Batch) -> Evaluation:
     last = {key: tensor[-1:] for key, tensor in batch.obs.items()}
     with torch.no_grad(), torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.autocast):
         end = policy.model.unroll(last, batch.chunk_rnn_states[0])
-    values = torch.where(batch.own, batch.values, 0.0)
     unrolled = end._replace(
-        logits=torch.cat((batch.logits, end.logits)), values=torch.cat((values, end.values))
+        logits=torch.cat((batch.logits, end.logits)), values=torch.cat((batch.values, end.values))
     )
     behavior = policy.model.distribution(batch.logits)
     return Evaluation(unrolled, behavior, behavior, torch.zeros_like(batch.log_probs))
