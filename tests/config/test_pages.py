@@ -24,7 +24,7 @@ from sample_factory.plotting import plot_curves, plot_population
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "sample_factory"
 PAGES = [path for top in (".", "configs", ".github") for path in sorted((ROOT / top).glob("*.md"))]
-PAGES += sorted(PACKAGE.rglob("README.md"))
+PAGES += sorted(PACKAGE.rglob("*.md"))
 COMMAND = re.compile(r"python -m sample_factory\.([\w.]+) ([^`\n#]+)")
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
