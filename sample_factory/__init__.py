@@ -1,7 +1,10 @@
 """Sample Factory: fast asynchronous reinforcement learning on one machine.
 
-Importing this package imports neither torch nor gymnasium; `register_env` resolves its parts lazily.
+Importing this package imports neither torch nor gymnasium: functions are loaded when they are first used.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "3.0.0"
 
@@ -9,4 +12,21 @@ from sample_factory.envs.env_registry import register_env
 from sample_factory.learning.algorithm_registry import register_algorithm
 from sample_factory.models.encoder_registry import register_encoder
 
-__all__ = ["__version__", "register_algorithm", "register_encoder", "register_env"]
+if TYPE_CHECKING:
+    from sample_factory.experiment.run_from_python import run
+
+__all__ = ["__version__", "register_algorithm", "register_encoder", "register_env", "run"]
+_MODULES = {"run": "sample_factory.experiment.run_from_python"}
+
+
+def __getattr__(name: str) -> Any:
+    """Returns a function whose module is not imported before its first use."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

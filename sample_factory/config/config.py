@@ -1,6 +1,5 @@
 """The configuration of one experiment: frozen, written to cfg.json."""
 
-import argparse
 import dataclasses
 import json
 import logging
@@ -12,6 +11,7 @@ from typing import Any
 from sample_factory.config.experiment_folder import experiment_folder, write_atomically
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.monitoring_flags import EvaluationFlags, MonitoringFlags
+from sample_factory.config.namespace import FlagNamespace
 from sample_factory.config.population_flags import PbtFlags, SelfplayFlags
 from sample_factory.config.resuming import Resumed
 from sample_factory.config.sections import (
@@ -66,12 +66,9 @@ class Config:
             values.update(flat_values(section) if section is not None else {})
         return values
 
-    def namespace(self) -> argparse.Namespace:
-        """Returns all flags as attributes: the `cfg` argument of `make_env` functions.
-
-        As in v1 and v2 it is argparse's, so that `"my_flag" in cfg` works.
-        """
-        return argparse.Namespace(**self.flat())
+    def namespace(self) -> FlagNamespace:
+        """Returns all flags as attributes: the `cfg` argument of `make_env` functions."""
+        return FlagNamespace(**self.flat())
 
     @property
     def env_name(self) -> str:

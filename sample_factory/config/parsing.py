@@ -24,8 +24,9 @@ from sample_factory.config.flags import (
     parse_known,
 )
 from sample_factory.config.help import EVERYTHING, command_help, show
+from sample_factory.config.keywords import KEYWORDS, as_arguments, plain_values, unknown_keyword
 from sample_factory.config.resuming import compare, refuse_other_env
-from sample_factory.config.sections import TRAINING_SECTIONS
+from sample_factory.config.sections import TRAINING_SECTIONS, RunFlags
 from sample_factory.config.unknown_flags import refuse_missing_env, refuse_unknown_flags, suggestion
 
 # These flags say how to run this time, not what the experiment is: they are never taken from a saved
@@ -71,20 +72,24 @@ def parse_config(
     evaluation: bool = False,
     extra_sections: Mapping[str, type] | None = None,
     command: Command = TRAIN,
+    keywords: Mapping[str, Any] | None = None,
 ) -> Config:
     """Turns a command line into a Config.
 
-    Precedence: default of the flag < default of the family < --cfg file < saved cfg.json < command line.
+    Precedence: default of the flag < default of the family < --cfg file < saved cfg.json < command line
+    < keywords.
 
     resolve_family: returns the family of a full env name.
     evaluation: the experiment must exist, and --env may be left out, because its cfg.json has it.
     extra_sections: name -> section of the flags that only this program has; stored in `Config.extra`. Without
         `evaluation`, such a program has no experiment, and no cfg.json is read.
     command: what the help says.
+    keywords: flag -> value, given by Python code; values as in `plain_values`.
 
     Raises ConfigError. Prints the help and exits with 0 on --help.
     """
-    identity = _parse_identity(argv)
+    given = Layer(KEYWORDS, plain_values(keywords or {}))
+    identity = {**_parse_identity(argv), **_identity_of(given)}
     asks_for_help = "help" in identity
     everything = identity.pop("help", None) == EVERYTHING
     file = read_file_of_flags(identity["cfg"]) if "cfg" in identity else Layer("", {})
@@ -108,7 +113,9 @@ def parse_config(
     if not evaluation:
         refuse_other_env(saved.values, identity, file.values)
     defaults = Layer(f"defaults of {env_name}", dict(family.defaults))
-    config, typed, resumed = _merge_layers(argv, env_name, sections, defaults, file, saved)
+    flags = {**_parse_typed(argv, sections), **_flags_of_keywords(given, sections)}
+    config, typed, resumed = _merge_layers(flags, env_name, sections, defaults, file, saved)
+    config = dataclasses.replace(config, argv=(*argv, *as_arguments(given.values)))
     if evaluation or not saved.values:
         return config
     before, now, in_file = (_flags_of(layer, sections) for layer in (resumed, typed, file))
@@ -116,20 +123,22 @@ def parse_config(
 
 
 def _merge_layers(
-    argv: Sequence[str],
+    flags: Mapping[str, Any],
     env_name: str | None,
     sections: Mapping[str, type],
     defaults: Layer,
     file: Layer,
     saved: Layer,
 ) -> tuple[Config, Layer, Layer]:
-    """Returns the Config, the layer of the command line, and that of the saved flags that are resumed."""
-    flags = _parse_typed(argv, sections)
+    """Returns the Config, the layer of the flags that were given, and that of the saved flags that are
+    resumed.
+
+    flags: flag -> value, on the command line or as keywords.
+    """
     typed = Layer(COMMAND_LINE, {**flags, "env": env_name})
     kept = {key: value for key, value in saved.values.items() if key not in NOT_RESUMED_FLAGS}
     resumed = Layer(saved.source, kept)
-    config = build_config(sections, [defaults, file, resumed, typed], flags)
-    return dataclasses.replace(config, argv=tuple(argv)), typed, resumed
+    return build_config(sections, [defaults, file, resumed, typed], flags), typed, resumed
 
 
 def _flags_of(layer: Layer, sections: Mapping[str, type]) -> dict[str, Any]:
@@ -215,6 +224,32 @@ def _parse_typed(argv: Sequence[str], sections: Mapping[str, type]) -> dict[str,
     typed, rest = parse_known(parser, argv)
     refuse_unknown_flags(parser, rest, " (--help=all lists every flag)")
     return dict(vars(typed))
+
+
+def _identity_of(given: Layer) -> dict[str, Any]:
+    """Returns the keywords that decide which flags exist. Raises ConfigError for a value of a wrong type."""
+    named = {key: given.values[key] for key in (*IDENTITY, "cfg") if given.values.get(key) is not None}
+    try:
+        return coerce(RunFlags, named, given.source)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _flags_of_keywords(given: Layer, sections: Mapping[str, type]) -> dict[str, Any]:
+    """Returns flag -> value for keywords, aliases resolved.
+
+    Raises ConfigError for an unknown keyword and for a value of the wrong type.
+    """
+    index = _index_fields(sections)
+    known = [*index.section_of_flag, *index.flag_of_alias, *RETIRED_FLAGS]
+    for key in given.values:
+        if key not in known:
+            raise unknown_keyword(key, suggestion(key, known), list(index.section_of_flag))
+    retired = {key: value for key, value in given.values.items() if key in RETIRED_FLAGS}
+    try:
+        return {**_flags_of(given, sections), **retired}
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 class _FieldIndex(NamedTuple):

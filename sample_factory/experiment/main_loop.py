@@ -24,7 +24,7 @@ from sample_factory.monitoring.bottleneck import EnvCounts
 from sample_factory.monitoring.figures import FiguresWriter, RunProcess
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.monitoring.run_progress import RunSizes
-from sample_factory.monitoring.run_summary import short_summary_lines, summary_lines
+from sample_factory.monitoring.run_summary import RunSummary, short_summary_lines, summary_lines
 
 log = logging.getLogger("sample_factory")
 
@@ -120,10 +120,14 @@ class MainLoop:
         for subscriber in reversed(self._subscribers):
             subscriber.close()
 
+    def summary(self) -> RunSummary:
+        """Returns the results of the run so far."""
+        return self._monitor.summary()
+
     def log_summary(self, has_failed: bool = False) -> None:
         """Logs the results of the run and the commands that follow it."""
         outcome = "failed" if has_failed else "finished" if self.is_done else "stopped"
-        summary = self._monitor.summary()
+        summary = self.summary()
         if summary.total_frames == 0:
             if outcome != "stopped":  # `run_experiment` logs that, with what becomes of the folder
                 log.info("%s before anything was learned", outcome)

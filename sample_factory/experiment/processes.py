@@ -11,6 +11,7 @@ import numpy as np
 from sample_factory.exchange.channels import NO_ENV
 from sample_factory.experiment.main_loop import MainLoop
 from sample_factory.experiment.parts import Parts
+from sample_factory.experiment.run_result import RunEnd
 from sample_factory.experiment.wiring import LEARNER_GRACE_SECONDS, WorkerId, WorkerSpec, worker_specs
 from sample_factory.monitoring.figures import RunProcess
 from sample_factory.runtime.child import Child, ChildFailed
@@ -31,11 +32,9 @@ STARTING = {
 }
 
 
-def run_in_processes(parts: Parts, signals: StopSignals) -> list[ChildFailed]:
-    """In the parent: starts all workers, runs the main loop, stops the workers.
-
-    Returns why the run has failed: empty if it is done or was stopped by a signal.
-    """
+def run_in_processes(parts: Parts, signals: StopSignals) -> RunEnd:
+    """In the parent: starts all workers, runs the main loop, stops the workers; returns how the run has
+    ended."""
     return _ProcessRun(parts, signals).run()
 
 
@@ -65,7 +64,7 @@ class _ProcessRun:
     def _make_children(self, specs: Sequence[WorkerSpec]) -> list[Child]:
         return [spec.make_child(self._parts.buffers, self._parts.channels) for spec in specs]
 
-    def run(self) -> list[ChildFailed]:
+    def run(self) -> RunEnd:
         failures: list[ChildFailed] = []
         has_started = False
         with self._supervisor:
@@ -87,7 +86,7 @@ class _ProcessRun:
         all_failures = [*(failures or failures_of_stopping), *unsaved]
         if has_started:
             self._loop.log_summary(has_failed=bool(all_failures))
-        return all_failures
+        return RunEnd(all_failures, self._loop.summary())
 
     def _processes(self) -> list[RunProcess]:
         """Returns the processes that run at the moment, this one included."""

@@ -1,7 +1,7 @@
 """Runs one experiment from start to end."""
 
 import logging
-from collections.abc import Sequence
+import signal
 
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import read_expectation
@@ -10,12 +10,18 @@ from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.topology import make_topology
 from sample_factory.experiment.checks import check_and_probe, check_encoders, warn_of_framestack
-from sample_factory.experiment.failure_log import log_failures
+from sample_factory.experiment.failure_log import describe, log_failures
 from sample_factory.experiment.folder import prepare_folder
 from sample_factory.experiment.parts import Parts, allocate
 from sample_factory.experiment.processes import run_in_processes
+from sample_factory.experiment.run_result import DONE, FAILED, STOPPED, RunResult, result_of
 from sample_factory.experiment.serial import run_serially
-from sample_factory.experiment.start_from import describe_last_checkpoints, log_resumed, why_done
+from sample_factory.experiment.start_from import (
+    describe_last_checkpoints,
+    log_resumed,
+    trained_frames,
+    why_done,
+)
 from sample_factory.monitoring.status_line import MAX_WIDTH
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildFailed
@@ -26,12 +32,16 @@ log = logging.getLogger("sample_factory")
 
 
 def run_experiment(config: Config, family: EnvFamily) -> int:
-    """Trains until the run is done, is stopped by a signal, or has failed.
+    """Calls `train_experiment`; returns the exit code: 0 done or stopped, 1 failed."""
+    return 1 if train_experiment(config, family).status == FAILED else 0
 
-    The files of an existing experiment are not touched before all checks have passed.
 
-    Returns the exit code: 0 done or stopped, 1 failed. Raises ConfigError if the flags do not fit together,
-    the env or the machine, or if the experiment folder cannot be used.
+def train_experiment(config: Config, family: EnvFamily) -> RunResult:
+    """Trains until the run is done, is stopped by a signal, or has failed; logs and returns the result.
+
+    The files of an existing experiment are not touched before all checks have passed. Raises ConfigError if
+    the flags do not fit together, the env or the machine, or if the experiment folder cannot be used. In
+    serial mode, an exception of a worker propagates.
     """
     setup_logging("main")
     cpu.raise_open_files_limit()  # every queue and every child needs file descriptors
@@ -40,7 +50,7 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
     done = why_done(config)
     if done is not None:
         log.info(done)
-        return 0
+        return RunResult(DONE, done, config.experiment_dir, trained_frames(config))
     log.info("Checking %s ...", config.env_name, extra={"only_on_terminals": True})
     with StopSignals(lambda: describe_last_checkpoints(config)) as signals:
         try:
@@ -48,18 +58,17 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
                 info = check_and_probe(config, family)
         except StopRequested:
             log.info("Stopped before the training began")
-            return 0
+            return RunResult(STOPPED, _why_stopped(signals), config.experiment_dir)
         except ChildFailed as failure:
             log_failures([failure], config.env_name, has_log_file=False)
-            return 1
+            return RunResult(FAILED, describe(failure, config.env_name), config.experiment_dir)
         return _run_in_folder(config, family, info, signals)
 
 
-def _run_in_folder(config: Config, family: EnvFamily, info: EnvInfo, signals: StopSignals) -> int:
-    """Returns the exit code. A run that fails or is stopped before anything was learned leaves no folder."""
+def _run_in_folder(config: Config, family: EnvFamily, info: EnvInfo, signals: StopSignals) -> RunResult:
+    """A run that fails or is stopped before anything was learned leaves no folder."""
     topology = make_topology(config, info)
     folder = prepare_folder(config)
-    failures: Sequence[ChildFailed] = ()
     parts: Parts | None = None
     is_done = False
     try:
@@ -69,11 +78,9 @@ def _run_in_folder(config: Config, family: EnvFamily, info: EnvInfo, signals: St
         warn_of_framestack(config, info)
         _log_expectation(config)
         parts = allocate(config, family, info, topology, folder.lock)
-        if config.sampling.serial_mode:
-            run_serially(parts, signals)
-        else:
-            failures = run_in_processes(parts, signals)
-        is_done = not failures and not signals.requested
+        run_workers = run_serially if config.sampling.serial_mode else run_in_processes
+        end = run_workers(parts, signals)
+        is_done = not end.failures and not signals.requested
     finally:
         folder.lock.release()  # so that this process, or another, can resume the experiment
         stays = is_done or not folder.created or (parts is not None and _has_results(parts))
@@ -82,8 +89,17 @@ def _run_in_folder(config: Config, family: EnvFamily, info: EnvInfo, signals: St
             folder.remove()
     if signals.requested and not stays:
         log.info("Stopped before anything was learned: the folder of the run is removed")
-    log_failures(failures, config.env_name, has_log_file=stays and config.monitoring.log_to_file)
-    return 1 if failures else 0
+    log_failures(end.failures, config.env_name, has_log_file=stays and config.monitoring.log_to_file)
+    if end.failures:
+        return result_of(FAILED, describe(end.failures[0], config.env_name), folder.path, end.summary)
+    if is_done:
+        return result_of(DONE, "", folder.path, end.summary)
+    return result_of(STOPPED, _why_stopped(signals), folder.path, end.summary)
+
+
+def _why_stopped(signals: StopSignals) -> str:
+    """Returns which signal has stopped the run, e.g. "SIGINT received"."""
+    return "" if signals.requested is None else f"{signal.Signals(signals.requested).name} received"
 
 
 def _has_results(parts: Parts) -> bool:

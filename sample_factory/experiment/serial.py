@@ -6,14 +6,15 @@ from typing import Any
 
 from sample_factory.experiment.main_loop import MainLoop
 from sample_factory.experiment.parts import Parts
+from sample_factory.experiment.run_result import RunEnd
 from sample_factory.experiment.wiring import WorkerSpec, worker_specs
 from sample_factory.monitoring.figures import RunProcess
 from sample_factory.runtime.child_side import ChildContext, resolve_factory
 from sample_factory.runtime.supervisor import StopSignals
 
 
-def run_serially(parts: Parts, signals: StopSignals) -> None:
-    """Builds the workers in this process and lets them take turns.
+def run_serially(parts: Parts, signals: StopSignals) -> RunEnd:
+    """Builds the workers in this process and lets them take turns; returns how the run has ended.
 
     An exception of a worker propagates, after the learners have saved.
     """
@@ -38,6 +39,7 @@ def run_serially(parts: Parts, signals: StopSignals) -> None:
             learner.save()
         loop.close()
     loop.log_summary()
+    return RunEnd((), loop.summary())
 
 
 def _build(specs: Sequence[WorkerSpec], parts: Parts, context: ChildContext) -> list[Any]:

@@ -36,6 +36,12 @@ def describe_last_checkpoints(config: Config) -> str:
     return f"It did not save; the last checkpoint is {listed}{more}"
 
 
+def trained_frames(config: Config) -> int:
+    """Returns the env frames of all policies in the checkpoints from which a start resumes."""
+    paths = newest_checkpoints(config, config.monitoring.load_checkpoint_kind)
+    return sum(map(env_frames_of, paths))
+
+
 def why_done(config: Config) -> str | None:
     """Returns a sentence if all policies have reached --train_for_env_steps in earlier runs, else None."""
     limit = config.monitoring.train_for_env_steps
@@ -56,8 +62,7 @@ def log_resumed(config: Config) -> None:
     if config.resumed is None:
         return
     name = config.run.experiment
-    paths = newest_checkpoints(config, config.monitoring.load_checkpoint_kind)
-    frames = sum(map(env_frames_of, paths))
+    frames = trained_frames(config)
     changes = ", ".join(map(str, config.resumed.changed))
     log.info(
         "Resuming %s at %s env frames%s", name, f"{frames:,}", f"; changed: {changes}" if changes else ""

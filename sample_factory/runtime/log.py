@@ -5,12 +5,13 @@ The file gets every record in full. On a terminal, a record may have a shorter t
 A record with `extra={"only_on_terminals": True}` is written to no other console, and not to the file.
 """
 
+import contextlib
 import logging
 import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -43,7 +44,7 @@ def setup_logging(
     level: int | str = logging.INFO,
     show_warning: ShowWarning | None = None,
 ) -> None:
-    """Configures the logger of this process; a second call replaces the first.
+    """Configures the logger of this process; a second call replaces the first. Other handlers stay.
 
     process_name: shown in each line.
     log_file: all processes of the run append to it; its folder is created. None: console only.
@@ -53,11 +54,10 @@ def setup_logging(
     """
     global _settings
     console = ConsoleHandler(process_name, sys.stderr, show_warning)
-    for handler in list(log.handlers):
+    for handler in log.handlers:
         if isinstance(handler, ConsoleHandler) and log_file is not None:
             console.shown |= handler.shown  # the same run continues with a file
-        log.removeHandler(handler)
-        handler.close()
+    _remove_own_handlers()
     log.setLevel(level)
     log.propagate = False
     # Not stdout, which a user may redirect to another program.
@@ -68,6 +68,32 @@ def setup_logging(
         log.error(
             "COULD NOT WRITE %s: %s. The log is written to the console only", log_file, file_error.strerror
         )
+
+
+def _remove_own_handlers() -> None:
+    for handler in list(log.handlers):
+        if isinstance(handler, (ConsoleHandler, SharedFileHandler)):
+            log.removeHandler(handler)
+            handler.close()
+
+
+@contextlib.contextmanager
+def restored_logging() -> Iterator[None]:
+    """Returns a block after which this process logs as before it, and no log file is open.
+
+    For functions that a program of a user's own calls.
+    """
+    global _settings
+    level = log.level
+    propagate = log.propagate
+    settings = _settings
+    try:
+        yield
+    finally:
+        _remove_own_handlers()
+        log.setLevel(level)
+        log.propagate = propagate
+        _settings = settings
 
 
 def _log_to_file(path: str, process_name: str) -> OSError | None:

@@ -1,0 +1,93 @@
+"""How a run has ended, for the Python code that has started it."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from sample_factory.monitoring.policy_progress import PolicyProgress
+from sample_factory.monitoring.run_summary import RunSummary
+from sample_factory.runtime.child import ChildFailed
+from sample_factory.runtime.command_failed import CommandFailed
+
+DONE = "done"
+STOPPED = "stopped"
+FAILED = "failed"
+
+
+class PolicyResult(NamedTuple):
+    """One policy at the end of a run. Means are over its last --stats_avg episodes; nan if none has ended.
+
+    env_frames: trained on in all runs of the experiment. num_episodes: those in the means. length: in env
+    frames. true_objective: the reward where the env reports no other. best_reward: the largest mean reward of
+    this run; None before there were --stats_avg episodes.
+    """
+
+    env_frames: int
+    num_episodes: int
+    reward: float
+    true_objective: float
+    length: float
+    best_reward: float | None
+
+
+class RunResult(NamedTuple):
+    """How a run has ended.
+
+    status: "done": it has trained for as long as the flags say; "stopped", e.g. by Ctrl+C; or "failed".
+    reason: one line that says why a run was stopped, has failed, or had nothing to do; empty for others.
+    experiment_dir: the folder of the experiment. A run that learned nothing before it was stopped or failed
+        leaves none.
+    env_frames: trained on in all runs of the experiment, by all policies.
+    fps: env frames per second, the mean of this run. seconds: of training in this run.
+    policies: results of each policy; empty for a run that ended before training began.
+    """
+
+    status: str
+    reason: str
+    experiment_dir: Path
+    env_frames: int = 0
+    fps: float = 0.0
+    seconds: float = 0.0
+    policies: tuple[PolicyResult, ...] = ()
+
+    @property
+    def reward(self) -> float:
+        """Mean reward of the last episodes of the best policy; nan if no episode has ended."""
+        rewards = [policy.reward for policy in self.policies if not math.isnan(policy.reward)]
+        return max(rewards, default=math.nan)
+
+
+class TrainingFailed(CommandFailed):
+    """A run has failed; the message says why, and `result` has what was reached until then."""
+
+    def __init__(self, result: RunResult):
+        super().__init__(result.reason)
+        self.result = result
+
+
+class RunEnd(NamedTuple):
+    """The end of a run whose workers had been started.
+
+    failures: why it has failed; empty if it is done or was stopped.
+    """
+
+    failures: Sequence[ChildFailed]
+    summary: RunSummary
+
+
+def result_of(status: str, reason: str, experiment_dir: Path, summary: RunSummary | None) -> RunResult:
+    """Returns the result of a run. summary: None if it ended before any worker was started."""
+    if summary is None:
+        return RunResult(status, reason, experiment_dir)
+    policies = tuple(map(_policy_result, summary.policies))
+    return RunResult(
+        status, reason, experiment_dir, summary.total_frames, summary.mean_fps, summary.seconds, policies
+    )
+
+
+def _policy_result(policy: PolicyProgress) -> PolicyResult:
+    means = (policy.episodes.mean(metric, at_least=1) for metric in ("reward", "true_objective", "len"))
+    reward, true_objective, length = (math.nan if mean is None else mean for mean in means)
+    best = None if policy.best is None else policy.best.mean
+    return PolicyResult(policy.env_frames, len(policy.episodes), reward, true_objective, length, best)
