@@ -10,12 +10,26 @@ __version__ = "3.0.0"
 
 from sample_factory.envs.env_registry import register_env
 from sample_factory.learning.algorithm_registry import register_algorithm
-from sample_factory.models.encoder_registry import register_encoder
+from sample_factory.models.network_registry import (
+    register_actor_critic,
+    register_core,
+    register_decoder,
+    register_encoder,
+)
 
 if TYPE_CHECKING:
     from sample_factory.experiment.run_from_python import run
 
-__all__ = ["__version__", "register_algorithm", "register_encoder", "register_env", "run"]
+__all__ = [
+    "__version__",
+    "register_actor_critic",
+    "register_algorithm",
+    "register_core",
+    "register_decoder",
+    "register_encoder",
+    "register_env",
+    "run",
+]
 _MODULES = {"run": "sample_factory.experiment.run_from_python"}
 
 

@@ -83,8 +83,8 @@ class Config:
 
     @property
     def chunk_length(self) -> int:
-        """Steps of a chunk: --recurrence with an RNN, else the whole rollout."""
-        if not self.model.use_rnn or self.learning.recurrence == -1:
+        """Steps of a chunk: --recurrence for a network with a memory, else the whole rollout."""
+        if not self.model.may_remember or self.learning.recurrence == -1:
             return self.learning.rollout
         return self.learning.recurrence
 

@@ -13,6 +13,7 @@ def check_consistency(config: Config) -> None:
     _check_trajectories(config)
     _check_learning_rate(config)
     _check_population(config)
+    _check_network(config)
     _check_folders(config)
 
 
@@ -91,6 +92,20 @@ def _check_population(config: Config) -> None:
         raise ConfigError(
             f"--pbt_perturb_min={population.pbt_perturb_min} must be at most --pbt_perturb_max="
             f"{population.pbt_perturb_max}"
+        )
+
+
+def _check_network(config: Config) -> None:
+    custom = config.model.actor_critic_custom
+    if custom is not None and config.learning.use_cpc:
+        raise ConfigError(
+            f"--use_cpc=True needs the encoder and the core of the built-in network; --actor_critic_custom="
+            f"{custom} may have none: use --use_cpc=False"
+        )
+    if custom is not None and config.run.compile:
+        raise ConfigError(
+            f"--compile=True compiles the encoders of the built-in network; --actor_critic_custom={custom} "
+            "may have none: use --compile=False, and call torch.compile in it"
         )
 
 

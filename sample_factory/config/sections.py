@@ -244,6 +244,23 @@ class ModelFlags:
         "encoder that was registered with register_encoder, by its name, or module:attribute",
         metavar="NAME",
     )
+    core_custom: str | None = flag(
+        None,
+        "recurrent core that was registered with register_core, by its name, or module:attribute; it "
+        "replaces the one of --use_rnn and --rnn_type",
+        metavar="NAME",
+    )
+    decoder_custom: str | None = flag(
+        None,
+        "decoder that was registered with register_decoder, by its name, or module:attribute; it replaces "
+        "--decoder_mlp_layers",
+        metavar="NAME",
+    )
+    actor_critic_custom: str | None = flag(
+        None,
+        "whole network that was registered with register_actor_critic, by its name, or module:attribute",
+        metavar="NAME",
+    )
     encoder_extra_fc_layers: int = flag(
         1,
         "number of fully connected layers of width --hidden_size after the convolutions",
@@ -299,6 +316,11 @@ class ModelFlags:
         "continuous actions: tanh limits their means to plus or minus this value; 0 turns it off",
         at_least=0,
     )
+
+    @property
+    def may_remember(self) -> bool:
+        """Whether the network may have a recurrent state; a user's own core or network is assumed to."""
+        return self.use_rnn or self.core_custom is not None or self.actor_critic_custom is not None
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.models.actor_critic import ActorCritic
-from sample_factory.models.policy_spec import PolicySpec
+from sample_factory.models.policy_spec import make_policy_spec
 from sample_factory.spaces.observations import observation_layout
 
 MILESTONE = "milestone:"
@@ -30,7 +30,7 @@ class TrainedPolicy:
 
     def __init__(self, model: ActorCritic, deterministic: bool, sample_continuous: bool):
         self._model = model.eval()
-        self._device = model.critic_head.weight.device
+        self._device = model.device
         self._deterministic = deterministic
         self._sample_continuous = sample_continuous
 
@@ -119,7 +119,7 @@ def _build(
     """Builds the model in float32; on the CPU, which is faster for one env, unless --device=gpu is typed."""
     device = "gpu" if config.typed.get("device") == "gpu" else "cpu"
     stored = observation_layout(observation_space).space
-    spec = PolicySpec(config.model, stored, action_space, config.learning.normalize_returns, device, "fp32")
+    spec = make_policy_spec(config, stored, action_space)._replace(device=device, precision="fp32")
     try:
         return spec.build(policy_index).model
     except RuntimeError as error:

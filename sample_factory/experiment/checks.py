@@ -1,6 +1,7 @@
 """Checks of a configuration that need more than its flags: registered encoders, the machine, the env."""
 
 import logging
+from typing import NamedTuple
 
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
@@ -9,7 +10,14 @@ from sample_factory.envs.env_registry import EnvFamily, UnknownEnvError
 from sample_factory.experiment.start_from import transfer_file
 from sample_factory.learning.algorithm_registry import PPO, registered_algorithm, why_no_algorithm
 from sample_factory.models.encoder_choice import describe_encoders
-from sample_factory.models.encoder_registry import FOLLOW_PRESETS, check_encoder_name, why_no_encoder
+from sample_factory.models.network_registry import (
+    ACTOR_CRITIC,
+    FOLLOW_PRESETS,
+    check_names,
+    named_parts,
+    users_parts,
+)
+from sample_factory.models.policy_spec import make_policy_spec, probe_state_size, state_size
 from sample_factory.runtime.child import ChildFailed, call_in_child
 from sample_factory.runtime.gpu import why_no_gpu
 from sample_factory.runtime.queue_transports import check_transport
@@ -19,15 +27,24 @@ from sample_factory.spaces.observations import Indices
 
 log = logging.getLogger("sample_factory")
 
+NETWORK_PROBE = "network_probe"  # name of the child
 
-def check_and_probe(config: Config, family: EnvFamily) -> EnvInfo:
-    """Makes all checks and returns the description of the env.
+
+class Probed(NamedTuple):
+    """What the checks have found out. state_size: floats in the recurrent state of an agent."""
+
+    info: EnvInfo
+    state_size: int
+
+
+def check_and_probe(config: Config, family: EnvFamily) -> Probed:
+    """Makes all checks and returns what they have found out.
 
     Raises ConfigError with what is wrong and what would be right, ImportError for a missing package, and
-    ChildFailed if the env cannot be made.
+    ChildFailed if the env or a user's own network cannot be made.
     """
     _check_algorithm(config)
-    _check_encoder(config)
+    _check_names(config)
     _check_device(config)
     for policy_id in range(config.sampling.num_policies):
         transfer_file(config, policy_id)  # raises
@@ -38,7 +55,7 @@ def check_and_probe(config: Config, family: EnvFamily) -> EnvInfo:
     _check_population(config, info)
     _check_selfplay(config, info)
     check_encoders(config, info)
-    return info
+    return Probed(info, _probe_network(config, info))
 
 
 def _check_algorithm(config: Config) -> None:
@@ -52,16 +69,20 @@ def _check_algorithm(config: Config) -> None:
             raise ConfigError(f"--algo={config.run.algo}: {why}")
 
 
-def _check_encoder(config: Config) -> None:
+def _check_names(config: Config) -> None:
     try:
-        check_encoder_name(config.model.encoder_custom)
+        check_names(config.model)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    name = config.model.encoder_custom
-    if name is not None and ":" in name:  # in a child: its module may import torch
-        why = call_in_child("encoder_probe", why_no_encoder, (name,))
-        if why is not None:
-            raise ConfigError(f"--encoder_custom={name}: {why}")
+
+
+def _probe_network(config: Config, info: EnvInfo) -> int:
+    """Returns the size of the recurrent state. A user's own network is built and tried out in a child."""
+    if not users_parts(config.model):
+        return state_size(config.model)
+    specs = [make_policy_spec(config, spaces.observation, spaces.action) for spaces in info.kinds.spaces]
+    size: int = call_in_child(NETWORK_PROBE, probe_state_size, (specs,))
+    return size
 
 
 def _check_device(config: Config) -> None:
@@ -98,15 +119,19 @@ def check_observations(config: Config, info: EnvInfo) -> None:
 
 
 def check_encoders(config: Config, info: EnvInfo) -> list[str]:
-    """Returns a line for each kind of agents with the network that encodes each observation.
+    """Returns lines that describe the network: for each kind of agents, what encodes each observation; and
+    the parts that are the user's own.
 
     Raises ConfigError if the network that was typed on the command line cannot.
     """
-    name = config.model.encoder_custom
-    if name not in FOLLOW_PRESETS:
-        return [f"Encoder: {name}"]
+    names = named_parts(config.model)
+    if ACTOR_CRITIC in names:
+        return [f"Network: {names[ACTOR_CRITIC]}"]
+    own = [f"{part.capitalize()}: {name}" for part, name in names.items() if name not in FOLLOW_PRESETS]
+    if config.model.encoder_custom not in FOLLOW_PRESETS:
+        return own
     try:
-        return [
+        return own + [
             f"Encoder of {describe_encoders(config.model, spaces.observation, config.typed)}"
             for spaces in info.kinds.spaces
         ]

@@ -10,7 +10,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import NEVER
 from sample_factory.config.sections import RunFlags
 from sample_factory.envs.env_registry import is_found_by_all_commands
-from sample_factory.models.encoder_registry import is_found_without_script
+from sample_factory.models.network_registry import are_found_without_script
 
 INTERPRETER_FLAGS_WITH_VALUE = ("-W", "-X")
 
@@ -64,8 +64,8 @@ def _is_console_script(program: str) -> bool:
 
 def _is_watched_without_script(config: Config) -> bool:
     """Returns whether the command `enjoy` finds the env and the network without what a script registers."""
-    has_encoder = is_found_without_script(config.model.encoder_custom)
-    return has_encoder and is_found_by_all_commands(config.env_name)
+    has_network = are_found_without_script(config.model)
+    return has_network and is_found_by_all_commands(config.env_name)
 
 
 def _watch(config: Config, environment: Mapping[str, str]) -> str:

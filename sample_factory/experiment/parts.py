@@ -13,7 +13,7 @@ from sample_factory.exchange.kind_storage import kind_layouts
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import Topology
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
-from sample_factory.models.policy_spec import state_size
+from sample_factory.experiment.checks import Probed
 from sample_factory.population.league import League
 from sample_factory.population.mutation import MutationRule
 from sample_factory.population.pbt import Member, Population, tuned_hyperparameters
@@ -39,13 +39,14 @@ class Parts(NamedTuple):
 
 
 def allocate(
-    config: Config, family: EnvFamily, info: EnvInfo, topology: Topology, lock: FolderLock | None = None
+    config: Config, family: EnvFamily, probed: Probed, topology: Topology, lock: FolderLock | None = None
 ) -> Parts:
     """Allocates shared memory and queues, and loads the population and the league of an earlier run.
 
     Raises ConfigError if their files in the experiment folder cannot be read.
     """
-    buffers = TrajectoryBuffers(topology, kind_layouts(info.kinds), state_size(config.model))
+    info = probed.info
+    buffers = TrajectoryBuffers(topology, kind_layouts(info.kinds), probed.state_size)
     channels = _make_channels(config, topology)
     seed = config.run.seed if config.run.seed is not None else random.SystemRandom().randrange(2**31)
     log.info(

@@ -6,10 +6,9 @@ import signal
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import read_expectation
 from sample_factory.config.parsing import RETIRED_FLAGS
-from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.topology import make_topology
-from sample_factory.experiment.checks import check_and_probe, check_encoders, warn_of_framestack
+from sample_factory.experiment.checks import Probed, check_and_probe, check_encoders, warn_of_framestack
 from sample_factory.experiment.failure_log import describe, log_failures
 from sample_factory.experiment.folder import prepare_folder
 from sample_factory.experiment.parts import Parts, allocate
@@ -55,29 +54,29 @@ def train_experiment(config: Config, family: EnvFamily) -> RunResult:
     with StopSignals(lambda: describe_last_checkpoints(config)) as signals:
         try:
             with signals.interrupting():
-                info = check_and_probe(config, family)
+                probed = check_and_probe(config, family)
         except StopRequested:
             log.info("Stopped before the training began")
             return RunResult(STOPPED, _why_stopped(signals), config.experiment_dir)
         except ChildFailed as failure:
             log_failures([failure], config.env_name, has_log_file=False)
             return RunResult(FAILED, describe(failure, config.env_name), config.experiment_dir)
-        return _run_in_folder(config, family, info, signals)
+        return _run_in_folder(config, family, probed, signals)
 
 
-def _run_in_folder(config: Config, family: EnvFamily, info: EnvInfo, signals: StopSignals) -> RunResult:
+def _run_in_folder(config: Config, family: EnvFamily, probed: Probed, signals: StopSignals) -> RunResult:
     """A run that fails or is stopped before anything was learned leaves no folder."""
-    topology = make_topology(config, info)
+    topology = make_topology(config, probed.info)
     folder = prepare_folder(config)
     parts: Parts | None = None
     is_done = False
     try:
         log_resumed(config)
-        for line in check_encoders(config, info):
+        for line in check_encoders(config, probed.info):
             log.info("%s", line)
-        warn_of_framestack(config, info)
+        warn_of_framestack(config, probed.info)
         _log_expectation(config)
-        parts = allocate(config, family, info, topology, folder.lock)
+        parts = allocate(config, family, probed, topology, folder.lock)
         run_workers = run_serially if config.sampling.serial_mode else run_in_processes
         end = run_workers(parts, signals)
         is_done = not end.failures and not signals.requested

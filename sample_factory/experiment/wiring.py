@@ -14,8 +14,7 @@ from sample_factory.experiment.parts import Parts, num_inline_samplers
 from sample_factory.experiment.start_from import transfer_file
 from sample_factory.learning.algorithm_registry import registered_algorithm
 from sample_factory.learning.settings import LearnerSettings, LearnerWorkerArgs, LearnerWorkerSettings
-from sample_factory.models.encoder_registry import registered_encoder
-from sample_factory.models.policy_spec import PolicySpec
+from sample_factory.models.policy_spec import PolicySpec, make_policy_spec
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildOptions
 from sample_factory.sampling.settings import (
@@ -111,17 +110,8 @@ def worker_specs(parts: Parts) -> WorkerSpecs:
 
 def policy_spec(parts: Parts, policy_id: int) -> PolicySpec:
     """Returns the description of the network that all processes of a policy build."""
-    config = parts.config
     spaces = parts.info.kinds.spaces[parts.buffers.topology.kind_of_policy(policy_id)]
-    return PolicySpec(
-        flags=config.model,
-        observation_space=spaces.observation,
-        action_space=spaces.action,
-        normalize_returns=config.learning.normalize_returns,
-        device=config.run.device,
-        precision=config.run.precision,
-        custom_encoder=registered_encoder(config.model.encoder_custom),
-    )
+    return make_policy_spec(parts.config, spaces.observation, spaces.action)
 
 
 def rollout_worker_spec(parts: Parts, index: int) -> WorkerSpec:

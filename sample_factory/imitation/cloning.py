@@ -88,7 +88,7 @@ class Cloner:
         self._model = model
         self._recording = recording
         self._flags = config.learning
-        self._device = model.critic_head.weight.device
+        self._device = model.device
         self._returns = discounted_returns(recording, config.learning.gamma)
         self._optimizer = make_optimizer(config.learning, model.parameters())
         self._is_discrete = not model.layout.box_actions

@@ -21,8 +21,7 @@ from sample_factory.imitation.recording import Recording, load_recording, record
 from sample_factory.learning.algorithm_registry import registered_algorithm
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.settings import LearnerSettings
-from sample_factory.models.encoder_registry import registered_encoder
-from sample_factory.models.policy_spec import PolicySpec
+from sample_factory.models.policy_spec import make_policy_spec
 from sample_factory.runtime import cpu
 from sample_factory.spaces.agent_kinds import KindSpaces
 
@@ -39,7 +38,7 @@ def imitate(request: ImitateRequest) -> Score:
     rng = np.random.default_rng(seed)
     torch.set_num_threads(config.sampling.learner_main_loop_num_cores or len(cpu.available_cores()))
     recording, spaces = _games(config, family, flags, seed)
-    length = config.learning.recurrence if config.model.use_rnn else 1
+    length = config.learning.recurrence if config.model.may_remember else 1
     if length < 1:  # a whole trajectory
         length = config.learning.rollout
     chunks = split(recording, length, flags.held_out_share, rng)
@@ -87,15 +86,7 @@ def _games(config: Config, family: EnvFamily, flags: ImitateFlags, seed: int) ->
 
 def _make_learner(config: Config, spaces: KindSpaces, seed: int) -> Learner:
     """Returns an untrained learner, whose state is that of a new experiment."""
-    policy = PolicySpec(
-        config.model,
-        spaces.observation,
-        spaces.action,
-        config.learning.normalize_returns,
-        config.run.device,
-        "fp32",
-        registered_encoder(config.model.encoder_custom),
-    )
+    policy = make_policy_spec(config, spaces.observation, spaces.action)._replace(precision="fp32")
     settings = LearnerSettings(
         policy,
         config.learning,

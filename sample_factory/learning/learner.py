@@ -19,7 +19,8 @@ from sample_factory.learning.batch import Batch
 from sample_factory.learning.gradient_descent import MODEL, GradientDescent
 from sample_factory.learning.optimizers import LearningRate
 from sample_factory.learning.settings import LearnerSettings
-from sample_factory.models.actor_critic import ActorCritic, Tower
+from sample_factory.models.actor_critic import ActorCritic
+from sample_factory.models.towers import TowerActorCritic
 from sample_factory.runtime.gpu_work import Downloads
 from sample_factory.runtime.registry import resolve
 
@@ -268,6 +269,6 @@ def compile_encoders(model: ActorCritic, device: torch.device) -> None:
     compilers = [os.environ["CXX"]] if "CXX" in os.environ else CPP_COMPILERS
     if device.type == "cpu" and not any(map(shutil.which, compilers)):
         raise RuntimeError(f"--compile on a CPU needs a C++ compiler: found no {' or '.join(compilers)}")
-    for tower in model.towers:
-        assert isinstance(tower, Tower)
+    assert isinstance(model, TowerActorCritic), "--compile is refused for other networks"
+    for tower in model.each_tower():
         tower.encoder.compile()

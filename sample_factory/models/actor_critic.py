@@ -1,8 +1,7 @@
-"""Network of a policy: maps observations and a recurrent state to action logits and a value."""
+"""Interface of a policy's network: maps observations and a recurrent state to action logits and a value."""
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -10,16 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.models.action_distributions import (
-    ActionDistribution,
-    columns,
-    layout_distribution,
-    mask_logits,
-)
-from sample_factory.models.cores import make_core
-from sample_factory.models.encoders import ComputesLogits, IndexLinear, make_encoder, mlp, out_size
+from sample_factory.models.action_distributions import ActionDistribution, layout_distribution, mask_logits
 from sample_factory.models.normalizers import ObservationNormalizers, RunningNormalizer
-from sample_factory.spaces.actions import ACTION_MASK, ActionLayout, action_layout
+from sample_factory.spaces.actions import ACTION_MASK, action_layout
 
 
 class PolicyOutput(NamedTuple):
@@ -44,7 +36,7 @@ class Unroll(NamedTuple):
 
     logits: [T, B, L] float32, masked. values: [T, B] float32.
     encodings: [T, B, E], beliefs: [T, B, H]: outputs of encoder and core of the actor's tower, in the dtype
-        in which these ran.
+        in which these ran; E and H are 0 for a network that does not return them.
     """
 
     logits: Tensor
@@ -53,158 +45,61 @@ class Unroll(NamedTuple):
     beliefs: Tensor
 
 
-class TowerOutput(NamedTuple):
-    """T steps for B rows.
+class NetworkOutput(NamedTuple):
+    """What an ActorCritic computes for T steps of B rows, in any float dtype.
 
-    Outputs of encoder [T, B, E], core [T, B, H] and decoder [T, B, F]; rnn_state: [B, state_size], after the
-    last step.
+    logits: [T, B, L], not masked. values: [T, B]. rnn_state: [B, state_size], after the last step.
+    encodings, beliefs: see Unroll; only --use_cpc needs them.
     """
 
-    encodings: Tensor
-    beliefs: Tensor
-    features: Tensor
+    logits: Tensor
+    values: Tensor
     rnn_state: Tensor
-
-
-class Tower(nn.Module):
-    """Encoder, core and decoder: maps normalised observations and a recurrent state to features."""
-
-    def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
-        super().__init__()
-        self.encoder = make_encoder(flags, observation_space)
-        self.core = make_core(flags, out_size(self.encoder))
-        self.decoder = mlp(flags, self.core.out_size, flags.decoder_mlp_layers)
-        self.out_size = flags.decoder_mlp_layers[-1] if flags.decoder_mlp_layers else self.core.out_size
-
-    def forward(
-        self, observations: Mapping[str, Tensor], rnn_state: Tensor, resets: np.ndarray | None
-    ) -> TowerOutput:
-        """Runs T steps of B rows.
-
-        observations: [T * B, ...], time-major. rnn_state: [B, state_size], before the first step.
-        resets: as in ActorCritic.unroll.
-        """
-        encodings = torch.unflatten(self.encoder(observations), 0, (-1, rnn_state.shape[0]))
-        beliefs, rnn_state = self.core(encodings, rnn_state, resets)
-        return TowerOutput(encodings, beliefs, self.decoder(beliefs), rnn_state)
-
-
-class GivenLogits(nn.Module):
-    """The action head of a tower whose encoder computes the logits: takes them out of the features."""
-
-    def __init__(self, num_logits: int):
-        super().__init__()
-        self.num_logits = num_logits
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Maps [..., F] to its first L numbers."""
-        return features[..., : self.num_logits]
-
-
-class ActionHead(nn.Module):
-    """Maps features [..., F] to logits [..., L] in the layout of the action space."""
-
-    def __init__(self, flags: ModelFlags, layout: ActionLayout, in_size: int):
-        super().__init__()
-        self.layout = layout
-        self.tanh_scale = flags.continuous_tanh_scale
-        self.learned_log_std: nn.Parameter | None = None
-        num_outputs = layout.num_logits
-        if layout.log_stds and not flags.adaptive_stddev:
-            num_outputs -= len(layout.log_stds)
-            initial = torch.full((len(layout.log_stds),), math.log(flags.initial_stddev))
-            self.learned_log_std = nn.Parameter(initial)
-        self._places = _log_stds_last(layout)
-        self.linear = nn.Linear(in_size, num_outputs)
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Maps features [..., F] to logits [..., L]."""
-        layout = self.layout
-        outputs: Tensor = self.linear(features)
-        if not layout.means:
-            return outputs
-        if self.learned_log_std is not None:
-            log_stds = self.learned_log_std.expand(*outputs.shape[:-1], -1)
-            outputs = torch.cat((outputs, log_stds), dim=-1)
-            if self._places is not None:
-                outputs = outputs.index_select(-1, columns(self._places, outputs.device))
-        if self.tanh_scale > 0:
-            means = columns(layout.means, outputs.device)
-            squashed = torch.tanh(outputs.index_select(-1, means) / self.tanh_scale) * self.tanh_scale
-            outputs = outputs.index_copy(-1, means, squashed)
-        return outputs
-
-
-def _log_stds_last(layout: ActionLayout) -> tuple[int, ...] | None:
-    """Returns the column of each logit in a row of all other logits followed by the log-stds.
-
-    None: the log-stds are the last logits in any case.
-    """
-    others = [i for i in range(layout.num_logits) if i not in layout.log_stds]
-    places = tuple(np.argsort(others + list(layout.log_stds)).tolist())
-    return None if places == tuple(range(layout.num_logits)) else places
-
-
-def given_logits(tower: Tower, flags: ModelFlags, layout: ActionLayout) -> int:
-    """Returns how many of the tower's features are logits of its encoder, 0 or all logits of the layout.
-
-    Raises ValueError where something lies between the encoder and the logits, or their number is wrong.
-    """
-    if not isinstance(tower.encoder, ComputesLogits):
-        return 0
-    if flags.use_rnn or flags.decoder_mlp_layers:
-        raise ValueError(
-            f"encoder {flags.encoder_custom} computes the logits of the actions itself; use it with "
-            "--use_rnn=False and without --decoder_mlp_layers"
-        )
-    num_logits = tower.encoder.num_logits
-    if num_logits != layout.num_logits or layout.box_actions:
-        raise ValueError(
-            f"encoder {flags.encoder_custom} computes {num_logits} logits of discrete actions; the env's "
-            f"action space has {layout.num_logits}"
-        )
-    return num_logits
+    encodings: Tensor | None = None
+    beliefs: Tensor | None = None
 
 
 class ActorCritic(nn.Module):
-    """A policy and its value function; made by `make_actor_critic`.
+    """A policy and its value function, as policy workers, learners and evaluation use it.
 
-    Callers may wrap `act` and `unroll` in torch.autocast: normalisation, heads and distributions stay
-    float32, and so are all outputs but encodings and beliefs. Observations are raw tensors, as the env has
-    written them. The observation `action_mask` (one number per discrete logit, nonzero: allowed), if there is
-    one, is applied to all logits returned. Values are on the scale of normalised returns if there is a
-    `returns_normalizer`; applying it is left to the caller.
+    Subclasses call this __init__, define `forward`, and set `state_size` if they have a memory. Everything
+    else may be left as it is: normalisation of observations, action masks, distributions, acting.
 
-    state_size: number of floats in a row of rnn_state: the state of the actor's tower, then the critic's.
+    Callers may wrap `act` and `unroll` in torch.autocast; all their outputs are float32, but for encodings
+    and beliefs. Observations are raw tensors, as the env has written them. The observation `action_mask` (one
+    number per discrete logit, nonzero: allowed), if there is one, is applied to all logits returned. Values
+    are on the scale of normalised returns if there is a `returns_normalizer`, which `make_actor_critic` sets;
+    applying it is left to the caller.
+
+    state_size: number of floats in a row of rnn_state.
+    layout: of the actions; `num_logits` and `num_action_values` are its own.
     """
 
-    def __init__(
-        self,
-        flags: ModelFlags,
-        observation_space: gym.spaces.Dict,
-        action_space: gym.Space[Any],
-        normalize_returns: bool = False,
-    ):
+    state_size: int = 0
+
+    def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict, action_space: gym.Space[Any]):
         super().__init__()
         self.layout = action_layout(action_space)
         self.num_logits = self.layout.num_logits
         self.num_action_values = self.layout.num_action_values
         self.observation_shapes = {key: space.shape or () for key, space in observation_space.spaces.items()}
         self.observation_normalizers = ObservationNormalizers(flags, observation_space)
-        self.returns_normalizer = RunningNormalizer(()) if normalize_returns else None
-        # One tower for both heads, or one for the actor's and one for the critic's.
-        num_towers = 1 if flags.actor_critic_share_weights else 2
-        self.towers = nn.ModuleList(Tower(flags, observation_space) for _ in range(num_towers))
-        towers = self.each_tower()
-        # The value does not depend on logits that an encoder computes.
-        self.num_given_logits = given_logits(towers[0], flags, self.layout)
-        self.action_head: nn.Module = (
-            GivenLogits(self.num_logits)
-            if self.num_given_logits
-            else ActionHead(flags, self.layout, towers[0].out_size)
-        )
-        self.critic_head = nn.Linear(towers[-1].out_size - self.num_given_logits, 1)
-        self.state_size = sum(tower.core.state_size for tower in towers)
+        self.returns_normalizer: RunningNormalizer | None
+        self.register_module("returns_normalizer", None)  # keeps its place in the state_dict
+
+    def forward(
+        self, observations: Mapping[str, Tensor], rnn_state: Tensor, resets: np.ndarray | None
+    ) -> NetworkOutput:
+        """Runs T steps of B rows; to be defined by subclasses.
+
+        T calls with one step each must give the same as one call with T steps.
+
+        observations: [T * B, ...] by key, time-major and normalised, without the action mask; indices of
+            Discrete and MultiDiscrete ones are int64 [T * B, K].
+        rnn_state: [B, state_size] float32, before the first step; 0 at the start of an episode.
+        resets: bool [T, B] in host memory, or None: where True, the row's state is zeroed before that step.
+        """
+        raise NotImplementedError
 
     @torch.no_grad()
     def act(
@@ -215,16 +110,15 @@ class ActorCritic(nn.Module):
         observations: [B, ...]. rnn_state: [B, state_size].
         deterministic: the mode of the distribution instead of a sample.
         """
-        logits, values, towers = self._forward(observations, rnn_state, None)
+        logits, values, rnn_state, *_ = self._run(observations, rnn_state, None)
         distribution = self.distribution(logits[0])
         actions = distribution.mode() if deterministic else distribution.sample()
-        rnn_state = torch.cat([tower.rnn_state.float() for tower in towers], dim=-1)
         return PolicyOutput(
             actions=actions,
             log_probs=distribution.log_prob(actions),
             values=values[0],
             logits=logits[0],
-            rnn_state=rnn_state,
+            rnn_state=rnn_state.float(),
         )
 
     def unroll(
@@ -236,29 +130,25 @@ class ActorCritic(nn.Module):
         rnn_state: [B, state_size], before the first step.
         resets: bool [T, B] in host memory, or None: where True, the row's state is zeroed before that step.
         """
-        logits, values, towers = self._forward(observations, rnn_state, resets)
-        return Unroll(logits, values, towers[0].encodings, towers[0].beliefs)
+        logits, values, _, encodings, beliefs = self._run(observations, rnn_state, resets)
+        nothing = values.new_empty((*values.shape, 0))
+        return Unroll(
+            logits,
+            values,
+            nothing if encodings is None else encodings,
+            nothing if beliefs is None else beliefs,
+        )
 
-    def _forward(
+    def _run(
         self, observations: Mapping[str, Tensor], rnn_state: Tensor, resets: np.ndarray | None
-    ) -> tuple[Tensor, Tensor, list[TowerOutput]]:
+    ) -> NetworkOutput:
+        """Normalises raw observations, and masks the logits, which are float32 then, like the values."""
         rows = {key: observations[key].reshape(-1, *shape) for key, shape in self.observation_shapes.items()}
-        normalized = self.observation_normalizers(rows)
-        rnn_states = rnn_state.float().chunk(len(self.towers), dim=-1)
-        outputs: list[TowerOutput] = [
-            tower(normalized, own_state, resets) for tower, own_state in zip(self.towers, rnn_states)
-        ]
-        with torch.autocast(rnn_state.device.type, enabled=False):
-            logits = self.action_head(outputs[0].features.float())
-            critic_features = outputs[-1].features[..., self.num_given_logits :]
-            values = self.critic_head(critic_features.float()).squeeze(-1)
+        output: NetworkOutput = self(self.observation_normalizers(rows), rnn_state.float(), resets)
+        logits = output.logits.float()
         if ACTION_MASK in rows:
             logits = mask_logits(self.layout, logits, rows[ACTION_MASK].view(*logits.shape[:2], -1))
-        return logits, values, outputs
-
-    def each_tower(self) -> Sequence[Tower]:
-        """Returns the tower of both heads, or the actor's and the critic's."""
-        return cast(Sequence[Tower], self.towers)
+        return output._replace(logits=logits, values=output.values.float())
 
     def distribution(self, logits: Tensor, action_mask: Tensor | None = None) -> ActionDistribution:
         """Returns the action distribution of logits [..., L].
@@ -267,17 +157,17 @@ class ActorCritic(nn.Module):
         """
         return layout_distribution(self.layout, mask_logits(self.layout, logits, action_mask))
 
-    def prepare_to_act(self, dtype: torch.dtype) -> None:
-        """Converts the towers' weights to `dtype`, for a model that only acts, and in autocast.
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return next(self.parameters()).device
 
-        Autocast would round the same weights to the same numbers in every call, which takes half the time of
-        a small batch. Float32 weights that are loaded afterwards are rounded once. On a CPU, bfloat16 weights
-        are also packed at their first use, see cpu_layers.py.
+    def prepare_to_act(self, dtype: torch.dtype) -> None:
+        """Called once for a model that only acts, and in autocast to `dtype`.
+
+        A subclass may convert weights to `dtype`, so that autocast need not do so in every call. Float32
+        weights that are loaded afterwards are rounded once.
         """
-        for tower in self.each_tower():
-            tower.encoder.to(dtype)
-            tower.decoder.to(dtype)
-            tower.core.prepare_to_act(dtype)
 
     def update_normalizers(self, observations: Mapping[str, Tensor], valid: Tensor | None = None) -> None:
         """Adds raw observations [T, ..., *shape] to the running statistics.
@@ -285,40 +175,3 @@ class ActorCritic(nn.Module):
         valid: bool [T, ...]; steps where it is False are excluded.
         """
         self.observation_normalizers.update(observations, valid)
-
-
-def make_actor_critic(
-    flags: ModelFlags,
-    observation_space: gym.spaces.Dict,
-    action_space: gym.Space[Any],
-    normalize_returns: bool = False,
-) -> ActorCritic:
-    """Returns the initialised model that the flags describe, on the CPU.
-
-    Raises ValueError or EncoderError, with what would be right, if spaces and flags do not fit together.
-    """
-    model = ActorCritic(flags, observation_space, action_space, normalize_returns)
-    initialize(model, flags.policy_initialization, flags.policy_init_gain)
-    return model
-
-
-def initialize(model: nn.Module, initialization: str, gain: float) -> None:
-    """Initialises every linear and convolution layer: biases 0, weights by `initialization`.
-
-    initialization: orthogonal (Saxe et al. 2014), xavier_uniform (Glorot and Bengio 2010), or torch_default,
-        which changes nothing. Recurrent cells always keep torch's defaults.
-    gain: scale of the weights.
-    """
-    if initialization == "torch_default":
-        return
-    initializers = {"orthogonal": nn.init.orthogonal_, "xavier_uniform": nn.init.xavier_uniform_}
-    set_weights = initializers[initialization]
-    for module in model.modules():
-        if isinstance(module, IndexLinear) and initialization == "orthogonal":
-            # Of the same scale: to make the rows of a large table exactly orthogonal takes seconds.
-            nn.init.normal_(module.weight, std=gain / math.sqrt(max(module.weight.shape)))
-            nn.init.zeros_(module.bias)
-        elif isinstance(module, nn.Linear | nn.Conv2d | IndexLinear):
-            set_weights(module.weight, gain=gain)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)

@@ -5,7 +5,9 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
+from sample_factory.models.custom_parts import CustomCore, make_custom_part
 from sample_factory.models.gru import GRU
+from sample_factory.models.network_registry import CORE
 
 
 class NoCore(nn.Module):
@@ -112,9 +114,14 @@ def _is_bfloat16_on_cpu(x: Tensor) -> bool:
     return autocast and torch.get_autocast_dtype("cpu") == torch.bfloat16
 
 
-Core = NoCore | RecurrentCore
+Core = NoCore | RecurrentCore | CustomCore
 
 
 def make_core(flags: ModelFlags, in_size: int) -> Core:
-    """Returns the core that the flags ask for."""
+    """Returns the core that the flags ask for.
+
+    Raises as `make_custom_part`, and NetworkError for a custom core without out_size or state_size.
+    """
+    if flags.core_custom is not None:
+        return CustomCore(make_custom_part(CORE, flags.core_custom, flags, in_size))
     return RecurrentCore(flags, in_size) if flags.use_rnn else NoCore(in_size)

@@ -1,8 +1,6 @@
 """Encoders: normalised observations to one vector of features per row."""
 
-import copy
 import math
-import operator
 from collections.abc import Mapping, Sequence
 
 import gymnasium as gym
@@ -12,6 +10,7 @@ from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.cpu_layers import ELU, Conv2d, Linear, PatchConv2d, ToChannelsLast
+from sample_factory.models.custom_parts import make_custom_part, out_size
 from sample_factory.models.encoder_choice import (
     CONVNETS,
     RESNET,
@@ -20,7 +19,7 @@ from sample_factory.models.encoder_choice import (
     input_groups,
     joined_space,
 )
-from sample_factory.models.encoder_registry import EncoderError, resolve_encoder
+from sample_factory.models.network_registry import ENCODER
 from sample_factory.models.normalizers import autocast_dtype
 from sample_factory.spaces.images import ImageLayout, ImageShape
 from sample_factory.spaces.observations import Indices
@@ -45,65 +44,14 @@ class ComputesLogits:
 def make_encoder(flags: ModelFlags, observation_space: gym.spaces.Dict) -> nn.Module:
     """Returns the encoder that the flags ask for: --encoder_custom, or a MultiInputEncoder.
 
-    Raises ValueError for an unknown name or an observation that no preset can encode, EncoderError for a
+    Raises ValueError for an unknown name or an observation that no preset can encode, NetworkError for a
     custom encoder that cannot be made or has no out_size.
     """
-    name = flags.encoder_custom
-    if name is None:
+    if flags.encoder_custom is None:
         return MultiInputEncoder(flags, observation_space)
-    factory = resolve_encoder(name)
-    try:
-        encoder = factory(flags, observation_space)
-    except Exception as error:
-        raise EncoderError(f"encoder {name} cannot be made: {type(error).__name__}: {error}") from error
-    if not isinstance(encoder, nn.Module):
-        raise EncoderError(f"encoder {name} is a {type(encoder).__name__}; it should be a torch.nn.Module")
+    encoder = make_custom_part(ENCODER, flags.encoder_custom, flags, observation_space)
     out_size(encoder)
     return encoder
-
-
-def out_size(encoder: nn.Module) -> int:
-    """Returns the number of features per row. Raises EncoderError without an int attribute out_size."""
-    needs = f"encoder {type(encoder).__name__} needs an int attribute out_size, the width of its output"
-    try:
-        size = encoder.out_size
-    except AttributeError:
-        is_property = "out_size" in dir(type(encoder))
-        raise EncoderError(
-            f"{needs}{'; its property raises AttributeError' if is_property else ''}"
-        ) from None
-    try:
-        return operator.index(size)  # type: ignore[arg-type]
-    except TypeError:
-        raise EncoderError(f"{needs}, not {size!r}") from None
-
-
-@torch.no_grad()
-def check_output(encoder: nn.Module, observation_space: gym.spaces.Dict, device: torch.device) -> None:
-    """Encodes two observations of zeros; changes neither the encoder nor torch's random numbers.
-
-    Raises EncoderError if forward raises, or does not return [2, out_size].
-    """
-    rows = {
-        key: torch.zeros(
-            (2, *space.shape), dtype=torch.int64 if isinstance(space, Indices) else None, device=device
-        )
-        for key, space in encoded_spaces(observation_space).items()
-    }
-    name = type(encoder).__name__
-    trial = copy.deepcopy(encoder).eval()  # in training mode, a batch norm would count the zeros
-    try:
-        with torch.random.fork_rng(devices=[]):
-            output = trial(rows)
-    except Exception as error:
-        raise EncoderError(f"encoder {name}: forward raised {type(error).__name__}: {error}") from error
-    if not isinstance(output, Tensor):
-        raise EncoderError(f"encoder {name}: forward returned a {type(output).__name__}, not a tensor")
-    size = out_size(encoder)
-    if output.shape != (2, size):
-        raise EncoderError(
-            f"encoder {name}: out_size is {size}, but forward returned {list(output.shape)} for 2 rows"
-        )
 
 
 def mlp(flags: ModelFlags, in_size: int, widths: tuple[int, ...]) -> nn.Sequential:

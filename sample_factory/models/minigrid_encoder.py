@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
+from sample_factory.models.custom_parts import out_size
 from sample_factory.models.encoder_choice import (
     CONVNETS,
     MLP,
@@ -22,7 +23,6 @@ from sample_factory.models.encoders import (
     IndexLinear,
     VectorEncoder,
     make_observation_encoder,
-    out_size,
 )
 from sample_factory.models.text_encoder import TextEncoder
 from sample_factory.spaces.images import ImageLayout, ImageShape, image_layout
@@ -66,7 +66,7 @@ class MinigridEncoder(nn.Module):
             self.out_size += MISSION_WIDTH
 
     def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
-        """Maps obs [B, H, W, 3], direction [B, 1] and mission [B, L] to [B, out_size]."""
+        """Maps obs [B, H, W, 3], direction [B, 1] and mission [B, L] to [B]."""
         features = [
             self.image_encoder(observations["obs"]),
             self.activation(self.direction_table(observations["direction"])),
@@ -113,7 +113,7 @@ class CellsEncoder(nn.Module):
         self.out_size = self.network.out_size
 
     def forward(self, cells: Tensor) -> Tensor:
-        """Maps [B, H, W, C] int64 to [B, out_size]."""
+        """Maps [B, H, W, C] int64 to [B]."""
         embedded = self.activation(self.table(cells.flatten(0, 2)))
         features: Tensor = self.network(embedded.unflatten(0, cells.shape[:3]))
         return features

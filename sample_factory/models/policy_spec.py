@@ -1,10 +1,20 @@
 """Specification of a policy's network: data without torch from which any process builds the same one."""
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import make_dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sample_factory.config.sections import ModelFlags
-from sample_factory.models.encoder_registry import EncoderFactory, register_encoder
+import gymnasium as gym
+
+from sample_factory.config.config import Config
+from sample_factory.config.sections import ModelFlags, flat_values
+from sample_factory.models.network_registry import (
+    NetworkError,
+    NetworkFactory,
+    named_parts,
+    register,
+    registered_factories,
+)
 from sample_factory.runtime import gpu
 
 MIN_IMAGE_SIDE = 32
@@ -23,12 +33,23 @@ class BuiltPolicy(NamedTuple):
     autocast: bool
 
 
+class OfUsers(NamedTuple):
+    """What users' own networks need beyond the flags of the model.
+
+    family_flags: the flags of the env's family, by name.
+    factories: those that are registered, by part (see network_registry.py).
+    """
+
+    family_flags: Mapping[str, Any]
+    factories: Mapping[str, NetworkFactory | str]
+
+
 class PolicySpec(NamedTuple):
     """Flags of the model and everything else that determines its shape and arithmetic.
 
     observation_space: a Dict of Box; action_space: Discrete, MultiDiscrete, Box or a Tuple of these.
     device: --device, auto, gpu or cpu. precision: --precision, auto, fp32 or bf16.
-    custom_encoder: the factory that is registered as --encoder_custom, if any.
+    of_users: None if the network is built in.
     """
 
     flags: ModelFlags
@@ -37,31 +58,30 @@ class PolicySpec(NamedTuple):
     normalize_returns: bool
     device: str
     precision: str
-    custom_encoder: EncoderFactory | str | None = None
+    of_users: OfUsers | None = None
 
     def build(self, index: int = 0) -> BuiltPolicy:
         """Builds the network, in the process that uses it.
 
         index: number of the policy; several policies are assigned to the GPUs in turn.
-        Raises what `make_actor_critic` raises, EncoderError if a custom encoder's output is not as it says,
-        and RuntimeError if the device is not available.
+        Raises what `make_actor_critic` and `check_network` raise, and RuntimeError if the device is not
+        available.
         """
         import torch
 
-        from sample_factory.models.actor_critic import make_actor_critic
-        from sample_factory.models.encoders import check_output
+        from sample_factory.models.network_checks import check_network
+        from sample_factory.models.towers import make_actor_critic
 
-        if self.custom_encoder is not None:
-            assert self.flags.encoder_custom is not None
-            register_encoder(self.flags.encoder_custom, self.custom_encoder)
         device = torch.device(gpu.resolve_device(self.device, index))
-        model = make_actor_critic(
-            self._flags_for_own_keys(), self.observation_space, self.action_space, self.normalize_returns
-        )
+        flags = self._flags_for_own_keys()
+        if self.of_users is not None:
+            names = named_parts(flags)
+            for part, factory in self.of_users.factories.items():
+                register(part, names[part], factory)
+            flags = network_flags(flags, self.of_users.family_flags)
+        model = make_actor_critic(flags, self.observation_space, self.action_space, self.normalize_returns)
         model.to(device)
-        if self.flags.encoder_custom is not None:
-            for tower in model.each_tower():
-                check_output(tower.encoder, self.observation_space, device)
+        check_network(model, flags, self.observation_space, device)
         return BuiltPolicy(model, device, self._wants_bf16(device))
 
     def _flags_for_own_keys(self) -> ModelFlags:
@@ -85,10 +105,57 @@ class PolicySpec(NamedTuple):
         return has_images and gpu.has_bf16(device)
 
 
+def make_policy_spec(
+    config: Config, observation_space: gym.Space[Any], action_space: gym.Space[Any]
+) -> PolicySpec:
+    """Returns the description of the network that all processes of a policy build.
+
+    The spaces are those of one kind of agents, as observations and actions are stored.
+    """
+    of_users = None
+    if named_parts(config.model):
+        family_flags = {} if config.family is None else flat_values(config.family)
+        of_users = OfUsers(family_flags, registered_factories(config.model))
+    return PolicySpec(
+        flags=config.model,
+        observation_space=observation_space,
+        action_space=action_space,
+        normalize_returns=config.learning.normalize_returns,
+        device=config.run.device,
+        precision=config.run.precision,
+        of_users=of_users,
+    )
+
+
+def network_flags(flags: ModelFlags, family_flags: Mapping[str, Any]) -> ModelFlags:
+    """Returns the first argument of users' factories: the flags of the model, with those of the env's family
+    as further fields."""
+    fields = [(name, type(value)) for name, value in family_flags.items()]
+    made = make_dataclass("NetworkFlags", fields, bases=(ModelFlags,), frozen=True, kw_only=True)
+    combined: ModelFlags = made(**{**flat_values(flags), **family_flags})
+    return combined
+
+
 def state_size(flags: ModelFlags) -> int:
-    """Returns the number of floats in the recurrent state of one agent; 0 without an RNN."""
+    """Returns the number of floats in the recurrent state of one agent, of a built-in network; 0 without an
+    RNN."""
     if not flags.use_rnn:
         return 0
     towers = 1 if flags.actor_critic_share_weights else 2
     parts = 2 if flags.rnn_type == "lstm" else 1  # LSTM: hidden and cell
     return flags.hidden_size * flags.rnn_num_layers * parts * towers
+
+
+def probe_state_size(specs: Sequence[PolicySpec]) -> int:
+    """In a child, because it loads torch: builds and checks the network of each kind of agents, on the CPU.
+
+    Returns the size of the recurrent state. Raises as `PolicySpec.build`, and NetworkError if the sizes
+    differ between kinds.
+    """
+    sizes = [spec._replace(device="cpu").build().model.state_size for spec in specs]
+    if len(set(sizes)) > 1:
+        raise NetworkError(
+            f"the networks of this env's kinds of agents have recurrent states of {sizes} floats; state_size "
+            "should be the same for all kinds, since they share memory"
+        )
+    return sizes[0]

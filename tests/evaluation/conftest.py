@@ -12,7 +12,8 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.models.actor_critic import ActorCritic, make_actor_critic
+from sample_factory.models.actor_critic import ActorCritic
+from sample_factory.models.towers import make_actor_critic
 
 SMALL = ["--hidden_size=8", "--encoder_mlp_layers", "8", "--use_rnn=False"]
 

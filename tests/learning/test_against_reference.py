@@ -95,11 +95,9 @@ class Trajectory:
                 state = self.at("chunk_rnn_states", t // length)[None]  # no gradient flows further back
             elif self.at("resets", t):
                 state = torch.zeros_like(state)
-            logits, values, towers = model._forward(
-                {"obs": self.batch.obs["obs"][t, self.column][None]}, state, None
-            )
-            state = towers[0].rnn_state
-            outputs.append((logits[0, 0], values[0, 0]))
+            output = model._run({"obs": self.batch.obs["obs"][t, self.column][None]}, state, None)
+            state = output.rnn_state
+            outputs.append((output.logits[0, 0], output.values[0, 0]))
         return outputs
 
 

@@ -17,10 +17,12 @@ from sample_factory.envs.env_info import probe_env_info
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.exchange.messages import ComponentReady, Trajectories
 from sample_factory.exchange.topology import make_topology
+from sample_factory.experiment.checks import Probed
 from sample_factory.experiment.parts import allocate
 from sample_factory.experiment.wiring import learner_spec
 from sample_factory.learning.algorithms.ppo import PPO
 from sample_factory.learning.learner_worker import LearnerWorker
+from sample_factory.models.policy_spec import state_size
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.queues import LocalQueue
 
@@ -34,7 +36,8 @@ def parts(tmp_path):
     config = parse_config([*FLAGS, f"--train_dir={tmp_path}"], resolve_family)
     family = resolve_family(config.run.env)
     info = probe_env_info(family, config.namespace())
-    parts = allocate(config, family, info, make_topology(config, info))
+    probed = Probed(info, state_size(config.model))
+    parts = allocate(config, family, probed, make_topology(config, info))
     return parts._replace(channels=parts.channels._replace(learners=[LocalQueue()]))
 
 

@@ -9,10 +9,10 @@ from torch import nn
 
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.action_distributions import FORBIDDEN_LOGIT
-from sample_factory.models.actor_critic import make_actor_critic
-from sample_factory.models.encoder_registry import register_encoder
 from sample_factory.models.encoders import IndexLinear
+from sample_factory.models.network_registry import register_encoder
 from sample_factory.models.policy_spec import state_size
+from sample_factory.models.towers import make_actor_critic
 from sample_factory.spaces.observations import Indices
 
 S = gym.spaces

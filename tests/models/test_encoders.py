@@ -7,10 +7,12 @@ import torch
 from torch import nn
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.models.encoder_registry import EncoderError, register_encoder
-from sample_factory.models.encoders import IndexLinear, check_output, make_encoder, make_observation_encoder
+from sample_factory.models.encoders import IndexLinear, make_encoder, make_observation_encoder
+from sample_factory.models.network_checks import check_encoder, check_network
+from sample_factory.models.network_registry import NetworkError, register_encoder
 from sample_factory.models.normalizers import RunningNormalizer
-from sample_factory.models.policy_spec import PolicySpec
+from sample_factory.models.policy_spec import OfUsers, PolicySpec
+from sample_factory.models.towers import make_actor_critic
 from sample_factory.spaces.observations import Indices
 
 S = gym.spaces
@@ -194,7 +196,7 @@ def test_a_wrong_encoder_is_an_error_that_says_why():
         make_encoder(ModelFlags(encoder_custom="doublng"), MIXED_SPACE)
     with pytest.raises(ValueError, match="no attribute Nothing"):
         make_encoder(ModelFlags(encoder_custom="sample_factory.models.encoders:Nothing"), MIXED_SPACE)
-    with pytest.raises(EncoderError, match="Sizeless needs an int attribute out_size, the width of its .*t$"):
+    with pytest.raises(NetworkError, match="Sizeless needs an int attribute out_size, the width of its .*t$"):
         make_encoder(ModelFlags(encoder_custom="sizeless"), MIXED_SPACE)
 
 
@@ -217,13 +219,14 @@ def no_module(flags, observation_space):
     ("factory", "message"),
     [
         (BadProperty, "out_size, the width of its output; its property raises AttributeError"),
-        (BadConstructor, "encoder faulty cannot be made: KeyError: 'pixels'"),
-        (no_module, "encoder faulty is a str; it should be a torch.nn.Module"),
+        (BadConstructor, r"faulty: BadConstructor\(\) raised KeyError: 'pixels'; it should be a factory"),
+        (no_module, r"faulty: no_module\(\) returned a str; it should be a factory\(flags, obs.*Module"),
+        ("json:__name__", "encoder faulty is a str; it should be a factory"),
     ],
 )
 def test_an_encoder_that_cannot_be_made_is_an_error_that_says_why(factory, message):
     register_encoder("faulty", factory)
-    with pytest.raises(EncoderError, match=message):
+    with pytest.raises(NetworkError, match=message):
         make_encoder(ModelFlags(encoder_custom="faulty"), MIXED_SPACE)
 
 
@@ -253,24 +256,27 @@ class ReturningTuple(Flattening):
 @pytest.mark.parametrize(
     ("encoder", "message"),
     [
-        (Flattening(64), r"encoder Flattening: out_size is 64, but forward returned \[2, 5\]"),
+        (Flattening(64), r"forward returned features of shape \[2, 5\]; it should be \[2, 64\] for 2 rows"),
         (Flattening("5"), "needs an int attribute out_size, the width of its output, not '5'"),
-        (Raising(5), "encoder Raising: forward raised KeyError: 'pixels'"),
-        (ReturningTuple(5), "encoder ReturningTuple: forward returned a tuple, not a tensor"),
+        (Raising(5), "encoder faulty: forward raised KeyError: 'pixels'"),
+        (ReturningTuple(5), "encoder faulty: forward returned a tuple, not a tensor"),
     ],
 )
 def test_the_output_of_an_encoder_is_checked_before_training(encoder, message):
-    with pytest.raises(EncoderError, match=message):
-        check_output(encoder, MIXED_SPACE, torch.device("cpu"))
+    with pytest.raises(NetworkError, match=message):
+        check_encoder("faulty", encoder, MIXED_SPACE, torch.device("cpu"))
 
 
 def test_the_check_changes_neither_the_encoder_nor_random_numbers():
     for size in (5, np.int64(5)):
-        encoder = Flattening(size)
+        register_encoder("flattening", lambda *_, size=size: Flattening(size))
+        flags = ModelFlags(encoder_custom="flattening")
+        model = make_actor_critic(flags, MIXED_SPACE, S.Discrete(2))
+        encoder = model.each_tower()[0].encoder
         encoder.norm.eval()
         before = copy.deepcopy(encoder.state_dict())
         rng = torch.get_rng_state()
-        check_output(encoder, MIXED_SPACE, torch.device("cpu"))
+        check_network(model, flags, MIXED_SPACE, torch.device("cpu"))
         assert torch.equal(torch.get_rng_state(), rng)
         assert all(torch.equal(tensor, before[name]) for name, tensor in encoder.state_dict().items())
         assert encoder.training and not encoder.norm.training
@@ -278,8 +284,9 @@ def test_the_check_changes_neither_the_encoder_nor_random_numbers():
 
 def test_a_custom_encoder_is_checked_when_its_policy_is_built():
     flags = ModelFlags(encoder_custom="flattening")
-    spec = PolicySpec(flags, MIXED_SPACE, S.Discrete(2), False, "cpu", "fp32", lambda *_: Flattening(64))
-    with pytest.raises(EncoderError, match="out_size is 64"):
+    factories = {"encoder": lambda *_: Flattening(64)}
+    spec = PolicySpec(flags, MIXED_SPACE, S.Discrete(2), False, "cpu", "fp32", OfUsers({}, factories))
+    with pytest.raises(NetworkError, match=r"shape \[2, 5\]; it should be \[2, 64\]"):
         spec.build()
 
 
@@ -327,7 +334,7 @@ def test_all_vectors_of_an_observation_share_one_mlp():
     encoder = make_encoder(ModelFlags(encoder_mlp_layers=(16,), hidden_size=8), space)
     assert encoder.groups == [("a", "c", "e"), ("b",), ("d",)]
     assert linear_sizes(encoder.encoders[0]) == [(6, 16)]
-    check_output(encoder, space, torch.device("cpu"))
+    check_encoder("faulty", encoder, space, torch.device("cpu"))
 
 
 def test_an_mlp_on_vectors_can_combine_them():

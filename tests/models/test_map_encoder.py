@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.models.actor_critic import ActorCritic, make_actor_critic
-from sample_factory.models.encoders import EncoderError
+from sample_factory.models.network_registry import NetworkError
+from sample_factory.models.towers import TowerActorCritic, make_actor_critic
 
 CHANNELS = 3
 SIDE = 16
@@ -21,7 +21,7 @@ def spaces(num_masked=NUM_ACTIONS, **others):
     return S.Dict(obs=board, action_mask=S.Box(0, 1, (num_masked,), np.int8), **others)
 
 
-def make(flags=FLAGS, observation_space=None, num_actions=NUM_ACTIONS) -> ActorCritic:
+def make(flags=FLAGS, observation_space=None, num_actions=NUM_ACTIONS) -> TowerActorCritic:
     torch.manual_seed(0)
     return make_actor_critic(flags, observation_space or spaces(), S.Discrete(num_actions))
 
@@ -80,5 +80,5 @@ def test_the_value_loss_does_not_move_the_logits_themselves():
     ],
 )
 def test_what_does_not_fit_is_refused(flags, observation_space, num_actions, message):
-    with pytest.raises((ValueError, EncoderError), match=message):
+    with pytest.raises((ValueError, NetworkError), match=message):
         make(flags, observation_space, num_actions)

@@ -9,8 +9,9 @@ import torch
 
 from sample_factory.config.sections import ModelFlags
 from sample_factory.envs.minigrid_observations import cell_space, encoded_space, mission_space, mission_tokens
-from sample_factory.models.encoders import check_output, make_encoder
+from sample_factory.models.encoders import make_encoder
 from sample_factory.models.minigrid_encoder import MinigridEncoder
+from sample_factory.models.network_checks import check_encoder
 from sample_factory.models.text_encoder import TextEncoder
 
 FLAGS = ModelFlags(
@@ -29,13 +30,13 @@ def test_a_grid_of_any_size_is_encoded(sides, num_words):
     space = encoded_space(image, is_symbolic=True, num_words=num_words)
     encoder = make_encoder(FLAGS, space)
     assert isinstance(encoder, MinigridEncoder)
-    check_output(encoder, space, torch.device("cpu"))
+    check_encoder("minigrid", encoder, space, torch.device("cpu"))
 
 
 def test_a_picture_gets_the_network_of_the_flags():
     image = gym.spaces.Box(0, 255, (56, 56, 3), np.uint8)
     space = encoded_space(image, is_symbolic=False, num_words=0)
-    check_output(make_encoder(FLAGS, space), space, torch.device("cpu"))
+    check_encoder("minigrid", make_encoder(FLAGS, space), space, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(("shape", "is_symbolic"), [((25, 25, 3), True), ((56, 56, 3), False)])

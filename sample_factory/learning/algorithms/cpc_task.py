@@ -7,9 +7,10 @@ from torch import Tensor
 from sample_factory.algo.cpc import contrastive_loss, draw_comparisons, usable_comparisons
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.batch import Batch
-from sample_factory.models.actor_critic import ActorCritic, Tower, Unroll
+from sample_factory.models.actor_critic import ActorCritic, Unroll
 from sample_factory.models.cpc import ActionConditionalCPC
-from sample_factory.models.encoders import out_size
+from sample_factory.models.custom_parts import out_size
+from sample_factory.models.towers import TowerActorCritic
 
 CPC_COEFF = 0.1
 NUM_WRONG = 20
@@ -17,10 +18,10 @@ NUM_WRONG = 20
 
 def make_cpc(model: ActorCritic) -> ActionConditionalCPC:
     """Returns the networks of the task for the actor's tower of the model, on its device."""
-    tower = model.towers[0]
-    assert isinstance(tower, Tower)
+    assert isinstance(model, TowerActorCritic), "--use_cpc is refused for other networks"
+    tower = model.each_tower()[0]
     cpc = ActionConditionalCPC(model.layout, tower.core.out_size, out_size(tower.encoder))
-    return cpc.to(model.critic_head.weight.device)
+    return cpc.to(model.device)
 
 
 def cpc_loss(

@@ -7,7 +7,7 @@ import torch
 
 from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.config.sections import ModelFlags
-from sample_factory.models.actor_critic import make_actor_critic
+from sample_factory.models.towers import make_actor_critic
 from sample_factory.sampling.inference.acting_models import FrozenModels, UnreadableOpponent
 
 OBSERVATIONS = {"obs": torch.randn(5, 3)}

@@ -1,0 +1,109 @@
+"""Makes the parts of a network that are a user's own."""
+
+import operator
+import types
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sample_factory.config.sections import ModelFlags
+from sample_factory.models.network_registry import (
+    ACTOR_CRITIC,
+    CORE,
+    DECODER,
+    ENCODER,
+    NetworkError,
+    NetworkFactory,
+    resolve_factory,
+)
+
+# What a factory of each part should be, for error messages.
+_EXPECTED = {
+    ENCODER: "factory(flags, observation_space) that returns a torch.nn.Module with an int out_size",
+    CORE: "factory(flags, in_size) that returns a torch.nn.Module with ints out_size and state_size",
+    DECODER: "factory(flags, in_size) that returns a torch.nn.Module with an int out_size",
+    ACTOR_CRITIC: "factory(flags, observation_space, action_space) that returns a "
+    "sample_factory.models.actor_critic.ActorCritic",
+}
+
+
+def make_custom_part(
+    part: str, name: str, flags: ModelFlags, *inputs: object, returns: type[nn.Module] = nn.Module
+) -> nn.Module:
+    """Calls the factory of a part.
+
+    inputs: its arguments after the flags. returns: the class of what it should return.
+    Raises ValueError or ImportError if there is no such factory, NetworkError if it raises or returns
+    something else.
+    """
+    factory = resolve_factory(part, name)
+    called = f"{describe(part, name)}: {_name_of(factory)}"
+    expected = f"it should be a {_EXPECTED[part]}"
+    if not callable(factory):
+        raise NetworkError(f"{describe(part, name)} is a {type(factory).__name__}; {expected}")
+    try:
+        module = factory(flags, *inputs)
+    except NetworkError:  # of a part inside
+        raise
+    except Exception as error:
+        raise NetworkError(f"{called} raised {type(error).__name__}: {error}; {expected}") from error
+    if not isinstance(module, returns):
+        raise NetworkError(f"{called} returned a {type(module).__name__}; {expected}")
+    return module
+
+
+def describe(part: str, name: str) -> str:
+    """Returns a part as error messages name it, e.g. "core gated" or "actor-critic mine"."""
+    return f"{part.replace('_', '-')} {name}"
+
+
+def _name_of(factory: NetworkFactory) -> str:
+    if isinstance(factory, type | types.FunctionType):
+        return f"{factory.__qualname__}()"
+    return "its factory"
+
+
+def out_size(module: nn.Module, part: str = ENCODER) -> int:
+    """Returns the number of features per row. Raises NetworkError without an int attribute out_size."""
+    return int_attribute(module, "out_size", "the width of its output", part)
+
+
+def int_attribute(module: nn.Module, attribute: str, meaning: str, part: str) -> int:
+    """Returns the value of an attribute. Raises NetworkError unless there is one, and it is an int."""
+    needs = f"{describe(part, type(module).__name__)} needs an int attribute {attribute}, {meaning}"
+    try:
+        size = operator.attrgetter(attribute)(module)
+    except AttributeError:
+        is_property = attribute in dir(type(module))
+        raise NetworkError(
+            f"{needs}{'; its property raises AttributeError' if is_property else ''}"
+        ) from None
+    try:
+        return operator.index(size)
+    except TypeError:
+        raise NetworkError(f"{needs}, not {size!r}") from None
+
+
+class CustomCore(nn.Module):
+    """A user's core with the interface of the built-in ones: resets are in host memory, results float32."""
+
+    def __init__(self, core: nn.Module):
+        """Raises NetworkError unless the core has int attributes out_size and state_size."""
+        super().__init__()
+        self.core = core
+        self.out_size = out_size(core, CORE)
+        self.state_size = int_attribute(core, "state_size", "the floats that an agent remembers", CORE)
+
+    def forward(
+        self, x: Tensor, rnn_state: Tensor, resets: np.ndarray | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Runs T steps for B rows, see RecurrentCore."""
+        on_device = None
+        if resets is not None and resets.any():
+            on_device = torch.from_numpy(resets).to(x.device, non_blocking=True)
+        outputs, rnn_state = self.core(x, rnn_state, on_device)
+        return outputs.float(), rnn_state.float()
+
+    def prepare_to_act(self, dtype: torch.dtype) -> None:
+        """Does nothing: the core may not work with weights of another dtype."""

@@ -1,0 +1,146 @@
+"""Registry of users' networks and their parts, by name. Registering one imports nothing, and no torch.
+
+A *part* is "encoder", "core", "decoder" or "actor_critic"; the flag --PART_custom names its factory.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sample_factory.config.sections import ModelFlags
+from sample_factory.runtime.failures import PermanentFailure
+from sample_factory.runtime.registry import Registry, resolve
+
+# A factory(flags, ...) -> torch module; see the functions `register_...` below.
+NetworkFactory = Callable[..., Any]
+
+ENCODER = "encoder"
+CORE = "core"
+DECODER = "decoder"
+ACTOR_CRITIC = "actor_critic"
+
+# Values of --encoder_custom whose networks follow --encoder_type and --encoder_subtype.
+FOLLOW_PRESETS = (None, "vizdoom")
+
+_BUILT_IN: Mapping[str, Mapping[str, str]] = {
+    ENCODER: {
+        "vizdoom": "sample_factory.models.encoders:VizdoomEncoder",
+        "minigrid": "sample_factory.models.minigrid_encoder:MinigridEncoder",
+        "dmlab_instructions": "sample_factory.models.dmlab_encoder:DmlabEncoder",
+        "map": "sample_factory.models.map_encoder:MapEncoder",
+    },
+    CORE: {},
+    DECODER: {},
+    ACTOR_CRITIC: {},
+}
+_REGISTRIES = {part: Registry(f"{part}_custom", names) for part, names in _BUILT_IN.items()}
+
+
+class NetworkError(PermanentFailure):
+    """A fault of a user's network or of a part of it, found before training starts."""
+
+
+def register_encoder(name: str, factory: NetworkFactory | str) -> None:
+    """Registers an encoder for --encoder_custom=name.
+
+    `factory(flags, observation_space)` returns a torch module with an int attribute `out_size`. Its forward
+    maps a dict of normalised float observations [B, ...] to [B, out_size]; Discrete and MultiDiscrete ones
+    are indices, int64 [B, K], and their spaces are `spaces.observations.Indices` with `sizes`.
+
+    flags: has the flags of the model and those of the env's family as attributes, frozen. A
+    "module:attribute" string is imported when the network is built. The same holds for the other parts.
+    """
+    register(ENCODER, name, factory)
+
+
+def register_core(name: str, factory: NetworkFactory | str) -> None:
+    """Registers what replaces the GRU or LSTM, for --core_custom=name.
+
+    `factory(flags, in_size)` returns a torch module with int attributes `out_size` and `state_size`, the
+    number of floats that an agent remembers. Its forward(x, rnn_state, resets) returns outputs
+    [T, B, out_size] and the rnn_state after the last step, [B, state_size]; for x [T, B, in_size], rnn_state
+    [B, state_size] float32, and resets, bool [T, B] or None: where True, a row's rnn_state counts as 0 before
+    that step.
+    """
+    register(CORE, name, factory)
+
+
+def register_decoder(name: str, factory: NetworkFactory | str) -> None:
+    """Registers the layers between the core and the heads, for --decoder_custom=name.
+
+    `factory(flags, in_size)` returns a torch module with an int attribute `out_size`. Its forward maps
+    [T, B, in_size] to [T, B, out_size].
+    """
+    register(DECODER, name, factory)
+
+
+def register_actor_critic(name: str, factory: NetworkFactory | str) -> None:
+    """Registers a whole network, for --actor_critic_custom=name.
+
+    `factory(flags, observation_space, action_space)`, for example a class, returns a
+    `sample_factory.models.actor_critic.ActorCritic`; its docstring says what a subclass has to define.
+    """
+    register(ACTOR_CRITIC, name, factory)
+
+
+def register(part: str, name: str, factory: NetworkFactory | str) -> None:
+    """Registers the factory of a part."""
+    _REGISTRIES[part].register(name, factory)
+
+
+def named_parts(flags: ModelFlags) -> dict[str, str]:
+    """Returns the name of each part that the flags --PART_custom name."""
+    names = {
+        ENCODER: flags.encoder_custom,
+        CORE: flags.core_custom,
+        DECODER: flags.decoder_custom,
+        ACTOR_CRITIC: flags.actor_critic_custom,
+    }
+    return {part: name for part, name in names.items() if name is not None}
+
+
+def users_parts(flags: ModelFlags) -> dict[str, str]:
+    """Returns the same without those that are built in."""
+    return {part: name for part, name in named_parts(flags).items() if name not in _BUILT_IN[part]}
+
+
+def are_found_without_script(flags: ModelFlags) -> bool:
+    """Returns whether a process that runs no script of a user's own finds the factories of all parts."""
+    return all(":" in name for name in users_parts(flags).values())
+
+
+def registered_factories(flags: ModelFlags) -> dict[str, NetworkFactory | str]:
+    """Returns the registered factory of each part that the flags name.
+
+    In the parent: child processes receive them with their arguments, since their registries start empty.
+    """
+    return {
+        part: _REGISTRIES[part].find(name)
+        for part, name in named_parts(flags).items()
+        if name in _REGISTRIES[part]
+    }
+
+
+def check_names(flags: ModelFlags) -> None:
+    """Raises ValueError, with the nearest name, unless each is registered or a "module:attribute"."""
+    for part, name in named_parts(flags).items():
+        _check_name(part, name)
+
+
+def _check_name(part: str, name: str) -> None:
+    if ":" in name:
+        return
+    try:
+        _REGISTRIES[part].find(name)
+    except ValueError as error:
+        raise ValueError(f"{error}; or use module:attribute") from None
+
+
+def resolve_factory(part: str, name: str) -> NetworkFactory:
+    """Returns the factory of a registered name or a "module:attribute".
+
+    Raises ValueError for an unknown name or attribute, ImportError for a module that cannot be imported.
+    """
+    _check_name(part, name)
+    registry = _REGISTRIES[part]
+    factory: NetworkFactory = resolve(registry.find(name) if name in registry else name)
+    return factory

@@ -1,0 +1,248 @@
+"""The built-in network: one tower of encoder, core and decoder for actor and critic, or one for each."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sample_factory.config.sections import ModelFlags
+from sample_factory.models.action_distributions import columns
+from sample_factory.models.actor_critic import ActorCritic, NetworkOutput
+from sample_factory.models.cores import make_core
+from sample_factory.models.custom_parts import CustomCore, make_custom_part, out_size
+from sample_factory.models.encoders import ComputesLogits, IndexLinear, make_encoder, mlp
+from sample_factory.models.network_registry import ACTOR_CRITIC, DECODER
+from sample_factory.models.normalizers import RunningNormalizer
+from sample_factory.spaces.actions import ActionLayout
+
+
+class TowerOutput(NamedTuple):
+    """T steps for B rows.
+
+    Outputs of encoder [T, B, E], core [T, B, H] and decoder [T, B, F]; rnn_state: [B, state_size], after the
+    last step.
+    """
+
+    encodings: Tensor
+    beliefs: Tensor
+    features: Tensor
+    rnn_state: Tensor
+
+
+class Tower(nn.Module):
+    """Encoder, core and decoder: maps normalised observations and a recurrent state to features."""
+
+    def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
+        super().__init__()
+        self.encoder = make_encoder(flags, observation_space)
+        self.core = make_core(flags, out_size(self.encoder))
+        self.decoder, self.out_size = make_decoder(flags, self.core.out_size)
+
+    def forward(
+        self, observations: Mapping[str, Tensor], rnn_state: Tensor, resets: np.ndarray | None
+    ) -> TowerOutput:
+        """Runs T steps of B rows.
+
+        observations: [T * B, ...], time-major. rnn_state: [B, state_size], before the first step.
+        resets: as in ActorCritic.unroll.
+        """
+        encodings = torch.unflatten(self.encoder(observations), 0, (-1, rnn_state.shape[0]))
+        beliefs, rnn_state = self.core(encodings, rnn_state, resets)
+        return TowerOutput(encodings, beliefs, self.decoder(beliefs), rnn_state)
+
+
+def make_decoder(flags: ModelFlags, in_size: int) -> tuple[nn.Module, int]:
+    """Returns the decoder that the flags ask for, and the width of its output.
+
+    Raises as `make_custom_part`, and NetworkError for a custom decoder without out_size.
+    """
+    if flags.decoder_custom is not None:
+        decoder = make_custom_part(DECODER, flags.decoder_custom, flags, in_size)
+        return decoder, out_size(decoder, DECODER)
+    widths = flags.decoder_mlp_layers
+    return mlp(flags, in_size, widths), widths[-1] if widths else in_size
+
+
+class GivenLogits(nn.Module):
+    """The action head of a tower whose encoder computes the logits: takes them out of the features."""
+
+    def __init__(self, num_logits: int):
+        super().__init__()
+        self.num_logits = num_logits
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Maps [..., F] to its first L numbers."""
+        return features[..., : self.num_logits]
+
+
+class ActionHead(nn.Module):
+    """Maps features [..., F] to logits [..., L] in the layout of the action space."""
+
+    def __init__(self, flags: ModelFlags, layout: ActionLayout, in_size: int):
+        super().__init__()
+        self.layout = layout
+        self.tanh_scale = flags.continuous_tanh_scale
+        self.learned_log_std: nn.Parameter | None = None
+        num_outputs = layout.num_logits
+        if layout.log_stds and not flags.adaptive_stddev:
+            num_outputs -= len(layout.log_stds)
+            initial = torch.full((len(layout.log_stds),), math.log(flags.initial_stddev))
+            self.learned_log_std = nn.Parameter(initial)
+        self._places = _log_stds_last(layout)
+        self.linear = nn.Linear(in_size, num_outputs)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Maps features [..., F] to logits [..., L]."""
+        layout = self.layout
+        outputs: Tensor = self.linear(features)
+        if not layout.means:
+            return outputs
+        if self.learned_log_std is not None:
+            log_stds = self.learned_log_std.expand(*outputs.shape[:-1], -1)
+            outputs = torch.cat((outputs, log_stds), dim=-1)
+            if self._places is not None:
+                outputs = outputs.index_select(-1, columns(self._places, outputs.device))
+        if self.tanh_scale > 0:
+            means = columns(layout.means, outputs.device)
+            squashed = torch.tanh(outputs.index_select(-1, means) / self.tanh_scale) * self.tanh_scale
+            outputs = outputs.index_copy(-1, means, squashed)
+        return outputs
+
+
+def _log_stds_last(layout: ActionLayout) -> tuple[int, ...] | None:
+    """Returns the column of each logit in a row of all other logits followed by the log-stds.
+
+    None: the log-stds are the last logits in any case.
+    """
+    others = [i for i in range(layout.num_logits) if i not in layout.log_stds]
+    places = tuple(np.argsort(others + list(layout.log_stds)).tolist())
+    return None if places == tuple(range(layout.num_logits)) else places
+
+
+def given_logits(tower: Tower, flags: ModelFlags, layout: ActionLayout) -> int:
+    """Returns how many of the tower's features are logits of its encoder, 0 or all logits of the layout.
+
+    Raises ValueError where something lies between the encoder and the logits, or their number is wrong.
+    """
+    if not isinstance(tower.encoder, ComputesLogits):
+        return 0
+    if flags.use_rnn or flags.decoder_mlp_layers or flags.core_custom or flags.decoder_custom:
+        raise ValueError(
+            f"encoder {flags.encoder_custom} computes the logits of the actions itself; use it with "
+            "--use_rnn=False and without --decoder_mlp_layers, --core_custom and --decoder_custom"
+        )
+    num_logits = tower.encoder.num_logits
+    if num_logits != layout.num_logits or layout.box_actions:
+        raise ValueError(
+            f"encoder {flags.encoder_custom} computes {num_logits} logits of discrete actions; the env's "
+            f"action space has {layout.num_logits}"
+        )
+    return num_logits
+
+
+class TowerActorCritic(ActorCritic):
+    """The network that the flags describe. The recurrent state is that of the actor's tower, then the
+    critic's. Heads and distributions stay float32 under autocast.
+    """
+
+    def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict, action_space: gym.Space[Any]):
+        super().__init__(flags, observation_space, action_space)
+        # One tower for both heads, or one for the actor's and one for the critic's.
+        num_towers = 1 if flags.actor_critic_share_weights else 2
+        self.towers = nn.ModuleList(Tower(flags, observation_space) for _ in range(num_towers))
+        towers = self.each_tower()
+        # The value does not depend on logits that an encoder computes.
+        self.num_given_logits = given_logits(towers[0], flags, self.layout)
+        self.action_head: nn.Module = (
+            GivenLogits(self.num_logits)
+            if self.num_given_logits
+            else ActionHead(flags, self.layout, towers[0].out_size)
+        )
+        self.critic_head = nn.Linear(towers[-1].out_size - self.num_given_logits, 1)
+        self.state_size = sum(tower.core.state_size for tower in towers)
+
+    def forward(
+        self, observations: Mapping[str, Tensor], rnn_state: Tensor, resets: np.ndarray | None
+    ) -> NetworkOutput:
+        rnn_states = rnn_state.chunk(len(self.towers), dim=-1)
+        outputs: list[TowerOutput] = [
+            tower(observations, own_state, resets) for tower, own_state in zip(self.towers, rnn_states)
+        ]
+        with torch.autocast(rnn_state.device.type, enabled=False):
+            logits = self.action_head(outputs[0].features.float())
+            critic_features = outputs[-1].features[..., self.num_given_logits :]
+            values = self.critic_head(critic_features.float()).squeeze(-1)
+        rnn_state = torch.cat([output.rnn_state for output in outputs], dim=-1)
+        return NetworkOutput(logits, values, rnn_state, outputs[0].encodings, outputs[0].beliefs)
+
+    def each_tower(self) -> Sequence[Tower]:
+        """Returns the tower of both heads, or the actor's and the critic's."""
+        return cast(Sequence[Tower], self.towers)
+
+    def prepare_to_act(self, dtype: torch.dtype) -> None:
+        """Converts the towers' weights to `dtype`; those of custom cores stay.
+
+        Autocast would round the same weights to the same numbers in every call, which takes half the time of
+        a small batch. On a CPU, bfloat16 weights are also packed at their first use, see cpu_layers.py.
+        """
+        for tower in self.each_tower():
+            tower.encoder.to(dtype)
+            tower.decoder.to(dtype)
+            tower.core.prepare_to_act(dtype)
+
+
+def make_actor_critic(
+    flags: ModelFlags,
+    observation_space: gym.spaces.Dict,
+    action_space: gym.Space[Any],
+    normalize_returns: bool = False,
+) -> ActorCritic:
+    """Returns the initialised model that the flags describe, on the CPU.
+
+    A user's own network (--actor_critic_custom) is left as it initialises itself.
+
+    Raises ValueError or NetworkError, with what would be right, if spaces and flags do not fit together.
+    """
+    model: ActorCritic
+    name = flags.actor_critic_custom
+    if name is None:
+        model = TowerActorCritic(flags, observation_space, action_space)
+        initialize(model, flags.policy_initialization, flags.policy_init_gain)
+    else:
+        made = make_custom_part(
+            ACTOR_CRITIC, name, flags, observation_space, action_space, returns=ActorCritic
+        )
+        model = cast(ActorCritic, made)
+    if normalize_returns:
+        model.returns_normalizer = RunningNormalizer(())
+    return model
+
+
+def initialize(model: nn.Module, initialization: str, gain: float) -> None:
+    """Initialises every linear and convolution layer: biases 0, weights by `initialization`.
+
+    initialization: orthogonal (Saxe et al. 2014), xavier_uniform (Glorot and Bengio 2010), or torch_default,
+        which changes nothing. Recurrent cells always keep torch's defaults, and custom cores theirs.
+    gain: scale of the weights.
+    """
+    if initialization == "torch_default":
+        return
+    initializers = {"orthogonal": nn.init.orthogonal_, "xavier_uniform": nn.init.xavier_uniform_}
+    set_weights = initializers[initialization]
+    cores = [module for module in model.modules() if isinstance(module, CustomCore)]
+    kept = {module for core in cores for module in core.modules()}
+    for module in model.modules():
+        if module in kept:
+            continue
+        if isinstance(module, IndexLinear) and initialization == "orthogonal":
+            # Of the same scale: to make the rows of a large table exactly orthogonal takes seconds.
+            nn.init.normal_(module.weight, std=gain / math.sqrt(max(module.weight.shape)))
+            nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.Linear | nn.Conv2d | IndexLinear):
+            set_weights(module.weight, gain=gain)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
