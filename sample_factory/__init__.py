@@ -18,10 +18,12 @@ from sample_factory.models.network_registry import (
 )
 
 if TYPE_CHECKING:
+    from sample_factory.evaluation.load_policy import load_policy
     from sample_factory.experiment.run_from_python import run
 
 __all__ = [
     "__version__",
+    "load_policy",
     "register_actor_critic",
     "register_algorithm",
     "register_core",
@@ -30,7 +32,10 @@ __all__ = [
     "register_env",
     "run",
 ]
-_MODULES = {"run": "sample_factory.experiment.run_from_python"}
+_MODULES = {
+    "load_policy": "sample_factory.evaluation.load_policy",
+    "run": "sample_factory.experiment.run_from_python",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,7 @@ from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import MultiAgentEnv
 from sample_factory.evaluation.episode_runner import EpisodeResult, EpisodeRunner
 from sample_factory.evaluation.overlay import Overlay
-from sample_factory.evaluation.policy import TrainedPolicy, load_policy
+from sample_factory.evaluation.policy import TrainedPolicy, load_trained_policy
 from sample_factory.evaluation.policy_choice import PolicyChoice, choices_of_agents
 from sample_factory.evaluation.results import Evaluation, episode_line
 from sample_factory.evaluation.screen import (
@@ -85,7 +85,9 @@ def _load_policies(
 ) -> list[TrainedPolicy]:
     """Returns a policy for each agent; agents with the same choice share one object."""
     kinds = dict(zip(choices, env.kinds.of_agent))
-    loaded = {choice: load_policy(config, choice, *env.kinds.spaces[kind]) for choice, kind in kinds.items()}
+    loaded = {
+        choice: load_trained_policy(config, choice, *env.kinds.spaces[kind]) for choice, kind in kinds.items()
+    }
     return [loaded[choice] for choice in choices]
 
 

@@ -16,7 +16,7 @@ from sample_factory.envs.env_registry import EnvFamily, resolve_family
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
 from sample_factory.evaluation.episode_runner import EpisodeRunner, Player
 from sample_factory.evaluation.match_request import MatchRequest
-from sample_factory.evaluation.policy import load_policy
+from sample_factory.evaluation.policy import load_trained_policy
 from sample_factory.evaluation.policy_choice import Contestant, ScriptedContestant
 from sample_factory.evaluation.result_statistics import MeanAndStd, WinRate, mean_and_std, win_rate
 from sample_factory.evaluation.scripted_policy import load_scripted
@@ -159,7 +159,7 @@ def _load(contestant: Contestant | ScriptedContestant, env: MultiAgentEnv) -> Pl
     if isinstance(contestant, ScriptedContestant):
         return load_scripted(contestant.player, env)
     with explains_other_env(contestant.config):
-        return load_policy(contestant.config, contestant.choice, *env.kinds.spaces[0])
+        return load_trained_policy(contestant.config, contestant.choice, *env.kinds.spaces[0])
 
 
 def _check_teams(env_name: str, env: MultiAgentEnv) -> None:

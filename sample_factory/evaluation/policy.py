@@ -47,7 +47,7 @@ class TrainedPolicy:
             Dict or Tuple, and indices [A, K] of a Discrete or MultiDiscrete one; `observation_layout` of the
             env's space has the keys and makes the arrays of one agent. rnn_state: [A, H].
 
-        `Agent` in agent.py acts with the observations and actions of the env itself.
+        `LoadedPolicy` in loaded_policy.py acts with the observations and actions of the env itself.
         """
         tensors = {key: torch.from_numpy(array).to(self._device) for key, array in observations.items()}
         output = self._model.act(tensors, rnn_state, self._deterministic)
@@ -58,7 +58,7 @@ class TrainedPolicy:
         return actions.cpu().numpy(), output.rnn_state
 
 
-def load_policy(
+def load_trained_policy(
     config: Config, choice: PolicyChoice, observation_space: gym.Space[Any], action_space: gym.Space[Any]
 ) -> TrainedPolicy:
     """Loads the chosen checkpoint into the model that the flags describe.

@@ -163,6 +163,35 @@ def _tuple_decoder(space: "spaces.Tuple[Any]") -> Callable[[np.ndarray], Any]:
     return lambda row: tuple(decode(row[columns]) for columns, decode in parts)
 
 
+def batch_action_decoder(space: spaces.Space[Any]) -> Callable[[np.ndarray], Any]:
+    """Returns a function from rows, [B, num_action_values] float32, to a batch of actions of the space, as
+    Gymnasium's vector envs accept it: an array [B, ...], and for a Tuple, a tuple of those.
+
+    Box actions are clipped to the bounds. Raises UnsupportedSpace.
+    """
+    if isinstance(space, spaces.Discrete):
+        start = space.start
+        return lambda rows: rows[:, 0].astype(np.int64) + start
+    if isinstance(space, spaces.MultiDiscrete):
+        starts = space.start
+        shape = space.nvec.shape
+        dtype = space.dtype
+        return lambda rows: rows.astype(dtype).reshape(-1, *shape) + starts
+    if isinstance(space, spaces.Box):
+        low = space.low
+        high = space.high
+        return lambda rows: np.clip(rows.reshape(-1, *low.shape), low, high).astype(low.dtype)
+    if isinstance(space, spaces.Tuple):
+        sizes = [action_layout(part).num_action_values for part in space.spaces]
+        ends = np.cumsum(sizes)
+        decoders = list(map(batch_action_decoder, space.spaces))
+        return lambda rows: tuple(
+            decode(rows[:, end - size : end]) for decode, size, end in zip(decoders, sizes, ends)
+        )
+    _components(space)  # raises
+    raise AssertionError(f"{space} has a layout, but no decoder")
+
+
 def action_encoder(space: spaces.Space[Any]) -> Callable[[Any], np.ndarray]:
     """Returns the inverse of `action_decoder`: from an action of the space to its row, float32.
 

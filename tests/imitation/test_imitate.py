@@ -9,7 +9,7 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.envs import env_registry
 from sample_factory.envs.abilities import ScriptedPlayers
 from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.evaluation.policy import load_policy
+from sample_factory.evaluation.policy import load_trained_policy
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.imitation.cloning import discounted_returns, split
 from sample_factory.imitation.imitate import imitate
@@ -98,7 +98,9 @@ def next_cards(tmp_path):
     """Returns the most likely action of the saved policy for each card."""
     argv = ["--experiment=clone", f"--train_dir={tmp_path}", "--eval_deterministic=True"]
     config = parse_config(argv, resolve_family, evaluation=True)
-    policy = load_policy(config, PolicyChoice(0, "latest"), Follow.observation_space, Follow.action_space)
+    policy = load_trained_policy(
+        config, PolicyChoice(0, "latest"), Follow.observation_space, Follow.action_space
+    )
     cards = np.eye(NUM_CARDS, dtype=np.float32)
     rows = {"card": cards, "action_mask": np.int8(1 - cards)}
     return policy.act(rows, policy.first_rnn_state(NUM_CARDS))[0][:, 0].tolist()

@@ -25,9 +25,9 @@ def adapt(env: Any) -> MultiAgentEnv:
         )
     if isinstance(env, WritesObservations):
         return InPlaceAdapter(env)
-    if _is_pettingzoo(env, "ParallelEnv"):
+    if is_pettingzoo(env, "ParallelEnv"):
         return ParallelEnvAdapter(env)
-    if _is_pettingzoo(env, "AECEnv"):
+    if is_pettingzoo(env, "AECEnv"):
         raise TypeError(
             f"make_env returned {type(env).__name__}, a turn-based AECEnv of PettingZoo; it should return a "
             "ParallelEnv, such as pettingzoo.utils.aec_to_parallel(env)"
@@ -43,7 +43,7 @@ def adapt(env: Any) -> MultiAgentEnv:
     )
 
 
-def _is_pettingzoo(env: Any, class_name: str) -> bool:
+def is_pettingzoo(env: Any, class_name: str) -> bool:
     """Returns whether the env is an instance of that class of PettingZoo, without importing PettingZoo.
 
     An env can be one only if its author has imported PettingZoo.

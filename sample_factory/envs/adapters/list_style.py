@@ -35,8 +35,8 @@ class ListAdapter:
         self._num_unchecked = NUM_CHECKED
         self.num_agents = int(env.num_agents)
         self._codecs = AgentCodecs(
-            _spaces_by_agent(env, "observation_space", self.num_agents),
-            _spaces_by_agent(env, "action_space", self.num_agents),
+            spaces_by_agent(env, "observation_space", self.num_agents),
+            spaces_by_agent(env, "action_space", self.num_agents),
         )
         self.kinds = self._codecs.kinds
 
@@ -89,7 +89,7 @@ class ListAdapter:
         self.env.close()
 
 
-def _spaces_by_agent(env: Any, name: str, num_agents: int) -> Sequence[gym.Space[Any]]:
+def spaces_by_agent(env: Any, name: str, num_agents: int) -> Sequence[gym.Space[Any]]:
     """Returns the space of each agent: the env's list `<name>s` if it has one, else `<name>` for all agents.
 
     Looked up by name, as `num_agents` is: these envs need no base class. Raises ValueError when the list does

@@ -27,6 +27,7 @@ from sample_factory.envs.protocol import (
     Picture,
     StepResult,
 )
+from sample_factory.spaces.actions import batch_action_decoder
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import UnsupportedSpace, batch_layout
 
@@ -198,16 +199,6 @@ def _entries_of(value: Any, agents: np.ndarray, num_agents: int) -> Sequence[Any
 
 def _batch_decoder(space: spaces.Space[Any]) -> Callable[[np.ndarray], np.ndarray]:
     """Returns the conversion of rows, [num_agents, num_action_values] float32, to a batch of actions."""
-    if isinstance(space, spaces.Discrete):
-        start = space.start
-        return lambda rows: rows[:, 0].astype(np.int64) + start
-    if isinstance(space, spaces.MultiDiscrete):
-        starts = space.start
-        shape = space.nvec.shape
-        dtype = space.dtype
-        return lambda rows: rows.astype(dtype).reshape(-1, *shape) + starts
-    if isinstance(space, spaces.Box):
-        low = space.low
-        high = space.high
-        return lambda rows: np.clip(rows.reshape(-1, *low.shape), low, high).astype(low.dtype)
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.Box)):
+        return batch_action_decoder(space)
     raise UnsupportedSpace(f"a VectorEnv with actions {space} is not supported; use single envs")
