@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "3.0.0"
 
 from sample_factory.envs.env_registry import register_env
+from sample_factory.experiment.observer import Observer, register_observer
 from sample_factory.learning.algorithm_registry import register_algorithm
 from sample_factory.models.network_registry import (
     register_actor_critic,
@@ -16,12 +17,14 @@ from sample_factory.models.network_registry import (
     register_decoder,
     register_encoder,
 )
+from sample_factory.sampling.matchmaking.registry import register_matchmaking
 
 if TYPE_CHECKING:
     from sample_factory.evaluation.load_policy import load_policy
     from sample_factory.experiment.run_from_python import run
 
 __all__ = [
+    "Observer",
     "__version__",
     "load_policy",
     "register_actor_critic",
@@ -30,6 +33,8 @@ __all__ = [
     "register_decoder",
     "register_encoder",
     "register_env",
+    "register_matchmaking",
+    "register_observer",
     "run",
 ]
 _MODULES = {

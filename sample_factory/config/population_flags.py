@@ -59,6 +59,12 @@ class PbtFlags:
 class SelfplayFlags:
     """Self-play: in a multi-agent env, policies also play against frozen past selves."""
 
+    matchmaking: str = flag(
+        "random",
+        "who plays the agents of an env: random, one that was registered with register_matchmaking, or "
+        "module:attribute",
+        metavar="NAME",
+    )
     selfplay_past_share: float = flag(
         0.0,
         "fraction of the matches in which one agent learns, and frozen past selves of its policy play "

@@ -35,6 +35,12 @@ class RunFlags:
         "register_algorithm, or module:attribute",
         metavar="NAME",
     )
+    observers: tuple[str, ...] = flag(
+        (),
+        "observers that follow the run: names given to register_observer, or module:attribute; all "
+        "registered ones if left out",
+        metavar="NAME",
+    )
     experiment: str = flag(
         "default_experiment",
         "name of the run and of its folder in --train_dir; training resumes a run that exists",

@@ -1,6 +1,7 @@
 """Abilities beyond the Gymnasium API. An env declares one by inheriting; attributes are never probed."""
 
 import sys
+import types
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -39,6 +40,29 @@ class RewardShaping:
 
     def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
         """Takes effect in the agent's next episode, or in the current one if that has had no step yet."""
+
+
+class TrainingInfo:
+    """An env that receives values of the training run, e.g. for a curriculum. Version 2 calls this class
+    TrainingInfoInterface.
+
+    training_info: the last values: `approx_total_training_steps`, the env frames that the policy was trained
+        on so far; `policy_id`, the policy that plays the env's first agent; and whatever observers send.
+        Empty where the env is not trained in, e.g. in `enjoy`.
+
+    An instance of this class itself represents an env that ignores the values.
+    """
+
+    training_info: Mapping[str, Any] = types.MappingProxyType({})
+
+    def set_training_info(self, training_info: Mapping[str, Any]) -> None:
+        """Called with all values before the first reset, and again when some have changed, before the reset
+        that begins the next episode.
+
+        An env that resets itself (a multi-agent env with lists, a VectorEnv or an env in a SyncVectorEnv) is
+        called between two steps instead: the values are for its next reset.
+        """
+        self.training_info = training_info
 
 
 class StepsInBackground:

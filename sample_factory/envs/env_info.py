@@ -27,12 +27,14 @@ class EnvInfo(NamedTuple):
     frameskip: number of env frames in an env step.
     reward_shaping: the initial one.
     max_episode_steps: after which an episode ends at the latest; None if it is not known.
+    receives_training_info: whether it has the ability TrainingInfo.
     """
 
     kinds: AgentKinds
     frameskip: int
     reward_shaping: Mapping[str, Any] = {}
     max_episode_steps: int | None = None
+    receives_training_info: bool = False
 
     @property
     def num_agents(self) -> int:
@@ -45,7 +47,12 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
     for spaces in env.kinds.spaces:
         check_mask_size(spaces)
     shaping = env.reward_shaping.get_default_reward_shaping()
-    return EnvInfo(env.kinds, cfg.env_frameskip or 1, shaping)
+    return EnvInfo(
+        env.kinds,
+        cfg.env_frameskip or 1,
+        shaping,
+        receives_training_info=env.training_info.has_receiver,
+    )
 
 
 def make_adapted_env(

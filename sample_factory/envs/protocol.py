@@ -1,6 +1,7 @@
 """The interface of an env inside the framework: multi-agent, with observations written in place."""
 
 import contextlib
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -19,6 +20,9 @@ Picture = np.ndarray  # [height, width, 3] uint8
 # Key of an end info: whether the episode ended for the learner only, and the game continues, as when a life
 # is lost in Atari. Rewards and lengths are summed up until the game ends, and reported as one episode.
 EPISODE_CONTINUES = "episode_continues"
+EXTRA_STATS = "episode_extra_stats"  # key of an end info: further statistics by name
+MAX_INFO_ENTRIES = 50  # of an info that is reported, and characters of a text in it
+MAX_INFO_TEXT = 100
 
 
 class EnvError(Explained, ValueError):
@@ -197,7 +201,50 @@ def true_objective(end_info: Info, episode_return: float) -> float:
 
 def extra_stats(end_info: Info) -> dict[str, float]:
     """Returns `episode_extra_stats` in the info of an episode's end: further statistics by name."""
-    return dict(end_info.get("episode_extra_stats", EMPTY_INFO))
+    return dict(end_info.get(EXTRA_STATS, EMPTY_INFO))
+
+
+def portable_info(end_info: Info) -> dict[str, Any]:
+    """Returns the numbers and short texts of an info, also those in dicts within it.
+
+    At most MAX_INFO_ENTRIES, so that they fit into a message. What `extra_stats` returns is left out.
+    """
+    entries = itertools.islice(_portable_entries(end_info), MAX_INFO_ENTRIES)
+    found: dict[str, Any] = {}
+    for path, value in entries:
+        inner = found
+        for key in path[:-1]:
+            inner = inner.setdefault(key, {})
+        inner[path[-1]] = value
+    return found
+
+
+def _portable_entries(info: Info, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yields (the keys that lead to a value, the value)."""
+    for key, value in info.items():
+        if key == EXTRA_STATS and not path:
+            continue
+        if isinstance(value, (np.generic, np.ndarray)) and value.size == 1:
+            value = value.item()
+        is_short = isinstance(value, str) and len(value) <= MAX_INFO_TEXT
+        if isinstance(value, (bool, int, float)) or is_short:
+            yield (*path, key), value
+        elif isinstance(value, Mapping):
+            yield from _portable_entries(value, (*path, key))
+
+
+class TrainingInfoReceiver(Protocol):
+    """Passes values of the run on to an env; see abilities.TrainingInfo."""
+
+    @property
+    def has_receiver(self) -> bool:
+        """Whether the env does anything with the values."""
+
+    def put(self, training_info: Mapping[str, Any]) -> None:
+        """Stores the values for the env's next episode.
+
+        Raises EnvContractError if the env resets itself, so that it gets them now, and rejects them.
+        """
 
 
 class MultiAgentEnv(Protocol):
@@ -215,6 +262,10 @@ class MultiAgentEnv(Protocol):
     kinds: AgentKinds
     reward_shaping: RewardShaping
     process: OwnsProcess
+
+    @property
+    def training_info(self) -> TrainingInfoReceiver:
+        """Passes values of the run on to the env."""
 
     def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
         """Starts the first episode of every agent. Returns `active` as in StepResult."""

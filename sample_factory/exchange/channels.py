@@ -16,7 +16,7 @@ NO_ENV = -1  # no env is being stepped
 class Channels(NamedTuple):
     """All queues and shared memory of a run; messages.py says who sends what."""
 
-    inboxes: Sequence[Queue]  # one per rollout worker: ActionsReady, NewShaping, Opponents
+    inboxes: Sequence[Queue]  # one per rollout worker, or per inline sampler: RolloutMessage
     requests: Sequence[Queue]  # one per policy, read by all its policy workers: PolicyRequest
     learners: Sequence[Queue]  # one per policy: LearnerMessage
     reports: Queue  # to the main process: Report

@@ -1,5 +1,6 @@
 """Everything that travels through queues, by its direction: addresses and small numbers, never data."""
 
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -56,6 +57,21 @@ class NewShaping(NamedTuple):
 
     policy_id: int
     shaping: Mapping[str, Any]
+
+
+class NewTrainingInfo(NamedTuple):
+    """Main process -> rollout workers and inline samplers: values for the envs that a policy plays, from
+    their next episode on; see envs.abilities.TrainingInfo."""
+
+    policy_id: int
+    # A dict, by cloudpickle: it may contain objects of a user's script, which is no module of the worker.
+    pickled: bytes
+
+    @property
+    def training_info(self) -> Mapping[str, Any]:
+        """The values, which replace those of earlier messages about the policy."""
+        values: Mapping[str, Any] = pickle.loads(self.pickled)
+        return values
 
 
 class Opponents(NamedTuple):
@@ -143,7 +159,14 @@ class StatsReport(NamedTuple):
     longest_episode: int = 0  # steps so far of the longest episode that is being played
 
 
-INCIDENTS = ("worker_restarts", "env_rebuilds", "broken_numbers", "memory_growth", "lost_opponents")
+INCIDENTS = (
+    "worker_restarts",
+    "env_rebuilds",
+    "broken_numbers",
+    "memory_growth",
+    "lost_opponents",
+    "observer_errors",
+)
 
 
 class Incident(NamedTuple):
@@ -163,6 +186,7 @@ class EpisodeReport(NamedTuple):
     length: int  # env frames
     true_objective: float
     extra_stats: Mapping[str, float]
+    info: Mapping[str, Any] = {}  # see envs.protocol.portable_info; empty unless an observer reads it
 
 
 class MatchReport(NamedTuple):
@@ -222,7 +246,7 @@ class Reports(NamedTuple):
     reports: Sequence["Report"]
 
 
-RolloutMessage = ActionsReady | NewShaping | Opponents
+RolloutMessage = ActionsReady | NewShaping | NewTrainingInfo | Opponents
 LearnerMessage = Trajectories | SaveRequest | WorkerDied | DonateRequest | NewSettings
 Report = (
     ComponentReady

@@ -7,6 +7,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
 from sample_factory.envs.env_registry import EnvFamily, UnknownEnvError
+from sample_factory.experiment.observing import check_observers
 from sample_factory.experiment.start_from import transfer_file
 from sample_factory.learning.algorithm_registry import PPO, registered_algorithm, why_no_algorithm
 from sample_factory.models.encoder_choice import describe_encoders
@@ -21,6 +22,7 @@ from sample_factory.models.policy_spec import make_policy_spec, probe_state_size
 from sample_factory.runtime.child import ChildFailed, call_in_child
 from sample_factory.runtime.gpu import why_no_gpu
 from sample_factory.runtime.queue_transports import check_transport
+from sample_factory.sampling.matchmaking.registry import chosen_matchmaking
 from sample_factory.spaces.actions import action_layout
 from sample_factory.spaces.images import is_image
 from sample_factory.spaces.observations import Indices
@@ -45,6 +47,8 @@ def check_and_probe(config: Config, family: EnvFamily) -> Probed:
     """
     _check_algorithm(config)
     _check_names(config)
+    check_observers(config)
+    _check_matchmaking(config)
     _check_device(config)
     for policy_id in range(config.sampling.num_policies):
         transfer_file(config, policy_id)  # raises
@@ -67,6 +71,14 @@ def _check_algorithm(config: Config) -> None:
         why = call_in_child("algorithm_probe", why_no_algorithm, (factory,))
         if why is not None:
             raise ConfigError(f"--algo={config.run.algo}: {why}")
+
+
+def _check_matchmaking(config: Config) -> None:
+    """A "module:attribute" is resolved in the rollout workers."""
+    try:
+        chosen_matchmaking(config.selfplay.matchmaking)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _check_names(config: Config) -> None:

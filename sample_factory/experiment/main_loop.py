@@ -11,6 +11,8 @@ from dataclasses import replace
 
 from sample_factory.exchange.messages import Incident, Report, WorkerDied, reports_in
 from sample_factory.experiment.next_commands import next_commands, relative_path
+from sample_factory.experiment.observed_run import ObservedRun, TrainingInfoSubscriber
+from sample_factory.experiment.observing import ObserversSubscriber
 from sample_factory.experiment.parts import Parts
 from sample_factory.experiment.subscribers import (
     FamilyMetricsSubscriber,
@@ -40,9 +42,18 @@ class MainLoop:
         self._reports = parts.channels.reports
         self._outbox = Outbox(parts.channels)
         self._monitor = _make_monitor(parts)
+        self._training_info = self._make_training_info(parts)
+        self._observed_run = ObservedRun(self._config, self._monitor.policies, self._training_info)
         self._subscribers = self._make_subscribers(parts, processes)
         for index in range(self._outbox.num_rollout_workers):
             self._start_worker(index)
+
+    def _make_training_info(self, parts: Parts) -> TrainingInfoSubscriber | None:
+        if not parts.info.receives_training_info:
+            return None
+        num_policies = len(self._monitor.policies)
+        is_serial = parts.config.sampling.serial_mode
+        return TrainingInfoSubscriber(num_policies, self._outbox.rollout_workers, is_serial)
 
     def _make_subscribers(
         self, parts: Parts, processes: Callable[[], Sequence[RunProcess]]
@@ -71,12 +82,24 @@ class MainLoop:
         flags = config.monitoring
         if flags.figures_file is not None:
             subscribers.append(FiguresWriter(flags.figures_file, flags.status_interval, monitor, processes))
+        if parts.observers:
+            interval = flags.experiment_summaries_interval
+            subscribers.append(
+                ObserversSubscriber(parts.observers, self._observed_run, monitor, self.publish, interval)
+            )
+        if self._training_info is not None:
+            subscribers.append(self._training_info)
         return subscribers
 
     @property
     def is_done(self) -> bool:
-        """Whether the run has trained for as long as the flags say."""
-        return self._monitor.is_done
+        """Whether the run has trained for as long as the flags say, or an observer has ended it."""
+        return self._monitor.is_done or bool(self.stop_reason)
+
+    @property
+    def stop_reason(self) -> str:
+        """Why an observer has ended the run early; empty if none has."""
+        return self._observed_run.stop_reason
 
     def receive(self, timeout: float) -> None:
         """Hands the reports that arrive within `timeout` seconds to the subscribers.
@@ -127,12 +150,14 @@ class MainLoop:
     def log_summary(self, has_failed: bool = False) -> None:
         """Logs the results of the run and the commands that follow it."""
         outcome = "failed" if has_failed else "finished" if self.is_done else "stopped"
+        if outcome == "finished" and self.stop_reason and not self._monitor.is_done:
+            outcome = f"finished early ({self.stop_reason})"
         summary = self.summary()
         if summary.total_frames == 0:
             if outcome != "stopped":  # `run_experiment` logs that, with what becomes of the folder
                 log.info("%s before anything was learned", outcome)
             return
-        commands = next_commands(self._config, sys.orig_argv, self.is_done)
+        commands = next_commands(self._config, sys.orig_argv, self._monitor.is_done)
         folder = self._config.experiment_dir
         first, *others = summary_lines(summary, outcome)
         others.append(f"Checkpoints: {folder / 'checkpoint_p*'}")

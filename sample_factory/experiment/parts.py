@@ -2,7 +2,7 @@
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sample_factory.config.config import Config
@@ -14,6 +14,8 @@ from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import Topology
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.experiment.checks import Probed
+from sample_factory.experiment.observer import Observer
+from sample_factory.experiment.observing import make_observers
 from sample_factory.population.league import League
 from sample_factory.population.mutation import MutationRule
 from sample_factory.population.pbt import Member, Population, tuned_hyperparameters
@@ -36,14 +38,16 @@ class Parts(NamedTuple):
     lock: FolderLock | None = None  # of the experiment folder
     population: Population | None = None  # with population-based training
     league: League | None = None  # with self-play against past selves
+    observers: Mapping[str, Observer] = {}  # by name
 
 
 def allocate(
     config: Config, family: EnvFamily, probed: Probed, topology: Topology, lock: FolderLock | None = None
 ) -> Parts:
-    """Allocates shared memory and queues, and loads the population and the league of an earlier run.
+    """Allocates shared memory and queues, makes the observers, and loads the population and the league of an
+    earlier run.
 
-    Raises ConfigError if their files in the experiment folder cannot be read.
+    Raises ConfigError if an observer cannot be made, or files in the experiment folder cannot be read.
     """
     info = probed.info
     buffers = TrajectoryBuffers(topology, kind_layouts(info.kinds), probed.state_size)
@@ -62,7 +66,8 @@ def allocate(
     )
     population = make_population(config, info, seed)
     league = make_league(config)
-    return Parts(config, family, info, buffers, channels, seed, lock, population, league)
+    observers = make_observers(config)
+    return Parts(config, family, info, buffers, channels, seed, lock, population, league, observers)
 
 
 def _starting_text(topology: Topology, seed: int) -> str:
@@ -75,9 +80,9 @@ def _starting_text(topology: Topology, seed: int) -> str:
 
 
 def _make_channels(config: Config, topology: Topology) -> Channels:
-    num_inline = num_inline_samplers(config)  # they make queues of their own for inboxes and requests
+    num_inline = num_inline_samplers(config)  # whose rollout and policy workers share queues of their own
     return Channels(
-        inboxes=_make_queues(config, 0 if num_inline else topology.num_workers),
+        inboxes=_make_queues(config, num_inline or topology.num_workers),
         requests=_make_queues(config, 0 if num_inline else topology.num_policies),
         learners=_make_queues(config, topology.num_policies),
         reports=_make_queues(config, 1)[0],

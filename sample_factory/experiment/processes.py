@@ -86,7 +86,7 @@ class _ProcessRun:
         all_failures = [*(failures or failures_of_stopping), *unsaved]
         if has_started:
             self._loop.log_summary(has_failed=bool(all_failures))
-        return RunEnd(all_failures, self._loop.summary())
+        return RunEnd(all_failures, self._loop.summary(), self._loop.stop_reason)
 
     def _processes(self) -> list[RunProcess]:
         """Returns the processes that run at the moment, this one included."""

@@ -92,7 +92,7 @@ def _run_in_folder(config: Config, family: EnvFamily, probed: Probed, signals: S
     if end.failures:
         return result_of(FAILED, describe(end.failures[0], config.env_name), folder.path, end.summary)
     if is_done:
-        return result_of(DONE, "", folder.path, end.summary)
+        return result_of(DONE, end.stop_reason, folder.path, end.summary)
     return result_of(STOPPED, _why_stopped(signals), folder.path, end.summary)
 
 

@@ -35,7 +35,8 @@ class RunResult(NamedTuple):
     """How a run has ended.
 
     status: "done": it has trained for as long as the flags say; "stopped", e.g. by Ctrl+C; or "failed".
-    reason: one line that says why a run was stopped, has failed, or had nothing to do; empty for others.
+    reason: one line that says why a run was stopped, also by an observer, has failed, or had nothing to do;
+        empty for others.
     experiment_dir: the folder of the experiment. A run that learned nothing before it was stopped or failed
         leaves none.
     env_frames: trained on in all runs of the experiment, by all policies.
@@ -70,10 +71,12 @@ class RunEnd(NamedTuple):
     """The end of a run whose workers had been started.
 
     failures: why it has failed; empty if it is done or was stopped.
+    stop_reason: why an observer has ended it early; empty otherwise.
     """
 
     failures: Sequence[ChildFailed]
     summary: RunSummary
+    stop_reason: str = ""
 
 
 def result_of(status: str, reason: str, experiment_dir: Path, summary: RunSummary | None) -> RunResult:

@@ -22,9 +22,10 @@ def run_serially(parts: Parts, signals: StopSignals) -> RunEnd:
     context = ChildContext("serial")
     learners = _build(specs.learners, parts, context)
     policy_workers = _build(specs.policy_workers, parts, context)
+    # Before the rollout workers, whose envs receive its first messages before their first reset.
+    loop = MainLoop(parts, processes=lambda: [RunProcess("main", 0, os.getpid())])
     rollout_workers = _build(specs.rollout_workers, parts, context)
     parts.config.save()
-    loop = MainLoop(parts, processes=lambda: [RunProcess("main", 0, os.getpid())])
     try:
         while not loop.is_done and not signals.requested:
             for worker in (*rollout_workers, *policy_workers, *learners):
@@ -39,7 +40,7 @@ def run_serially(parts: Parts, signals: StopSignals) -> RunEnd:
             learner.save()
         loop.close()
     loop.log_summary()
-    return RunEnd((), loop.summary())
+    return RunEnd((), loop.summary(), loop.stop_reason)
 
 
 def _build(specs: Sequence[WorkerSpec], parts: Parts, context: ChildContext) -> list[Any]:

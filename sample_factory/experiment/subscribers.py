@@ -13,6 +13,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.population_flags import REPLACED_BY_TAG
 from sample_factory.envs.env_registry import FamilyMetrics
 from sample_factory.exchange.channels import Channels
+from sample_factory.exchange.latest_sender import LatestSender
 from sample_factory.exchange.messages import (
     EpisodeReport,
     LearnerMessage,
@@ -23,7 +24,7 @@ from sample_factory.exchange.messages import (
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.monitoring.policy_progress import EpisodeStats, tag_of
 from sample_factory.population.evolution import Evolution
-from sample_factory.population.league import League, OpponentsSender
+from sample_factory.population.league import League
 from sample_factory.population.pbt import Decision, Population
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.queues import Queue
@@ -62,7 +63,7 @@ class Subscriber(Protocol):
 
 
 class Outbox:
-    """In the main process: sends messages to learners and rollout workers."""
+    """In the main process: sends messages to learners, and to rollout workers or inline samplers."""
 
     def __init__(self, channels: Channels):
         self._learners = channels.learners
@@ -70,7 +71,7 @@ class Outbox:
 
     @property
     def num_rollout_workers(self) -> int:
-        """Number of rollout workers that receive messages. Those in inline samplers do not."""
+        """Number of rollout workers, or of inline samplers, which pass messages on to those in them."""
         return len(self._rollout_workers)
 
     @property
@@ -205,7 +206,9 @@ class LeagueSubscriber:
         self._num_policies = config.sampling.num_policies
         # A serial run must be repeatable, so its messages do not depend on time.
         is_limited = not config.sampling.serial_mode
-        self._sender = OpponentsSender(league, self._num_policies, outbox.rollout_workers, is_limited)
+        self._sender = LatestSender(
+            league.take_changed, league.opponents, self._num_policies, outbox.rollout_workers, is_limited
+        )
         self._time_to_save = Every(SAVE_LEAGUE_SECONDS)
         self._time_to_summarise = Every(config.monitoring.experiment_summaries_interval)
 

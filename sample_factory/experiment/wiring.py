@@ -10,6 +10,7 @@ from typing import NamedTuple
 from sample_factory.config.sections import POLICY_WORKER_NICENESS, ROLLOUT_WORKER_NICENESS
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.experiment.observing import read_infos
 from sample_factory.experiment.parts import Parts, num_inline_samplers
 from sample_factory.experiment.start_from import transfer_file
 from sample_factory.learning.algorithm_registry import registered_algorithm
@@ -17,6 +18,7 @@ from sample_factory.learning.settings import LearnerSettings, LearnerWorkerArgs,
 from sample_factory.models.policy_spec import PolicySpec, make_policy_spec
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildOptions
+from sample_factory.sampling.matchmaking.registry import chosen_matchmaking
 from sample_factory.sampling.settings import (
     InferenceSettings,
     InlineSamplerArgs,
@@ -146,6 +148,8 @@ def _rollout_worker_args(parts: Parts, index: int) -> RolloutWorkerArgs:
         mix_policies=sampling.pbt_mix_policies_in_one_env,
         past_share=parts.config.selfplay.selfplay_past_share,
         # A serial run must be repeatable, so that it depends on no time.
+        matchmaking=chosen_matchmaking(parts.config.selfplay.matchmaking),
+        reports_infos=read_infos(parts.observers),
         max_random_seconds=math.inf if sampling.serial_mode else MAX_RANDOM_SECONDS,
     )
     return RolloutWorkerArgs(index, parts.family, parts.config.namespace(), settings)
@@ -189,7 +193,7 @@ def inline_sampler_spec(parts: Parts, index: int) -> WorkerSpec:
     ]
     niceness = sampling.default_niceness + POLICY_WORKER_NICENESS
     options = ChildOptions(None, niceness, _thread_limits(parts), own_session=True)
-    args = InlineSamplerArgs(rollout_workers, policy_workers)
+    args = InlineSamplerArgs(index, rollout_workers, policy_workers)
     return WorkerSpec(WorkerId("sampler", index), INLINE_SAMPLER, args, options)
 
 

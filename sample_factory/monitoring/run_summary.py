@@ -27,7 +27,7 @@ class RunSummary(NamedTuple):
 
 
 def summary_lines(summary: RunSummary, outcome: str) -> list[str]:
-    """Returns the results for the log file. outcome: "finished", "stopped" or "failed"."""
+    """Returns the results for the log file. outcome: "stopped", "failed", or begins with "finished"."""
     fps = f"{summary.mean_fps:,.0f} FPS on average"
     lines = [
         f"{_outcome(summary, outcome)}: {summary.new_frames:,} env frames in "
@@ -62,7 +62,7 @@ def short_summary_lines(summary: RunSummary, outcome: str) -> list[str]:
 
 
 def _outcome(summary: RunSummary, outcome: str) -> str:
-    if outcome == "finished" or summary.progress is None:
+    if outcome.startswith("finished") or summary.progress is None:
         return outcome
     return f"{outcome} at {math.floor(100 * summary.progress)} %"
 

@@ -24,15 +24,12 @@ from sample_factory.exchange.messages import (
     Report,
 )
 from sample_factory.population.rating import START_ELO, Record, elo_gain
-from sample_factory.runtime.clock import Every
-from sample_factory.runtime.queues import Queue
 
 log = logging.getLogger("sample_factory")
 
 FILE_NAME = "league.json"
 HOW_TO_REPAIR = "repair it, or delete it to start with no results"
 MATCHES_PER_UPDATE = 50  # between updates of the prioritised weights
-SEND_SECONDS = 2.0  # between messages about changes of the league
 MIN_WEIGHT = 1e-3  # an opponent that never wins is still drawn sometimes, so that its win rate stays current
 
 
@@ -181,44 +178,6 @@ class League:
         self._add(past_self, float(entry.get("elo", START_ELO)))
         for live, record in entry.get("against", {}).items():
             self._records[int(live), past_self] = Record(int(record["matches"]), float(record["win_rate"]))
-
-
-class OpponentsSender:
-    """In the main process: sends the past selves of the league to rollout workers. Promises:
-
-    1. Every rollout worker that reads its inbox gets the current state of the league.
-    2. A full inbox is never waited for: its messages are sent later.
-    """
-
-    def __init__(self, league: League, num_policies: int, inboxes: Sequence[Queue], is_limited: bool):
-        """is_limited: whether changes are sent at most once in SEND_SECONDS, or at every call."""
-        self._league = league
-        self._inboxes = inboxes
-        self._policies = range(num_policies)
-        self._unsent: list[set[int]] = [set() for _ in inboxes]  # policies, by rollout worker
-        self._is_limited = is_limited
-        self._time_to_send = Every(SEND_SECONDS, at_first=True)
-
-    def send_all(self, index: int) -> None:
-        """Sends the past selves of all policies to one rollout worker, which has just been started."""
-        self._unsent[index] = set(self._policies)
-        self._send(index)
-
-    def send_changes(self) -> None:
-        """Sends what has changed to all rollout workers."""
-        changed = self._league.take_changed()
-        for unsent in self._unsent:
-            unsent |= changed
-        if any(self._unsent) and (not self._is_limited or self._time_to_send()):
-            for index in range(len(self._inboxes)):
-                self._send(index)
-
-    def _send(self, index: int) -> None:
-        unsent = self._unsent[index]
-        for policy_id in sorted(unsent):
-            if not self._inboxes[index].put(self._league.opponents(policy_id), keep_waiting=lambda: False):
-                return
-            unsent.remove(policy_id)
 
 
 def thinned(milestones: Sequence[Milestone], limit: int) -> list[Milestone]:

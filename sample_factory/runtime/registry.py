@@ -44,6 +44,11 @@ class Registry:
         """Adds a factory; replaces one of the same name."""
         self._factories[name] = factory
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names, in the order of their registration."""
+        return tuple(self._factories)
+
     def __contains__(self, name: str) -> bool:
         return name in self._factories
 
@@ -53,5 +58,5 @@ class Registry:
             return self._factories[name]
         close = difflib.get_close_matches(name, self._factories, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
-        names = ", ".join(sorted(self._factories))
+        names = ", ".join(sorted(self._factories)) or "none"
         raise ValueError(f"--{self._flag}={name}: {hint}known: {names}")

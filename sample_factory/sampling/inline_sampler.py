@@ -3,10 +3,12 @@
 from sample_factory.exchange.channels import Channels, with_local_queues
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
+from sample_factory.runtime.clock import Every
 from sample_factory.sampling.inference.policy_worker import PolicyWorker
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
 from sample_factory.sampling.settings import InlineSamplerArgs
 
+READ_SECONDS = 0.2  # between looks into the inbox: no message is urgent
 IDLE_SECONDS = 0.001  # pause while all splits wait for the learner to release buffers
 
 
@@ -23,7 +25,11 @@ class InlineSampler:
         channels: Channels,
         context: ChildContext,
     ):
+        self._inbox = channels.inboxes[args.sampler_index]
+        self._time_to_read = Every(READ_SECONDS)
         channels = with_local_queues(channels, buffers.topology)
+        self._inboxes = [channels.inboxes[worker.worker_index] for worker in args.rollout_workers]
+        self._forward_messages()  # the first ones have to arrive before the rollout workers are built
         self._stopping = context.stopping
         self._weights = channels.weights
         self._policy_workers = [
@@ -50,6 +56,14 @@ class InlineSampler:
 
     def step(self) -> bool:
         """Takes one turn. Returns whether any worker had something to do."""
+        if self._time_to_read():
+            self._forward_messages()
         has_sampled = [worker.step(timeout=0.0) for worker in self._rollout_workers]
         has_answered = [worker.step(timeout=0.0) for worker in self._policy_workers]
         return any(has_sampled) or any(has_answered)
+
+    def _forward_messages(self) -> None:
+        """Passes messages of the main process on to all rollout workers."""
+        for message in self._inbox.get_many(timeout=0.0):
+            for inbox in self._inboxes:
+                inbox.put(message)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.models.policy_spec import PolicySpec
+from sample_factory.sampling.matchmaking.registry import RANDOM, MatchmakingChoice, chosen_matchmaking
 
 
 class RewardRule(NamedTuple):
@@ -26,6 +27,8 @@ class RolloutSettings(NamedTuple):
     mix_policies: bool
     past_share: float = 0.0  # share of matches that are played against past selves
     max_random_seconds: float = math.inf  # for the random first steps of all envs of a worker
+    matchmaking: MatchmakingChoice = chosen_matchmaking(RANDOM)
+    reports_infos: bool = False  # whether reports of episodes contain infos
 
 
 class RolloutWorkerArgs(NamedTuple):
@@ -57,7 +60,11 @@ class PolicyWorkerArgs(NamedTuple):
 
 
 class InlineSamplerArgs(NamedTuple):
-    """Which rollout workers an inline sampler holds, and one policy worker for each policy."""
+    """Which rollout workers an inline sampler holds, and one policy worker for each policy.
 
+    sampler_index: of the inline sampler, and of its inbox.
+    """
+
+    sampler_index: int
     rollout_workers: list[RolloutWorkerArgs]
     policy_workers: list[PolicyWorkerArgs]

@@ -262,6 +262,7 @@ def test_summaries_have_the_keys_of_v1(make_monitor, fake_time, tmp_path):
         "health/worker_restarts": 1,
         "health/env_rebuilds": 0,
         "health/lost_opponents": 0,
+        "health/observer_errors": 0,
         "health/broken_numbers": 0,
         "health/memory_growth": 0,
         "0_aux/avg_reward": 4.5,

@@ -21,11 +21,11 @@ from sample_factory.exchange.kind_storage import (
 from sample_factory.exchange.topology import make_topology
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.learning.batcher import Batcher
-from sample_factory.sampling.matchmaking.matchmaker import Matchmaker
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.settings import RewardRule
 from tests.counting import make_config
 from tests.mixed import EPISODE, IMAGE, LAST_ACTION, STEP, VECTOR, WALKER, MixedCounting
+from tests.sampling.matchmaking.matchmakers import random_matchmaker
 from tests.sampling.rollout.test_env_vector import Named, finish
 
 ROLLOUT = 8
@@ -46,7 +46,7 @@ def make_vector(num_policies=2):
     buffers = make_buffers(num_policies)
     rng = np.random.default_rng(0)
     envs = [Named(MixedCounting(env_id), env_id) for env_id in range(2)]
-    matchmakers = [Matchmaker(num_policies, MixedCounting.kind_of_agent, True, rng) for _ in envs]
+    matchmakers = [random_matchmaker(num_policies, MixedCounting.kind_of_agent, True, rng) for _ in envs]
     vector = EnvVector(envs, matchmakers, buffers, 0, 0, RewardRule(1.0, 1e9))
     vector.reset([None] * 2, [3, 0], RandomActions(make_info().kinds, 0))
     return vector, buffers
@@ -101,11 +101,10 @@ def test_random_actions_are_of_each_agents_own_space():
 
 @pytest.mark.parametrize("mix", [True, False])
 def test_a_policy_plays_agents_of_its_own_kind_only(mix):
-    matchmaker = Matchmaker(6, (0, 1, 2, 1), mix, np.random.default_rng(0))
+    matchmaker = random_matchmaker(6, (0, 1, 2, 1), mix, np.random.default_rng(0))
     drawn = {agent: set() for agent in range(4)}
     for _ in range(400):
-        matchmaker.match_ended()
-        policies = [matchmaker.drawn[agent].policy_id for agent in range(4)]
+        policies = [player.policy_id for player in matchmaker.next_match()]
         for agent, policy in enumerate(policies):
             drawn[agent].add(policy)
         same_team = len({policy // 3 for policy in policies}) == 1

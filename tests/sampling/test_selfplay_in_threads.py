@@ -18,7 +18,7 @@ from sample_factory.exchange.messages import (
     reports_in,
 )
 from sample_factory.exchange.trajectory_buffers import INACTIVE
-from sample_factory.sampling.matchmaking.matchmaker import PastSelves
+from sample_factory.sampling.matchmaking.matchmaking import PastSelves
 from sample_factory.sampling.rollout import rollout_worker
 from tests.counting import EPISODE, LAST_ACTION, STEP, CountingModel
 from tests.sampling.test_sampling_in_threads import Sampler

@@ -9,6 +9,7 @@ import numpy as np
 from sample_factory.envs.abilities import OwnsProcess, RewardShaping, find_ability
 from sample_factory.envs.adapters.agent_codecs import AgentCodecs
 from sample_factory.envs.adapters.old_gym import OldListEnv, accepts_seed, to_gymnasium
+from sample_factory.envs.adapters.training_info_box import TrainingInfoBox
 from sample_factory.envs.contract import (
     NUM_CHECKED,
     check_agent_infos,
@@ -30,6 +31,7 @@ class ListAdapter:
         self.env = env
         self.reward_shaping = find_ability(env, RewardShaping)
         self.process = find_ability(env, OwnsProcess)
+        self.training_info = TrainingInfoBox(env, resets_itself=True)
         if not accepts_seed(env):
             self.env = OldListEnv(env)
         self._num_unchecked = NUM_CHECKED

@@ -7,6 +7,7 @@ import numpy as np
 
 from sample_factory.envs.abilities import OwnsProcess, RewardShaping, find_ability
 from sample_factory.envs.adapters.agent_codecs import AgentCodecs
+from sample_factory.envs.adapters.training_info_box import TrainingInfoBox
 from sample_factory.envs.contract import (
     NUM_CHECKED,
     check_agent_results,
@@ -40,6 +41,7 @@ class ParallelEnvAdapter:
         self.env = env
         self.reward_shaping = find_ability(env.unwrapped, RewardShaping)
         self.process = find_ability(env.unwrapped, OwnsProcess)
+        self.training_info = TrainingInfoBox(env)
         check_reset_parameters(env)
         self._num_unchecked = NUM_CHECKED
         self._agents = list(env.possible_agents)
@@ -95,6 +97,7 @@ class ParallelEnvAdapter:
         self._ended = set()
         observations: Mapping[Any, Any]
         infos: InfosByName
+        self.training_info.deliver()
         observations, infos = unpack_reset(self.env.reset(seed=seed))
         _check_dicts("reset", {"observations": observations, "infos": infos})
         self._find_live()

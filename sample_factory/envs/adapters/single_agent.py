@@ -7,6 +7,7 @@ import numpy as np
 
 from sample_factory.envs.abilities import OwnsProcess, RewardShaping, find_ability
 from sample_factory.envs.adapters.old_gym import OldGymEnv, accepts_seed, is_observation_alone
+from sample_factory.envs.adapters.training_info_box import TrainingInfoBox
 from sample_factory.envs.contract import (
     NUM_CHECKED,
     NUMBERS,
@@ -38,6 +39,7 @@ class SingleAgentAdapter:
     def __init__(self, env: Any):
         self.reward_shaping = find_ability(env, RewardShaping)
         self.process = find_ability(env, OwnsProcess)
+        self.training_info = TrainingInfoBox(env)
         is_new = isinstance(env, gym.Env) and accepts_seed(env)
         self.env: Any = env if is_new else OldGymEnv(env)
         self._num_unchecked = NUM_CHECKED
@@ -47,6 +49,7 @@ class SingleAgentAdapter:
         self.kinds = AgentKinds.one(layout.space, self.env.action_space, self.num_agents)
 
     def reset(self, seed: int | None, into: ObservationRows) -> None:
+        self.training_info.deliver()
         returned: Any = self.env.reset(seed=seed)
         if is_observation_alone(self.env.observation_space, returned):
             self.env = OldGymEnv(self.env, has_old_reset=True)
@@ -63,6 +66,7 @@ class SingleAgentAdapter:
             terminated = to_bool("terminated", terminated)
             truncated = to_bool("truncated", truncated)
         if terminated or truncated:
+            self.training_info.deliver()
             observation, _ = unpack_reset(self.env.reset())
         self._write(observation, into)
         if not isinstance(reward, NUMBERS):
@@ -100,16 +104,19 @@ class InPlaceAdapter:
         self.env = env
         self.reward_shaping = find_ability(env, RewardShaping)
         self.process = find_ability(env, OwnsProcess)
+        self.training_info = TrainingInfoBox(env)
         self.kinds = AgentKinds.one(env.observation_space, env.action_space, self.num_agents)
         self._decode = action_decoder(env.action_space)
 
     def reset(self, seed: int | None, into: ObservationRows) -> None:
+        self.training_info.deliver()
         self.env.reset_into(into.view(0), seed=seed)
 
     def step(self, actions: np.ndarray, into: ObservationRows) -> StepResult:
         view = into.view(0)
         reward, terminated, truncated, info = self.env.step_into(self._decode(actions[0]), view)
         if terminated or truncated:
+            self.training_info.deliver()
             self.env.reset_into(view)
         return _result_of_one_agent(reward, terminated, truncated, info)
 

@@ -9,6 +9,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from sample_factory.envs.abilities import OwnsProcess, RewardShaping, find_ability
+from sample_factory.envs.adapters.training_info_box import TrainingInfoBox
 from sample_factory.envs.contract import (
     NUM_CHECKED,
     check_info,
@@ -48,6 +49,7 @@ class VectorEnvAdapter:
         self.env: Any = env
         self.reward_shaping = find_ability(env, RewardShaping)
         self.process = find_ability(env, OwnsProcess)
+        self.training_info = TrainingInfoBox(env, resets_itself=True)
         check_reset_parameters(env)
         self._num_unchecked = NUM_CHECKED
         self.num_agents = env.num_envs

@@ -130,6 +130,7 @@ class FrameStack:
         self.num_agents = env.num_agents
         self.reward_shaping = env.reward_shaping
         self.process = env.process
+        self.training_info = env.training_info
         self._env = env
         self._history = FrameHistory(env.kinds, num_frames)
         self.kinds = self._history.kinds

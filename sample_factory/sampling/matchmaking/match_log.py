@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from sample_factory.exchange.messages import MatchReport
-from sample_factory.sampling.matchmaking.matchmaker import Player
+from sample_factory.sampling.matchmaking.matchmaking import Player
 
 
 class MatchLog:

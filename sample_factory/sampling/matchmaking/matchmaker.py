@@ -1,65 +1,18 @@
-"""Which policy plays which agent: its current weights, or those of one of its past selves."""
+"""The built-in rule for who plays whom, and the players of all agents of a split."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from sample_factory.checkpoints.milestones import Milestone
-from sample_factory.exchange.messages import Opponents
+from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking, MatchSetup, Player
 
 MATCHES_PER_DRAW = 10
 
 
-class Player(NamedTuple):
-    """Plays an agent: a policy with its current weights ("live"), or with those of a past self."""
-
-    policy_id: int
-    past_self: Milestone | None = None  # None: live
-
-    @property
-    def is_live(self) -> bool:
-        return self.past_self is None
-
-
-class PastSelves:
-    """The past selves that can be played against; one object for all envs of a rollout worker."""
-
-    def __init__(self, share: float = 0.0):
-        """share: probability that a draw is a match against past selves."""
-        self._share = share
-        self._opponents: dict[int, Opponents] = {}  # by policy
-
-    def update(self, opponents: Opponents) -> None:
-        """Replaces what an earlier message said about the same policy."""
-        self._opponents[opponents.policy_id] = opponents
-
-    @property
-    def exist(self) -> bool:
-        """Whether any policy has a past self."""
-        return any(opponents.past_selves for opponents in self._opponents.values())
-
-    def wants_match(self, rng: np.random.Generator) -> bool:
-        """Draws whether the next matches are against past selves; False while there are none."""
-        return self.exist and rng.random() < self._share
-
-    def draw(self, policy: int, live_policy: int, rng: np.random.Generator) -> Player:
-        """Draws a past self of `policy` as an opponent of the live policy; `policy` itself if it has none."""
-        opponents = self._opponents.get(policy)
-        if opponents is None or not opponents.past_selves:
-            return Player(policy)
-        weights = opponents.weights[live_policy].astype(np.float64)
-        index = rng.choice(len(weights), p=weights / weights.sum())
-        return Player(policy, opponents.past_selves[index])
-
-    def has(self, player: Player) -> bool:
-        """Whether the player is still in use; live policies always are."""
-        return player.is_live or player.past_self in self._opponents[player.policy_id].past_selves
-
-
 class Matchmaker:
-    """Draws a random policy for each agent of one env, again after every MATCHES_PER_DRAW matches. A match is
-    over when every agent that takes part in it has ended an episode.
+    """Draws a random policy for each agent of one env, again after every MATCHES_PER_DRAW matches:
+    --matchmaking=random.
 
     In a match against past selves, one agent, drawn at random, is played by a live policy, and each of the
     others by a past self of the policy that was drawn for it.
@@ -67,42 +20,27 @@ class Matchmaker:
     Policy p only plays agents of kind p % num_kinds: those have its observation and action spaces.
     """
 
-    def __init__(
-        self,
-        num_policies: int,
-        kind_of_agent: Sequence[int],
-        mix_policies: bool,
-        rng: np.random.Generator,
-        past_selves: PastSelves | None = None,
-    ):
-        """mix_policies: whether the agents of one env may be played by different policies."""
-        self._kinds = np.array(kind_of_agent)
-        self._num_kinds = max(kind_of_agent) + 1
-        self._num_agents = len(kind_of_agent)
-        self._policies_per_kind = num_policies // self._num_kinds
-        self._mix_policies = mix_policies
-        self._rng = rng
-        self._past_selves = past_selves or PastSelves()
-        self._num_matches = 0
-        self._drawn = self._draw()
+    def __init__(self, setup: MatchSetup):
+        self._kinds = np.array(setup.kind_of_agent)
+        self._num_kinds = max(setup.kind_of_agent) + 1
+        self._num_agents = setup.num_agents
+        self._policies_per_kind = setup.num_policies // self._num_kinds
+        self._mix_policies = setup.mix_policies
+        self._rng = setup.rng
+        self._past_selves = setup.past_selves
+        self._num_matches = 0  # begun so far
+        self._drawn: list[Player] = []
 
-    @property
-    def drawn(self) -> Sequence[Player]:
-        """The players of all agents' next episodes."""
+    def next_match(self) -> Sequence[Player]:
+        """Returns the player of each agent; the same object as before while nothing is drawn."""
+        is_due = self._num_matches % MATCHES_PER_DRAW == 0
+        self._num_matches += 1
+        if is_due or self._has_first_opponents() or not all(map(self._past_selves.has, self._drawn)):
+            self._drawn = self._draw()
         return self._drawn
 
-    def match_ended(self) -> bool:
-        """Draws again if that is due; to be called before the players of the next match are read.
-
-        Returns whether it was due.
-        """
-        self._num_matches += 1
-        is_due = self._num_matches % MATCHES_PER_DRAW == 0
-        has_first_opponents = self._past_selves.exist and not self._knew_opponents
-        if not (is_due or has_first_opponents or not all(map(self._past_selves.has, self._drawn))):
-            return False
-        self._drawn = self._draw()
-        return True
+    def _has_first_opponents(self) -> bool:
+        return self._past_selves.exist and not self._knew_opponents
 
     def _draw(self) -> list[Player]:
         self._knew_opponents = self._past_selves.exist
@@ -129,25 +67,26 @@ class Group(NamedTuple):
 
 
 class PlayerAssignment:
-    """The player of each agent of E envs in its current episode, as drawn by the envs' matchmakers.
+    """The player of each agent of E envs in its current episode, as chosen by the matchmaking of each env.
 
     policies: [agents] int16. is_live: [agents] bool; only the steps of live policies are trained on.
     """
 
-    def __init__(self, matchmakers: Sequence[Matchmaker], agents_per_env: int):
-        self._matchmakers = matchmakers
+    def __init__(self, matchmakings: Sequence[CheckedMatchmaking], agents_per_env: int):
+        self._matchmakings = matchmakings
+        self._matches: list[Sequence[Player]] = [()] * len(matchmakings)  # the newest of each env
         self._agents_per_env = agents_per_env
-        num_agents = len(matchmakers) * agents_per_env
+        num_agents = len(matchmakings) * agents_per_env
         self._env_of_agent = np.arange(num_agents) // agents_per_env
         self._players: list[Player] = []  # every player seen so far
         self._ids: dict[Player, int] = {}  # positions in _players
         self._policy_of_player: np.ndarray = np.zeros(0, np.int16)
         self._player_is_live: np.ndarray = np.zeros(0, bool)
         self._player_ids = np.zeros(num_agents, np.int64)  # of each agent
-        self._drawn_ids = np.zeros(num_agents, np.int64)  # of each agent in its next episode
+        self._next_ids = np.zeros(num_agents, np.int64)  # of each agent in its next episode
         self.policies = np.zeros(num_agents, np.int16)
         self.is_live = np.ones(num_agents, bool)
-        self._read_draws(range(len(matchmakers)))
+        self._begin_matches(range(len(matchmakings)))
         self._assign(np.arange(num_agents))
 
     def players_of(self, agents: Sequence[int]) -> list[Player]:
@@ -161,7 +100,7 @@ class PlayerAssignment:
         [agents] bool, True within an episode. Returns the agents assigned, [n] int64: those of `ended`, and
         in envs whose match is over also those whose episode had ended earlier.
         """
-        self._read_draws([env for env in over if self._matchmakers[env].match_ended()])
+        self._begin_matches(over)
         starting = np.asarray(ended, np.int64)
         if over:
             is_waiting = ~begun & np.isin(self._env_of_agent, over)
@@ -176,15 +115,17 @@ class PlayerAssignment:
         for player_id in sorted(present, key=lambda player_id: _order(self._players[player_id])):
             yield Group(self._players[player_id], (self._player_ids == player_id) & active)
 
-    def _read_draws(self, envs: Sequence[int]) -> None:
-        """Reads the players that the matchmakers of some envs have drawn."""
+    def _begin_matches(self, envs: Iterable[int]) -> None:
+        """Reads the players of the next match of some envs."""
         for env in envs:
-            first = env * self._agents_per_env
-            drawn = self._matchmakers[env].drawn
-            self._drawn_ids[first : first + len(drawn)] = [self._id_of(player) for player in drawn]
+            players = self._matchmakings[env].next_match()
+            if players is not self._matches[env]:
+                self._matches[env] = players
+                first = env * self._agents_per_env
+                self._next_ids[first : first + len(players)] = [self._id_of(player) for player in players]
 
     def _assign(self, agents: np.ndarray) -> None:
-        ids = self._drawn_ids[agents]
+        ids = self._next_ids[agents]
         self._player_ids[agents] = ids
         self.policies[agents] = self._policy_of_player[ids]
         self.is_live[agents] = self._player_is_live[ids]

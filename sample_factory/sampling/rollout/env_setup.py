@@ -1,16 +1,21 @@
 """Construction of the envs of a rollout worker, with their seeds and their random first steps."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
 from sample_factory.envs.random_actions import RandomActions
-from sample_factory.exchange.messages import Incident
+from sample_factory.exchange.messages import Incident, NewTrainingInfo
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
-from sample_factory.sampling.matchmaking.matchmaker import Matchmaker, PastSelves
+from sample_factory.sampling.matchmaking.matchmaking import (
+    CheckedMatchmaking,
+    MatchSetup,
+    PastSelves,
+    make_matchmaking,
+)
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 from sample_factory.sampling.settings import RolloutWorkerArgs
@@ -45,14 +50,20 @@ class EnvSetup:
         self._beat = beat
         self._rng = np.random.default_rng([args.settings.seed, args.worker_index])
 
-    def make_vector(self, split: int) -> EnvVector:
-        """Returns the EnvVector of a split with its envs constructed and reset. Call once for each split."""
+    def make_vector(self, split: int, training_info: Iterable[NewTrainingInfo] = ()) -> EnvVector:
+        """Returns the EnvVector of a split with its envs constructed and reset. Call once for each split.
+
+        training_info: the values of the run that the envs receive before the first reset.
+        """
         configs = self._env_configs(split)
         envs = [self._make_env(config) for config in configs]
-        matchmakers = [self._make_matchmaker() for _ in envs]
+        matchmakings = [self._make_matchmaking(config) for config in configs]
         vector = EnvVector(
-            envs, matchmakers, self._buffers, self._worker_index, split, self._settings.reward_rule
+            envs, matchmakings, self._buffers, self._worker_index, split, self._settings.reward_rule
         )
+        vector.log.reports_infos = self._settings.reports_infos
+        for message in training_info:
+            vector.set_training_info(message.policy_id, message.training_info)
         random_actions = RandomActions(envs[0].kinds, seed=int(self._rng.integers(2**31)))
         random_steps = [self._num_random_steps() for _ in envs]
         seconds = self._settings.max_random_seconds / self._topology.num_splits
@@ -79,14 +90,17 @@ class EnvSetup:
         name = f"worker {self._worker_index}: env {config.vector_index} ({self._args.cfg.env})"
         return GuardedEnv(make, name, config.vector_index, self._stepping, report_rebuild)
 
-    def _make_matchmaker(self) -> Matchmaker:
-        return Matchmaker(
+    def _make_matchmaking(self, config: EnvConfig) -> CheckedMatchmaking:
+        setup = MatchSetup(
             self._topology.num_policies,
             self._topology.kind_of_agent,
             self._settings.mix_policies,
             self._rng,
             self._past_selves,
+            config.env_id,
+            self._args.cfg,
         )
+        return make_matchmaking(self._settings.matchmaking, setup)
 
     def _num_random_steps(self) -> int:
         if not self._settings.decorrelate_envs:

@@ -10,7 +10,8 @@ import numpy as np
 from sample_factory.envs.protocol import EMPTY_INFO, EPISODE_CONTINUES, EndInfos, ObservationRows
 from sample_factory.exchange.messages import PolicyRequest, rows_of_messages
 from sample_factory.exchange.trajectory_buffers import INACTIVE, TrajectoryBuffers
-from sample_factory.sampling.matchmaking.matchmaker import Matchmaker, PlayerAssignment
+from sample_factory.sampling.matchmaking.matchmaker import PlayerAssignment
+from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking
 from sample_factory.sampling.rollout.episode_log import EpisodeLog
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 from sample_factory.sampling.rollout.rollout_memory import FullBuffers, RolloutMemory
@@ -29,13 +30,13 @@ class EnvVector:
     def __init__(
         self,
         envs: Sequence[GuardedEnv],
-        matchmakers: Sequence[Matchmaker],
+        matchmakings: Sequence[CheckedMatchmaking],
         buffers: TrajectoryBuffers,
         worker_index: int,
         split: int,
         reward_rule: RewardRule,
     ):
-        """matchmakers: one per env. Acquires the first buffer of every agent."""
+        """matchmakings: one per env. Acquires the first buffer of every agent."""
         topology = buffers.topology
         self._envs = envs
         self.steps_in_background = all(env.steps_in_background for env in envs)  # `send` can be called
@@ -46,8 +47,10 @@ class EnvVector:
         self._num_agents = topology.agents_per_split
         starts = range(0, self._num_agents, self._agents_per_env)
         self._agents_of = [slice(start, start + self._agents_per_env) for start in starts]  # by env
-        self._players = PlayerAssignment(matchmakers, self._agents_per_env)
+        self._players = PlayerAssignment(matchmakings, self._agents_per_env)
         self._shaping: dict[int, Mapping[str, Any]] = {}  # by policy; absent: the env's default
+        self._training_info: dict[int, Mapping[str, Any]] = {}  # by policy
+        self._info_of_env: dict[int, Mapping[str, Any]] = {}  # by env: what it was sent last
         self._memory = RolloutMemory(buffers, worker_index, split)
         self._active = np.ones(self._num_agents, bool)
         self._all_active = True
@@ -111,6 +114,12 @@ class EnvVector:
         self._shaping[policy_id] = shaping
         for agent in np.flatnonzero(self._players.policies == policy_id).tolist():
             self._apply_shaping(agent)
+
+    def set_training_info(self, policy_id: int, training_info: Mapping[str, Any]) -> None:
+        """Sends values of the run to the envs whose first agent a policy plays, now and later."""
+        self._training_info[policy_id] = training_info
+        for env in range(len(self._envs)):
+            self._send_training_info(env)
 
     def requests(self, incarnation: int = 0) -> list[tuple[int, PolicyRequest]]:
         """Returns (policy id, request) for each player of an active agent, several for very many agents.
@@ -224,6 +233,17 @@ class EnvVector:
         if self._shaping:
             for agent in starting.tolist():
                 self._apply_shaping(agent)
+        if self._training_info:
+            for env in over:  # other policies may play it now
+                self._send_training_info(env)
+
+    def _send_training_info(self, env: int) -> None:
+        """Sends the values for the policy of the env's first agent, unless it has received them."""
+        first_agent = self._agents_of[env].start
+        training_info = self._training_info.get(int(self._players.policies[first_agent]))
+        if training_info is not None and training_info is not self._info_of_env.get(env):
+            self._info_of_env[env] = training_info
+            self._envs[env].set_training_info(training_info)
 
     def _apply_shaping(self, agent: int) -> None:
         shaping = self._shaping.get(int(self._players.policies[agent]))

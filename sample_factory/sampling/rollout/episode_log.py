@@ -4,17 +4,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sample_factory.envs.protocol import Info, extra_stats, true_objective
+from sample_factory.envs.protocol import Info, extra_stats, portable_info, true_objective
 from sample_factory.exchange.messages import EpisodeReport, Incident, MatchReport
 from sample_factory.sampling.matchmaking.match_log import MatchLog
-from sample_factory.sampling.matchmaking.matchmaker import Player
+from sample_factory.sampling.matchmaking.matchmaking import Player
 
 
 class EpisodeLog:
-    """Sums up the episodes of the agents of one split, and collects reports for the main process."""
+    """Sums up the episodes of the agents of one split, and collects reports for the main process.
+
+    reports_infos: whether a report contains the info of the episode's last step.
+    """
 
     def __init__(self, env_names: Sequence[str], agents_per_env: int, frameskip: int):
         num_agents = len(env_names) * agents_per_env
+        self.reports_infos = False
         self._env_names = env_names
         self._agents_per_env = agents_per_env
         self._frameskip = frameskip
@@ -63,6 +67,8 @@ class EpisodeLog:
             objective = true_objective(info, reward)
             if player.past_self is None:  # live
                 report = EpisodeReport(player.policy_id, reward, frames, objective, extra_stats(info))
+                if self.reports_infos:
+                    report = report._replace(info=portable_info(info))
                 self._reports.append(report)
             env, agent_of_env = divmod(agent, self._agents_per_env)
             self._matches[env].end(agent_of_env, player, objective)

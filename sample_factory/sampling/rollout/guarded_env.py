@@ -59,6 +59,7 @@ class GuardedEnv:
         self.num_agents = self._env.num_agents
         self.kinds = self._env.kinds
         self._shaping: dict[int, Mapping[str, Any]] = {}  # by agent; absent: the env's default
+        self._training_info: Mapping[str, Any] = {}  # of the last message
         # As StepResult.active, for the last reset by `reset` or by a rebuild.
         self.active_after_reset: np.ndarray | None = None
         self._seed: int | None = None
@@ -118,6 +119,14 @@ class GuardedEnv:
         except Exception as error:  # any error of a user's env; a rebuilt one would also reject it
             raise EnvBroken(f"{self.name} rejects the reward shaping {shaping}: {error}") from error
 
+    def set_training_info(self, training_info: Mapping[str, Any]) -> None:
+        """Sends values of the run to the env, also to rebuilt ones; see TrainingInfo."""
+        self._training_info = training_info
+        try:
+            self._env.training_info.put(training_info)
+        except EnvContractError as error:  # a rebuilt env would also reject them
+            raise EnvBroken(f"{self.name}: {error}") from error
+
     def process_is_gone(self) -> bool:
         """Returns whether the env's simulator has died; see OwnsProcess."""
         return self._env.process.process_is_gone()
@@ -143,6 +152,8 @@ class GuardedEnv:
                 call = "make"
                 self._env = self._make()
                 call = "reset"
+                if self._training_info:
+                    self._env.training_info.put(self._training_info)
                 for agent, shaping in self._shaping.items():
                     self._env.reward_shaping.set_reward_shaping(shaping, agent)
                 # Use another seed: the same one may crash again.

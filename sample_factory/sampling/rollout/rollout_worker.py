@@ -12,6 +12,7 @@ from sample_factory.exchange.messages import (
     ActionsReady,
     ComponentReady,
     NewShaping,
+    NewTrainingInfo,
     Opponents,
     PolicyRequest,
     Report,
@@ -25,7 +26,7 @@ from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
 from sample_factory.runtime.cpu import rss_mb
-from sample_factory.sampling.matchmaking.matchmaker import PastSelves
+from sample_factory.sampling.matchmaking.matchmaking import PastSelves
 from sample_factory.sampling.rollout.env_setup import EnvSetup
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.rollout.rollout_memory import FullBuffers
@@ -77,9 +78,16 @@ class RolloutWorker:
         setup = EnvSetup(args, buffers, self._past_selves, self._stepping, self._report, context.beat)
         # A worker that replaces a dead one takes part from the current iteration on.
         num_rollouts = int(self._iterations[0]) * (self._topology.rollouts_per_iteration or 0)
+        # Those of the main process were sent before this worker was started.
+        first_messages = self._inbox.get_many(timeout=0.0)
+        training_info = [message for message in first_messages if isinstance(message, NewTrainingInfo)]
         self._splits = [
-            Split(setup.make_vector(split), num_rollouts) for split in range(self._topology.num_splits)
+            Split(setup.make_vector(split, training_info), num_rollouts)
+            for split in range(self._topology.num_splits)
         ]
+        for message in first_messages:
+            if not isinstance(message, NewTrainingInfo):
+                self._handle(message)
         self._num_reported = self._num_samples()
         self._stepping[0] = NO_ENV
         self._report(ComponentReady("rollout_worker", f"worker {index}: envs are ready", short=""))
@@ -141,6 +149,10 @@ class RolloutWorker:
             case NewShaping(policy_id, shaping):
                 for split in self._splits:
                     split.vector.set_shaping(policy_id, shaping)
+            case NewTrainingInfo(policy_id):
+                training_info = message.training_info
+                for split in self._splits:
+                    split.vector.set_training_info(policy_id, training_info)
             case Opponents():
                 self._past_selves.update(message)
 

@@ -7,10 +7,11 @@ import pytest
 from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.exchange.messages import MatchReport, Opponents
 from sample_factory.exchange.trajectory_buffers import INACTIVE
-from sample_factory.sampling.matchmaking.matchmaker import Matchmaker, PastSelves
+from sample_factory.sampling.matchmaking.matchmaking import PastSelves
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.settings import RewardRule
 from tests.counting import make_config, make_shared
+from tests.sampling.matchmaking.matchmakers import random_matchmaker
 from tests.sampling.rollout.test_env_vector import Named, finish, no_actions
 
 LENGTH = 4  # steps of an episode of the env
@@ -63,7 +64,7 @@ class Matches:
         buffers, _ = make_shared(config, env)
         past_selves = PastSelves(1.0)
         past_selves.update(Opponents(0, PAST_SELVES, np.ones((1, len(PAST_SELVES)), np.float32)))
-        matchmaker = Matchmaker(1, [0, 0], True, np.random.default_rng(0), past_selves)
+        matchmaker = random_matchmaker(1, [0, 0], True, np.random.default_rng(0), past_selves)
         vector = EnvVector([Named(env, 0)], [matchmaker], buffers, 0, 0, RewardRule(1.0, 1e9))
         vector.reset([None], [0], no_actions)
         self.acting = []  # by match and step: the past selves that act, None for a live policy

@@ -3,13 +3,9 @@ import pytest
 
 from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.exchange.messages import Opponents
-from sample_factory.sampling.matchmaking.matchmaker import (
-    MATCHES_PER_DRAW,
-    Matchmaker,
-    PastSelves,
-    Player,
-    PlayerAssignment,
-)
+from sample_factory.sampling.matchmaking.matchmaker import MATCHES_PER_DRAW, PlayerAssignment
+from sample_factory.sampling.matchmaking.matchmaking import PastSelves, Player
+from tests.sampling.matchmaking.matchmakers import random_matchmaker
 
 DRAWS = 400
 A, B, *MORE = (Milestone(0, version, 10 * version) for version in range(8))
@@ -27,15 +23,15 @@ def make_matchmaker(share, *messages, num_policies=1, num_agents=2, mix=True):
     for message in messages:
         past_selves.update(message)
     rng = np.random.default_rng(0)
-    return Matchmaker(num_policies, [0] * num_agents, mix, rng, past_selves), past_selves
+    return random_matchmaker(num_policies, [0] * num_agents, mix, rng, past_selves), past_selves
 
 
-def matches(matchmaker, num_agents=2, count=DRAWS):
+def matches(matchmaker, count=DRAWS):
     """Yields the players of each draw."""
     for _ in range(count):
-        yield [matchmaker.drawn[agent] for agent in range(num_agents)]
-        for _ in range(MATCHES_PER_DRAW):
-            matchmaker.match_ended()
+        yield list(matchmaker.next_match())
+        for _ in range(MATCHES_PER_DRAW - 1):
+            matchmaker.next_match()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
@@ -49,7 +45,7 @@ def test_the_share_of_matches_against_past_selves_is_the_given_one(share):
 def test_one_agent_is_live_in_such_a_match_and_it_is_not_always_the_same_one(num_agents):
     matchmaker, _ = make_matchmaker(1.0, opponents(), num_agents=num_agents)
     live = []
-    for players in matches(matchmaker, num_agents):
+    for players in matches(matchmaker):
         (agent,) = [i for i, player in enumerate(players) if player.is_live]
         live.append(agent)
     assert np.allclose(np.bincount(live) / DRAWS, 1 / num_agents, atol=0.1)
@@ -66,7 +62,7 @@ def test_agents_of_different_kinds_meet_past_selves_of_policies_of_their_own_kin
     past_selves = PastSelves(1.0)
     for message in (opponents(0, (A,)), opponents(1, (C,))):
         past_selves.update(message)
-    matchmaker = Matchmaker(2, [0, 1], True, np.random.default_rng(0), past_selves)
+    matchmaker = random_matchmaker(2, [0, 1], True, np.random.default_rng(0), past_selves)
     seen = {tuple(players) for players in matches(matchmaker)}
     assert seen == {(Player(0), Player(1, C)), (Player(0, A), Player(1))}
 
@@ -97,23 +93,21 @@ def test_a_policy_without_past_selves_is_played_live():
 
 def test_a_past_self_that_is_no_longer_in_use_is_replaced_in_the_next_match():
     matchmaker, past_selves = make_matchmaker(1.0, opponents(0, (A,)))
+    assert A in {player.past_self for player in matchmaker.next_match()}
     past_selves.update(opponents(0, (B,)))
-    assert A in {matchmaker.drawn[agent].past_self for agent in (0, 1)}
-    matchmaker.match_ended()
-    assert {matchmaker.drawn[agent].past_self for agent in (0, 1)} == {None, B}
+    assert {player.past_self for player in matchmaker.next_match()} == {None, B}
 
 
 def test_the_first_past_selves_are_met_in_the_next_match():
     matchmaker, past_selves = make_matchmaker(1.0, opponents(0, ()))
+    assert set(matchmaker.next_match()) == {Player(0)}
     past_selves.update(opponents(0, (A,)))
-    assert {matchmaker.drawn[agent] for agent in (0, 1)} == {Player(0)}
-    matchmaker.match_ended()
-    assert {matchmaker.drawn[agent] for agent in (0, 1)} == {Player(0), Player(0, A)}
+    assert set(matchmaker.next_match()) == {Player(0), Player(0, A)}
 
 
 def test_without_past_selves_the_draws_do_not_depend_on_their_share():
     rng = np.random.default_rng(0)
-    plain = Matchmaker(3, [0, 0], True, rng)
+    plain = random_matchmaker(3, [0, 0], True, rng)
     other, _ = make_matchmaker(0.5, num_policies=3)
     assert list(matches(plain)) == list(matches(other))
 
@@ -158,7 +152,9 @@ def test_an_agent_changes_its_player_only_where_its_own_episode_ends():
 def test_groups_are_the_active_agents_of_each_player():
     past_selves = PastSelves(1.0)
     past_selves.update(opponents(0, (A,)))
-    matchmakers = [Matchmaker(1, [0, 0], True, np.random.default_rng(i), past_selves) for i in range(3)]
+    matchmakers = [
+        random_matchmaker(1, [0, 0], True, np.random.default_rng(i), past_selves) for i in range(3)
+    ]
     players = PlayerAssignment(matchmakers, 2)
     active = np.array([True, True, True, True, False, False])
     groups = list(players.groups(active))

@@ -8,7 +8,6 @@ from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.protocol import EPISODE_CONTINUES, NO_END_INFOS, StepResult
 from sample_factory.exchange.messages import EpisodeReport, Incident
 from sample_factory.exchange.trajectory_buffers import INACTIVE
-from sample_factory.sampling.matchmaking.matchmaker import Matchmaker
 from sample_factory.sampling.rollout import env_vector
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.settings import RewardRule
@@ -22,6 +21,7 @@ from tests.counting import (
     make_config,
     make_shared,
 )
+from tests.sampling.matchmaking.matchmakers import random_matchmaker
 
 
 class Named:
@@ -58,7 +58,7 @@ def make_vector(num_agents=1, num_policies=1, sleeper=1000, rule=RewardRule(1.0,
     envs = [make_env(env_id, num_agents, sleeper) for env_id in range(config.sampling.num_envs_per_worker)]
     buffers, _ = make_shared(config, envs[0].env, num_logits)
     rng = np.random.default_rng(0)
-    matchmakers = [Matchmaker(num_policies, [0] * num_agents, True, rng) for _ in envs]
+    matchmakers = [random_matchmaker(num_policies, [0] * num_agents, True, rng) for _ in envs]
     vector = EnvVector(envs, matchmakers, buffers, 0, 0, rule)
     vector.reset([None] * len(envs), [0] * len(envs), no_actions)
     return vector, buffers
@@ -147,7 +147,7 @@ class Lives(CountingEnv):
 def test_an_episode_that_continues_ends_for_the_learner_but_is_reported_with_the_next():
     env = Named(Lives(), 0)
     buffers, _ = make_shared(make_config(worker_num_splits=1, num_envs_per_worker=1), env.env)
-    matchmaker = Matchmaker(1, [0], True, np.random.default_rng(0))
+    matchmaker = random_matchmaker(1, [0], True, np.random.default_rng(0))
     vector = EnvVector([env], [matchmaker], buffers, 0, 0, RewardRule(1.0, 1e9))
     vector.reset([None], [0], no_actions)
     (buffer,) = vector.requests()[0][1].buffer_indices
@@ -247,7 +247,7 @@ class Ended(CountingEnv):
 
 def test_an_agent_that_stays_inactive_has_one_episode():
     buffers, _ = make_shared(make_config(worker_num_splits=1, num_envs_per_worker=1), Ended(0, 2))
-    matchmakers = [Matchmaker(1, [0, 0], True, np.random.default_rng(0))]
+    matchmakers = [random_matchmaker(1, [0, 0], True, np.random.default_rng(0))]
     vector = EnvVector([Named(Ended(0, 2), 0)], matchmakers, buffers, 0, 0, RewardRule(1.0, 1e9))
     vector.reset([None], [0], no_actions)
     play(vector, buffers, 9)
@@ -283,7 +283,7 @@ class Latecomer(CountingEnv):
 
 def make_party(env):
     buffers, _ = make_shared(make_config(worker_num_splits=1, num_envs_per_worker=1), env)
-    matchmakers = [Matchmaker(1, [0, 0], True, np.random.default_rng(0))]
+    matchmakers = [random_matchmaker(1, [0, 0], True, np.random.default_rng(0))]
     vector = EnvVector([Named(env, 0)], matchmakers, buffers, 0, 0, RewardRule(1.0, 1e9))
     vector.reset([None], [0], no_actions)
     return vector, buffers
@@ -310,7 +310,7 @@ def test_an_agent_that_is_inactive_after_a_rebuild_has_no_requests():
 def test_with_alternation_the_learner_gets_a_trajectory_even_of_an_agent_that_never_acted():
     config = make_config(worker_num_splits=1, num_envs_per_worker=1, async_rl=False)
     buffers, _ = make_shared(config, Ended(0, 2))
-    matchmakers = [Matchmaker(1, [0, 0], True, np.random.default_rng(0))]
+    matchmakers = [random_matchmaker(1, [0, 0], True, np.random.default_rng(0))]
     vector = EnvVector([Named(Ended(0, 2), 0)], matchmakers, buffers, 0, 0, RewardRule(1.0, 1e9))
     vector.reset([None], [0], no_actions)
     for _ in range(3):
@@ -406,7 +406,7 @@ def num_python_calls(num_agents):
     """Returns the number of Python function calls in a rollout of so many agents."""
     config = make_config(worker_num_splits=1, num_envs_per_worker=1, num_policies=2)
     buffers, _ = make_shared(config, CountingEnv(0, num_agents))
-    matchmakers = [Matchmaker(2, [0] * num_agents, True, np.random.default_rng(0))]
+    matchmakers = [random_matchmaker(2, [0] * num_agents, True, np.random.default_rng(0))]
     vector = EnvVector([Batched(num_agents)], matchmakers, buffers, 0, 0, RewardRule(1.0, 1e9))
     vector.reset([None], [0], no_actions)
     events = []

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from sample_factory.envs.abilities import TrainingInfo
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.protocol import EnvContractError, ObservationRows
 from sample_factory.sampling.rollout import guarded_env
@@ -117,3 +118,34 @@ def test_an_env_that_violates_its_contract_is_not_rebuilt():
     with pytest.raises(EnvBroken, match=r"worker 1: env 3 \(counting\): observation 'obs' has shape \(2,\)"):
         guarded.step()
     assert guarded.reported == []
+
+
+class Noting(Faulty, TrainingInfo):
+    """refuses: values that it rejects."""
+
+    def __init__(self, refuses=None, **faults):
+        super().__init__(**faults)
+        self.refuses = refuses
+
+    def set_training_info(self, training_info):
+        if training_info == self.refuses:
+            raise ValueError("unknown level")
+        super().set_training_info(training_info)
+
+
+def test_a_rebuilt_env_gets_the_values_of_the_run_before_its_first_reset():
+    guarded = Guarded(Noting(errors={1: KeyError()}), Noting(reset_error=KeyError()), Noting())
+    guarded.env.set_training_info({"level": 3})
+    guarded.env.reset(None, guarded.rows)
+    assert guarded.step() is None
+    assert [env.training_info for env in guarded.made] == [{"level": 3}] * 3
+
+
+def test_an_env_that_rejects_the_values_of_the_run_ends_the_worker_in_one_line():
+    guarded = Guarded(Noting(refuses={"level": 9}))
+    guarded.env.reset(None, guarded.rows)
+    with pytest.raises(
+        EnvBroken,
+        match=r"env 3 \(counting\): set_training_info\(.*raised ValueError: unknown level",
+    ):
+        guarded.env.set_training_info({"level": 9})

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from sample_factory.sampling.matchmaking.matchmaker import Matchmaker
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.settings import RewardRule
 from tests.counting import make_config, make_shared
 from tests.envs.adapters.countdown import Countdown
+from tests.sampling.matchmaking.matchmakers import random_matchmaker
 from tests.sampling.rollout.test_env_vector import Named, no_actions
 
 LENGTHS = (2, 3)
@@ -33,7 +33,7 @@ def test_each_episode_is_reported_with_its_true_objective_and_statistics(mode):
     buffers, _ = make_shared(
         make_config(worker_num_splits=1, num_envs_per_worker=1, rollout=NUM_STEPS), vector_env
     )
-    matchmaker = Matchmaker(1, [0] * len(LENGTHS), True, np.random.default_rng(0))
+    matchmaker = random_matchmaker(1, [0] * len(LENGTHS), True, np.random.default_rng(0))
     vector = EnvVector([Named(vector_env, 0)], [matchmaker], buffers, 0, 0, RewardRule(1.0, 1e9))
     buffers.outputs[:] = 0.0
     vector.reset([None], [0], no_actions)

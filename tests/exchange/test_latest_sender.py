@@ -1,11 +1,14 @@
+"""The past selves of a league are the state that is sent."""
+
 import time
 
 import pytest
 
 from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.config.population_flags import SelfplayFlags
+from sample_factory.exchange.latest_sender import LatestSender
 from sample_factory.exchange.messages import MilestoneSaved
-from sample_factory.population.league import League, OpponentsSender
+from sample_factory.population.league import League
 from sample_factory.runtime.socket_queue import SocketQueue
 
 
@@ -39,7 +42,7 @@ def fill(inbox):
 
 
 def test_a_full_inbox_is_not_waited_for_and_gets_the_present_state_once_it_is_read(inboxes, league):
-    sender = OpponentsSender(league, 2, inboxes, is_limited=False)
+    sender = LatestSender(league.take_changed, league.opponents, 2, inboxes, is_limited=False)
     fill(inboxes[0])
     first = save(league, 0, 1)
     began = time.monotonic()
@@ -55,7 +58,7 @@ def test_a_full_inbox_is_not_waited_for_and_gets_the_present_state_once_it_is_re
 
 
 def test_many_changes_in_a_row_are_one_message_when_limited(inboxes, league):
-    sender = OpponentsSender(league, 2, inboxes, is_limited=True)
+    sender = LatestSender(league.take_changed, league.opponents, 2, inboxes, is_limited=True)
     for frames in range(100):
         save(league, 0, frames)
         sender.send_changes()
@@ -63,7 +66,7 @@ def test_many_changes_in_a_row_are_one_message_when_limited(inboxes, league):
 
 
 def test_a_worker_that_starts_with_a_full_inbox_gets_all_policies_later(inboxes, league):
-    sender = OpponentsSender(league, 2, inboxes, is_limited=True)
+    sender = LatestSender(league.take_changed, league.opponents, 2, inboxes, is_limited=True)
     fill(inboxes[1])
     sender.send_all(1)
     while inboxes[1].get_many(0.0):

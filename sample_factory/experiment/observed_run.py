@@ -1,0 +1,166 @@
+"""The run as its observers see it, and the values that they send to its envs."""
+
+import logging
+import pickle
+import reprlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import cloudpickle
+
+from sample_factory.config.config import Config
+from sample_factory.exchange.latest_sender import LatestSender
+from sample_factory.exchange.messages import NewTrainingInfo, Report, TrainReport
+from sample_factory.monitoring.policy_progress import PolicyProgress
+from sample_factory.runtime.clock import Every
+from sample_factory.runtime.failures import one_line
+from sample_factory.runtime.queues import Queue
+
+log = logging.getLogger("sample_factory")
+
+SEND_FRAMES_SECONDS = 5.0  # as in version 2
+MAX_INFO_BYTES = 100_000  # pickled; half of what a message may have
+
+
+class TrainingInfoSubscriber:
+    """In the main process: sends values to the envs with the ability TrainingInfo. They are the env frames so
+    far, under version 2's name, and what observers have sent."""
+
+    def __init__(self, num_policies: int, inboxes: Sequence[Queue], is_serial: bool):
+        """is_serial: a serial run must be repeatable, so what it sends does not depend on time."""
+        self._values: list[dict[str, Any]] = [{} for _ in range(num_policies)]
+        self._env_frames = [0] * num_policies
+        self._changed: set[int] = set()
+        self._is_serial = is_serial
+        self._with_new_frames: set[int] = set()  # policies
+        self._time_to_send_frames = Every(SEND_FRAMES_SECONDS, at_first=True)
+        self._sender = LatestSender(
+            self._take_changed, self._message_about, num_policies, inboxes, is_limited=False
+        )
+
+    def update(self, values: Mapping[str, Any], policy_id: int | None = None) -> None:
+        """Replaces the values of the same names, for the envs of a policy; None: of all policies.
+
+        Raises TypeError or ValueError if they cannot be sent; then nothing changes.
+        """
+        policies = range(len(self._values)) if policy_id is None else [policy_id]
+        merged = {policy: {**self._values[policy], **values} for policy in policies}
+        for candidate in merged.values():
+            _check(candidate)
+        for policy, candidate in merged.items():
+            self._values[policy] = candidate
+        self._changed.update(policies)
+
+    def handle(self, report: Report) -> None:
+        if isinstance(report, TrainReport):
+            self._env_frames[report.policy_id] = report.env_frames
+            self._with_new_frames.add(report.policy_id)
+
+    def tick(self) -> None:
+        if self._is_serial or (self._with_new_frames and self._time_to_send_frames()):
+            self._changed |= self._with_new_frames
+            self._with_new_frames = set()
+        self._sender.send_changes()
+
+    def worker_started(self, index: int) -> None:
+        self._sender.send_all(index)
+
+    def close(self) -> None:
+        """Does nothing."""
+
+    def _take_changed(self) -> set[int]:
+        changed = self._changed
+        self._changed = set()
+        return changed
+
+    def _message_about(self, policy_id: int) -> NewTrainingInfo:
+        training_info = {
+            "policy_id": policy_id,
+            "approx_total_training_steps": self._env_frames[policy_id],
+            **self._values[policy_id],
+        }
+        return NewTrainingInfo(policy_id, cloudpickle.dumps(training_info))
+
+
+def _check(values: Mapping[str, Any]) -> None:
+    """Raises TypeError or ValueError for values that cannot be sent to another process."""
+    try:
+        pickled = cloudpickle.dumps(values)
+        pickle.loads(pickled)
+    except Exception as error:  # any error of a user's class
+        raise TypeError(
+            f"send_to_envs({reprlib.repr(dict(values))}): the values should be numbers, texts or other "
+            f"objects that can be pickled, but {one_line(error)}"
+        ) from error
+    if len(pickled) > MAX_INFO_BYTES:
+        raise ValueError(
+            f"send_to_envs: the values have {len(pickled):,} bytes, at most {MAX_INFO_BYTES:,} can be sent; "
+            "large data should be in a file whose name is sent"
+        )
+
+
+class ObservedRun:
+    """In the main process: what observers see of a run, and what they can do to it.
+
+    cfg: all flags, as attributes. folder: of the experiment, for files of an observer's own.
+    policies: of each policy the counters, such as `env_frames`, and the last `episodes`, such as
+        `episodes.mean("reward", at_least=10)`; see PolicyProgress.
+    stop_reason: the text given to `stop`; empty before.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        policies: Sequence[PolicyProgress],
+        training_info: TrainingInfoSubscriber | None,
+    ):
+        """training_info: None if no env receives values."""
+        self.cfg = config.namespace()
+        self.folder = config.experiment_dir
+        self.policies = policies
+        self.stop_reason = ""
+        self._training_info = training_info
+        self._has_warned = False
+
+    @property
+    def num_policies(self) -> int:
+        return len(self.policies)
+
+    @property
+    def env_frames(self) -> int:
+        """Env frames that all policies were trained on, in all runs of the experiment."""
+        return sum(policy.env_frames for policy in self.policies)
+
+    def stop(self, reason: str) -> None:
+        """Ends the run as done: it saves, and its last lines show the reason.
+
+        Raises TypeError unless the reason is a text. Of several calls, the first counts.
+        """
+        if not isinstance(reason, str) or not reason.strip():
+            raise TypeError(f"stop({reason!r}): the reason should be a text, e.g. stop('solved')")
+        if not self.stop_reason:
+            self.stop_reason = " ".join(reason.split())
+            log.info("Stopping early: %s", self.stop_reason)
+
+    def send_to_envs(self, values: Mapping[str, Any], policy_id: int | None = None) -> None:
+        """Sends values to the envs with the ability TrainingInfo, which receive them before their next
+        episodes. Earlier values of other names stay.
+
+        values: name -> number, text or other small object that can be pickled.
+        policy_id: only for the envs that this policy plays; None: for all envs.
+
+        Raises TypeError or ValueError for values that cannot be sent, and for a policy that does not exist.
+        """
+        if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
+            raise TypeError(f"send_to_envs({values!r}): the values should be a mapping, e.g. {{'level': 2}}")
+        if policy_id is not None and policy_id not in range(self.num_policies):
+            raise ValueError(f"send_to_envs: policy_id={policy_id} should be below {self.num_policies}")
+        if self._training_info is not None:
+            self._training_info.update(values, policy_id)
+        elif not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "send_to_envs has no effect: %s has no set_training_info; its class should also inherit from "
+                "sample_factory.envs.abilities.TrainingInfo",
+                self.cfg.env,
+            )

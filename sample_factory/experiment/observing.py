@@ -1,0 +1,192 @@
+"""Calls the observers of a run."""
+
+import inspect
+import logging
+import math
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from sample_factory.config.config import Config
+from sample_factory.config.flags import ConfigError
+from sample_factory.exchange.messages import EpisodeReport, Incident, Report, TrainReport
+from sample_factory.experiment.observed_run import ObservedRun
+from sample_factory.experiment.observer import Observer, ObserverFactory, selected_observers
+from sample_factory.monitoring.monitor import Monitor
+from sample_factory.runtime.clock import Every
+from sample_factory.runtime.failures import one_line
+from sample_factory.runtime.registry import resolve
+
+log = logging.getLogger("sample_factory")
+
+Result = TypeVar("Result")
+
+
+def check_observers(config: Config) -> None:
+    """Raises ConfigError if --observers has an unknown name."""
+    _factories(config)
+
+
+def make_observers(config: Config) -> dict[str, Observer]:
+    """Returns the observers of a run, by name. Raises ConfigError if one cannot be made or called."""
+    return {name: _make(name, factory) for name, factory in _factories(config).items()}
+
+
+def read_infos(observers: Mapping[str, Observer]) -> bool:
+    """Returns whether any observer follows episodes, so that their infos have to be reported."""
+    return any(type(observer).on_episode is not Observer.on_episode for observer in observers.values())
+
+
+def _factories(config: Config) -> dict[str, ObserverFactory | str]:
+    try:
+        return selected_observers(config.run.observers)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _make(name: str, factory: ObserverFactory | str) -> Observer:
+    try:
+        observer = resolve(factory)()
+    except Exception as error:  # any error of a user's code
+        raise ConfigError(f"observer {name!r} cannot be made: {one_line(error)}") from error
+    if not isinstance(observer, Observer):
+        raise ConfigError(
+            f"observer {name!r}: the registered function returned {type(observer).__name__}; it should "
+            "return an object of a class derived from sample_factory.Observer"
+        )
+    _check_parameters(name, observer)
+    return observer
+
+
+def _check_parameters(name: str, observer: Observer) -> None:
+    """Raises ConfigError if a method has other parameters than in Observer."""
+    for method, expected in (
+        (observer.on_init, Observer.on_init),
+        (observer.on_start, Observer.on_start),
+        (observer.on_episode, Observer.on_episode),
+        (observer.on_training_step, Observer.on_training_step),
+        (observer.extra_summaries, Observer.extra_summaries),
+        (observer.on_stop, Observer.on_stop),
+    ):
+        parameters = list(inspect.signature(expected).parameters)
+        try:
+            inspect.signature(method).bind(*parameters[1:])
+        except TypeError:
+            raise ConfigError(
+                f"observer {name!r}: {type(observer).__name__}.{expected.__name__} has the parameters "
+                f"{inspect.signature(method)}; they should be ({', '.join(parameters)})"
+            ) from None
+
+
+class ObserversSubscriber:
+    """Calls the observers in the order of their registration. One that raises is called no more."""
+
+    def __init__(
+        self,
+        observers: Mapping[str, Observer],
+        run: ObservedRun,
+        monitor: Monitor,
+        publish: Callable[[Report], None],
+        summaries_interval: float,
+    ):
+        """publish: hands a report to all subscribers. summaries_interval: seconds.
+
+        Raises ConfigError if an observer raises in on_init: nothing has started yet.
+        """
+        self._observers = dict(observers)
+        self._run = run
+        self._monitor = monitor
+        self._publish = publish
+        self._follows_episodes = read_infos(observers)
+        self._has_started = False
+        self._restored: set[int] = set()  # policies whose learner has reported the counters it starts from
+        self._time_to_summarise = Every(summaries_interval)
+        self._logged: set[str] = set()
+        for name, observer in observers.items():
+            try:
+                observer.on_init(run)
+            except Exception as error:  # any error of a user's code
+                raise ConfigError(f"observer {name!r}: on_init raised {one_line(error)}") from error
+
+    def handle(self, report: Report) -> None:
+        match report:
+            case EpisodeReport():
+                if self._follows_episodes:
+                    self._call("on_episode", lambda observer: observer.on_episode(self._run, report))
+            case TrainReport():
+                if report.policy_id in self._restored:
+                    self._call(
+                        "on_training_step", lambda observer: observer.on_training_step(self._run, report)
+                    )
+                self._restored.add(report.policy_id)
+
+    def tick(self) -> None:
+        if not self._has_started:
+            self._has_started = True
+            self._call("on_start", lambda observer: observer.on_start(self._run))
+        if self._time_to_summarise():
+            self._summarise()
+
+    def worker_started(self, index: int) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
+        self._summarise()
+        self._call("on_stop", lambda observer: observer.on_stop(self._run))
+
+    def _summarise(self) -> None:
+        for policy_id in sorted(self._restored):
+            self._summarise_policy(policy_id)
+
+    def _summarise_policy(self, policy_id: int) -> None:
+        returned = self._call(
+            "extra_summaries", lambda observer: observer.extra_summaries(self._run, policy_id)
+        )
+        for name, values in returned.items():
+            self._monitor.write(policy_id, self._scalars(name, values))
+
+    def _call(self, method: str, call: Callable[[Observer], Result]) -> dict[str, Result]:
+        """Returns what the observers return, by name. Switches off those that raise."""
+        returned = {}
+        for name, observer in list(self._observers.items()):
+            try:
+                returned[name] = call(observer)
+            except Exception as error:  # any error of a user's code
+                del self._observers[name]
+                text = f"observer {name!r} is switched off, and training continues: {method} raised "
+                details = "".join(traceback.format_exception(error))
+                self._publish(Incident("observer_errors", text + one_line(error), details=details))
+        return returned
+
+    def _scalars(self, name: str, values: Any) -> dict[str, float]:
+        """Returns the finite numbers among the summaries of an observer; logs the first of each kind that are
+        no numbers."""
+        if not isinstance(values, Mapping):
+            self._log_once(f"observer {name!r}: extra_summaries returned {values!r}; it should be a dict")
+            return {}
+        scalars = {}
+        for tag, value in values.items():
+            number = _number(value)
+            if number is None or not isinstance(tag, str):
+                self._log_once(
+                    f"observer {name!r}: extra_summaries returned {tag!r}: {value!r}, which is left out; it "
+                    "should map texts to numbers"
+                )
+            elif math.isfinite(number):
+                scalars[tag] = number
+        return scalars
+
+    def _log_once(self, text: str) -> None:
+        if text not in self._logged:
+            self._logged.add(text)
+            log.warning("%s", text)
+
+
+def _number(value: Any) -> float | None:
+    """Returns a number, or an array or tensor with one, as float; None if it is none."""
+    if isinstance(value, str):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None

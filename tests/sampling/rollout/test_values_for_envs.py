@@ -1,0 +1,148 @@
+"""Values of the run reach the envs that a policy plays, in rollout workers and inline samplers."""
+
+import cloudpickle
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from sample_factory.envs.abilities import TrainingInfo
+from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.exchange.messages import EpisodeReport, NewTrainingInfo, Reports
+from sample_factory.runtime.child_side import ChildContext
+from sample_factory.sampling.inline_sampler import InlineSampler
+from sample_factory.sampling.rollout.env_vector import EnvVector
+from sample_factory.sampling.rollout.guarded_env import GuardedEnv
+from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
+from sample_factory.sampling.settings import (
+    InlineSamplerArgs,
+    RewardRule,
+    RolloutSettings,
+    RolloutWorkerArgs,
+)
+from tests.counting import make_config, make_shared
+
+STEPS = 3  # of an episode
+RULE = RewardRule(1.0, 1e9)
+
+
+class Level(gym.Env, TrainingInfo):
+    """The first number of the observation is the level that the episode was begun with."""
+
+    observation_space = gym.spaces.Box(-1, 1e9, (4,), np.float32)
+    action_space = gym.spaces.Discrete(1000)
+
+    def reset(self, *, seed=None, options=None):
+        self.level = self.training_info.get("level", -1)
+        self.num_steps = 0
+        return self._observation(), {}
+
+    def step(self, action):
+        self.num_steps += 1
+        info = {"level": np.int64(self.level), "picture": np.zeros(9), "episode_extra_stats": {"x": 1.0}}
+        return self._observation(), 1.0, self.num_steps == STEPS, False, info
+
+    def _observation(self):
+        return np.array([self.level, 0, 0, 0], np.float32)
+
+
+class Alternating:
+    """Lets the policies play by turns: 0, 1, 0, 1, ..."""
+
+    def __init__(self):
+        self.num_matches = 0
+
+    def next_match(self):
+        from sample_factory.sampling.matchmaking.matchmaking import Player
+
+        self.num_matches += 1
+        return [Player((self.num_matches - 1) % 2)]
+
+
+def message(level, policy_id=0):
+    return NewTrainingInfo(policy_id, cloudpickle.dumps({"level": level}))
+
+
+def levels(buffers):
+    """Returns the level at each step of the first buffer."""
+    return buffers.obs["obs"][0, :, 0].tolist()
+
+
+def make_vector(matchmaking):
+    config = make_config(num_envs_per_worker=1, worker_num_splits=1, num_policies=2, rollout=16)
+    buffers, _ = make_shared(config, Level())
+    env = GuardedEnv(lambda: adapt(Level()), "env 0", 0, np.zeros(1, int), print)
+    return EnvVector([env], [matchmaking], buffers, 0, 0, RULE), buffers
+
+
+def play(vector, buffers, num_steps):
+    for _ in range(num_steps):
+        for _, request in vector.requests():
+            buffers.outputs[request.buffer_indices, request.step] = 0.0
+        vector.step()
+
+
+def test_an_env_gets_the_values_of_the_policy_that_plays_it_from_its_next_episode_on():
+    vector, buffers = make_vector(Alternating())
+    vector.set_training_info(0, {"level": 10})
+    vector.reset([None], [0], None)
+    vector.set_training_info(1, {"level": 20})
+    play(vector, buffers, 16)
+    # The policy of an episode is known when the episode before it has ended, and the env was reset with it.
+    assert levels(buffers)[::STEPS] == [10, 10, 20, 10, 20, 10]
+
+
+def test_new_values_do_not_change_an_episode_that_is_being_played():
+    vector, buffers = make_vector(Alternating())
+    vector.reset([None], [0], None)
+    play(vector, buffers, 1)
+    vector.set_training_info(0, {"level": 1})
+    play(vector, buffers, 2 * STEPS)
+    assert levels(buffers)[: 2 * STEPS] == [-1] * STEPS + [1] * STEPS
+
+
+@pytest.fixture
+def worker_parts():
+    """Returns arguments of a rollout worker, and its buffers and channels."""
+    config = make_config(num_envs_per_worker=2, worker_num_splits=2, rollout=8)
+    buffers, channels = make_shared(config, Level())
+    family = EnvFamily("level", lambda full_env_name: Level(), None, {})
+    settings = RolloutSettings(RULE, 1, False, 0.0, mix_policies=True, reports_infos=True)
+    return RolloutWorkerArgs(0, family, config.namespace(), settings), buffers, channels
+
+
+def test_values_sent_before_a_worker_starts_are_in_effect_from_its_first_episodes_on(worker_parts):
+    args, buffers, channels = worker_parts
+    channels.inboxes[0].put(message(4))
+    worker = RolloutWorker(args, buffers, channels, ChildContext("rollout_worker_0"))
+    assert [env._env.env.level for split in worker._splits for env in split.vector.envs] == [4, 4]
+    worker.close()
+
+
+def test_an_inline_sampler_passes_values_on_before_and_after_it_is_built(worker_parts):
+    args, buffers, channels = worker_parts
+    channels.inboxes[0].put(message(4))
+    sampler = InlineSampler(InlineSamplerArgs(0, [args], []), buffers, channels, ChildContext("sampler_0"))
+    (worker,) = sampler._rollout_workers
+    envs = [env._env.env for split in worker._splits for env in split.vector.envs]
+    assert [env.level for env in envs] == [4, 4]
+    channels.inboxes[0].put(message(5))
+    sampler._forward_messages()
+    sampler.step()
+    assert [env.level for env in envs] == [4, 4] and len(channels.inboxes[0].get_many(0.0)) == 0
+    assert [split.vector._training_info for split in worker._splits] == [{0: {"level": 5}}] * 2
+    worker.close()
+
+
+@pytest.mark.parametrize("reports_infos", [True, False])
+def test_numbers_of_the_last_info_are_reported_where_an_observer_reads_them(reports_infos):
+    vector, buffers = make_vector(Alternating())
+    vector.log.reports_infos = reports_infos
+    vector.set_training_info(0, {"level": 10})
+    vector.reset([None], [0], None)
+    play(vector, buffers, STEPS)
+    (report,) = vector.log.take_reports()
+    assert isinstance(report, EpisodeReport) and report.extra_stats == {"x": 1.0}
+    assert report.info == ({"level": 10} if reports_infos else {})
+    assert type(report.info.get("level", 0)) is int, "a message contains no array"
+    assert Reports([report]).reports[0] is report
