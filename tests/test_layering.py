@@ -26,8 +26,8 @@ FLOORS = {
     "learning": 3,
     "monitoring": 4,
     "population": 4,
-    "evaluation": 5,
     "experiment": 6,
+    "evaluation": 7,  # plays with the workers of experiment, without a learner
     "imitation": 7,
     "plotting": 7,
     "benchmarking": 8,
@@ -51,6 +51,7 @@ COMMANDS = {
     "__main__",
     "train",
     "enjoy",
+    "eval",
     "match",
     "imitate",
     "play_doom",

@@ -110,6 +110,40 @@ ENJOY = Command(
     envs=_EVALUATED_ENVS,
     section="evaluation",
 )
+EVAL = Command(
+    module="eval",
+    purpose="measure checkpoints over many episodes, with many envs in parallel",
+    usage="--experiment=NAME [--flag=value ...]",
+    description="Plays episodes with one or several checkpoints, in as many envs and processes as the "
+    "training has, and reports mean, spread and confidence interval. Ctrl+C prints the results so far.",
+    examples=(
+        Example("Measure the latest checkpoint.", "--experiment=basic --eval_episodes=1000"),
+        Example(
+            "Compare checkpoints, with all results in files.",
+            "--experiment=basic --checkpoint latest best milestone:12345 --json=eval.json --csv=eval.csv",
+        ),
+        Example(
+            "The most likely actions in place of random ones, in four processes.",
+            "--experiment=basic --eval_deterministic=True --num_workers=4",
+        ),
+    ),
+    common=(
+        "experiment",
+        "train_dir",
+        "env",
+        "policy_index",
+        "checkpoint",
+        "load_checkpoint_kind",
+        "eval_episodes",
+        "eval_deterministic",
+        "eval_env_frameskip",
+        "num_workers",
+        "num_envs_per_worker",
+        "device",
+        "seed",
+    ),
+    envs=_EVALUATED_ENVS,
+)
 MATCH = Command(
     module="match",
     purpose="let two policies play against each other, and report which one is better",
@@ -267,6 +301,7 @@ PLOT_POPULATION = Command(
 COMMANDS = (
     TRAIN,
     ENJOY,
+    EVAL,
     PLOT_CURVES,
     PLOT_POPULATION,
     MATCH,

@@ -64,7 +64,7 @@ class MonitoringFlags:
 
 @dataclass(frozen=True)
 class EvaluationFlags:
-    """Watching a trained policy."""
+    """Evaluating trained policies."""
 
     fps: int = flag(0, "env frames shown per second; 0: as the env says", at_least=0, at_most=10_000)
     render_action_repeat: int | None = flag(
@@ -95,6 +95,20 @@ class EvaluationFlags:
     video_name: str = flag("replay.mp4", "file name of the video; numbered if it exists", metavar="FILE")
     max_num_frames: int = flag(NEVER, "stop after this many env frames", at_least=1)
     max_num_episodes: int = flag(NEVER, "stop after this many episodes", at_least=1)
+    eval_episodes: int = flag(
+        100,
+        "number of episodes that `eval` plays with each checkpoint",
+        aliases=("sample_env_episodes",),
+        at_least=1,
+        at_most=10_000_000,
+    )
+    eval_env_frameskip: int | None = flag(
+        None,
+        "frameskip of the env while it is evaluated; each action is repeated until it has lasted "
+        "--env_frameskip frames, so that the policy acts as often as in training",
+        at_least=1,
+        at_most=10_000,
+    )
 
     @property
     def has_limit(self) -> bool:

@@ -12,6 +12,7 @@ from sample_factory.envs.adapters.old_gym import OLD_API_NOTE, OldGymEnv, OldLis
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.env_trial import check_mask_size, try_out
 from sample_factory.envs.protocol import EnvConfig, EnvContractError, MultiAgentEnv, named_faults
+from sample_factory.envs.wrappers.action_repeat import repeat_actions
 from sample_factory.envs.wrappers.frame_stack import stack_frames
 from sample_factory.runtime.child import call_in_child
 from sample_factory.spaces.agent_kinds import AgentKinds
@@ -65,14 +66,14 @@ def make_adapted_env(
     """
     with named_faults(family.env_name, "make"):
         env = family.make(cfg, env_config, render_mode)
-    return _adapt(env, family.env_name, cfg)
+    return _adapt(env, family, cfg)
 
 
-def _adapt(env: Any, env_name: str, cfg: Any) -> MultiAgentEnv:
+def _adapt(env: Any, family: EnvFamily, cfg: Any) -> MultiAgentEnv:
     try:
-        return stack_frames(adapt(env), cfg.env_framestack)
+        return stack_frames(repeat_actions(adapt(env), family.action_repeat), cfg.env_framestack)
     except (TypeError, ValueError) as error:  # no env, or one with a space that is not supported
-        raise EnvContractError(f"env {env_name!r}: {error}") from None
+        raise EnvContractError(f"env {family.env_name!r}: {error}") from None
 
 
 def probe_env_info(family: EnvFamily, cfg: Any) -> EnvInfo:
@@ -89,10 +90,14 @@ def _probe(family: EnvFamily, cfg: Any) -> EnvInfo:
     """In the child: makes an env, describes it, tries it out and closes it."""
     with named_faults(family.env_name, "make"):
         made = family.make(cfg, EnvConfig(0, 0, 0))
-    env = _adapt(made, family.env_name, cfg)
+    env = _adapt(made, family, cfg)
     try:
         with named_faults(family.env_name, "make"):
-            info = env_info(env, cfg)._replace(max_episode_steps=max_episode_steps(env.env))
+            info = env_info(env, cfg)
+            info = info._replace(
+                frameskip=info.frameskip * family.action_repeat,
+                max_episode_steps=max_episode_steps(env.env),
+            )
         if type(env.process) is OwnsProcess:  # others would start a simulator
             try_out(env, family.env_name)
         if isinstance(env.env, (OldGymEnv, OldListEnv)) and env.env.has_old_api:

@@ -71,6 +71,7 @@ class EnvFamily:
     """A resolved family for one env: how to make it, its flags, its defaults. Sent to child processes.
 
     registrations: sends what the main process has registered with Gymnasium to the children.
+    action_repeat: how often an env steps with each action; above 1 with --eval_env_frameskip only.
     """
 
     env_name: str
@@ -79,6 +80,7 @@ class EnvFamily:
     defaults: Mapping[str, Any]
     metrics: type[FamilyMetrics] | None = None
     registrations: GymRegistrations = dataclasses.field(default_factory=GymRegistrations)
+    action_repeat: int = 1
 
     def make(self, cfg: Any, env_config: EnvConfig, render_mode: str | None = None) -> Any:
         """Returns the env as its author wrote it; `adapters.adapt` turns it into a MultiAgentEnv."""

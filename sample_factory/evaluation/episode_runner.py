@@ -1,7 +1,7 @@
 """Plays an env with trained policies, step by step, as the rollout workers do in training."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -10,22 +10,15 @@ from sample_factory.envs.protocol import (
     EPISODE_CONTINUES,
     MultiAgentEnv,
     ObservationRows,
+    extra_stats,
     true_objective,
 )
 from sample_factory.evaluation.policy import TrainedPolicy
+from sample_factory.evaluation.results import EpisodeResult
 from sample_factory.evaluation.scripted_policy import ScriptedPolicy
 from sample_factory.spaces.actions import action_layout
 
 Player = TrainedPolicy | ScriptedPolicy
-
-
-class EpisodeResult(NamedTuple):
-    """One agent's episode."""
-
-    agent: int
-    reward: float  # sum of the raw rewards
-    length: int  # env frames
-    true_objective: float  # the reward where the env reports no other
 
 
 class EpisodeRunner:
@@ -94,7 +87,8 @@ class EpisodeRunner:
 
     def _finish(self, agent: int, info: Mapping[str, Any]) -> EpisodeResult:
         reward = float(self.returns[agent])
-        result = EpisodeResult(agent, reward, int(self._lengths[agent]), true_objective(info, reward))
+        length = int(self._lengths[agent])
+        result = EpisodeResult(agent, reward, length, true_objective(info, reward), extra_stats(info))
         self.returns[agent] = 0.0
         self._lengths[agent] = 0
         return result

@@ -14,11 +14,11 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.monitoring_flags import EvaluationFlags
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import MultiAgentEnv
-from sample_factory.evaluation.episode_runner import EpisodeResult, EpisodeRunner
+from sample_factory.evaluation.episode_runner import EpisodeRunner
 from sample_factory.evaluation.overlay import Overlay
 from sample_factory.evaluation.policy import TrainedPolicy, load_trained_policy
 from sample_factory.evaluation.policy_choice import PolicyChoice, choices_of_agents
-from sample_factory.evaluation.results import Evaluation, episode_line
+from sample_factory.evaluation.results import EpisodeResult, Evaluation, episode_line
 from sample_factory.evaluation.screen import (
     EPISODES_UNSEEN,
     Screen,

@@ -6,8 +6,9 @@ import numpy as np
 
 from sample_factory.envs.abilities import NamesActions, SplitsScreen, find_ability
 from sample_factory.envs.protocol import MultiAgentEnv
-from sample_factory.evaluation.episode_runner import EpisodeResult, EpisodeRunner
+from sample_factory.evaluation.episode_runner import EpisodeRunner
 from sample_factory.evaluation.policy_choice import PolicyChoice
+from sample_factory.evaluation.results import EpisodeResult
 from sample_factory.evaluation.video import resize, video_size
 from sample_factory.spaces.actions import action_decoder
 

@@ -1,7 +1,6 @@
 """Loads a trained policy from a checkpoint, to act outside of the training system."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -9,16 +8,14 @@ import numpy as np
 import torch
 
 from sample_factory.checkpoints.file_format import check_fits
-from sample_factory.checkpoints.milestones import version_of
+from sample_factory.checkpoints.milestones import PREFIXES
 from sample_factory.checkpoints.store import CheckpointError, Checkpoints, read_checkpoint
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
-from sample_factory.evaluation.policy_choice import PolicyChoice
+from sample_factory.evaluation.policy_choice import PolicyChoice, find_checkpoint
 from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.models.policy_spec import make_policy_spec
 from sample_factory.spaces.observations import observation_layout
-
-MILESTONE = "milestone:"
 
 
 class TrainedPolicy:
@@ -67,8 +64,20 @@ def load_trained_policy(
 
     Raises ConfigError when there is no such checkpoint, CheckpointError when it cannot be used.
     """
-    state = _read_state(config, choice)
+    find_checkpoint(config, choice)  # raises, before the model is built
     model = _build(config, choice.policy_index, observation_space, action_space)
+    load_weights(config, choice, model)
+    return TrainedPolicy(
+        model, config.evaluation.eval_deterministic, config.evaluation.continuous_actions_sample
+    )
+
+
+def load_weights(config: Config, choice: PolicyChoice, model: ActorCritic) -> Mapping[str, Any]:
+    """Loads the chosen checkpoint into a model. Returns all that the checkpoint holds.
+
+    Raises ConfigError when there is no such checkpoint, CheckpointError when it cannot be used.
+    """
+    state = _read_state(config, choice)
     try:
         check_fits(state.get("model"), model.state_dict())
     except ValueError as error:
@@ -77,40 +86,17 @@ def load_trained_policy(
             f"the flags describe: {error}. Leave out the flags of the model and the env that you typed"
         ) from None
     model.load_state_dict(state["model"])
-    return TrainedPolicy(
-        model, config.evaluation.eval_deterministic, config.evaluation.continuous_actions_sample
-    )
-
-
-def _read_state(config: Config, choice: PolicyChoice) -> Mapping[str, Any]:
-    checkpoints = Checkpoints(config.experiment_dir, choice.policy_index, config.monitoring.keep_checkpoints)
-    if choice.checkpoint.startswith(MILESTONE):
-        return read_checkpoint(_find_milestone(checkpoints, choice.checkpoint))
-    if choice.checkpoint not in ("latest", "best"):
-        path = Path(choice.checkpoint).expanduser()
-        if not path.is_file():
-            raise ConfigError(
-                f"checkpoint {choice.checkpoint}: there is no such file; it should be latest, best, "
-                f"{MILESTONE}VERSION, or the path of a checkpoint"
-            )
-        return read_checkpoint(path)
-    state = checkpoints.load(choice.checkpoint)
-    if state is None:
-        raise ConfigError(
-            f"there is no checkpoint ({choice.checkpoint}) in {checkpoints.folder}; check --policy_index, "
-            "--checkpoint, --load_checkpoint_kind, and whether training has saved one"
-        )
     return state
 
 
-def _find_milestone(checkpoints: Checkpoints, checkpoint: str) -> Path:
-    """Returns the file of milestone:VERSION. Raises ConfigError, which lists the versions that exist."""
-    milestones = {version_of(path): path for path in checkpoints.milestones()}
-    version = checkpoint.removeprefix(MILESTONE)
-    if not version.isdecimal() or int(version) not in milestones:
-        existing = f"has versions {', '.join(map(str, milestones))}" if milestones else "has no milestones"
-        raise ConfigError(f"checkpoint {checkpoint}: no such milestone; {checkpoints.folder} {existing}")
-    return milestones[int(version)]
+def _read_state(config: Config, choice: PolicyChoice) -> Mapping[str, Any]:
+    path = find_checkpoint(config, choice)
+    if choice.checkpoint not in PREFIXES:
+        return read_checkpoint(path)
+    checkpoints = Checkpoints(config.experiment_dir, choice.policy_index, config.monitoring.keep_checkpoints)
+    state = checkpoints.load(choice.checkpoint)  # an older one if the newest is damaged
+    assert state is not None, "there is a file, or find_checkpoint raises"
+    return state
 
 
 def _build(

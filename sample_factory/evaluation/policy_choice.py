@@ -1,13 +1,23 @@
 """Which saved policy plays which agent. Imports no torch, so that bad flags are reported at once."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from sample_factory.checkpoints.milestones import (
+    PREFIXES,
+    Milestone,
+    checkpoint_folder,
+    find_checkpoints,
+    find_milestones,
+)
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.spaces.agent_kinds import AgentKinds
 
 Value = TypeVar("Value")
+MILESTONE = "milestone:"
+MAX_LISTED = 8  # checkpoints in an error message
 
 
 class PolicyChoice(NamedTuple):
@@ -78,3 +88,41 @@ def _for_each_agent(flag: str, values: Sequence[Value], num_agents: int) -> Sequ
             f"has {num_agents}"
         )
     return values
+
+
+def find_checkpoint(config: Config, choice: PolicyChoice) -> Path:
+    """Returns the file of a checkpoint; of several, the newest. Raises ConfigError, which lists those that
+    exist."""
+    policy, checkpoint = choice
+    if checkpoint in PREFIXES:
+        files = find_checkpoints(config.experiment_dir, policy, checkpoint)
+    elif checkpoint.startswith(MILESTONE):
+        milestones = find_milestones(config.experiment_dir, policy)
+        files = [found.path(config.experiment_dir) for found in milestones if _name_of(found) == checkpoint]
+    else:
+        files = [path for path in (Path(checkpoint).expanduser(),) if path.is_file()]
+    if files:
+        return files[-1]
+    reason = "there is none" if checkpoint in PREFIXES else "no such milestone"
+    if checkpoint not in PREFIXES and not checkpoint.startswith(MILESTONE):
+        reason = f"there is no such file; it should be latest, best, {MILESTONE}VERSION or a path"
+    raise ConfigError(f"checkpoint {checkpoint}: {reason}; {_existing(config, policy)}")
+
+
+def _existing(config: Config, policy: int) -> str:
+    """Returns which checkpoints a policy has; if it has none, which policies have some."""
+    folder = config.experiment_dir
+    names = [kind for kind in PREFIXES if find_checkpoints(folder, policy, kind)]
+    names += [_name_of(milestone) for milestone in find_milestones(folder, policy)]
+    if names:
+        left_out = [f"and {len(names) - MAX_LISTED} more"] if len(names) > MAX_LISTED else []
+        return f"{checkpoint_folder(folder, policy)} has {', '.join([*names[:MAX_LISTED], *left_out])}"
+    folders = {path.parent.name for path in folder.glob("checkpoint_p*/*.pth")}
+    others = sorted(name.removeprefix("checkpoint_p") for name in folders)
+    if others:
+        return f"policy {policy} has no checkpoints; --policy_index may be {' or '.join(others)}"
+    return f"{folder} has no checkpoints; has its training saved one?"
+
+
+def _name_of(milestone: Milestone) -> str:
+    return f"{MILESTONE}{milestone.version}"

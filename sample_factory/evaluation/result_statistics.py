@@ -1,4 +1,4 @@
-"""Means with standard deviations, and win rates with confidence intervals."""
+"""Means and win rates with their confidence intervals."""
 
 import math
 from collections.abc import Sequence
@@ -9,11 +9,21 @@ import numpy as np
 NORMAL_QUANTILE = 1.959964  # 95 % of a normal distribution lie within this many deviations of its mean
 
 
+CONFIDENCE = 0.95
+MAX_DEGREES = 1000  # of freedom, beyond which Student's t distribution is the normal one to three digits
+
+
 class MeanAndStd(NamedTuple):
-    """Mean and standard deviation over episodes or matches; nan if there were none."""
+    """Mean and standard deviation over episodes or matches; nan if there were none.
+
+    low, high: the interval that holds the true mean with 95 % confidence, by Student's t distribution, which
+        takes the values as independent; nan for fewer than two values.
+    """
 
     mean: float
     std: float
+    low: float = math.nan
+    high: float = math.nan
 
     def __str__(self) -> str:
         return f"{self.mean:.3f} +- {self.std:.3f}"
@@ -21,8 +31,43 @@ class MeanAndStd(NamedTuple):
 
 def mean_and_std(values: Sequence[float]) -> MeanAndStd:
     if not values:
-        return MeanAndStd(float("nan"), float("nan"))
-    return MeanAndStd(float(np.mean(values)), float(np.std(values)))
+        return MeanAndStd(math.nan, math.nan)
+    mean = float(np.mean(values))
+    if len(values) == 1:
+        return MeanAndStd(mean, 0.0)
+    margin = t_quantile(len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return MeanAndStd(mean, float(np.std(values)), mean - margin, mean + margin)
+
+
+def t_quantile(degrees: int) -> float:
+    """Returns t such that a value of Student's t distribution lies within -t and t with CONFIDENCE.
+
+    degrees: of freedom, at least 1.
+    """
+    if degrees > MAX_DEGREES:
+        return NORMAL_QUANTILE
+    low, high = 0.0, 100.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _t_probability(middle, degrees) < CONFIDENCE else (low, middle)
+    return high
+
+
+def _t_probability(t: float, degrees: int) -> float:
+    """Returns the probability of values within -t and t.
+
+    Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 1964, 26.7.3 and 26.7.4.
+    """
+    angle = math.atan(t / math.sqrt(degrees))
+    is_odd = degrees % 2
+    term = math.cos(angle) if is_odd else 1.0
+    series = 0.0
+    for i in range(2 + is_odd, degrees + 1, 2):
+        series += term
+        term *= (i - 1) / i * math.cos(angle) ** 2
+    if is_odd:
+        return 2 / math.pi * (angle + math.sin(angle) * series)
+    return math.sin(angle) * series
 
 
 class WinRate(NamedTuple):

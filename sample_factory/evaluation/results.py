@@ -1,28 +1,44 @@
-"""Results of an evaluation, and the lines that are printed about them: at most 80 columns each."""
+"""Results of an evaluation: the lines that are printed about them, at most 80 columns each, and files."""
 
-from collections.abc import Sequence
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from sample_factory.evaluation.episode_runner import EpisodeResult
+from sample_factory.config.flags import ConfigError
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.evaluation.result_statistics import MeanAndStd, mean_and_std
+
+
+class EpisodeResult(NamedTuple):
+    """One agent's episode. env: number of the env, where several are played side by side."""
+
+    agent: int
+    reward: float  # sum of the raw rewards
+    length: int  # env frames
+    true_objective: float  # the reward where the env reports no other
+    extra_stats: Mapping[str, float] = {}
+    env: int = 0
 
 
 class Evaluation(NamedTuple):
     """Result of an evaluation.
 
-    choices: the policy of each agent. env_frames: all that were played, unfinished episodes included.
-    seconds: duration of the evaluation.
+    choices: the policy of each agent. env_frames: all that were played; of `eval`, those of `episodes`.
+    seconds: duration of the evaluation. num_wanted: the episodes that were to be played; None: no number.
     """
 
     choices: tuple[PolicyChoice, ...]
     episodes: tuple[EpisodeResult, ...]
     env_frames: int
     seconds: float
-    video: Path | None
+    video: Path | None = None
+    num_wanted: int | None = None
 
     @property
     def reward(self) -> MeanAndStd:
@@ -37,6 +53,20 @@ class Evaluation(NamedTuple):
     def true_objective(self) -> MeanAndStd:
         return mean_and_std([episode.true_objective for episode in self.episodes])
 
+    @property
+    def extra_stats(self) -> dict[str, MeanAndStd]:
+        """Further statistics that the env reports, by name, each over the episodes that have it."""
+        values: dict[str, list[float]] = {}
+        for episode in self.episodes:
+            for name, value in episode.extra_stats.items():
+                values.setdefault(name, []).append(value)
+        return {name: mean_and_std(found) for name, found in values.items()}
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether it was stopped before all episodes had ended: short ones are then too many."""
+        return self.num_wanted is not None and len(self.episodes) < self.num_wanted
+
     def for_agent(self, agent: int) -> "Evaluation":
         """Returns the same with the episodes of one agent only."""
         return self._replace(episodes=tuple(episode for episode in self.episodes if episode.agent == agent))
@@ -49,6 +79,10 @@ class Evaluation(NamedTuple):
     def summary(self) -> str:
         """Returns a text of several lines for the console."""
         lines = [f"{_count(self.episodes)}, {self.env_frames:,} env frames in {self.seconds:.1f} s"]
+        if self.is_partial:
+            lines.append(
+                f"PARTIAL: stopped before {self.num_wanted} episodes; biased, since short ones end first"
+            )
         lines += self._result_lines()
         distinct = list(dict.fromkeys(self.choices))
         if len(distinct) > 1:
@@ -61,7 +95,8 @@ class Evaluation(NamedTuple):
         return "\n".join([*lines, f"video: {self.video}"] if self.video else lines)
 
     def _result_lines(self) -> list[str]:
-        """Returns a line for each statistic: mean, standard deviation, and range over the episodes."""
+        """Returns a line for each statistic: mean, standard deviation and range over the episodes, and the
+        interval of the mean."""
         if not self.episodes:
             return []
         lines = [
@@ -73,13 +108,92 @@ class Evaluation(NamedTuple):
             lines.append(_statistic("objective", self.true_objective, values))
         return lines
 
+    def figures(self) -> dict[str, Any]:
+        """Returns the entry in a --json file; unknown values are None."""
+        summaries = {
+            "reward": self.reward,
+            "length": self.length,
+            "true_objective": self.true_objective,
+            **self.extra_stats,
+        }
+        return {
+            "policies": [choice._asdict() for choice in self.choices],
+            "num_episodes": len(self.episodes),
+            "is_partial": self.is_partial,
+            "env_frames": self.env_frames,
+            "seconds": self.seconds,
+            "statistics": {name: _finite(summary._asdict()) for name, summary in summaries.items()},
+            "episodes": [_finite(episode._asdict()) for episode in self.episodes],
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Returns the rows of a --csv file: one for each episode."""
+        rows = []
+        for episode in self.episodes:
+            choice = self.choices[episode.agent]
+            rows.append(
+                {
+                    "checkpoint": choice.checkpoint,
+                    "policy": choice.policy_index,
+                    "env": episode.env,
+                    "agent": episode.agent,
+                    "reward": episode.reward,
+                    "length": episode.length,
+                    "true_objective": episode.true_objective,
+                    **episode.extra_stats,
+                }
+            )
+        return rows
+
+
+class ResultFiles(NamedTuple):
+    """The files of --json and --csv; None: not written."""
+
+    json: str | None = None
+    csv: str | None = None
+
+    def check(self) -> None:
+        """Raises ConfigError for a file that could not be written, before anything is played."""
+        for flag, name in self._asdict().items():
+            if name is not None:
+                path = Path(name).expanduser().absolute()
+                if path.is_dir():
+                    raise ConfigError(f"--{flag}={name} is a folder; it should be the name of a file")
+                if not path.parent.is_dir():
+                    raise ConfigError(f"--{flag}={name}: its folder does not exist; create it first")
+
+    def write(self, figures: Mapping[str, Any], rows: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Writes the contents of the JSON file, and the rows of the CSV file. Raises ConfigError."""
+        table = io.StringIO()
+        writer = csv.DictWriter(table, list(dict.fromkeys(name for row in rows for name in row)))
+        writer.writeheader()
+        writer.writerows(rows)
+        texts = {"json": json.dumps(figures, indent=4) + "\n", "csv": table.getvalue()}
+        for flag, name in self._asdict().items():
+            if name is not None:
+                try:
+                    Path(name).expanduser().write_text(texts[flag], newline="")
+                except OSError as error:
+                    raise ConfigError(f"--{flag}={name}: {error.strerror}") from None
+
+
+def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a mapping with None in place of numbers that JSON does not have."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+    }
+
 
 def _count(episodes: Sequence[EpisodeResult]) -> str:
     return "1 episode" if len(episodes) == 1 else f"{len(episodes)} episodes"
 
 
 def _statistic(name: str, summary: MeanAndStd, values: Sequence[float]) -> str:
-    return f"{name:<9} {summary} ({min(values):.3f} to {max(values):.3f})"
+    interval = ""
+    if math.isfinite(summary.low):
+        interval = f"  mean {summary.low:.3f} to {summary.high:.3f} (95 %)"
+    return f"{name:<9} {summary} ({min(values):.3f} to {max(values):.3f}){interval}"
 
 
 def has_own_objective(episode: EpisodeResult) -> bool:

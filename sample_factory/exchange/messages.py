@@ -187,6 +187,7 @@ class EpisodeReport(NamedTuple):
     true_objective: float
     extra_stats: Mapping[str, float]
     info: Mapping[str, Any] = {}  # see envs.protocol.portable_info; empty unless an observer reads it
+    agent_id: int = 0  # see Topology
 
 
 class MatchReport(NamedTuple):

@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.population_flags import MAX_BATCH_GROWTH
@@ -31,6 +33,8 @@ class Topology:
     buffers_per_worker: int
     rollouts_per_iteration: int | None  # of each split, with --async_rl=False; else None
     kind_of_agent: tuple[int, ...]  # one entry per agent of an env
+    # Of an evaluation: the number of episodes that all agents play together, without a learner. None: train.
+    num_episodes: int | None = None
 
     @property
     def num_kinds(self) -> int:
@@ -65,13 +69,22 @@ class Topology:
         """Returns the partition of a worker."""
         return range(worker_index * self.buffers_per_worker, (worker_index + 1) * self.buffers_per_worker)
 
+    def episodes_of(self, agent_ids: np.ndarray) -> np.ndarray:
+        """Returns how many episodes each agent plays in an evaluation, [n] int64.
+
+        They are fixed in advance: of the episodes that end first, too many would be short.
+        """
+        assert self.num_episodes is not None, "a run that trains has no number of episodes"
+        of_each, remainder = divmod(self.num_episodes, self.num_agents)
+        return of_each + (np.asarray(agent_ids) < remainder).astype(np.int64)
+
     def agent_id(self, worker_index: int, split: int, agent: int) -> int:
         """Returns a number that identifies an agent of a split in the run."""
         return worker_index * self.agents_per_worker + split * self.agents_per_split + agent
 
 
-def make_topology(config: Config, info: EnvInfo) -> Topology:
-    """Returns the topology of a run.
+def make_topology(config: Config, info: EnvInfo, num_episodes: int | None = None) -> Topology:
+    """Returns the topology of a run. num_episodes: of an evaluation, see Topology.
 
     Raises ConfigError when the kinds of agents need another number of policies, or when sampling and learning
     cannot alternate with these sizes.
@@ -108,6 +121,7 @@ def make_topology(config: Config, info: EnvInfo) -> Topology:
         ),
         rollouts_per_iteration=_rollouts_per_iteration(config, num_workers * agents_per_worker, trajectories),
         kind_of_agent=info.kinds.of_agent,
+        num_episodes=num_episodes,
     )
 
 

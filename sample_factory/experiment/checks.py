@@ -33,7 +33,7 @@ NETWORK_PROBE = "network_probe"  # name of the child
 
 
 class Probed(NamedTuple):
-    """What the checks have found out. state_size: floats in the recurrent state of an agent."""
+    """Results of the checks. state_size: floats in the recurrent state of an agent."""
 
     info: EnvInfo
     state_size: int

@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from sample_factory.exchange.messages import Incident, Report, WorkerDied, reports_in
 from sample_factory.experiment.next_commands import next_commands, relative_path
@@ -31,6 +32,45 @@ from sample_factory.monitoring.run_summary import RunSummary, short_summary_line
 log = logging.getLogger("sample_factory")
 
 BENCHMARK_FRAMES = 2_000_000
+
+
+class Loop(Protocol):
+    """In the main process: what happens there while the workers run."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the workers are to be stopped."""
+
+    def receive(self, timeout: float) -> None:
+        """Handles the reports that arrive within `timeout` seconds; also called while workers start."""
+
+    def started(self) -> None:
+        """Called once, when all workers are ready."""
+
+    def turn(self, timeout: float) -> None:
+        """Called repeatedly after `started`: receives reports, and does what is due."""
+
+    def worker_replaced(self, index: int, text: str, details: str = "") -> None:
+        """Called when a rollout worker has died, before its successor starts. text, details: see Incident."""
+
+    def stopping(self) -> None:
+        """Called when the workers are about to be stopped."""
+
+    def close(self) -> None:
+        """Called when they have stopped."""
+
+    def log_summary(self, has_failed: bool = False) -> None:
+        """Called at the end of a run that has started."""
+
+    def summary(self) -> RunSummary | None:
+        """Returns what a training has reached; None for an evaluation."""
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the loop itself has ended the run early; empty if it has not."""
+
+
+MakeLoop = Callable[[Parts, Callable[[], Sequence[RunProcess]]], Loop]
 
 
 class MainLoop:
@@ -108,6 +148,10 @@ class MainLoop:
         """
         for report in reports_in(self._reports.get_many(timeout)):
             self.publish(report)
+
+    def started(self) -> None:
+        """Saves the flags: not earlier, since by now they are known to work."""
+        self._config.save()
 
     def turn(self, timeout: float) -> None:
         """Receives reports and lets every subscriber take its turn. The first call starts the run's time."""

@@ -64,6 +64,8 @@ def allocate(
         seed,
         extra={"short": _starting_text(topology, seed)},
     )
+    if topology.num_episodes is not None:  # an evaluation: what follows steers a training
+        return Parts(config, family, info, buffers, channels, seed)
     population = make_population(config, info, seed)
     league = make_league(config)
     observers = make_observers(config)
@@ -74,9 +76,11 @@ def _starting_text(topology: Topology, seed: int) -> str:
     """Returns what is about to start, e.g. "Starting 16 envs in 2 workers, a learner; seed 1 ..."."""
     num_envs = topology.envs_per_split * topology.num_splits * topology.num_workers
     agents = f" of {topology.agents_per_env} agents" if topology.agents_per_env > 1 else ""
-    learners = "a learner" if topology.num_policies == 1 else f"{topology.num_policies} learners"
+    learners = ", and a learner" if topology.num_policies == 1 else f", and {topology.num_policies} learners"
+    if topology.num_episodes is not None:
+        learners = ""
     workers = "1 worker" if topology.num_workers == 1 else f"{topology.num_workers} workers"
-    return f"Starting {num_envs} envs{agents} in {workers}, and {learners} (seed {seed}) ..."
+    return f"Starting {num_envs} envs{agents} in {workers}{learners} (seed {seed}) ..."
 
 
 def _make_channels(config: Config, topology: Topology) -> Channels:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sample_factory.exchange.channels import NO_ENV
-from sample_factory.experiment.main_loop import MainLoop
+from sample_factory.experiment.main_loop import MainLoop, MakeLoop
 from sample_factory.experiment.parts import Parts
 from sample_factory.experiment.run_result import RunEnd
 from sample_factory.experiment.wiring import LEARNER_GRACE_SECONDS, WorkerId, WorkerSpec, worker_specs
@@ -32,16 +32,16 @@ STARTING = {
 }
 
 
-def run_in_processes(parts: Parts, signals: StopSignals) -> RunEnd:
+def run_in_processes(parts: Parts, signals: StopSignals, make_loop: MakeLoop = MainLoop) -> RunEnd:
     """In the parent: starts all workers, runs the main loop, stops the workers; returns how the run has
     ended."""
-    return _ProcessRun(parts, signals).run()
+    return _ProcessRun(parts, signals, make_loop).run()
 
 
 class _ProcessRun:
     """In the parent: the child processes of one run, and what is done with them."""
 
-    def __init__(self, parts: Parts, signals: StopSignals):
+    def __init__(self, parts: Parts, signals: StopSignals, make_loop: MakeLoop):
         self._parts = parts
         self._signals = signals
         specs = worker_specs(parts)
@@ -59,7 +59,7 @@ class _ProcessRun:
             restartable=self._rollout_workers,
             limits=self._limits,
         )
-        self._loop = MainLoop(parts, self._processes)
+        self._loop = make_loop(parts, self._processes)
 
     def _make_children(self, specs: Sequence[WorkerSpec]) -> list[Child]:
         return [spec.make_child(self._parts.buffers, self._parts.channels) for spec in specs]
@@ -76,9 +76,7 @@ class _ProcessRun:
                 failures.append(failure)
             if self._signals.requested:
                 name = signal.Signals(self._signals.requested).name
-                short = f"{name} received: saving and stopping; another one ends without saving"
-                text = "%s received: saving and stopping. Another one ends the run without saving"
-                log.info(text, name, extra={"short": short})
+                self._log_stopping(name)
             self._loop.stopping()
             failures_of_stopping, unsaved = self._stop_workers()
         self._loop.close()
@@ -87,6 +85,14 @@ class _ProcessRun:
         if has_started:
             self._loop.log_summary(has_failed=bool(all_failures))
         return RunEnd(all_failures, self._loop.summary(), self._loop.stop_reason)
+
+    def _log_stopping(self, signal_name: str) -> None:
+        if not self._learners:
+            log.info("%s received: stopping", signal_name)
+            return
+        short = f"{signal_name} received: saving and stopping; another one ends without saving"
+        text = "%s received: saving and stopping. Another one ends the run without saving"
+        log.info(text, signal_name, extra={"short": short})
 
     def _processes(self) -> list[RunProcess]:
         """Returns the processes that run at the moment, this one included."""
@@ -114,7 +120,7 @@ class _ProcessRun:
         self._supervisor.wait_ready(self._limits.start_seconds, self._signals, meanwhile)
         if not self._signals.requested:
             log.info("All processes are ready after %.1f s", time.monotonic() - began)
-            self._parts.config.save()  # not earlier: by now it is known to work
+            self._loop.started()
 
     def _log_starting(self, seconds: float) -> None:
         """seconds: since the start."""

@@ -71,11 +71,12 @@ class RunEnd(NamedTuple):
     """The end of a run whose workers had been started.
 
     failures: why it has failed; empty if it is done or was stopped.
+    summary: of the training; None of an evaluation.
     stop_reason: why an observer has ended it early; empty otherwise.
     """
 
     failures: Sequence[ChildFailed]
-    summary: RunSummary
+    summary: RunSummary | None
     stop_reason: str = ""
 
 

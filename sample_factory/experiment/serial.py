@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from sample_factory.experiment.main_loop import MainLoop
+from sample_factory.experiment.main_loop import MainLoop, MakeLoop
 from sample_factory.experiment.parts import Parts
 from sample_factory.experiment.run_result import RunEnd
 from sample_factory.experiment.wiring import WorkerSpec, worker_specs
@@ -13,7 +13,7 @@ from sample_factory.runtime.child_side import ChildContext, resolve_factory
 from sample_factory.runtime.supervisor import StopSignals
 
 
-def run_serially(parts: Parts, signals: StopSignals) -> RunEnd:
+def run_serially(parts: Parts, signals: StopSignals, make_loop: MakeLoop = MainLoop) -> RunEnd:
     """Builds the workers in this process and lets them take turns; returns how the run has ended.
 
     An exception of a worker propagates, after the learners have saved.
@@ -23,9 +23,9 @@ def run_serially(parts: Parts, signals: StopSignals) -> RunEnd:
     learners = _build(specs.learners, parts, context)
     policy_workers = _build(specs.policy_workers, parts, context)
     # Before the rollout workers, whose envs receive its first messages before their first reset.
-    loop = MainLoop(parts, processes=lambda: [RunProcess("main", 0, os.getpid())])
+    loop = make_loop(parts, lambda: [RunProcess("main", 0, os.getpid())])
     rollout_workers = _build(specs.rollout_workers, parts, context)
-    parts.config.save()
+    loop.started()
     try:
         while not loop.is_done and not signals.requested:
             for worker in (*rollout_workers, *policy_workers, *learners):

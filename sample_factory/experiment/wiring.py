@@ -20,6 +20,8 @@ from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildOptions
 from sample_factory.sampling.matchmaking.registry import chosen_matchmaking
 from sample_factory.sampling.settings import (
+    AS_IN_TRAINING,
+    ActionChoice,
     InferenceSettings,
     InlineSamplerArgs,
     PolicyWorkerArgs,
@@ -97,7 +99,8 @@ def worker_specs(parts: Parts) -> WorkerSpecs:
     """Returns the specifications of all workers of a run."""
     topology = parts.buffers.topology
     policies = range(topology.num_policies)
-    learners = [learner_spec(parts, policy_id) for policy_id in policies]
+    is_evaluation = topology.num_episodes is not None
+    learners = [] if is_evaluation else [learner_spec(parts, policy_id) for policy_id in policies]
     num_inline = num_inline_samplers(parts.config)
     if num_inline:
         return WorkerSpecs(learners, [], [inline_sampler_spec(parts, i) for i in range(num_inline)], [])
@@ -175,8 +178,16 @@ def _policy_worker_args(parts: Parts, policy_id: int, index: int) -> PolicyWorke
         experiment_dir=parts.config.experiment_dir,
         max_past_selves=parts.config.selfplay.selfplay_max_opponents,
         cuda_graphs=parts.config.run.cuda_graphs,
+        action_choice=_action_choice(parts),
     )
     return PolicyWorkerArgs(policy_id, settings)
+
+
+def _action_choice(parts: Parts) -> ActionChoice:
+    flags = parts.config.evaluation
+    if parts.buffers.topology.num_episodes is None:
+        return AS_IN_TRAINING
+    return ActionChoice(flags.eval_deterministic, flags.continuous_actions_sample)
 
 
 def inline_sampler_spec(parts: Parts, index: int) -> WorkerSpec:

@@ -40,6 +40,20 @@ class RolloutWorkerArgs(NamedTuple):
     settings: RolloutSettings
 
 
+class ActionChoice(NamedTuple):
+    """How a policy worker chooses actions; training draws all of them from the policy's distribution.
+
+    deterministic: the most likely choices and the means in place of samples.
+    sample_continuous: False: the means of the continuous components only.
+    """
+
+    deterministic: bool = False
+    sample_continuous: bool = True
+
+
+AS_IN_TRAINING = ActionChoice()
+
+
 class InferenceSettings(NamedTuple):
     """The network and the flags of a policy worker."""
 
@@ -50,6 +64,7 @@ class InferenceSettings(NamedTuple):
     experiment_dir: Path  # where the files of past selves are
     max_past_selves: int = 1  # limit on past selves held in memory
     cuda_graphs: bool = True  # ignored without a GPU
+    action_choice: ActionChoice = AS_IN_TRAINING
 
 
 class PolicyWorkerArgs(NamedTuple):

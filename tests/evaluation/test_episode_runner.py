@@ -3,7 +3,8 @@
 import torch
 
 from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.evaluation.episode_runner import EpisodeResult, EpisodeRunner
+from sample_factory.evaluation.episode_runner import EpisodeRunner
+from sample_factory.evaluation.results import EpisodeResult
 from tests.evaluation.playable_envs import UnevenAgents
 
 

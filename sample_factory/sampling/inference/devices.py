@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sample_factory.models.policy_spec import BuiltPolicy
 from sample_factory.runtime.gpu_work import Capture, Downloads, GraphCapture, host_array
+from sample_factory.sampling.settings import AS_IN_TRAINING, ActionChoice
 
 log = logging.getLogger("sample_factory")
 
@@ -58,9 +59,14 @@ class Outputs(NamedTuple):
     rnn_state: Tensor
 
 
-def _act(model: Any, obs: Mapping[str, Tensor], rnn_state: Tensor, autocast: bool) -> Outputs:
+def _act(
+    model: Any, obs: Mapping[str, Tensor], rnn_state: Tensor, autocast: bool, choice: ActionChoice
+) -> Outputs:
     with torch.autocast(rnn_state.device.type, torch.bfloat16, enabled=autocast):
-        output = model.act(obs, rnn_state)
+        output = model.act(obs, rnn_state, choice.deterministic)
+    if not choice.sample_continuous:
+        boxes = list(model.layout.box_actions)
+        output.actions[:, boxes] = model.distribution(output.logits).mode()[:, boxes]
     columns = output.actions, output.log_probs[:, None], output.values[:, None], output.logits
     return Outputs(torch.cat(columns, dim=1), output.rnn_state)
 
@@ -68,7 +74,8 @@ def _act(model: Any, obs: Mapping[str, Tensor], rnn_state: Tensor, autocast: boo
 class CpuInference:
     """Inference on a CPU: batches of any size, without a copy of the inputs."""
 
-    def __init__(self, policy: BuiltPolicy, shapes: RowShapes):
+    def __init__(self, policy: BuiltPolicy, shapes: RowShapes, choice: ActionChoice = AS_IN_TRAINING):
+        self._choice = choice
         self._device = policy.device
         self._autocast = policy.autocast
         self._shapes = shapes
@@ -84,7 +91,7 @@ class CpuInference:
     def answer(self, model: Any, inputs: Inputs) -> Answers:
         """Runs one forward pass of `model`, a network of the policy's architecture."""
         obs = {key: torch.from_numpy(array) for key, array in inputs.obs.items()}
-        output = _act(model, obs, torch.from_numpy(inputs.rnn_state), self._autocast)
+        output = _act(model, obs, torch.from_numpy(inputs.rnn_state), self._autocast, self._choice)
         return Answers(output.packed.numpy(), output.rnn_state.numpy())
 
 
@@ -95,8 +102,15 @@ class GpuInference:
     when it is first used: unless its results are close to those without a graph, no graphs are used any more.
     """
 
-    def __init__(self, policy: BuiltPolicy, shapes: RowShapes, capture: Capture[Outputs] | None):
+    def __init__(
+        self,
+        policy: BuiltPolicy,
+        shapes: RowShapes,
+        capture: Capture[Outputs] | None,
+        choice: ActionChoice = AS_IN_TRAINING,
+    ):
         """capture: makes a graph of a function, e.g. GraphCapture; None: no graphs."""
+        self._choice = choice
         self._live = policy.model
         self._device = policy.device
         self._autocast = policy.autocast
@@ -127,7 +141,7 @@ class GpuInference:
         return Answers(arrays["packed"][:n], arrays["rnn_state"][:n])
 
     def _act(self, model: Any, batch: "_FixedBatch") -> Outputs:
-        return _act(model, batch.obs, batch.rnn_state, self._autocast)
+        return _act(model, batch.obs, batch.rnn_state, self._autocast, self._choice)
 
     def _batch(self, n: int) -> "_FixedBatch":
         size = max(MIN_GRAPH_ROWS, 1 << (n - 1).bit_length())
@@ -231,8 +245,12 @@ def _close(got: Tensor, wanted: Tensor, tolerance: float) -> bool:
     return torch.allclose(got, wanted, rtol=tolerance, atol=tolerance * max(1.0, largest), equal_nan=True)
 
 
-def make_inference(policy: BuiltPolicy, shapes: RowShapes, cuda_graphs: bool) -> CpuInference | GpuInference:
+def make_inference(
+    policy: BuiltPolicy, shapes: RowShapes, cuda_graphs: bool, choice: ActionChoice = AS_IN_TRAINING
+) -> CpuInference | GpuInference:
     """Returns inference on the policy's device."""
     if policy.device.type == "cpu":
-        return CpuInference(policy, shapes)
-    return GpuInference(policy, shapes, GraphCapture(policy.device) if cuda_graphs else None)
+        return CpuInference(policy, shapes, choice)
+    # The check of a graph compares log-probabilities, which are not those of the replaced means.
+    has_graphs = cuda_graphs and choice.sample_continuous
+    return GpuInference(policy, shapes, GraphCapture(policy.device) if has_graphs else None, choice)

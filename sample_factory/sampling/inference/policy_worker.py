@@ -73,7 +73,7 @@ class PolicyWorker:
         self._frozen = FrozenModels(policy.model, settings.experiment_dir, settings.max_past_selves)
         self._lost: set[Milestone] = set()  # past selves that could not be loaded
         shapes = RowShapes(self._storage.row_shapes(), buffers.rnn_state_size)
-        self._inference = make_inference(policy, shapes, settings.cuda_graphs)
+        self._inference = make_inference(policy, shapes, settings.cuda_graphs, settings.action_choice)
         self._clock = Clock()
         self._time_to_report = Every(REPORT_SECONDS)
         self._num_batches = 0  # since the last report

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,14 @@ class EnvVector:
         self._active = np.ones(self._num_agents, bool)
         self._all_active = True
         self._has_sent = False  # the actions of the current step
-        self.log = EpisodeLog([env.name for env in envs], self._agents_per_env, topology.frameskip)
+        first_id = topology.agent_id(worker_index, split, 0)
+        self.log = EpisodeLog([env.name for env in envs], self._agents_per_env, topology.frameskip, first_id)
+        self._stepped = list(zip(range(len(envs)), envs, self._agents_of))
+        self._resting: dict[int, np.ndarray] = {}  # by env that is stepped no more: no agent is active
+        self._missing: np.ndarray | None = None  # of an evaluation: episodes that each agent has yet to play
+        if topology.num_episodes is not None:
+            self._missing = topology.episodes_of(np.arange(first_id, first_id + self._num_agents))
+            self._rest_if_done(range(len(envs)))
 
     def reset(
         self,
@@ -108,6 +115,11 @@ class EnvVector:
         """Steps of the current rollout that are stored."""
         return self._memory.step
 
+    @property
+    def is_done(self) -> bool:
+        """Whether all agents have played the episodes of an evaluation."""
+        return not self._stepped
+
     def set_shaping(self, policy_id: int, shaping: Mapping[str, Any]) -> None:
         """Sets the reward shaping of the agents that a policy plays, now and later; in effect from the next
         episode of each."""
@@ -143,7 +155,7 @@ class EnvVector:
     def send(self) -> None:
         """Starts the coming step in background threads of the envs; `step` then waits for its end."""
         actions = self._actions()
-        for env, own in zip(self._envs, self._agents_of):
+        for _, env, own in self._stepped:
             env.send(actions[own])
         self._has_sent = True
 
@@ -158,7 +170,7 @@ class EnvVector:
         end_infos: dict[int, EndInfos] = {}  # by env
         active: dict[int, np.ndarray | None] = {}  # by env
         rebuilt = []
-        for i, (env, own) in enumerate(zip(self._envs, self._agents_of)):
+        for i, env, own in self._stepped:
             rows = memory.rows(own, memory.step + 1)
             result = env.receive(rows) if actions is None else env.step(actions[own], rows)
             if result is None:
@@ -226,6 +238,17 @@ class EnvVector:
         if finished:
             self.log.end(finished, self._players.players_of(finished), infos)
             self._begin_episodes(finished, self.log.end_matches(finished))
+            if self._missing is not None:
+                self._missing[finished] -= 1
+                self._rest_if_done({agent // self._agents_per_env for agent in finished})
+
+    def _rest_if_done(self, envs: Iterable[int]) -> None:
+        """In an evaluation: stops those of the envs whose agents have played all their episodes."""
+        assert self._missing is not None
+        for env in envs:
+            if (self._missing[self._agents_of[env]] <= 0).all():
+                self._resting[env] = np.zeros(self._agents_per_env, bool)
+        self._stepped = [stepped for stepped in self._stepped if stepped[0] not in self._resting]
 
     def _begin_episodes(self, ended: Sequence[int], over: Sequence[int]) -> None:
         """ended: agents whose episode ended in this step. over: envs whose match ended in this step."""
@@ -267,10 +290,10 @@ class EnvVector:
 
         active_by_env: by env, [agents_per_env] bool, or None where all agents are active.
         """
-        if self._all_active and all(of_env is None for of_env in active_by_env.values()):
+        if self._all_active and not self._resting and all(mask is None for mask in active_by_env.values()):
             return
         active = np.ones(self._num_agents, bool)
-        for env, of_env in active_by_env.items():
+        for env, of_env in {**active_by_env, **self._resting}.items():
             if of_env is not None:
                 active[self._agents_of[env]] = of_env
         self._memory.reset_rnn_state(self._active & ~active)

@@ -16,12 +16,14 @@ class EpisodeLog:
     reports_infos: whether a report contains the info of the episode's last step.
     """
 
-    def __init__(self, env_names: Sequence[str], agents_per_env: int, frameskip: int):
+    def __init__(self, env_names: Sequence[str], agents_per_env: int, frameskip: int, first_id: int = 0):
+        """first_id: the id of the first agent, see Topology.agent_id."""
         num_agents = len(env_names) * agents_per_env
         self.reports_infos = False
         self._env_names = env_names
         self._agents_per_env = agents_per_env
         self._frameskip = frameskip
+        self._first_id = first_id
         self._returns = np.zeros(num_agents)
         self._lengths = np.zeros(num_agents, np.int64)  # in steps
         self._matches = [MatchLog(agents_per_env) for _ in env_names]
@@ -66,7 +68,9 @@ class EpisodeLog:
         for agent, player, info, reward, frames in zip(agents, players, infos, rewards, lengths):
             objective = true_objective(info, reward)
             if player.past_self is None:  # live
-                report = EpisodeReport(player.policy_id, reward, frames, objective, extra_stats(info))
+                agent_id = self._first_id + agent
+                stats = extra_stats(info)
+                report = EpisodeReport(player.policy_id, reward, frames, objective, stats, agent_id=agent_id)
                 if self.reports_infos:
                     report = report._replace(info=portable_info(info))
                 self._reports.append(report)

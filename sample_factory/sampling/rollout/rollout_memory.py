@@ -107,6 +107,8 @@ class RolloutMemory:
     def _acted(self, full: np.ndarray, policies: np.ndarray) -> np.ndarray:
         """Returns [agents, num_policies] bool, see FullBuffers."""
         topology = self._buffers.topology
+        if topology.num_episodes is not None:  # without a learner, the buffers become free at once
+            return np.zeros((len(full), topology.num_policies), bool)
         policy_ids = self._buffers.policy_ids[full]
         acted = np.stack([(policy_ids == p).any(axis=1) for p in range(topology.num_policies)], axis=1)
         if topology.rollouts_per_iteration is not None:

@@ -187,6 +187,9 @@ class RolloutWorker:
             if requests:
                 self._send_requests(split, requests)
                 return
+            if split.vector.is_done:
+                split.is_parked = True
+                return
             self._step_envs(split)
 
     def _can_step(self, split: Split) -> bool:

@@ -1,0 +1,27 @@
+"""Measures checkpoints over many episodes, with many envs in parallel.
+
+python -m sample_factory.eval --experiment=my_experiment --eval_episodes=1000 --json=results.json
+"""
+
+import sys
+from collections.abc import Sequence
+
+from sample_factory.experiment.exit_codes import run_command
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit code: 0 done or stopped, 1 an env or a process failed, 2 bad input."""
+
+    def command(arguments: Sequence[str]) -> None:
+        from sample_factory.evaluation.eval_command import parse_arguments, run_eval
+        from sample_factory.runtime.log import setup_logging
+
+        config = parse_arguments(arguments)
+        setup_logging("eval")
+        run_eval(config)
+
+    return run_command(command, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

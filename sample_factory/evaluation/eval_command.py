@@ -1,0 +1,54 @@
+"""The command `eval`: its flags, what it prints, and its files. Imports no torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sample_factory.config.commands import EVAL
+from sample_factory.config.config import Config
+from sample_factory.config.flags import flag
+from sample_factory.config.parsing import parse_config
+from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
+from sample_factory.evaluation.parallel import evaluate_in_parallel
+from sample_factory.evaluation.results import Evaluation, ResultFiles
+
+
+@dataclass(frozen=True)
+class EvalFlags:
+    """Files for the results."""
+
+    json: str | None = flag(None, "file for all statistics and the result of each episode", metavar="FILE")
+    csv: str | None = flag(None, "file for a table with a row for each episode", metavar="FILE")
+
+
+def parse_arguments(argv: Sequence[str]) -> Config:
+    """Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help."""
+    own = {"results": EvalFlags}
+    return parse_config(argv, resolve_trained_family, evaluation=True, extra_sections=own, command=EVAL)
+
+
+def run_eval(config: Config) -> list[Evaluation]:
+    """Evaluates, prints the results and writes the files.
+
+    Raises ConfigError for a missing checkpoint or a file that cannot be written, and
+    ChildFailed for an unusable one, and for an env or a process that fails.
+    """
+    flags: EvalFlags = config.extra["results"]
+    files = ResultFiles(flags.json, flags.csv)
+    files.check()
+    evaluations = evaluate_in_parallel(config, resolve_family(config.env_name))
+    for evaluation in evaluations:
+        print(f"{evaluation.choices[0]}: {evaluation.summary()}", flush=True)
+    rows = [row for evaluation in evaluations for row in evaluation.rows()]
+    files.write(result_figures(config, evaluations), rows)
+    return evaluations
+
+
+def result_figures(config: Config, evaluations: Sequence[Evaluation]) -> dict[str, Any]:
+    """Returns the contents of a --json file."""
+    return {
+        "experiment": str(config.experiment_dir),
+        "env": config.env_name,
+        "deterministic": config.evaluation.eval_deterministic,
+        "evaluations": [evaluation.figures() for evaluation in evaluations],
+    }
