@@ -25,10 +25,12 @@ StepReturn = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 class EnvPoolVectorEnv(gym.vector.VectorEnv, LimitsEpisodes, StepsInBackground):
     """Copies of an env, stepped in C++ threads. Agent c * num_players + p is player p of copy c.
 
-    Infos are arrays with an entry for each agent: those of EnvPool, and those that EnvPoolInfos adds. In a
-    turn-based game, `is_active` says whose turn it is. A mask of the legal actions in EnvPool's infos becomes
-    the observation "action_mask", beside "obs". A mask of combinations of choices, which the action
-    distribution cannot use, is an observation like others: "joint_action_mask".
+    Infos are arrays with an entry for each agent: those of EnvPool, and those that EnvPoolInfos adds. A mask
+    of the legal actions in EnvPool's infos becomes the observation "action_mask", beside "obs". In a
+    turn-based game, the mask of a player who waits allows the first action only, which has no effect: the
+    player stays active, so that what the opponent's turn brings reaches its own turns before. A mask of
+    combinations of choices, which the action distribution cannot use, is an observation like others:
+    "joint_action_mask".
     """
 
     metadata = {"render_modes": ["rgb_array"], "autoreset_mode": AutoresetMode.NEXT_STEP}
@@ -53,7 +55,6 @@ class EnvPoolVectorEnv(gym.vector.VectorEnv, LimitsEpisodes, StepsInBackground):
         self._acting = np.ones(self.num_envs, bool)
         self._action_key, action = list(spec.action_array_spec.items())[-1]
         self._action_dtype = action.dtype
-        self._is_turn_based = self.num_players > 1 and "info:current_player" in states
         self._max_episode_steps = spec.config.max_episode_steps
         self._infos = EnvPoolInfos(states, num_copies, self.num_players)
         self.single_action_space = _action_space(spec.gymnasium_action_space)
@@ -62,6 +63,7 @@ class EnvPoolVectorEnv(gym.vector.VectorEnv, LimitsEpisodes, StepsInBackground):
         self._has_joint_mask = with_joint_mask is not None
         self.single_observation_space = with_joint_mask or self.single_observation_space
         self._has_mask = f"info:{LEGAL_ACTIONS}" in states
+        self._is_turn_based = self._has_mask and self.num_players > 1 and "info:current_player" in states
         if self._has_mask:
             mask = spaces.MultiBinary(states[f"info:{LEGAL_ACTIONS}"].shape[-1])
             parts = {"obs": self.single_observation_space, ACTION_MASK: mask}
@@ -110,12 +112,17 @@ class EnvPoolVectorEnv(gym.vector.VectorEnv, LimitsEpisodes, StepsInBackground):
 
     def _observe(self, observations: Any, infos: dict[str, Any]) -> Any:
         """Returns the observations by the keys of the space; notes whose turn it is."""
-        if self._is_turn_based:
-            self._acting = infos["id"] == infos["current_player"]
-            infos["is_active"] = self._acting
         if self._has_joint_mask:
             observations[JOINT_MASK] = observations.pop(ACTION_MASK)
-        return {"obs": observations, ACTION_MASK: infos[LEGAL_ACTIONS]} if self._has_mask else observations
+        if not self._has_mask:
+            return observations
+        mask = infos[LEGAL_ACTIONS]
+        if self._is_turn_based:
+            self._acting = infos["id"] == infos["current_player"]
+            mask = mask.copy()
+            mask[~self._acting] = 0
+            mask[~self._acting, 0] = 1
+        return {"obs": observations, ACTION_MASK: mask}
 
     def render(self) -> tuple[Picture, ...] | None:
         """Returns the picture of the first copy."""

@@ -100,12 +100,33 @@ def test_each_player_of_a_copy_is_an_agent():
         assert result.rewards.shape == (4,)
 
 
-def test_in_a_turn_based_game_one_player_of_each_copy_acts():
-    env = make("Go9x9-v1", copies=2)
-    rows, results = play(env, 10)
-    assert rows.arrays[ACTION_MASK].shape[2:] == (82,)
-    turns = np.array([result.active for result in results if not result.terminated.any()])
-    assert (turns.reshape(-1, 2, 2).sum(axis=2) == 1).all() and not (turns[0] == turns[1]).any()
+def test_in_a_turn_based_game_the_player_who_waits_has_one_action_without_effect():
+    env = adapt(make("TicTacToe-v1", copies=2))
+    rows = ObservationRows.allocate(env.kinds)
+    draw = RandomActions(env.kinds, seed=0)
+    assert env.reset(0, rows) is None, "all players are active"
+    to_move = None
+    for _ in range(8):
+        waits = (rows.arrays[ACTION_MASK][:, 0] == [1, *[0] * 8]).all(axis=1)
+        assert (waits.reshape(2, 2).sum(axis=1) == 1).all()
+        assert to_move is None or (waits == to_move).all(), "after a move it is the other's turn"
+        num_marks = rows.arrays["obs"][:, 0].sum(axis=(1, 2, 3))
+        result = env.step(draw(rows), rows)
+        if result.terminated.any():
+            break
+        to_move = ~waits
+        assert (rows.arrays["obs"][:, 0].sum(axis=(1, 2, 3)) == num_marks + 1).all(), (
+            "of one player of a copy"
+        )
+    assert result.terminated.any()
+
+
+def test_a_player_is_active_when_the_turn_of_the_opponent_ends_the_game():
+    _, results = play(make("TicTacToe-v1"), 40)
+    for before, result in itertools.pairwise(results):
+        ended = np.flatnonzero(result.terminated)
+        assert before.active is None or before.active[ended].all()
+    assert {-1.0, 1.0} <= {float(reward) for result in results for reward in result.rewards}
 
 
 def test_a_mask_of_combinations_is_an_observation_like_others():
