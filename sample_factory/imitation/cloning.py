@@ -9,6 +9,7 @@ import torch
 
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.imitation.recording import Recording
 from sample_factory.learning.gradient_descent import clip_gradient
 from sample_factory.learning.optimizers import make_optimizer
@@ -70,13 +71,17 @@ def split(
     return parts[0], parts[1]
 
 
-def discounted_returns(recording: Recording, gamma: float) -> np.ndarray:
-    """Returns the sum of discounted rewards from each step to the end of its episode, [N] float32."""
-    returns = np.zeros(len(recording.rewards))
+def discounted_returns(recording: Recording, flags: LearningFlags) -> np.ndarray:
+    """Returns the sum of discounted rewards from each step to the end of its episode, [N] float32.
+
+    Rewards are scaled and clipped as in training, which starts with the value function that learns them.
+    """
+    rewards = np.clip(recording.rewards * flags.reward_scale, -flags.reward_clip, flags.reward_clip)
+    returns = np.zeros(len(rewards))
     coming = 0.0
     for i in range(len(returns) - 1, -1, -1):
         is_last = i + 1 == len(returns) or recording.episodes[i + 1] != recording.episodes[i]
-        coming = float(recording.rewards[i]) + (0.0 if is_last else gamma * coming)
+        coming = float(rewards[i]) + (0.0 if is_last else flags.gamma * coming)
         returns[i] = coming
     return returns.astype(np.float32)
 
@@ -89,7 +94,7 @@ class Cloner:
         self._recording = recording
         self._flags = config.learning
         self._device = model.device
-        self._returns = discounted_returns(recording, config.learning.gamma)
+        self._returns = discounted_returns(recording, config.learning)
         self._optimizer = make_optimizer(config.learning, model.parameters())
         self._is_discrete = not model.layout.box_actions
 

@@ -10,7 +10,7 @@ import numpy as np
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.abilities import ScriptedPlayers, find_ability
 from sample_factory.envs.protocol import MultiAgentEnv, ObservationRows
-from sample_factory.spaces.actions import action_encoder, action_layout
+from sample_factory.spaces.actions import ActionLayout, action_encoder, action_layout
 from sample_factory.spaces.agent_kinds import KindSpaces
 
 OBSERVATION = "observation/"  # beginning of the names of observations in a file
@@ -57,7 +57,25 @@ def load_recording(path: Path, spaces: KindSpaces) -> Recording:
             f"{_described(expected.get(name))}, with equally many rows as all others"
         )
     observations = {key: arrays[f"{OBSERVATION}{key}"] for key in keys}
-    return Recording(observations, arrays["actions"], arrays["rewards"], arrays["episodes"])
+    recording = Recording(observations, arrays["actions"], arrays["rewards"], arrays["episodes"])
+    _check_rows(path, recording, action_layout(spaces.action))
+    return recording
+
+
+def _check_rows(path: Path, recording: Recording, layout: ActionLayout) -> None:
+    """Raises ConfigError unless the rows are whole episodes, whose choices are indices."""
+    episodes = recording.episodes
+    if np.count_nonzero(np.diff(episodes)) >= len(np.unique(episodes)):
+        raise ConfigError(
+            f"--games={path}: the rows of an episode should follow each other, and each episode should have "
+            "a number of its own"
+        )
+    choices = recording.actions[:, layout.discrete_actions]
+    if not np.all((choices >= 0) & (choices < layout.discrete_sizes)):
+        raise ConfigError(
+            f"--games={path}: choices should be indices from 0, less than {layout.discrete_sizes}; there are "
+            f"{choices.min():g} to {choices.max():g}"
+        )
 
 
 def _described(shape_and_dtype: "tuple[tuple[int, ...], np.dtype] | None") -> str:
@@ -95,7 +113,8 @@ def record(env: MultiAgentEnv, teachers: Sequence[str], num_samples: int, seed: 
     active = _mask(env.reset(seed, rows), env.num_agents)
     current = [_Episode(str(rng.choice(names))) for _ in range(env.num_agents)]
     whole: list[_Episode] = []
-    while sum(len(episode.actions) for episode in whole) < num_samples:
+    num_recorded = 0  # actions of whole episodes
+    while num_recorded < num_samples:
         actions[:] = 0
         for agent in np.flatnonzero(active).tolist():
             actions[agent] = encode(players.scripted_action(current[agent].teacher, agent))
@@ -107,6 +126,7 @@ def record(env: MultiAgentEnv, teachers: Sequence[str], num_samples: int, seed: 
         for agent in np.flatnonzero(np.asarray(result.terminated) | np.asarray(result.truncated)).tolist():
             if current[agent].actions:
                 whole.append(current[agent])
+                num_recorded += len(current[agent].actions)
             current[agent] = _Episode(str(rng.choice(names)))
         active = _mask(result.active, env.num_agents)
     return _joined(whole)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from sample_factory import imitate as program
+from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs import env_registry
 from sample_factory.envs.abilities import ScriptedPlayers
@@ -178,6 +179,23 @@ def test_forbidden_actions_are_refused(run, tmp_path):
         run(f"--games={file}")
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda games: games._replace(episodes=games.episodes % 10), "should have a number of its own"),
+        (lambda games: games._replace(actions=games.actions + NUM_CARDS), "less than .4,.; there are 4 to 4"),
+    ],
+    ids=["two files in one", "actions outside of the space"],
+)
+def test_rows_that_are_no_games_of_the_env_are_refused(run, tmp_path, change, words):
+    file = tmp_path / "games.npz"
+    cards = np.zeros((60, NUM_CARDS), np.float32)
+    games = Recording({"card": cards, "action_mask": np.ones_like(cards, np.int8)}, *_rows(60))
+    change(games).save(file)
+    with pytest.raises(Exception, match=words):
+        run(f"--games={file}")
+
+
 def _rows(n):
     return np.zeros((n, 1), np.float32), np.zeros(n, np.float32), np.arange(n) // 3
 
@@ -201,9 +219,10 @@ def test_chunks_lie_within_episodes_and_no_episode_is_in_both_parts():
     assert sum(map(len, rows)) == len(set(np.concatenate(rows))) == 6 + 3 + 12 + 3 + 6
 
 
-def test_returns_are_the_discounted_rewards_to_the_end_of_the_episode():
+def test_returns_are_the_discounted_rewards_of_training_to_the_end_of_the_episode():
     games = recording([3, 2])
-    first, second, third, fourth, fifth = games.rewards
+    flags = LearningFlags(gamma=0.9, reward_scale=2.0, reward_clip=1.0)
+    first, second, third, fourth, fifth = np.clip(2 * games.rewards, -1, 1)
     expected = [
         first + 0.9 * (second + 0.9 * third),
         second + 0.9 * third,
@@ -211,4 +230,4 @@ def test_returns_are_the_discounted_rewards_to_the_end_of_the_episode():
         fourth + 0.9 * fifth,
         fifth,
     ]
-    np.testing.assert_allclose(discounted_returns(games, 0.9), expected, rtol=1e-5)
+    np.testing.assert_allclose(discounted_returns(games, flags), expected, rtol=1e-5)
