@@ -61,8 +61,8 @@ class LearningFlags:
     vtrace_c: float = flag(1.0, "upper limit of the trace coefficient (c) in V-trace", at_least=0)
     value_bootstrap: bool = flag(
         True,
-        "where a time limit cuts an episode off, bootstrap from the value of its last state; False: "
-        "treat that as a terminal state",
+        "where a time limit cuts an episode off, bootstrap from the value of the state before its last "
+        "action; False: treat that as a terminal state",
     )
     normalize_returns: bool = flag(
         True, "the critic predicts returns normalised by their running mean and standard deviation"

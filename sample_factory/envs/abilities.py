@@ -157,4 +157,7 @@ def find_ability(env: Any, ability: type[Ability]) -> Ability:
     found: Any = env
     while isinstance(found, wrappers) and not isinstance(found, ability):
         found = vars(found)["env"]
+    is_parallel = pettingzoo is not None and isinstance(found, vars(pettingzoo)["ParallelEnv"])
+    if is_parallel and not isinstance(found, ability):
+        found = found.unwrapped  # PettingZoo's conversion of a turn-based env is no wrapper
     return found if isinstance(found, ability) else ability()

@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium as gym
 
 from sample_factory.envs.abilities import StepsInBackground, WritesObservations
-from sample_factory.envs.adapters.list_style import ListAdapter
+from sample_factory.envs.adapters.list_style import ListAdapter, v1_attribute
 from sample_factory.envs.adapters.old_gym import is_old_env
 from sample_factory.envs.adapters.pettingzoo import ParallelEnvAdapter
 from sample_factory.envs.adapters.single_agent import InPlaceAdapter, SingleAgentAdapter
@@ -53,8 +53,5 @@ def is_pettingzoo(env: Any, class_name: str) -> bool:
 
 
 def _is_multiagent(env: Any) -> bool:
-    """Applies v1's rule. These two attributes are its documented contract, hence the look-up by name."""
-    for candidate in (env, env.unwrapped) if isinstance(env, gym.Env) else (env,):
-        if getattr(candidate, "is_multiagent", False) or getattr(candidate, "num_agents", 1) > 1:
-            return True
-    return False
+    """Applies v1's rule."""
+    return bool(v1_attribute(env, "is_multiagent", False)) or v1_attribute(env, "num_agents", 1) > 1

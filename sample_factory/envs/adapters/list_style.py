@@ -35,7 +35,7 @@ class ListAdapter:
         if not accepts_seed(env):
             self.env = OldListEnv(env)
         self._num_unchecked = NUM_CHECKED
-        self.num_agents = int(env.num_agents)
+        self.num_agents = int(v1_attribute(env, "num_agents", 1))
         self._codecs = AgentCodecs(
             spaces_by_agent(env, "observation_space", self.num_agents),
             spaces_by_agent(env, "action_space", self.num_agents),
@@ -91,15 +91,28 @@ class ListAdapter:
         self.env.close()
 
 
+<<<<<<< HEAD
 def spaces_by_agent(env: Any, name: str, num_agents: int) -> Sequence[gym.Space[Any]]:
+=======
+def v1_attribute(env: Any, name: str, default: Any) -> Any:
+    """Returns an attribute of the outermost of an env and what Gymnasium's wrappers contain that has it.
+
+    Looked up by name: the contract of version 1 needs no base class.
+    """
+    if isinstance(env, gym.Env):
+        return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else default
+    return getattr(env, name, default)
+
+
+def _spaces_by_agent(env: Any, name: str, num_agents: int) -> Sequence[gym.Space[Any]]:
+>>>>>>> 0032dc8 (Adapters: v1-style envs in Gymnasium's wrappers, abilities of PettingZoo's wrappers, results that a masked reset clears; docs say what a truncated step bootstraps from)
     """Returns the space of each agent: the env's list `<name>s` if it has one, else `<name>` for all agents.
 
-    Looked up by name, as `num_agents` is: these envs need no base class. Raises ValueError when the list does
-    not have an entry per agent.
+    Raises ValueError when the list does not have an entry per agent.
     """
-    spaces = getattr(env, f"{name}s", None)
+    spaces = v1_attribute(env, f"{name}s", None)
     if not isinstance(spaces, (list, tuple)):
-        return [to_gymnasium(getattr(env, name))] * num_agents
+        return [to_gymnasium(v1_attribute(env, name, None))] * num_agents
     if len(spaces) != num_agents:
         raise ValueError(f"{type(env).__name__} has {len(spaces)} {name}s for {num_agents} agents")
     return [to_gymnasium(space) for space in spaces]

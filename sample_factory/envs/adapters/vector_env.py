@@ -77,18 +77,21 @@ class VectorEnvAdapter:
         active = _active_agents(infos)
         end_infos = NO_END_INFOS
         ended = terminated | truncated
+        is_cut = truncated & ~terminated
         if ended.any():
-            # The infos first: a reset may write into the same arrays.
             end_infos = _end_infos(infos, ended)
             if self._mode == AutoresetMode.NEXT_STEP:
                 # The observation is the last one of the episode; the coming step only resets.
                 active = ~ended if active is None else active & ~ended
             elif self._mode == AutoresetMode.DISABLED:
+                # Copies: the reset may write into the same arrays.
+                rewards = rewards.copy()
+                terminated = terminated.copy()
                 observations, _ = self.env.reset(options=_KeptOptions(reset_mask=ended))
                 if active is not None:
                     active[ended] = True
         self._write(observations, into)
-        return StepResult(rewards, terminated, truncated & ~terminated, end_infos, active)
+        return StepResult(rewards, terminated, is_cut, end_infos, active)
 
     def _write(self, observations: Any, into: ObservationRows) -> None:
         try:

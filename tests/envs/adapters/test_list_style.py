@@ -60,6 +60,15 @@ def test_a_list_of_spaces_needs_an_entry_per_agent():
         adapt(TooFew())
 
 
+def test_agents_and_their_spaces_are_found_inside_gymnasiums_wrappers():
+    class WithBase(MixedCounting, gym.Env):
+        pass
+
+    env = adapt(gym.Wrapper(gym.Wrapper(WithBase())))
+    assert env.num_agents == 3 and env.kinds == adapt(MixedCounting()).kinds
+    assert step_of(env).rewards == [1.0, 1.0, 1.0]
+
+
 def altered(change):
     """Returns an adapted env of two agents; `change` edits the list of what its step returns."""
 

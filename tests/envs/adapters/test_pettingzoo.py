@@ -148,13 +148,30 @@ def test_rendering_and_closing_reach_the_env():
     assert driven.env.is_closed
 
 
-def test_reward_shaping_is_found_inside_pettingzoos_wrappers():
-    class Shaped(Scripted, RewardShaping):
-        def get_default_reward_shaping(self):
-            return {"x": 1.0}
+class Shaped(RewardShaping):
+    def get_default_reward_shaping(self):
+        return {"x": 1.0}
 
-    wrapped = pettingzoo.utils.BaseParallelWrapper(Shaped([]))
-    assert adapt(wrapped).reward_shaping.get_default_reward_shaping() == {"x": 1.0}
+
+class ShapedEnv(Scripted, Shaped):
+    pass
+
+
+class ShapedWrapper(pettingzoo.utils.BaseParallelWrapper, Shaped):
+    pass
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: pettingzoo.utils.BaseParallelWrapper(ShapedEnv([])),
+        lambda: pettingzoo.utils.BaseParallelWrapper(ShapedWrapper(Scripted([]))),
+        lambda: pettingzoo.utils.aec_to_parallel(pettingzoo.utils.parallel_to_aec(ShapedEnv([]))),
+    ],
+    ids=["env", "wrapper", "converted"],
+)
+def test_reward_shaping_is_found_in_and_inside_pettingzoos_wrappers(make):
+    assert adapt(make()).reward_shaping.get_default_reward_shaping() == {"x": 1.0}
 
 
 @pytest.mark.parametrize(

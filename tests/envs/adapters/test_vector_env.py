@@ -133,9 +133,7 @@ def test_recorded_returns_below_a_transformation_are_the_true_objective(kind, mo
                 assert info["episode"]["l"] == length
 
 
-# With DISABLED, Gymnasium 1.4 clears the statistics of all sub-envs whenever one of them is reset: the inner
-# env removes the mask from the options before the wrapper looks for it.
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+@MODES
 def test_returns_recorded_around_the_whole_vector_env_are_the_true_objective(mode):
     vector = SyncVectorEnv([lambda i=i: Countdown(length=i) for i in LENGTHS], autoreset_mode=mode)
     env = adapt(TransformVectorReward(RecordVectorEpisodeStatistics(vector), double))
@@ -343,16 +341,23 @@ def test_observations_of_a_vector_env_are_those_of_single_envs(space):
         assert env.kinds.spaces == single.kinds.spaces
 
 
-def test_a_reset_of_ended_copies_keeps_the_statistics_of_the_others():
-    vector = SyncVectorEnv(
-        [lambda length=length: Countdown(length=length) for length in (2, 3)],
-        autoreset_mode=AutoresetMode.DISABLED,
-    )
-    env = adapt(RecordVectorEpisodeStatistics(vector))
-    rows = ObservationRows.allocate(env.kinds)
-    env.reset(0, rows)
-    lengths = {}
-    for _ in range(3):
-        for agent, info in env.step(np.zeros((2, 1), np.float32), rows).end_infos.items():
-            lengths[agent] = int(info["episode"]["l"])
-    assert lengths == {0: 2, 1: 3}
+class OwnArrays(Native):
+    """Returns arrays of its own, which a reset clears."""
+
+    metadata = {"autoreset_mode": AutoresetMode.DISABLED}
+
+    def step(self, actions):
+        observations, self.rewards, self.terminated, self.truncated, infos = super().step(actions)
+        return observations, self.rewards, self.terminated, self.truncated, infos
+
+    def reset(self, *, seed=None, options=None):
+        if options is not None:
+            for array in (self.rewards, self.terminated, self.truncated):
+                array[options["reset_mask"]] = 0
+        return super().reset()
+
+
+def test_a_reset_of_ended_copies_may_clear_the_results_of_the_step():
+    _, (result,) = drive(adapt(OwnArrays({})), 1)
+    assert result.rewards.tolist() == [1.0, 1.0, 1.0]
+    assert result.terminated.tolist() == [True, False, True]
