@@ -80,7 +80,7 @@ class Curriculum(Observer):
 DEFAULTS = {
     "encoder_mlp_layers": (32,),
     "use_rnn": False,
-    "learning_rate": 0.003,
+    "learning_rate": 0.01,
     "rollout": 16,
     "batch_size": 256,
     "num_envs_per_worker": 8,

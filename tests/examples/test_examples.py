@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.running import scalars
+
 pytestmark = pytest.mark.timeout(400)  # seconds; beside other load, workers of low priority are slow
 
 ROOT = Path(__file__).parents[2]
@@ -68,6 +70,25 @@ def test_a_custom_doom_scenario_runs_with_its_own_flag(tmp_path):
     assert 0 < means["length"] <= 36  # a second has 35 tics, an action takes 4 of them
     assert json.loads((tmp_path / "a" / "cfg.json").read_text())["turret_seconds"] == 1
     assert list((tmp_path / "a" / "checkpoint_p0").glob("checkpoint_*.pth"))
+
+
+def test_a_curriculum_is_learned_up_to_its_hardest_level_and_then_ends_the_run(tmp_path):
+    means = train_then_enjoy("curriculum.py", tmp_path, ["--seed=1"], episodes=20)
+    assert means["reward"] >= 0.7, "random actions open the whole lock once in a million episodes"
+    log = (tmp_path / "a" / "sf_log.txt").read_text()
+    assert "finished early (all 10 dials are learned): " in log
+    assert scalars(tmp_path / "a")["curriculum/level"][-1][1] == 10
+
+
+def test_policies_that_always_play_the_same_sides_learn_their_roles(tmp_path):
+    identity = ["--experiment=a", f"--train_dir={tmp_path}"]
+    trained = run("matchmaking.py", "train", *identity, WORKERS, "--seed=1")
+    assert trained.returncode == 0, trained.stdout
+    playing = ["--no_render", "--max_num_episodes=10", "--seed=1", "--policy_index", "0", "1"]
+    enjoyed = run("matchmaking.py", "enjoy", *identity, *playing)
+    assert enjoyed.returncode == 0, enjoyed.stdout
+    rewards = re.findall(r"^reward +(\S+) \+-", enjoyed.stdout, re.MULTILINE)
+    assert rewards and float(rewards[0]) >= 9, "one policy for both sides gets 5 of 10 at best"
 
 
 def test_rock_paper_scissors_is_played_against_past_selves_and_prints_its_strategies(tmp_path):
