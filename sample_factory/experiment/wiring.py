@@ -150,9 +150,9 @@ def _rollout_worker_args(parts: Parts, index: int) -> RolloutWorkerArgs:
         decorrelate_seconds=0.0 if sampling.benchmark else sampling.decorrelate_experience_max_seconds,
         mix_policies=sampling.pbt_mix_policies_in_one_env,
         past_share=parts.config.selfplay.selfplay_past_share,
-        # A serial run must be repeatable, so that it depends on no time.
         matchmaking=chosen_matchmaking(parts.config.selfplay.matchmaking),
         reports_infos=read_infos(parts.observers),
+        # A serial run must be repeatable, so that it depends on no time.
         max_random_seconds=math.inf if sampling.serial_mode else MAX_RANDOM_SECONDS,
     )
     return RolloutWorkerArgs(index, parts.family, parts.config.namespace(), settings)
