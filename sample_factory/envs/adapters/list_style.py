@@ -91,9 +91,6 @@ class ListAdapter:
         self.env.close()
 
 
-<<<<<<< HEAD
-def spaces_by_agent(env: Any, name: str, num_agents: int) -> Sequence[gym.Space[Any]]:
-=======
 def v1_attribute(env: Any, name: str, default: Any) -> Any:
     """Returns an attribute of the outermost of an env and what Gymnasium's wrappers contain that has it.
 
@@ -104,8 +101,7 @@ def v1_attribute(env: Any, name: str, default: Any) -> Any:
     return getattr(env, name, default)
 
 
-def _spaces_by_agent(env: Any, name: str, num_agents: int) -> Sequence[gym.Space[Any]]:
->>>>>>> 0032dc8 (Adapters: v1-style envs in Gymnasium's wrappers, abilities of PettingZoo's wrappers, results that a masked reset clears; docs say what a truncated step bootstraps from)
+def spaces_by_agent(env: Any, name: str, num_agents: int) -> Sequence[gym.Space[Any]]:
     """Returns the space of each agent: the env's list `<name>s` if it has one, else `<name>` for all agents.
 
     Raises ValueError when the list does not have an entry per agent.

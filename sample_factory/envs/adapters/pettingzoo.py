@@ -39,14 +39,9 @@ class ParallelEnvAdapter:
 
     def __init__(self, env: Any):
         self.env = env
-<<<<<<< HEAD
-        self.reward_shaping = find_ability(env.unwrapped, RewardShaping)
-        self.process = find_ability(env.unwrapped, OwnsProcess)
-        self.training_info = TrainingInfoBox(env)
-=======
         self.reward_shaping = find_ability(env, RewardShaping)
         self.process = find_ability(env, OwnsProcess)
->>>>>>> 0032dc8 (Adapters: v1-style envs in Gymnasium's wrappers, abilities of PettingZoo's wrappers, results that a masked reset clears; docs say what a truncated step bootstraps from)
+        self.training_info = TrainingInfoBox(env)
         check_reset_parameters(env)
         self._num_unchecked = NUM_CHECKED
         self._agents = list(env.possible_agents)
