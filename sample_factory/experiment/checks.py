@@ -1,7 +1,7 @@
 """Checks of a configuration that need more than its flags: registered encoders, the machine, the env."""
 
 import logging
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
@@ -9,7 +9,7 @@ from sample_factory.envs.env_info import EnvInfo, probe_env_info
 from sample_factory.envs.env_registry import EnvFamily, UnknownEnvError
 from sample_factory.experiment.observing import check_observers
 from sample_factory.experiment.start_from import transfer_file
-from sample_factory.learning.algorithm_registry import PPO, registered_algorithm, why_no_algorithm
+from sample_factory.learning.algorithm_registry import PPO, registered_algorithm
 from sample_factory.models.encoder_choice import describe_encoders
 from sample_factory.models.network_registry import (
     ACTOR_CRITIC,
@@ -29,8 +29,6 @@ from sample_factory.spaces.observations import Indices
 
 log = logging.getLogger("sample_factory")
 
-NETWORK_PROBE = "network_probe"  # name of the child
-
 
 class Probed(NamedTuple):
     """Results of the checks. state_size: floats in the recurrent state of an agent."""
@@ -45,7 +43,6 @@ def check_and_probe(config: Config, family: EnvFamily) -> Probed:
     Raises ConfigError with what is wrong and what would be right, ImportError for a missing package, and
     ChildFailed if the env or a user's own network cannot be made.
     """
-    _check_algorithm(config)
     _check_names(config)
     check_observers(config)
     _check_matchmaking(config)
@@ -59,18 +56,7 @@ def check_and_probe(config: Config, family: EnvFamily) -> Probed:
     _check_population(config, info)
     _check_selfplay(config, info)
     check_encoders(config, info)
-    return Probed(info, _probe_network(config, info))
-
-
-def _check_algorithm(config: Config) -> None:
-    try:
-        factory = registered_algorithm(config.run.algo)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    if isinstance(factory, str) and factory != PPO:  # in a child: its module may import torch
-        why = call_in_child("algorithm_probe", why_no_algorithm, (factory,))
-        if why is not None:
-            raise ConfigError(f"--algo={config.run.algo}: {why}")
+    return Probed(info, _probe_users_parts(config, info))
 
 
 def _check_matchmaking(config: Config) -> None:
@@ -83,18 +69,39 @@ def _check_matchmaking(config: Config) -> None:
 
 def _check_names(config: Config) -> None:
     try:
+        registered_algorithm(config.run.algo)
         check_names(config.model)
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
 
-def _probe_network(config: Config, info: EnvInfo) -> int:
-    """Returns the size of the recurrent state. A user's own network is built and tried out in a child."""
-    if not users_parts(config.model):
-        return state_size(config.model)
+def _probe_users_parts(config: Config, info: EnvInfo) -> int:
+    """Returns the size of the recurrent state. A user's own network and algorithm are made and tried out in a
+    child."""
     specs = [make_policy_spec(config, spaces.observation, spaces.action) for spaces in info.kinds.spaces]
-    size: int = call_in_child(NETWORK_PROBE, probe_state_size, (specs,))
+    try:
+        size: int = (
+            call_in_child("network_probe", probe_state_size, (specs,))
+            if users_parts(config.model)
+            else state_size(config.model)
+        )
+        factory = registered_algorithm(config.run.algo)
+        if factory != PPO:
+            call_in_child(
+                "algorithm_probe", _probe_algorithm, (config.run.algo, factory, specs[0], config.learning)
+            )
+    except ChildFailed as failure:
+        if failure.is_a(ConfigError):
+            raise ConfigError(failure.message) from None
+        raise
     return size
+
+
+def _probe_algorithm(*args: Any) -> None:
+    """In the child: imports torch, unlike this process."""
+    from sample_factory.learning.algorithm_check import probe_algorithm
+
+    probe_algorithm(*args)
 
 
 def _check_device(config: Config) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from sample_factory.runtime.registry import Registry, resolve
+from sample_factory.runtime.registry import Registry
 
 # factory(flags, policy, rng) -> Algorithm, see learning/algorithms/algorithm.py.
 AlgorithmFactory = Callable[[Any, Any, Any], Any]
@@ -33,12 +33,3 @@ def registered_algorithm(name: str) -> AlgorithmFactory | str:
     except ValueError as error:
         raise ValueError(f"{error}; or use module:attribute") from None
     return factory
-
-
-def why_no_algorithm(path: str) -> str | None:
-    """Returns why a "module:attribute" is no factory of an algorithm, or None if it is one. Imports it."""
-    try:
-        factory = resolve(path)
-    except (ImportError, ValueError) as error:
-        return str(error)
-    return None if callable(factory) else f"{path} is a {type(factory).__name__}; it should be a class"

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sample_factory.config.flags import ConfigError
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.network_registry import (
     ACTOR_CRITIC,
@@ -34,10 +35,14 @@ def make_custom_part(
     """Calls the factory of a part.
 
     inputs: its arguments after the flags. returns: the class of what it should return.
-    Raises ValueError or ImportError if there is no such factory, NetworkError if it raises or returns
-    something else.
+    Raises ConfigError if there is no such factory, NetworkError if it raises or returns something else.
     """
-    factory = resolve_factory(part, name)
+    try:
+        factory = resolve_factory(part, name)
+    except (ImportError, ValueError) as error:
+        message = str(error)
+        flag = f"--{part}_custom={name}"
+        raise ConfigError(message if message.startswith(flag) else f"{flag}: {message}") from None
     called = f"{describe(part, name)}: {_name_of(factory)}"
     expected = f"it should be a {_EXPECTED[part]}"
     if not callable(factory):
@@ -102,7 +107,10 @@ class CustomCore(nn.Module):
         on_device = None
         if resets is not None and resets.any():
             on_device = torch.from_numpy(resets).to(x.device, non_blocking=True)
-        outputs, rnn_state = self.core(x, rnn_state, on_device)
+        returned = self.core(x, rnn_state, on_device)
+        if not isinstance(returned, tuple) or len(returned) != 2:
+            raise TypeError("it should return a tuple of outputs and rnn_state")
+        outputs, rnn_state = returned
         return outputs.float(), rnn_state.float()
 
     def prepare_to_act(self, dtype: torch.dtype) -> None:

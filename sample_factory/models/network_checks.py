@@ -1,7 +1,7 @@
 """Tries out the parts of a network that are a user's own, before training starts.
 
-Acting computes one step at a time, learning many in one call. A core for which both differ would train on
-other outputs than those that acted.
+Acting computes one step at a time, of whichever agents need actions; learning computes many steps in one
+call. A network for which both differ would train on other outputs than those that acted.
 """
 
 import copy
@@ -29,12 +29,12 @@ from sample_factory.models.towers import TowerActorCritic
 from sample_factory.spaces.actions import ACTION_MASK
 from sample_factory.spaces.observations import Indices
 
-STEPS = 6
-ROWS = 4
+STEPS = 4
+ROWS = 3
 TOLERANCE = 1e-3  # relative to the largest number; other batch sizes add up in another order
 STEPWISE = (
-    f"forward over {STEPS} steps should give the same as {STEPS} calls with one step each, which get the "
-    "rnn_state of the call before"
+    "forward over T steps of B rows should give the same as calls with one step of one row each, which get "
+    "the rnn_state of the call before"
 )
 RESETS = "where resets [T, B] is True, the row's rnn_state should count as 0 before that step"
 
@@ -93,76 +93,101 @@ def check_decoder(name: str, decoder: nn.Module, in_size: int, device: torch.dev
 
 
 def check_core(name: str, core: Any, in_size: int, device: torch.device) -> None:
-    """Runs made-up encodings step by step, and in one call.
+    """Runs made-up encodings in one call, and one at a time.
 
     core: as `make_core` returns it. Raises NetworkError if forward raises, if the shapes of outputs and state
     are not as the core says, or if both ways differ.
     """
-    what = describe(CORE, name)
+    what = f"{describe(CORE, name)} with state_size {core.state_size}"
     encodings = torch.randn(STEPS, ROWS, in_size, device=device)
-    resets = torch.rand(STEPS, ROWS) < 0.4
     trial = _trial(core)
 
     def run(x: Tensor, rnn_state: Tensor, resets: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
-        returned = _call(what, trial, x, rnn_state, resets)
-        shape = f"{list(x.shape)}: [T, B,"
-        _check_shape(what, "outputs", returned[0], (len(x), ROWS, core.out_size), f"{shape} out_size]")
-        _check_shape(what, "an rnn_state", returned[1], (ROWS, core.state_size), f"{shape} in_size]")
-        return returned  # type: ignore[no-any-return]
+        outputs, rnn_state = _call(what, trial, x, rnn_state, resets)
+        steps, rows, _ = x.shape
+        given = f"x {list(x.shape)}: "
+        _check_shape(what, "outputs", outputs, (steps, rows, core.out_size), f"{given}[T, B, out_size]")
+        _check_shape(what, "an rnn_state", rnn_state, (rows, core.state_size), f"{given}[B, state_size]")
+        return outputs, rnn_state
+
+    def step(t: int, row: int, rnn_state: Tensor) -> tuple[Tensor, Tensor]:
+        return run(encodings[t : t + 1, row : row + 1], rnn_state)
 
     first = torch.zeros(ROWS, core.state_size, device=device)
-    for by_step, reason in ((None, STEPWISE), (resets, RESETS)):
-        unrolled, last = run(encodings, first, None if by_step is None else by_step.numpy())
-        rnn_state = first
-        outputs = []
-        for t in range(STEPS):
-            if by_step is not None:
-                rnn_state = rnn_state * (~by_step[t]).to(device).unsqueeze(-1)
-            output, rnn_state = run(encodings[t : t + 1], rnn_state)
-            outputs.append(output)
-        _check_equal(what, "outputs", unrolled, torch.cat(outputs), reason)
-        _check_equal(what, "rnn_state", last, rnn_state, reason)
+    for resets, reason in _ways():
+        outputs, last = run(encodings, first, resets)
+        (acted,), last_acted = _one_at_a_time(step, first, resets)
+        _check_equal(what, "outputs", outputs, acted, reason)
+        _check_equal(what, "rnn_state", last, last_acted, reason)
 
 
 def check_actor_critic(
     name: str, model: ActorCritic, observation_space: gym.spaces.Dict, device: torch.device
 ) -> None:
-    """Lets the network act on made-up observations, and unrolls it over the same.
+    """Unrolls the network over made-up observations, and acts on them one at a time.
 
     Raises NetworkError if it raises, if the shapes of its outputs are not those of `PolicyOutput` and
     `Unroll`, or if logits or values differ.
     """
     what = describe(ACTOR_CRITIC, name)
     state_size = int_attribute(model, "state_size", "the floats that an agent remembers", ACTOR_CRITIC)
-    observations = _observations(observation_space, device)
-    resets = torch.rand(STEPS, ROWS) < 0.4
+    observations = made_up_observations(observation_space, STEPS, ROWS, device)
     trial = _trial(model)
+
+    def step(t: int, row: int, rnn_state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        rows = {key: tensor[t, row : row + 1] for key, tensor in observations.items()}
+        acted: PolicyOutput = _call(what, trial.act, rows, rnn_state, True)
+        _check_shape(what, "an rnn_state", acted.rnn_state, (1, state_size), "one row: [B, state_size]")
+        return acted.logits.unsqueeze(0), acted.values.unsqueeze(0), acted.rnn_state
+
     first = torch.zeros(ROWS, state_size, device=device)
-    for by_step, reason in ((None, STEPWISE), (resets, RESETS)):
-        unrolled: Unroll = _call(
-            what, trial.unroll, observations, first, None if by_step is None else by_step.numpy()
-        )
+    for resets, reason in _ways():
+        unrolled: Unroll = _call(what, trial.unroll, observations, first, resets)
         _check_shape(what, "logits", unrolled.logits, (STEPS, ROWS, model.num_logits), "[T, B, num_logits]")
         _check_shape(what, "values", unrolled.values, (STEPS, ROWS), "[T, B]")
-        rnn_state = first
-        outputs: list[PolicyOutput] = []
+        (logits, values), _ = _one_at_a_time(step, first, resets)
+        _check_equal(what, "logits", unrolled.logits, logits, reason)
+        _check_equal(what, "values", unrolled.values, values, reason)
+
+
+def _ways() -> list[tuple[np.ndarray | None, str]]:
+    """Returns what to compare: resets, bool [STEPS, ROWS] or None, and what is wrong if there is a
+    difference."""
+    resets = np.zeros((STEPS, ROWS), bool)
+    resets[[0, 1, 2], [0, 1, 0]] = True
+    return [(None, STEPWISE), (resets, RESETS)]
+
+
+def _one_at_a_time(
+    step: Callable[[int, int, Tensor], tuple[Tensor, ...]], first: Tensor, resets: np.ndarray | None
+) -> tuple[list[Tensor], Tensor]:
+    """Calls `step(t, row, rnn_state)` for each step of each row; it returns outputs [1, 1, ...] and the next
+    rnn_state [1, S].
+
+    first: [ROWS, S]. Returns the outputs as [STEPS, ROWS, ...], and the last rnn_state [ROWS, S].
+    """
+    columns = []
+    last = []
+    for row in range(ROWS):
+        rnn_state = first[row : row + 1]
+        steps = []
         for t in range(STEPS):
-            if by_step is not None:
-                rnn_state = rnn_state * (~by_step[t]).to(device).unsqueeze(-1)
-            rows = {key: tensor[t] for key, tensor in observations.items()}
-            outputs.append(_call(what, trial.act, rows, rnn_state, True))
-            rnn_state = outputs[-1].rnn_state
-            _check_shape(what, "an rnn_state", rnn_state, (ROWS, state_size), "[B, state_size]")
-        for field in ("logits", "values"):
-            acted = torch.stack([output._asdict()[field] for output in outputs])
-            _check_equal(what, field, unrolled._asdict()[field], acted, reason)
+            if resets is not None and resets[t, row]:
+                rnn_state = torch.zeros_like(rnn_state)
+            *outputs, rnn_state = step(t, row, rnn_state)
+            steps.append(outputs)
+        columns.append([torch.cat(parts) for parts in zip(*steps)])
+        last.append(rnn_state)
+    return [torch.cat(parts, dim=1) for parts in zip(*columns)], torch.cat(last)
 
 
-def _observations(observation_space: gym.spaces.Dict, device: torch.device) -> dict[str, Tensor]:
-    """Returns raw observations, [STEPS, ROWS, *shape] by key; a mask allows every action."""
+def made_up_observations(
+    observation_space: gym.spaces.Dict, num_steps: int, num_rows: int, device: torch.device
+) -> dict[str, Tensor]:
+    """Returns random raw observations, [num_steps, num_rows, *shape] by key; a mask allows every action."""
     tensors = {}
     for key, space in observation_space.spaces.items():
-        shape = (STEPS, ROWS, *(space.shape or ()))
+        shape = (num_steps, num_rows, *(space.shape or ()))
         if key == ACTION_MASK:
             tensor = torch.ones(shape)
         elif isinstance(space, Indices):
@@ -185,7 +210,9 @@ def _call(what: str, function: Callable[..., Any], *inputs: Any) -> Any:
     try:
         return function(*inputs)
     except Exception as error:
-        raise NetworkError(f"{what}: forward raised {type(error).__name__}: {error}") from error
+        shapes = ", ".join(str(list(tensor.shape)) for tensor in inputs if isinstance(tensor, Tensor))
+        given = f" for {shapes}" if shapes else ""
+        raise NetworkError(f"{what}: forward{given} raised {type(error).__name__}: {error}") from error
 
 
 def _check_shape(what: str, name: str, output: Any, wanted: tuple[int, ...], given: str) -> None:

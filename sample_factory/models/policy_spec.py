@@ -1,7 +1,8 @@
 """Specification of a policy's network: data without torch from which any process builds the same one."""
 
+import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import make_dataclass, replace
+from dataclasses import fields, make_dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
@@ -129,9 +130,16 @@ def make_policy_spec(
 
 def network_flags(flags: ModelFlags, family_flags: Mapping[str, Any]) -> ModelFlags:
     """Returns the first argument of users' factories: the flags of the model, with those of the env's family
-    as further fields."""
-    fields = [(name, type(value)) for name, value in family_flags.items()]
-    made = make_dataclass("NetworkFlags", fields, bases=(ModelFlags,), frozen=True, kw_only=True)
+    as further fields. Names of version 2 can be read, such as rnn_size."""
+    further = [(name, type(value)) for name, value in family_flags.items()]
+    aliases = {
+        alias: property(operator.attrgetter(field.name))
+        for field in fields(ModelFlags)
+        for alias in field.metadata["aliases"]
+    }
+    made = make_dataclass(
+        "NetworkFlags", further, bases=(ModelFlags,), namespace=aliases, frozen=True, kw_only=True
+    )
     combined: ModelFlags = made(**{**flat_values(flags), **family_flags})
     return combined
 

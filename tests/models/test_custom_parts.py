@@ -1,0 +1,380 @@
+"""Cores, decoders and whole networks of users: what their factories get, and how faults are found."""
+
+import dataclasses
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sample_factory.config.flags import ConfigError, flag
+from sample_factory.config.parsing import parse_config
+from sample_factory.config.sections import ModelFlags
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.models.actor_critic import ActorCritic, NetworkOutput
+from sample_factory.models.network_registry import (
+    NetworkError,
+    register_actor_critic,
+    register_core,
+    register_decoder,
+    register_encoder,
+)
+from sample_factory.models.policy_spec import make_policy_spec, probe_state_size
+from sample_factory.models.towers import make_actor_critic
+
+S = gym.spaces
+VECTOR = S.Dict(obs=S.Box(-5, 5, (3,), np.float32))
+ACTIONS = S.Discrete(2)
+SIZE = 5
+FLAGS = ["--env=gym_CartPole-v1", "--hidden_size=8", "--encoder_mlp_layers", "8", "--device=cpu"]
+
+
+class Decaying(nn.Module):
+    """Remembers a decaying sum of its inputs."""
+
+    def __init__(self, flags, in_size):
+        super().__init__()
+        self.linear = nn.Linear(in_size, SIZE)
+        nn.init.constant_(self.linear.bias, 0.25)
+        self.out_size = SIZE
+        self.state_size = SIZE
+
+    def forward(self, x, rnn_state, resets):
+        outputs = []
+        for t, inputs in enumerate(self.linear(x)):
+            if resets is not None:
+                rnn_state = rnn_state * ~resets[t].unsqueeze(-1)
+            rnn_state = torch.tanh(0.5 * rnn_state + inputs)
+            outputs.append(rnn_state)
+        return torch.stack(outputs), rnn_state
+
+
+class Doubling(nn.Module):
+    def __init__(self, flags, in_size):
+        super().__init__()
+        self.out_size = 2 * in_size
+
+    def forward(self, x):
+        return torch.cat((x, -x), dim=-1)
+
+
+class Own(ActorCritic):
+    """Shares a core between actor and critic; the action head is a lookup of the sign of the state."""
+
+    state_size = SIZE
+
+    def __init__(self, flags, observation_space, action_space):
+        super().__init__(flags, observation_space, action_space)
+        self.core = Decaying(flags, 3)
+        self.head = nn.Linear(SIZE, self.num_logits + 1)
+
+    def forward(self, observations, rnn_state, resets):
+        x = observations["obs"].unflatten(0, (-1, len(rnn_state)))
+        on_device = None if resets is None else torch.from_numpy(resets)
+        outputs, rnn_state = self.core(x, rnn_state, on_device)
+        heads = self.head(outputs)
+        return NetworkOutput(heads[..., 1:], heads[..., 0], rnn_state)
+
+
+def build(space=VECTOR, actions=ACTIONS, family=None, **flags):
+    """Registers classes under their own names and builds the network of a run that names them."""
+    registers = {
+        "encoder_custom": register_encoder,
+        "core_custom": register_core,
+        "decoder_custom": register_decoder,
+        "actor_critic_custom": register_actor_critic,
+    }
+    arguments = []
+    for name, value in flags.items():
+        if name in registers:
+            registers[name]("mine", value)
+            value = "mine"
+        arguments.append(f"--{name}={value}")
+    config = parse_config([*FLAGS, *arguments], resolve_family)
+    return make_policy_spec(dataclasses.replace(config, family=family), space, actions).build().model
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_a_core_and_a_decoder_take_the_place_of_the_built_in_ones(shares):
+    model = build(
+        core_custom=Decaying,
+        decoder_custom=Doubling,
+        actor_critic_share_weights=shares,
+        normalize_returns=True,
+    )
+    towers = model.each_tower()
+    assert model.state_size == SIZE * len(towers) == SIZE * (2 - shares)
+    assert towers[0].out_size == 2 * SIZE and model.action_head.linear.in_features == 2 * SIZE
+    assert model.returns_normalizer is not None
+    output = model.act({"obs": torch.randn(4, 3)}, torch.zeros(4, model.state_size))
+    assert output.rnn_state.shape == (4, model.state_size) and output.rnn_state.dtype == torch.float32
+
+
+def test_a_core_and_a_whole_network_keep_their_own_initialisation():
+    core = build(core_custom=Decaying).each_tower()[0].core.core
+    assert torch.equal(core.linear.bias, torch.full((SIZE,), 0.25))
+    own = build(actor_critic_custom=Own).core
+    assert torch.equal(own.linear.bias, torch.full((SIZE,), 0.25))
+
+
+def test_in_bfloat16_a_core_keeps_its_float32_weights_and_acts():
+    model = build(core_custom=Decaying)
+    model.prepare_to_act(torch.bfloat16)
+    assert {parameter.dtype for parameter in model.each_tower()[0].core.parameters()} == {torch.float32}
+    with torch.autocast("cpu", torch.bfloat16):
+        output = model.act({"obs": torch.randn(4, 3)}, torch.zeros(4, SIZE))
+    assert output.rnn_state.dtype == output.values.dtype == torch.float32
+
+
+def test_without_an_rnn_a_custom_core_is_still_used_and_trained_in_chunks():
+    assert build(core_custom=Decaying, use_rnn=False).state_size == SIZE
+    for part in ("core_custom", "actor_critic_custom"):
+        flags = [
+            *FLAGS,
+            "--use_rnn=False",
+            f"--{part}=a:B",
+            "--rollout=32",
+            "--recurrence=8",
+        ]
+        assert parse_config(flags, resolve_family).chunk_length == 8
+
+
+@dataclasses.dataclass(frozen=True)
+class FamilyFlags:
+    colours: int = flag(3, "colours of the map")
+
+
+def test_each_factory_sees_the_flags_of_the_model_and_of_the_family_which_it_cannot_change():
+    seen = {}
+
+    def seeing(name, factory):
+        def make(flags, *spaces):
+            seen[name] = flags
+            return factory(flags, *spaces)
+
+        return make
+
+    class Encoder(nn.Module):
+        def __init__(self, flags, observation_space):
+            super().__init__()
+            self.out_size = 3
+
+        def forward(self, observations):
+            return observations["obs"]
+
+    family = FamilyFlags(7)
+    build(
+        family=family,
+        encoder_custom=seeing("encoder", Encoder),
+        core_custom=seeing("core", Decaying),
+        decoder_custom=seeing("decoder", Doubling),
+    )
+    build(family=family, actor_critic_custom=seeing("actor_critic", Own))
+    assert len(seen) == 4
+    for flags in seen.values():
+        assert isinstance(flags, ModelFlags)
+        assert (flags.colours, flags.hidden_size, flags.rnn_size) == (7, 8, 8)
+        assert dataclasses.replace(flags, hidden_size=9).colours == 7
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            flags.hidden_size = 9
+
+
+class IgnoresResets(Decaying):
+    def forward(self, x, rnn_state, resets):
+        return super().forward(x, rnn_state, None)
+
+
+class BatchFirst(Decaying):
+    def forward(self, x, rnn_state, resets):
+        outputs, _ = super().forward(x.transpose(0, 1), rnn_state[:1].expand(x.shape[0], -1), None)
+        return outputs.transpose(0, 1), rnn_state
+
+
+class KeepsStateInside(Decaying):
+    def forward(self, x, rnn_state, resets):
+        self.kept = getattr(self, "kept", 0.0) + x.mean()
+        outputs, rnn_state = super().forward(x, rnn_state, resets)
+        return outputs + self.kept, rnn_state
+
+
+class TooSmallState(Decaying):
+    def __init__(self, flags, in_size):
+        super().__init__(flags, in_size)
+        self.state_size = SIZE - 1
+
+
+class LargerOutput(Decaying):
+    def __init__(self, flags, in_size):
+        super().__init__(flags, in_size)
+        self.out_size = SIZE + 1
+
+
+class LargerState(Decaying):
+    def forward(self, x, rnn_state, resets):
+        outputs, rnn_state = super().forward(x, rnn_state, resets)
+        return outputs, torch.cat((rnn_state, rnn_state), dim=-1)
+
+
+class OutputsOnly(Decaying):
+    def forward(self, x, rnn_state, resets):
+        return super().forward(x, rnn_state, resets)[0]
+
+
+class Stateless(nn.Module):
+    def __init__(self, flags, in_size):
+        super().__init__()
+        self.out_size = in_size
+
+
+class NaNs(Decaying):
+    def forward(self, x, rnn_state, resets):
+        outputs, rnn_state = super().forward(x, rnn_state, resets)
+        return outputs / 0.0 - outputs / 0.0, rnn_state
+
+
+@pytest.mark.parametrize(
+    ("core", "message"),
+    [
+        (IgnoresResets, r"core mine .*differ by .* unrolling: where resets \[T, B\] is True"),
+        (BatchFirst, "differ by .* unrolling: forward over T steps of B rows should give the same"),
+        (KeepsStateInside, "differ by .* between acting and unrolling: forward over T steps"),
+        (NaNs, "differ by nan between acting and unrolling"),
+        (TooSmallState, r"state_size 4: forward for \[4, 3, 8\], \[3, 4\] raised RuntimeError"),
+        (LargerOutput, r"outputs of shape \[4, 3, 5\]; it should be \[4, 3, 6\] for .*: \[T, B, out_size\]"),
+        (LargerState, r"an rnn_state of shape \[3, 10\]; it should be \[3, 5\] for .*: \[B, state_size\]"),
+        (OutputsOnly, "raised TypeError: it should return a tuple of outputs and rnn_state"),
+        (Stateless, "core Stateless needs an int attribute state_size"),
+        (
+            lambda flags, in_size: "core",
+            r"core mine: .*<lambda>\(\) returned a str; it should be a factory\(fl",
+        ),
+        (lambda flags: None, r"<lambda>\(\) raised TypeError: .*; it should be a factory\(flags, in_size\)"),
+    ],
+)
+def test_a_faulty_core_is_an_error_of_one_line_that_says_what_it_should_give(core, message):
+    with pytest.raises(NetworkError, match=message) as error:
+        build(core_custom=core)
+    assert "\n" not in str(error.value)
+
+
+class Truncating(Doubling):
+    def forward(self, x):
+        return x
+
+
+@pytest.mark.parametrize(
+    ("decoder", "message"),
+    [
+        (
+            Truncating,
+            r"decoder mine: forward returned features of shape \[4, 3, 8\]; it should be \[4, 3, 16\]",
+        ),
+        (lambda flags, in_size: nn.Linear(in_size, 3), "decoder Linear needs an int attribute out_size"),
+    ],
+)
+def test_a_faulty_decoder_is_an_error_that_says_what_it_should_give(decoder, message):
+    with pytest.raises(NetworkError, match=message):
+        build(decoder_custom=decoder)
+
+
+class Sizeless(Own):
+    state_size = "5"
+
+
+class SwapsAxes(Own):
+    def forward(self, observations, rnn_state, resets):
+        output = super().forward(observations, rnn_state, resets)
+        return output._replace(values=output.values.t())
+
+
+class ForgetsResets(Own):
+    def forward(self, observations, rnn_state, resets):
+        return super().forward(observations, rnn_state, None)
+
+
+class WithoutForward(ActorCritic):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        (Sizeless, "actor-critic Sizeless needs an int attribute state_size, .*, not '5'"),
+        (SwapsAxes, r"values of shape \[3, 4\]; it should be \[4, 3\] for \[T, B\]"),
+        (ForgetsResets, "actor-critic mine: its logits differ by .*: where resets"),
+        (WithoutForward, "actor-critic mine: forward.* raised NotImplementedError"),
+        (
+            lambda *_: nn.Linear(2, 2),
+            "returned a Linear; it should be a factory.* that returns a .*ActorCritic",
+        ),
+    ],
+)
+def test_a_faulty_network_is_an_error_that_says_what_it_should_give(network, message):
+    with pytest.raises(NetworkError, match=message):
+        build(actor_critic_custom=network)
+
+
+def test_a_whole_network_acts_on_every_kind_of_observation_and_masks_actions():
+    space = S.Dict(
+        obs=VECTOR["obs"], picture=S.Box(0, 255, (3, 4, 4), np.uint8), action_mask=S.Box(0, 1, (2,))
+    )
+    model = build(space, actor_critic_custom=Own)
+    rows = {
+        "obs": torch.randn(4, 3),
+        "picture": torch.zeros(4, 3, 4, 4, dtype=torch.uint8),
+        "action_mask": torch.tensor([[0.0, 1.0]] * 4),
+    }
+    assert model.act(rows, torch.zeros(4, SIZE)).actions.eq(1).all()
+    unrolled = model.unroll({key: tensor[None] for key, tensor in rows.items()}, torch.zeros(4, SIZE))
+    assert unrolled.beliefs.shape == (1, 4, 0)
+
+
+def test_the_size_of_the_state_is_learned_by_building_the_network():
+    register_core("mine", Decaying)
+    config = parse_config([*FLAGS, "--core_custom=mine"], resolve_family)
+    spec = make_policy_spec(config, VECTOR, ACTIONS)
+    assert probe_state_size([spec, spec]) == SIZE
+
+    def as_wide_as_its_input(flags, in_size):
+        core = Doubling(flags, in_size)
+        core.state_size = in_size
+        core.forward = lambda x, rnn_state, resets: (torch.cat((x, x), dim=-1), rnn_state)
+        return core
+
+    register_core("mine", as_wide_as_its_input)
+    config = parse_config([*FLAGS, "--core_custom=mine"], resolve_family)
+    register_encoder("raw", "tests.models.test_custom_parts:Raw")
+    specs = [
+        make_policy_spec(
+            dataclasses.replace(config, model=dataclasses.replace(config.model, encoder_custom="raw")),
+            S.Dict(obs=S.Box(-1, 1, (size,), np.float32)),
+            ACTIONS,
+        )
+        for size in (3, 4)
+    ]
+    with pytest.raises(NetworkError, match=r"states of \[3, 4\] floats; state_size should be the same"):
+        probe_state_size(specs)
+
+
+class Raw(nn.Module):
+    def __init__(self, flags, observation_space):
+        super().__init__()
+        (self.out_size,) = observation_space["obs"].shape
+
+    def forward(self, observations):
+        return observations["obs"]
+
+
+def test_an_unknown_part_is_refused_with_the_nearest_name():
+    register_core("gated", Decaying)
+    with pytest.raises(ConfigError, match="--core_custom=gate: did you mean gated"):
+        make_actor_critic(ModelFlags(core_custom="gate"), VECTOR, ACTIONS)
+    with pytest.raises(ConfigError, match="--decoder_custom=none:A: No module named 'none'"):
+        make_actor_critic(ModelFlags(decoder_custom="none:A"), VECTOR, ACTIONS)
+
+
+@pytest.mark.parametrize("flags", [["--use_cpc=True"], ["--compile=True"]])
+def test_what_needs_the_built_in_network_is_refused_with_a_whole_network(flags):
+    with pytest.raises(ConfigError, match="built-in network; --actor_critic_custom=a:B may have none"):
+        parse_config([*FLAGS, "--actor_critic_custom=a:B", *flags], resolve_family)
