@@ -46,7 +46,7 @@ class Unroll(NamedTuple):
 
 
 class NetworkOutput(NamedTuple):
-    """What an ActorCritic computes for T steps of B rows, in any float dtype.
+    """Outputs of `ActorCritic.forward` for T steps of B rows, in any float dtype.
 
     logits: [T, B, L], not masked. values: [T, B]. rnn_state: [B, state_size], after the last step.
     encodings, beliefs: see Unroll; only --use_cpc needs them.

@@ -35,7 +35,7 @@ class BuiltPolicy(NamedTuple):
 
 
 class OfUsers(NamedTuple):
-    """What users' own networks need beyond the flags of the model.
+    """Inputs of users' own networks beyond the flags of the model.
 
     family_flags: the flags of the env's family, by name.
     factories: those that are registered, by part (see network_registry.py).
