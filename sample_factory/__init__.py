@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "3.0.0"
 
+from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_registry import register_env
 from sample_factory.experiment.observer import Observer, register_observer
 from sample_factory.learning.algorithm_registry import register_algorithm
@@ -20,13 +21,21 @@ from sample_factory.models.network_registry import (
 from sample_factory.sampling.matchmaking.registry import register_matchmaking
 
 if TYPE_CHECKING:
+    from sample_factory.evaluation.evaluate_from_python import evaluate
     from sample_factory.evaluation.load_policy import load_policy
     from sample_factory.experiment.run_from_python import run
+    from sample_factory.experiment.run_result import RunResult, TrainingFailed
+    from sample_factory.plotting.read_metrics import read_metrics
 
 __all__ = [
+    "ConfigError",
     "Observer",
+    "RunResult",
+    "TrainingFailed",
     "__version__",
+    "evaluate",
     "load_policy",
+    "read_metrics",
     "register_actor_critic",
     "register_algorithm",
     "register_core",
@@ -38,7 +47,11 @@ __all__ = [
     "run",
 ]
 _MODULES = {
+    "RunResult": "sample_factory.experiment.run_result",
+    "TrainingFailed": "sample_factory.experiment.run_result",
+    "evaluate": "sample_factory.evaluation.evaluate_from_python",
     "load_policy": "sample_factory.evaluation.load_policy",
+    "read_metrics": "sample_factory.plotting.read_metrics",
     "run": "sample_factory.experiment.run_from_python",
 }
 

@@ -106,7 +106,7 @@ def _read_curve(experiment: Path, policy_index: int, tag: str) -> Curve:
     """Reads one curve. Raises ConfigError if there is none."""
     points = _read_points(experiment, policy_index)
     if not points.get(tag):
-        raise ConfigError(f"{experiment} has no numbers under the tag {tag}{_what_else(tag, points)}")
+        raise ConfigError(f"{experiment} has no numbers under the tag {tag}{what_else(tag, points)}")
     return _curve(points[tag])
 
 
@@ -160,7 +160,7 @@ def _continued(points: Mapping[str, list[_Point]], run: _Run) -> dict[str, list[
     return dict(points) if kept is None else kept
 
 
-def _what_else(tag: str, seen: Iterable[str]) -> str:
+def what_else(tag: str, seen: Iterable[str]) -> str:
     """Returns the end of the message about a missing tag."""
     if tag in TAGS.values():
         return ": too few episodes have ended so far"

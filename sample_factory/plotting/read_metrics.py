@@ -1,0 +1,71 @@
+"""A run's metrics as a table of pandas: sample_factory.read_metrics."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sample_factory.config.experiment_folder import experiment_folder, read_saved
+from sample_factory.config.experiment_names import find_experiment
+from sample_factory.config.flags import ConfigError
+from sample_factory.config.keywords import in_words_of_python
+from sample_factory.config.sections import RunFlags
+from sample_factory.plotting.read_summaries import Curve, read_policies, what_else
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+def read_metrics(
+    experiment: str | os.PathLike[str],
+    train_dir: str | os.PathLike[str] | None = None,
+    tags: str | Sequence[str] | None = None,
+) -> "DataFrame":
+    """Reads all numbers that an experiment has written for TensorBoard, also while it is trained.
+
+    experiment: its name in `train_dir` (by default ./train_dir), or its folder.
+    tags: one tag or several, e.g. "0_aux/avg_reward"; None: all of them.
+
+    Returns a table with a row for each number, in the order of policy, tag and env_frames. Columns: `policy`
+    (int64), `tag` (text), `env_frames` (int64: trained on so far, in all runs), `seconds` (float64: since the
+    first number, without pauses between runs), `value` (float64). For a table with a column per tag, call
+    `.pivot(index="env_frames", columns="tag", values="value")` on the rows of one policy.
+
+    Raises ConfigError (a ValueError) if there is no such experiment (it names those beside it) or no such
+    tag, and ImportError if pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError(f"read_metrics needs pandas ({error}): pip install -e '.[pandas]'") from None
+    try:
+        place = find_experiment(experiment, train_dir).keywords
+        read_saved(place, {}, evaluation=True)  # raises, with the experiments that there are
+        _, policies = read_policies(experiment_folder(RunFlags(**place)))
+        wanted = [tags] if isinstance(tags, str) else tags
+        chosen = [_choose(curves, wanted) for curves in policies]
+    except ConfigError as error:
+        raise in_words_of_python(error) from None
+    tables = [
+        pandas.DataFrame(
+            {
+                "policy": policy,
+                "tag": tag,
+                "env_frames": curve.steps.astype(np.int64),
+                "seconds": curve.seconds,
+                "value": curve.values,
+            }
+        )
+        for policy, curves in enumerate(chosen)
+        for tag, curve in curves.items()
+    ]
+    return pandas.concat(tables, ignore_index=True)
+
+
+def _choose(curves: Mapping[str, Curve], tags: Sequence[str] | None) -> dict[str, Curve]:
+    """Returns the curves of these tags, in alphabetical order. Raises ConfigError for an unknown tag."""
+    for tag in tags or ():
+        if tag not in curves:
+            raise ConfigError(f"there are no numbers under the tag {tag}{what_else(tag, curves)}")
+    return {tag: curves[tag] for tag in sorted(curves if tags is None else tags)}
