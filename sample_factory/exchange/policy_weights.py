@@ -3,6 +3,7 @@
 import mmap
 import os
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from multiprocessing import reduction
 from typing import Any, NamedTuple
@@ -35,24 +36,22 @@ class PolicyWeights:
     """
 
     def __init__(self) -> None:
-        self._fd = anonymous_file(HEADER_BYTES)
-        self._map_header()
+        self._open(anonymous_file(HEADER_BYTES))
         self._header[:7] = (0, 0, 0, NOTHING_PUBLISHED, NOTHING_PUBLISHED, 0, 0)
+
+    def _open(self, fd: int) -> None:
+        self._fd = fd
+        self._close_fd = weakref.finalize(self, os.close, fd)
+        self._header_map = mmap.mmap(fd, HEADER_BYTES)
+        self._header = np.frombuffer(self._header_map, np.int64)
         self._slots: np.ndarray | None = None
         self._slots_map: mmap.mmap | None = None
-
-    def _map_header(self) -> None:
-        self._header_map = mmap.mmap(self._fd, HEADER_BYTES)
-        self._header = np.frombuffer(self._header_map, np.int64)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"fd": reduction.DupFd(self._fd)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._fd = state["fd"].detach()
-        self._map_header()
-        self._slots = None
-        self._slots_map = None
+        self._open(state["fd"].detach())
 
     @property
     def newest(self) -> Stamp:

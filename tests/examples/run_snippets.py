@@ -9,8 +9,11 @@ import importlib.util
 import re
 import runpy
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import sample_factory
 
 BLOCK = re.compile(r"(?:<!-- (needs|not run):? ?(\w*) -->\n)?^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # Appended to the flags of each command, so these win.
@@ -21,6 +24,23 @@ TINY_RUN = ["--train_for_env_steps=400", "--learning_rate=1e-6", "--decorrelate_
 TINY = {
     "train": ["--serial_mode=True", *TINY_SIZES, *TINY_MODEL, *TINY_RUN],
     "enjoy": ["--device=cpu", "--no_render", "--max_num_episodes=1", "--max_num_frames=100"],
+}
+# Keywords of the functions of the package, instead of those in the code.
+TINY_KEYWORDS = {
+    "run": {
+        "serial_mode": True,
+        "device": "cpu",
+        "hidden_size": 16,
+        "encoder_mlp_layers": 16,
+        "num_workers": 1,
+        "num_envs_per_worker": 2,
+        "rollout": 8,
+        "batch_size": 64,
+        "train_for_env_steps": 400,
+        "learning_rate": 1e-6,
+        "decorrelate_envs_on_one_worker": False,
+    },
+    "evaluate": {"num_episodes": 1},
 }
 
 
@@ -45,11 +65,18 @@ def with_tiny_numbers(main: Callable[[Sequence[str]], int], flags: Sequence[str]
     return tiny_main
 
 
+def with_tiny_keywords(function: Callable[..., Any], keywords: Mapping[str, Any]) -> Callable[..., Any]:
+    """Returns the function with other values for some of its keywords."""
+    return lambda *arguments, **given: function(*arguments, **{**given, **keywords})
+
+
 def run(page: Path, folder: Path) -> None:
     """Runs all blocks of a page. folder: for the scripts."""
     for name, flags in TINY.items():
         module = importlib.import_module(f"sample_factory.{name}")
         module.main = with_tiny_numbers(module.main, flags)
+    for name, keywords in TINY_KEYWORDS.items():
+        setattr(sample_factory, name, with_tiny_keywords(getattr(sample_factory, name), keywords))
     for number, code in enumerate(blocks(page)):
         script = folder / f"{page.parent.name}_{number}.py"
         script.write_text(code)

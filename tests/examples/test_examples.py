@@ -114,7 +114,19 @@ def test_rock_paper_scissors_is_played_against_past_selves_and_prints_its_strate
     assert nothing.returncode == 2 and nothing.stdout.startswith("error: no experiment at")
 
 
-@pytest.mark.parametrize("script", sorted(path.name for path in EXAMPLES.glob("*.py")))
+def test_all_functions_for_python_work_in_one_script_and_it_learns(tmp_path):
+    shown = run("from_python.py", str(tmp_path))
+    assert shown.returncode == 0, shown.stdout
+    # Random actions get 21; the most is 500.
+    assert float(re.search(r"10 episodes: mean reward (\d+)", shown.stdout)[1]) > 110, shown.stdout
+
+
+WITHOUT_COMMANDS = {"from_python.py"}
+
+
+@pytest.mark.parametrize(
+    "script", sorted({path.name for path in EXAMPLES.glob("*.py")} - WITHOUT_COMMANDS)
+)
 def test_an_example_without_a_command_prints_its_usage(script):
     called = run(script)
     assert called.returncode == 2

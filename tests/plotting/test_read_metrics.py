@@ -1,0 +1,54 @@
+import json
+import sys
+
+import pytest
+
+import sample_factory
+from sample_factory.config.flags import ConfigError
+from sample_factory.monitoring.tensorboard_writer import TensorboardWriter
+
+TAGS = {"0_aux/avg_reward": [1.0, 2.0], "train/loss": [0.5]}
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    folder = tmp_path / "tiny"
+    for policy in range(2):
+        writer = TensorboardWriter(folder / ".summary" / str(policy))
+        for tag, values in TAGS.items():
+            for step, value in enumerate(values):
+                writer.write({tag: value + policy}, 100 * step)
+        writer.flush()
+    (folder / "cfg.json").write_text(json.dumps({"env": "gym_CartPole-v1", "num_policies": 2}))
+    return folder
+
+
+def test_each_number_has_a_row_with_policy_tag_frames_and_seconds(experiment):
+    metrics = sample_factory.read_metrics("tiny", experiment.parent)
+    assert list(metrics.columns) == ["policy", "tag", "env_frames", "seconds", "value"]
+    rows = [(row.policy, row.tag, row.env_frames, row.value) for row in metrics.itertuples()]
+    assert rows == [
+        (policy, tag, 100 * step, value + policy)
+        for policy in range(2)
+        for tag, values in TAGS.items()
+        for step, value in enumerate(values)
+    ]
+    wide = metrics[metrics.policy == 1].pivot(index="env_frames", columns="tag", values="value")
+    assert wide["0_aux/avg_reward"].tolist() == [2.0, 3.0]
+
+
+def test_tags_select_rows_and_an_unknown_one_is_an_error_with_the_nearest(experiment):
+    assert set(sample_factory.read_metrics(experiment, tags="train/loss").tag) == {"train/loss"}
+    with pytest.raises(ConfigError, match=r"no numbers under the tag train/los; the nearest are train/loss"):
+        sample_factory.read_metrics(experiment, tags=["train/los"])
+
+
+def test_a_missing_experiment_lists_those_beside_it(experiment):
+    with pytest.raises(ConfigError, match="no experiment at .*tyni.*experiment may be tiny"):
+        sample_factory.read_metrics("tyni", experiment.parent)
+
+
+def test_without_pandas_one_line_says_what_to_install(experiment, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"read_metrics needs pandas .*pip install -e '\.\[pandas\]'"):
+        sample_factory.read_metrics(experiment)

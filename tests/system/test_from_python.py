@@ -1,0 +1,117 @@
+"""Training by `sample_factory.run`, as scripts and notebooks call it."""
+
+import gc
+import logging
+import math
+import os
+import signal
+import threading
+
+import psutil
+import pytest
+
+import sample_factory
+from sample_factory import ConfigError, TrainingFailed, register_env
+from sample_factory.runtime.log import current_settings
+
+TINY = {
+    "num_workers": 1,
+    "num_envs_per_worker": 4,
+    "rollout": 16,
+    "batch_size": 128,
+    "device": "cpu",
+    "encoder_mlp_layers": (16,),
+    "rnn_size": 16,  # an alias
+}
+POLE = {"env": "gym_CartPole-v1", "experiment": "pole", **TINY}
+
+
+def state_of_process():
+    """Returns what a run must leave as it was: open files, children, threads, log and signal handlers."""
+    gc.collect()
+    logger = logging.getLogger("sample_factory")
+    return {
+        "files": len(os.listdir("/proc/self/fd")),
+        "children": psutil.Process().children(recursive=True),
+        "threads": threading.active_count(),
+        "log": (list(logger.handlers), logger.level, logger.propagate, current_settings()),
+        "signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)],
+    }
+
+
+def test_runs_in_one_process_resume_each_other_and_leave_nothing(tmp_path):
+    def run(frames, **flags):
+        return sample_factory.run(**POLE, train_dir=tmp_path, train_for_env_steps=frames, **flags)
+
+    first = run(500, serial_mode=True)  # in this process: the libraries that it loads open files
+    assert (first.status, first.reason, first.experiment_dir) == ("done", "", tmp_path / "pole")
+    before = state_of_process()
+    second = run(1000, serial_mode=False)
+    assert second.env_frames >= 1000 > first.env_frames >= 500
+    assert second.fps > 0 and second.seconds > 0
+    [policy] = second.policies
+    assert policy.num_episodes > 0 and policy.reward == policy.length == second.reward > 5
+    third = run(1500, serial_mode=True)
+    again = run(1500, serial_mode=True)
+    assert again.status == "done" and again.env_frames == third.env_frames and math.isnan(again.reward)
+    assert "train_for_env_steps=1500 is reached" in again.reason
+    assert state_of_process() == before
+
+
+class Interrupting:
+    """Interrupts the process that trains, as a notebook does, when its serial run asks for an env."""
+
+    def __init__(self):
+        self.num_calls = 0
+
+    def __call__(self, full_env_name):
+        import gymnasium as gym
+
+        class Pole(gym.Wrapper):
+            def step(env, action):
+                self.num_calls += 1
+                if self.num_calls == 1000:
+                    os.kill(os.getpid(), signal.SIGINT)
+                return super().step(action)
+
+        return Pole(gym.make("CartPole-v1"))
+
+
+def test_an_interrupt_saves_and_stops_and_the_result_says_so(tmp_path):
+    register_env("interrupting", Interrupting())
+    flags = {**POLE, "env": "interrupting", "train_dir": tmp_path, "serial_mode": True}
+    result = sample_factory.run(**flags)
+    assert (result.status, result.reason) == ("stopped", "SIGINT received")
+    assert result.env_frames > 0 and list((tmp_path / "pole" / "checkpoint_p0").glob("*.pth"))
+
+
+def no_level(full_env_name):
+    raise LookupError("level 7 is missing")
+
+
+def test_a_run_that_fails_raises_with_the_reason_and_the_result(tmp_path):
+    register_env("missing_", no_level)
+    with pytest.raises(TrainingFailed, match="level 7 is missing") as failed:
+        sample_factory.run(**{**POLE, "env": "missing_level"}, train_dir=tmp_path)
+    assert failed.value.result.status == "failed" and failed.value.result.env_frames == 0
+    assert not (tmp_path / "pole").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"lr": 1e-3}, "^unknown keyword lr: here it is learning_rate$"),
+        ({"batch_sise": 512}, "^unknown keyword batch_sise; did you mean batch_size?"),
+        ({"gamma": 3}, "^gamma=3.0: must be at most 1$"),
+        ({"batch_size": "many"}, "^keyword arguments: batch_size = 'many' should be of type int$"),
+        ({"num_workers": [1, 2]}, r"num_workers = \[1, 2\] should be of type int"),
+        ({"env": "gym_CartPol-v1"}, "did you mean gym_CartPole-v1?"),
+        ({"env": None, "experiment": "new"}, "^env is missing, e.g. env=doom_basic"),
+        ({"num_envs_per_worker": 3}, "^num_envs_per_worker=3 must be a multiple of worker_num_splits=2"),
+        ({"env_kwargs": {"gravity": 3}}, "has no argument 'gravity'"),
+    ],
+)
+def test_bad_keywords_are_refused_by_their_names(tmp_path, flags, message):
+    with pytest.raises(ConfigError, match=message):
+        sample_factory.run(**{**POLE, "train_dir": tmp_path, **flags})
+    assert not list(tmp_path.iterdir())
