@@ -8,7 +8,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.keywords import in_words_of_python
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family, resolve_trained_family
-from sample_factory.evaluation.evaluate import evaluate as evaluate_config
+from sample_factory.evaluation.parallel import evaluate_in_parallel
 from sample_factory.evaluation.results import Evaluation
 
 
@@ -22,9 +22,10 @@ def evaluate(
     deterministic: bool = False,
     **flags: Any,
 ) -> Evaluation:
-    """Plays episodes with a trained policy, and returns their results.
+    """Plays episodes with a trained policy, in many envs at once, and returns their results.
 
-    For example `evaluate("cartpole", num_episodes=100).reward.mean`.
+    For example `evaluate("cartpole", num_episodes=100).reward.mean`. It is the command `eval`: each env plays
+    a number of episodes that is fixed in advance, so that short ones do not count more often.
 
     experiment: name of an experiment in `train_dir` (by default ./train_dir), its folder, or the file of a
         checkpoint in it.
@@ -33,11 +34,13 @@ def evaluate(
     deterministic: take the most likely action, and the mean of a continuous one, instead of a random one.
     flags: other flags of evaluation, such as `seed`, and of the env, which replace those of the training.
 
-    Returns an Evaluation: episodes (each with reward, length in env frames, and true_objective), and the
-    statistics reward, length and true_objective of all of them.
+    Returns an Evaluation: `episodes`, each with reward, length (in env frames), true_objective and
+    extra_stats; and the statistics `reward`, `length` and `true_objective` of all of them, each with mean,
+    std, and the interval from low to high that holds the true mean with 95 % confidence.
 
     Raises ConfigError (a ValueError) if there is no such experiment or checkpoint, or a flag is wrong;
-    CheckpointError for a checkpoint that cannot be used; and what the env raises.
+    ChildFailed, with the reason in its first line, for a checkpoint that cannot be used, and if an env or a
+    process fails.
     """
     try:
         named = find_experiment(experiment, train_dir)
@@ -47,11 +50,13 @@ def evaluate(
             "policy_index": index or 0,
             "checkpoint": str(named.checkpoint or checkpoint),
             "eval_deterministic": deterministic,
-            "max_num_episodes": num_episodes,
-            "no_render": True,
+            "eval_episodes": num_episodes,
             **flags,
         }
         config = parse_config([], resolve_trained_family, evaluation=True, keywords=keywords)
-        return evaluate_config(config, resolve_family(config.env_name))
+        evaluations = evaluate_in_parallel(config, resolve_family(config.env_name))
     except (ConfigError, UnknownEnvError) as error:
         raise in_words_of_python(error) from None
+    if not evaluations:
+        raise KeyboardInterrupt  # it came before the first episode
+    return evaluations[0]

@@ -124,9 +124,7 @@ def test_all_functions_for_python_work_in_one_script_and_it_learns(tmp_path):
 WITHOUT_COMMANDS = {"from_python.py"}
 
 
-@pytest.mark.parametrize(
-    "script", sorted({path.name for path in EXAMPLES.glob("*.py")} - WITHOUT_COMMANDS)
-)
+@pytest.mark.parametrize("script", sorted({path.name for path in EXAMPLES.glob("*.py")} - WITHOUT_COMMANDS))
 def test_an_example_without_a_command_prints_its_usage(script):
     called = run(script)
     assert called.returncode == 2

@@ -27,7 +27,7 @@ POLE = {"env": "gym_CartPole-v1", "experiment": "pole", **TINY}
 
 
 def state_of_process():
-    """Returns what a run must leave as it was: open files, children, threads, log and signal handlers."""
+    """Returns what a run must not change: open files, children, threads, log and signal handlers."""
     gc.collect()
     logger = logging.getLogger("sample_factory")
     return {
