@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.file_format import read_state, why_not_written, write_state
 from sample_factory.checkpoints.milestones import (
     Milestone,
@@ -18,15 +19,10 @@ from sample_factory.checkpoints.milestones import (
     find_milestones,
     version_of,
 )
-from sample_factory.runtime.command_failed import CommandFailed
 
 log = logging.getLogger("sample_factory")
 
 TEMPORARY_NAME = ".temp_checkpoint"  # no glob for checkpoints matches it
-
-
-class CheckpointError(CommandFailed):
-    """Checkpoints exist, but none can be used."""
 
 
 class Checkpoints:

@@ -119,8 +119,8 @@ EVAL = Command(
     examples=(
         Example("Measure the latest checkpoint.", "--experiment=basic --eval_episodes=1000"),
         Example(
-            "Compare checkpoints, with all results in files.",
-            "--experiment=basic --checkpoint latest best milestone:12345 --json=eval.json --csv=eval.csv",
+            "Measure the best checkpoint, with all results in files.",
+            "--experiment=basic --checkpoint=best --json=eval.json --csv=eval.csv",
         ),
         Example(
             "The most likely actions in place of random ones, in four processes.",

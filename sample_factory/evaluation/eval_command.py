@@ -8,8 +8,6 @@ from sample_factory.config.commands import EVAL
 from sample_factory.config.config import Config
 from sample_factory.config.flags import flag
 from sample_factory.config.parsing import parse_config
-from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
-from sample_factory.evaluation.parallel import evaluate_in_parallel
 from sample_factory.evaluation.results import Evaluation, ResultFiles
 
 
@@ -23,6 +21,8 @@ class EvalFlags:
 
 def parse_arguments(argv: Sequence[str]) -> Config:
     """Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help."""
+    from sample_factory.envs.env_registry import resolve_trained_family
+
     own = {"results": EvalFlags}
     return parse_config(argv, resolve_trained_family, evaluation=True, extra_sections=own, command=EVAL)
 
@@ -33,6 +33,9 @@ def run_eval(config: Config) -> list[Evaluation]:
     Raises ConfigError for a missing checkpoint or a file that cannot be written, and
     ChildFailed for an unusable one, and for an env or a process that fails.
     """
+    from sample_factory.envs.env_registry import resolve_family
+    from sample_factory.evaluation.parallel import evaluate_in_parallel
+
     flags: EvalFlags = config.extra["results"]
     files = ResultFiles(flags.json, flags.csv)
     files.check()

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.sections import POLICY_WORKER_NICENESS
@@ -51,8 +52,8 @@ def evaluate_in_parallel(config: Config, family: EnvFamily) -> list[Evaluation]:
 
     Returns the results in the order of the flags; a signal ends the list early, and the last `is_partial`.
 
-    Raises ConfigError when there is no such checkpoint or the env cannot be played, and ChildFailed when an
-    env or a process fails for good.
+    Raises ConfigError when there is no such checkpoint or the env cannot be played, CheckpointError for an
+    unusable checkpoint, and ChildFailed when an env or a process fails for good.
     """
     cpu.raise_open_files_limit()
     pairs = itertools.product(config.evaluation.policy_index, config.evaluation.checkpoint or (None,))
@@ -121,7 +122,8 @@ def _evaluate(
     choices = choices_of_agents(replace(config, evaluation=flags), info.kinds)
     num_episodes = config.evaluation.eval_episodes
     parts = allocate(config, family, probed, make_topology(config, info, num_episodes))
-    _publish_checkpoints(parts, choices)
+    with explains_other_env(config, warns=False):
+        _publish_checkpoints(parts, choices)
     loop = EvaluationLoop(parts)
     began = time.monotonic()
     if config.sampling.serial_mode:
@@ -139,7 +141,7 @@ def _evaluate(
 def _publish_checkpoints(parts: Parts, choices: Sequence[PolicyChoice]) -> None:
     """Publishes the weights that the policy workers act with: policy k plays the agents of kind k.
 
-    Raises ConfigError or ChildFailed.
+    Raises ConfigError, CheckpointError or ChildFailed.
     """
     kinds = parts.info.kinds.of_agent
     of_kind = [choices[kinds.index(kind)] for kind in range(parts.buffers.topology.num_policies)]
@@ -154,8 +156,9 @@ def _publish_checkpoints(parts: Parts, choices: Sequence[PolicyChoice]) -> None:
     try:
         call_in_child("checkpoint", publish_checkpoints, args, LOAD_TIMEOUT_SECONDS)
     except ChildFailed as failure:
-        if failure.is_a(ConfigError):
-            raise ConfigError(failure.message) from None
+        for explained in (ConfigError, CheckpointError):
+            if failure.is_a(explained):
+                raise explained(failure.message) from None
         raise
 
 

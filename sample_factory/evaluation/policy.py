@@ -7,9 +7,10 @@ import gymnasium as gym
 import numpy as np
 import torch
 
+from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.file_format import check_fits
 from sample_factory.checkpoints.milestones import PREFIXES
-from sample_factory.checkpoints.store import CheckpointError, Checkpoints, read_checkpoint
+from sample_factory.checkpoints.store import Checkpoints, read_checkpoint
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.evaluation.policy_choice import PolicyChoice, find_checkpoint

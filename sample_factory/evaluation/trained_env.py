@@ -4,7 +4,7 @@ import contextlib
 import logging
 from collections.abc import Iterator
 
-from sample_factory.checkpoints.store import CheckpointError
+from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import PLACE, read_saved
 from sample_factory.config.flags import ConfigError
@@ -14,10 +14,10 @@ log = logging.getLogger("sample_factory")
 
 
 @contextlib.contextmanager
-def explains_other_env(config: Config) -> Iterator[None]:
+def explains_other_env(config: Config, warns: bool = True) -> Iterator[None]:
     """Wraps the start of playing: if --env is not the env of the training, a failure names both.
 
-    Where playing there is possible, because the spaces are the same, a warning names both.
+    Where playing there is possible, because the spaces are the same, a warning names both, if `warns`.
     Raises ConfigError instead of any exception of the wrapped code.
     """
     played = config.env_name
@@ -36,4 +36,5 @@ def explains_other_env(config: Config) -> Iterator[None]:
     except Exception as error:  # e.g. the env cannot be made with the saved flags of another family
         reason = one_line(error)
         raise ConfigError(f"{known}, and {played} fails with its flags ({reason}); {advice}") from error
-    log.warning("The %s, and plays in %s now", known, played)
+    if warns:
+        log.warning("The %s, and plays in %s now", known, played)

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from sample_factory.checkpoints.store import CheckpointError, Checkpoints
+from sample_factory.checkpoints.checkpoint_error import CheckpointError
+from sample_factory.checkpoints.store import Checkpoints
 from sample_factory.config.config import Config
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import EnvFamily

@@ -4,7 +4,8 @@ import threading
 
 import torch
 
-from sample_factory.checkpoints.store import CheckpointError, Checkpoints
+from sample_factory.checkpoints.checkpoint_error import CheckpointError
+from sample_factory.checkpoints.store import Checkpoints
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.messages import Report
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.file_format import read_state
 from sample_factory.checkpoints.milestones import Milestone, MilestoneSchedule
-from sample_factory.checkpoints.store import CheckpointError, Checkpoints, read_checkpoint
+from sample_factory.checkpoints.store import Checkpoints, read_checkpoint
 from sample_factory.exchange.messages import (
     Donated,
     DonateRequest,

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from sample_factory.checkpoints import file_format, store
+from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.file_format import check_fits
-from sample_factory.checkpoints.store import CheckpointError, Checkpoints
+from sample_factory.checkpoints.store import Checkpoints
 from tests.mounts import mount_tmpfs
 
 SMALL = torch.nn.Sequential(torch.nn.Linear(4, 5))

@@ -2,9 +2,10 @@
 
 import math
 
+import numpy as np
 import pytest
 
-from sample_factory.evaluation.result_statistics import NORMAL_QUANTILE, win_rate
+from sample_factory.evaluation.result_statistics import NORMAL_QUANTILE, mean_and_std, t_quantile, win_rate
 
 
 @pytest.mark.parametrize(
@@ -46,3 +47,23 @@ def test_the_interval_stays_within_0_and_1(matches):
 def test_more_matches_give_a_narrower_interval():
     widths = [rate.high - rate.low for rate in (win_rate(n // 2, n) for n in (2, 10, 100, 1000))]
     assert widths == sorted(widths, reverse=True) and widths[-1] < 0.063
+
+
+@pytest.mark.parametrize(
+    "degrees, quantile", [(1, 12.7062), (2, 4.3027), (3, 3.1824), (9, 2.2622), (30, 2.0423), (99, 1.9842)]
+)
+def test_quantiles_of_students_t_equal_those_of_published_tables(degrees, quantile):
+    assert t_quantile(degrees) == pytest.approx(quantile, abs=5e-5)
+
+
+def test_the_interval_of_a_mean_holds_it_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    held = [
+        found.low <= 3.0 <= found.high
+        for found in map(mean_and_std, rng.normal(3.0, 2.0, (2000, 5)).tolist())
+    ]
+    assert np.mean(held) == pytest.approx(0.95, abs=0.015)
+
+
+def test_one_value_has_no_interval():
+    assert math.isnan(mean_and_std([3.0]).low)

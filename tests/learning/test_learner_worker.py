@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.file_format import check_fits, read_state, write_state
-from sample_factory.checkpoints.store import CheckpointError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import probe_env_info
 from sample_factory.envs.env_registry import resolve_family

@@ -1,0 +1,7 @@
+"""The error of unusable checkpoints. Imports no torch."""
+
+from sample_factory.runtime.command_failed import CommandFailed
+
+
+class CheckpointError(CommandFailed):
+    """Checkpoints exist, but none can be used."""
