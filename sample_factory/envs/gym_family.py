@@ -58,10 +58,17 @@ def _make_vector_env(
             f"--env_frameskip={cfg.env_frameskip} is for single envs; use --vector_env_copies=1 with it"
         )
     has_own = spec.vector_entry_point is not None
-    mode = gym.VectorizeMode.VECTOR_ENTRY_POINT if has_own else gym.VectorizeMode.SYNC
     creator = _creator(spec.vector_entry_point if has_own else spec.entry_point)
     check_env_kwargs(full_env_name, kwargs, creator, others=("max_episode_steps",))
-    return gym.make_vec(spec, num_envs=cfg.vector_env_copies, vectorization_mode=mode, **kwargs, **rendering)
+    return gym.make_vec(
+        spec,
+        num_envs=cfg.vector_env_copies,
+        vectorization_mode=gym.VectorizeMode.VECTOR_ENTRY_POINT if has_own else gym.VectorizeMode.SYNC,
+        # With Gymnasium's default, each episode would be followed by a step that only resets.
+        vector_kwargs=None if has_own else {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP},
+        **kwargs,
+        **rendering,
+    )
 
 
 def _creator(entry_point: Any) -> Callable[..., Any]:

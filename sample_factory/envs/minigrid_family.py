@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from sample_factory.envs.env_registry import UnknownEnvError
 from sample_factory.envs.minigrid_observations import EncodedBatches, EncodedObservations
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig
+from sample_factory.envs.vector_copies import copies_in_turn
 
 PREFIX = "minigrid_"
 SUITES = ("MiniGrid-", "BabyAI-")
@@ -91,11 +92,7 @@ def make_minigrid_env(
 
     if cfg.vector_env_copies == 1:
         return make_one()
-    return _vector_env([make_one] * cfg.vector_env_copies)
-
-
-def _vector_env(makers: list[Callable[[], gym.Env]]) -> gym.vector.VectorEnv:
-    return gym.vector.SyncVectorEnv(makers, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
+    return copies_in_turn(make_one, cfg.vector_env_copies)
 
 
 def _make_envpool_env(
@@ -152,18 +149,18 @@ def find_id(full_env_name: str) -> str:
 
 
 def _known_ids(full_env_name: str) -> list[str]:
-    """Returns the ids of the installed engines, and those of the user's own that are registered."""
-    ids: dict[str, None] = {}
+    """Returns the ids of minigrid with the user's own, or of EnvPool where minigrid is not installed."""
+    ids: Iterable[str]
     if is_installed("minigrid"):
         import minigrid  # noqa: F401  # registers its ids
 
-        ids.update(dict.fromkeys(gym.registry))
-    elif not envpool_family.is_installed():
-        raise missing_package(f"env {full_env_name!r}", "minigrid", extra="minigrid")
-    else:
+        ids = gym.registry
+    elif envpool_family.is_installed():
         import envpool
 
-        ids.update(dict.fromkeys(envpool.list_all_envs()))
+        ids = envpool.list_all_envs()
+    else:
+        raise missing_package(f"env {full_env_name!r}", "minigrid", extra="minigrid")
     return [env_id for env_id in ids if env_id.startswith(SUITES)]
 
 

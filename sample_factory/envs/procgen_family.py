@@ -8,7 +8,6 @@ from sample_factory.config.flags import ConfigError, flag
 from sample_factory.envs.env_kwargs import env_kwargs_flag, parse_env_kwargs
 from sample_factory.envs.envpool_family import EnvPoolFlags, check_installed, make_envpool
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.envs.qt_libraries import import_procgen
 from sample_factory.envs.vector_copies import vector_env_copies_flag
 
 PREFIX = "procgen_"
@@ -61,7 +60,6 @@ def make_procgen_env(
         raise ConfigError(f"--env_frameskip={cfg.env_frameskip}: Procgen skips no frames; leave it out")
     game = full_env_name.removeprefix(PREFIX)
     task_id = find_task_id(game, cfg.procgen_distribution_mode)
-    import_procgen()
     return make_envpool(
         task_id,
         cfg,

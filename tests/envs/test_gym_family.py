@@ -41,6 +41,15 @@ def test_copies_use_the_env_s_own_vectorised_implementation_where_there_is_one()
     assert isinstance(make("gym_Pendulum-v1", NUM_COPIES), gym.vector.SyncVectorEnv)
 
 
+def test_copies_spend_no_step_on_a_reset():
+    env = adapt(make("gym_FrozenLake-v1", NUM_COPIES, env_kwargs='{"max_episode_steps": 2}'))
+    rows = ObservationRows.allocate(env.kinds)
+    env.reset(7, rows)
+    results = [env.step(np.zeros((NUM_COPIES, 1), np.float32), rows) for _ in range(6)]
+    assert [result.truncated.all() for result in results] == [False, True] * 3
+    assert all(result.active is None for result in results)
+
+
 @pytest.mark.parametrize("name", ["gym_CartPole-v1", "gym_Pendulum-v1", "gym_Acrobot-v1"])
 def test_every_copy_is_an_agent_with_episodes_of_its_own(name):
     env = adapt(make(name, NUM_COPIES))

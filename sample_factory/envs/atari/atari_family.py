@@ -13,6 +13,7 @@ from sample_factory.envs.env_engines import ENVPOOL, default_engine, env_engine_
 from sample_factory.envs.envpool_family import EnvPoolFlags, make_envpool
 from sample_factory.envs.packages import missing_package
 from sample_factory.envs.protocol import EnvConfig
+from sample_factory.envs.vector_copies import copies_in_turn
 
 MAX_FRAMES = 108_000  # half an hour of the game
 FRAMES_PER_SECOND = 60
@@ -103,8 +104,7 @@ def _make_in_ale(
     )
     if copies == 1:
         return make_ale_env(game, rules, None if render_mode is None else "rgb_array")
-    makers = [lambda: make_ale_env(game, rules)] * copies
-    return gym.vector.SyncVectorEnv(makers, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
+    return copies_in_turn(lambda: make_ale_env(game, rules), copies)
 
 
 def atari_defaults(full_env_name: str) -> Mapping[str, Any]:
