@@ -34,33 +34,27 @@ class V1Registry:
             overrides = ParserRecorder(add_help=False)
             if override_default_params_func is not None:
                 override_default_params_func(env_name, overrides)
-            return overrides.recorded_defaults
+            return {**recorder.recorded_defaults, **overrides.recorded_defaults}
 
         self._register(env_name_prefix, make_env_func, flags, defaults)
 
 
 class ParserRecorder(argparse.ArgumentParser):
-    """A parser that records its arguments and defaults, to turn them into dataclass fields."""
+    """A parser that records defaults, and turns its arguments into the fields of a dataclass."""
 
     def __init__(self, **kwargs: Any):
-        self.recorded_actions: list[argparse.Action] = []
         self.recorded_defaults: dict[str, Any] = {}
         super().__init__(**kwargs)
-
-    def add_argument(self, *args: Any, **kwargs: Any) -> argparse.Action:
-        action = super().add_argument(*args, **kwargs)
-        self.recorded_actions.append(action)
-        return action
 
     def set_defaults(self, **kwargs: Any) -> None:
         self.recorded_defaults.update(kwargs)
 
     def flags_type(self) -> type | None:
         """Returns a frozen dataclass with a field per recorded argument, or None if there are none."""
-        if not self.recorded_actions:
+        if not self._actions:  # those of its groups too
             return None
         fields = []
-        for action in self.recorded_actions:
+        for action in self._actions:
             default, annotation = _default_and_type(action)
             field = flag(default, action.help or "", tuple(action.choices or ()))
             fields.append((action.dest, annotation, field))

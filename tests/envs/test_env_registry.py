@@ -1,4 +1,3 @@
-import argparse
 from dataclasses import dataclass
 
 import pytest
@@ -14,7 +13,6 @@ from sample_factory.envs.env_registry import (
     resolve_trained_family,
 )
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.envs.v1_registration import ParserRecorder
 
 
 @pytest.fixture(autouse=True)
@@ -93,10 +91,24 @@ def test_v1s_registration_gives_flags_and_defaults(tmp_path):
     assert resolve_family("toy_a").make(cfg, EnvConfig(0, 0, 0)) == ("toy_a", 6)
 
 
+def test_v1s_function_for_flags_may_use_groups_and_set_defaults(tmp_path):
+    def add_params(env, parser):
+        parser.add_argument_group("toy").add_argument("--toy_size", default=5, type=int)
+        parser.set_defaults(toy_size=6, gamma=0.5)
+
+    global_env_registry().register_env(
+        "toy_",
+        lambda name, cfg=None, env_config=None: cfg,
+        add_params,
+        lambda env, parser: parser.set_defaults(gamma=0.7),
+    )
+    cfg = parse_config(["--env=toy_a", f"--train_dir={tmp_path}"], resolve_family).namespace()
+    assert (cfg.toy_size, cfg.gamma) == (6, 0.7)
+
+
 def test_v1s_registration_needs_no_parser_functions():
     global_env_registry().register_env("bare_", lambda name, cfg=None, env_config=None: name)
     assert resolve_family("bare_x").flags is None
-    assert isinstance(ParserRecorder(add_help=False), argparse.ArgumentParser)
 
 
 def test_v1s_lists_and_untyped_flags_become_flags(tmp_path):
