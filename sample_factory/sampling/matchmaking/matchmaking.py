@@ -156,7 +156,9 @@ class CheckedMatchmaking:
         policies = self._setup.policies_of(agent)
         if not isinstance(player, Player) or player.policy_id not in policies:
             allowed = ", ".join(map(str, policies))
-            self._refuse(returned, f"for agent {agent} one of the policies {allowed}, or one's past self")
+            self._refuse(
+                returned, f"for agent {agent} one of the policies ({allowed}), or a past self of one"
+            )
         return player if self._setup.past_selves.has(player) else Player(player.policy_id)
 
     def _refuse(self, returned: Any, expected: str) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pettingzoo
 import pytest
 
-from sample_factory.envs.abilities import RewardShaping
+from sample_factory.envs.abilities import RewardShaping, TrainingInfo
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.protocol import EnvContractError, ObservationRows
 from tests.envs.parallel_envs import Scripted, Turn
@@ -172,6 +172,23 @@ class ShapedWrapper(pettingzoo.utils.BaseParallelWrapper, Shaped):
 )
 def test_reward_shaping_is_found_in_and_inside_pettingzoos_wrappers(make):
     assert adapt(make()).reward_shaping.get_default_reward_shaping() == {"x": 1.0}
+
+
+class Informed(Scripted, TrainingInfo):
+    """Notes the level at each reset."""
+
+    def reset(self, seed=None, options=None):
+        self.levels = [*vars(self).get("levels", ()), self.training_info.get("level")]
+        return super().reset(seed, options)
+
+
+def test_values_of_the_run_arrive_before_the_reset_of_the_next_episode():
+    driven = Driven(Informed([Turn("abc"), Turn("", "abc")]))
+    driven.adapted.training_info.put({"level": 2})
+    driven.step()
+    assert driven.env.training_info == {}, "an episode is not changed while it is played"
+    driven.step()
+    assert driven.env.levels == [None, 2]
 
 
 @pytest.mark.parametrize(

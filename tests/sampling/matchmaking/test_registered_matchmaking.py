@@ -82,9 +82,9 @@ def test_a_past_self_plays_while_it_is_in_use_and_its_policy_afterwards():
     [
         ([0], (0, 0), r"Given.next_match returned \[0\]; it should return 2 players, one per agent"),
         (None, (0, 0), "returned None; it should return 2 players"),
-        ([0, 4], (0, 0), "it should return for agent 1 one of the policies 0, 1, 2, 3, or one's past self"),
-        ([0, -1], (0, 0), "for agent 1 one of the policies 0, 1, 2, 3"),
-        ([0, 2], (0, 1), "for agent 1 one of the policies 1, 3"),
+        ([0, 4], (0, 0), r"it should return for agent 1 one of the policies \(0, 1, 2, 3\), or a past"),
+        ([0, -1], (0, 0), r"for agent 1 one of the policies \(0, 1, 2, 3\)"),
+        ([0, 2], (0, 1), r"for agent 1 one of the policies \(1, 3\)"),
         ([0, "b"], (0, 0), "for agent 1"),
         ([Player(7, A), 1], (0, 0), "for agent 0"),
         (KeyError("level"), (0, 0), "Given.next_match raised KeyError: 'level'"),
