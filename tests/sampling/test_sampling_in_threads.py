@@ -13,7 +13,7 @@ from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange import messages
 from sample_factory.exchange.messages import EpisodeReport, Incident, StatsReport, Trajectories, reports_in
 from sample_factory.exchange.policy_weights import Stamp
-from sample_factory.models import actor_critic
+from sample_factory.models import towers
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.sampling.inference.policy_worker import PolicyWorker
@@ -66,7 +66,7 @@ class Sampler:
     """Two rollout workers and one policy worker per policy, each in a thread."""
 
     def __init__(self, monkeypatch, num_agents=1, *, env_class=CountingEnv, model=CountingModel, **flags):
-        monkeypatch.setattr(actor_critic, "make_actor_critic", model)
+        monkeypatch.setattr(towers, "make_actor_critic", model)
         self.config = make_config(**{"num_workers": 2, "num_envs_per_worker": 4, "batch_size": 128, **flags})
         env = CountingEnv(0, num_agents)
         self.buffers, self.channels = make_shared(self.config, env)
