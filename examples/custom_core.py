@@ -3,8 +3,8 @@
     python examples/custom_core.py train --experiment=recall
     python examples/custom_core.py enjoy --experiment=recall
 
-A policy without a memory gets 3 of the 9 points of an episode here. This one gets them all after 30,000
-frames, about 10 seconds.
+A policy without a memory gets 3 of the 9 points of an episode here. This one gets them all after 15,000
+frames, in a few seconds.
 """
 
 import sys
@@ -19,7 +19,6 @@ from sample_factory.enjoy import main as enjoy
 from sample_factory.train import main as train
 
 NUM_CUES = 4
-EPISODE_STEPS = 9
 
 
 class Recall(gym.Env):
@@ -37,7 +36,7 @@ class Recall(gym.Env):
     def step(self, action: int):
         self._step += 1
         nothing = np.zeros(NUM_CUES, np.float32)
-        return nothing, float(action == self._cue), self._step == EPISODE_STEPS, False, {}
+        return nothing, float(action == self._cue), self._step == 9, False, {}
 
 
 class MinGRU(nn.Module):
@@ -65,25 +64,21 @@ class MinGRU(nn.Module):
 
 
 class Residual(nn.Module):
-    """A decoder: x + MLP(norm(x))."""
+    """A decoder: x + MLP(x), [T, B, in_size] to [T, B, out_size]."""
 
     def __init__(self, flags, in_size: int):
         super().__init__()
-        width = flags.hidden_size
-        self.mlp = nn.Sequential(
-            nn.LayerNorm(in_size), nn.Linear(in_size, width), nn.ReLU(), nn.Linear(width, in_size)
-        )
+        self.mlp = nn.Sequential(nn.Linear(in_size, 64), nn.ReLU(), nn.Linear(64, in_size))
         self.out_size = in_size  # required: width of the decoder's output
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [T, B, in_size] to [T, B, out_size]."""
         return x + self.mlp(x)
 
 
 def main(argv: list[str]) -> int:
     """Runs a command. argv: `train` or `enjoy`, then flags. Returns the exit code."""
     network = {"core_custom": "min_gru", "decoder_custom": "residual", "hidden_size": 64}
-    short_run = {"learning_rate": 2e-3, "batch_size": 128, "rollout": 16, "train_for_env_steps": 30_000}
+    short_run = {"learning_rate": 2e-3, "batch_size": 128, "rollout": 16, "train_for_env_steps": 20_000}
     register_core("min_gru", MinGRU)
     register_decoder("residual", Residual)
     register_env("my_recall", lambda full_env_name: Recall(), defaults={**network, **short_run})
