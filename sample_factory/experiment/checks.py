@@ -13,6 +13,8 @@ from sample_factory.learning.algorithm_registry import PPO, registered_algorithm
 from sample_factory.models.encoder_choice import describe_encoders
 from sample_factory.models.network_registry import (
     ACTOR_CRITIC,
+    CORE,
+    DECODER,
     FOLLOW_PRESETS,
     check_names,
     named_parts,
@@ -28,6 +30,9 @@ from sample_factory.spaces.images import is_image
 from sample_factory.spaces.observations import Indices
 
 log = logging.getLogger("sample_factory")
+
+# Flags that describe a built-in part. A whole network may use those of all parts.
+REPLACED_FLAGS = {CORE: ("use_rnn", "rnn_type", "rnn_num_layers"), DECODER: ("decoder_mlp_layers",)}
 
 
 class Probed(NamedTuple):
@@ -168,6 +173,21 @@ def warn_of_framestack(config: Config, info: EnvInfo) -> None:
             num_frames,
             config.env_name,
         )
+
+
+def warn_of_replaced_flags(config: Config) -> None:
+    """Logs the flags on the command line that have no effect, because a user's own part replaces what they
+    describe."""
+    named = named_parts(config.model)
+    for part, flags in REPLACED_FLAGS.items():
+        typed = [f"--{name}" for name in flags if name in config.typed]
+        if part in named and typed:
+            log.warning(
+                "%s: no effect beside --%s_custom=%s, whose factory makes that part",
+                ", ".join(typed),
+                part,
+                named[part],
+            )
 
 
 def _check_actions(config: Config, info: EnvInfo) -> None:

@@ -8,7 +8,13 @@ from sample_factory.config.experiment_folder import read_expectation
 from sample_factory.config.parsing import RETIRED_FLAGS
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.topology import make_topology
-from sample_factory.experiment.checks import Probed, check_and_probe, check_encoders, warn_of_framestack
+from sample_factory.experiment.checks import (
+    Probed,
+    check_and_probe,
+    check_encoders,
+    warn_of_framestack,
+    warn_of_replaced_flags,
+)
 from sample_factory.experiment.failure_log import describe, log_failures
 from sample_factory.experiment.folder import prepare_folder
 from sample_factory.experiment.parts import Parts, allocate
@@ -75,6 +81,7 @@ def _run_in_folder(config: Config, family: EnvFamily, probed: Probed, signals: S
         for line in check_encoders(config, probed.info):
             log.info("%s", line)
         warn_of_framestack(config, probed.info)
+        warn_of_replaced_flags(config)
         _log_expectation(config)
         parts = allocate(config, family, probed, topology, folder.lock)
         run_workers = run_serially if config.sampling.serial_mode else run_in_processes

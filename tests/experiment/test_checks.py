@@ -1,12 +1,21 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
+from sample_factory import register_algorithm, register_core
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.experiment.checks import check_encoders, check_observations, warn_of_framestack
+from sample_factory.experiment.checks import (
+    check_and_probe,
+    check_encoders,
+    check_observations,
+    warn_of_framestack,
+    warn_of_replaced_flags,
+)
+from sample_factory.runtime.failures import ChildFailed
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import observation_layout
 
@@ -31,6 +40,9 @@ def test_the_encoder_of_each_observation_is_logged():
         "table float32 [27, 5]: MLP 32 (a table, too small for convnet_simple)"
     ]
     assert check_encoders(config("--encoder_custom=a:B"), info(SPACE)) == ["Encoder: a:B"]
+    parts = config("--core_custom=a:B", "--decoder_custom=a:C")
+    assert check_encoders(parts, info(SPACE))[:2] == ["Core: a:B", "Decoder: a:C"]
+    assert check_encoders(config("--actor_critic_custom=a:D"), info(SPACE)) == ["Network: a:D"]
 
 
 def test_a_preset_is_refused_before_anything_starts_only_if_it_was_typed():
@@ -56,3 +68,36 @@ def test_stacking_is_announced_as_without_effect_only_where_there_are_no_images(
     assert caplog.messages == [
         "--env_framestack=4 has no effect: gym_CartPole-v1 has no images among its observations"
     ]
+
+
+def test_flags_of_a_part_that_is_replaced_are_announced_as_without_effect(caplog):
+    warn_of_replaced_flags(config("--rnn_type=lstm", "--actor_critic_custom=a:B"))
+    warn_of_replaced_flags(config("--core_custom=a:B"))
+    assert not caplog.messages
+    warn_of_replaced_flags(config("--core_custom=a:B", "--rnn_type=lstm", "--use_rnn=False"))
+    assert caplog.messages == [
+        "--use_rnn, --rnn_type: no effect beside --core_custom=a:B, whose factory makes that part"
+    ]
+
+
+def test_a_core_of_the_main_script_is_built_in_a_child_which_gives_the_size_of_its_state():
+    class Core(torch.nn.Module):
+        out_size = 4
+        state_size = 3
+
+        def __init__(self, flags, in_size):
+            super().__init__()
+
+        def forward(self, x, rnn_state, resets):
+            return x[..., :4], rnn_state
+
+    register_core("of_this_test", Core)
+    own = config("--core_custom=of_this_test", "--actor_critic_share_weights=False")
+    assert check_and_probe(own, resolve_family(own.env_name)).state_size == 6
+
+
+def test_a_faulty_algorithm_is_found_before_training():
+    register_algorithm("OF_THIS_TEST", lambda flags, policy, rng: object())
+    own = config("--algo=OF_THIS_TEST")
+    with pytest.raises(ChildFailed, match="algorithm OF_THIS_TEST: object has no modules, fixes_targets"):
+        check_and_probe(own, resolve_family(own.env_name))
