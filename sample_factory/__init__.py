@@ -19,6 +19,7 @@ from sample_factory.models.network_registry import (
     register_encoder,
 )
 from sample_factory.sampling.matchmaking.registry import register_matchmaking
+from sample_factory.version_2 import finder
 
 if TYPE_CHECKING:
     from sample_factory.evaluation.evaluate_from_python import evaluate
@@ -54,6 +55,8 @@ _MODULES = {
     "read_metrics": "sample_factory.plotting.read_metrics",
     "run": "sample_factory.experiment.run_from_python",
 }
+
+finder.install()
 
 
 def __getattr__(name: str) -> Any:

@@ -13,17 +13,25 @@ from sample_factory.experiment.exit_codes import run_command
 
 if TYPE_CHECKING:
     from sample_factory.config.config import Config
+    from sample_factory.config.namespace import FlagNamespace
     from sample_factory.evaluation.results import Evaluation
 
 
-def enjoy(config: "Config") -> "Evaluation":
+def enjoy(config: "Config | FlagNamespace") -> "Evaluation | tuple[int, float]":
     """Plays the policy of an experiment until --max_num_episodes, --max_num_frames, or Ctrl+C.
 
-    Raises ConfigError when there is no checkpoint, CheckpointError for an unusable one, VideoError.
+    With the cfg of version 2's `parse_full_cfg`, returns what version 2 does: a status, and the mean of the
+    true objectives. Raises ConfigError when there is no checkpoint, CheckpointError for an unusable one,
+    VideoError.
     """
+    from sample_factory.config.namespace import FlagNamespace
     from sample_factory.envs.env_registry import resolve_family
     from sample_factory.evaluation.evaluate import evaluate
 
+    if isinstance(config, FlagNamespace):
+        from sample_factory.version_2.running import enjoy
+
+        return enjoy(config)
     return evaluate(config, resolve_family(config.env_name))
 
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from sample_factory.config.commands import TRAIN, Command
 from sample_factory.experiment.exit_codes import run_command
@@ -19,6 +20,13 @@ def train(argv: Sequence[str], command: Command = TRAIN) -> int:
     from sample_factory.experiment.run import run_experiment
 
     return run_experiment(config, resolve_family(config.env_name))
+
+
+def run_rl(cfg: Any) -> int:
+    """Trains with the cfg of version 2's `parse_full_cfg`; returns the exit code."""
+    from sample_factory.version_2.running import run_rl
+
+    return run_rl(cfg)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -30,6 +30,7 @@ FLOORS = {
     "evaluation": 7,  # plays with the workers of experiment, without a learner
     "imitation": 7,
     "plotting": 7,
+    "version_2": 9,  # imports of scripts for version 2
     "benchmarking": 8,
 }
 TOP_LEVEL = {

@@ -125,6 +125,29 @@ def register_env(
     _FAMILIES[prefix] = FamilyEntry(prefix, make_env, flags, defaults, names, extra, metrics, example)
 
 
+def extend_family(env_name: str, flags: type | None, defaults: Mapping[str, Any]) -> None:
+    """Adds flags and defaults to the family of an env, for scripts that were written for v2.
+
+    flags: a dataclass of `flag` fields; one with the name of a flag of the family replaces it. Does nothing
+    for an unknown env.
+    """
+    matching = [prefix for prefix in _FAMILIES if env_name.startswith(prefix)]
+    if not matching:
+        return
+    entry = _FAMILIES[max(matching, key=len)]
+    own = resolve(entry.flags)
+    if flags is not None and own is not None:
+        fields = [(field.name, field.type, field) for field in dataclasses.fields(flags)]
+        flags = dataclasses.make_dataclass(flags.__name__, fields, bases=(own,), frozen=True)
+
+    def all_defaults(name: str) -> Mapping[str, Any]:
+        values = resolve(entry.defaults)
+        return {**((values(name) if callable(values) else values) or {}), **defaults}
+
+    extended = dataclasses.replace(entry, flags=flags or own, defaults=all_defaults)
+    _FAMILIES[entry.prefix] = extended
+
+
 def resolve_family(env_name: str) -> EnvFamily:
     """Returns the family of an env.
 

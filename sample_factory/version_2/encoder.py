@@ -1,0 +1,38 @@
+"""Version 2's base class of encoders, and two functions that they use."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+NONLINEARITIES = {"elu": nn.ELU, "relu": nn.ReLU, "tanh": nn.Tanh}
+
+
+class Encoder(nn.Module):
+    """An encoder whose width is the result of a method."""
+
+    def __init__(self, cfg: Any):
+        super().__init__()
+        self.cfg = cfg
+
+    def get_out_size(self) -> int:
+        """Returns the width of the output."""
+        raise NotImplementedError
+
+    @property
+    def out_size(self) -> int:
+        """Width of the output."""
+        return self.get_out_size()
+
+
+def nonlinearity(cfg: Any, inplace: bool = False) -> nn.Module:
+    """Returns the activation function of --nonlinearity."""
+    activation: nn.Module = NONLINEARITIES[cfg.nonlinearity]()
+    return activation
+
+
+def calc_num_elements(module: nn.Module, shape: Sequence[int]) -> int:
+    """Returns the number of outputs of a module for one input of a shape."""
+    with torch.no_grad():
+        return int(module(torch.zeros(1, *shape)).numel())

@@ -1,0 +1,73 @@
+"""Imports of versions 1 and 2: they work, or fail with one line that says what to write instead."""
+
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+from collections.abc import Sequence
+from typing import Any
+
+from sample_factory.runtime.registry import resolve
+from sample_factory.version_2.names import MODULES, NAMES, PAGE
+
+PACKAGE = "sample_factory."
+
+
+class _OldModule(types.ModuleType):
+    """A module of versions 1 or 2 of which some names have a counterpart."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns what has this name in version 2. Raises ImportError, in one line, if it is not here."""
+        path = self.__name__.removeprefix(PACKAGE)
+        if name.startswith("__") or _is_listed(f"{path}.{name}"):  # the second: the caller imports it next
+            raise AttributeError(name)
+        target = NAMES.get(path, {}).get(name, _advice(path))
+        if " " in target:
+            raise ImportError(f"{self.__name__}.{name} is not in this version: {target}")
+        return resolve(target)
+
+
+class _Loader(importlib.abc.Loader):
+    """Makes an _OldModule."""
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        return _OldModule(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Does nothing: names are looked up when they are used."""
+
+
+class OldModuleFinder(importlib.abc.MetaPathFinder):
+    """Finds the modules of `names.py`. The last of sys.meta_path: it is asked only where no file is found."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Raises ModuleNotFoundError, in one line, for a module of version 1 or 2 that is not here."""
+        own = fullname.removeprefix(PACKAGE)
+        if own == fullname:
+            return None
+        if _is_listed(own):
+            return importlib.machinery.ModuleSpec(fullname, _Loader(), is_package=True)
+        if any(own == name or own.startswith(f"{name}.") for name in MODULES):
+            raise ModuleNotFoundError(f"{fullname} is not in this version: {_advice(own)}", name=fullname)
+        return None
+
+
+def _is_listed(path: str) -> bool:
+    """Returns whether a path without `sample_factory.` is a module with known names, or has one below it."""
+    return any(name == path or name.startswith(f"{path}.") for name in NAMES)
+
+
+def _advice(path: str) -> str:
+    """Returns the sentence about the nearest module at or above a path."""
+    while path:
+        if path in MODULES:
+            return MODULES[path]
+        path = path.rpartition(".")[0]
+    return PAGE
+
+
+def install() -> None:
+    """Lets `import` find the modules of versions 1 and 2 in this process."""
+    sys.meta_path.append(OldModuleFinder())

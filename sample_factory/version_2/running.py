@@ -1,0 +1,63 @@
+"""Version 2's `run_rl` and `enjoy`: they run the cfg of `parse_full_cfg`, with the changes of the script."""
+
+import enum
+from typing import TYPE_CHECKING, Any
+
+from sample_factory.config.config import Config
+from sample_factory.config.flags import ConfigError
+from sample_factory.config.namespace import FlagNamespace
+from sample_factory.config.parsing import parse_config
+from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
+from sample_factory.experiment.exit_codes import run_command
+from sample_factory.runtime.log import restored_logging, setup_logging
+
+if TYPE_CHECKING:
+    from sample_factory.evaluation.results import Evaluation
+
+
+class ExperimentStatus(enum.IntEnum):
+    """What `run_rl` returns. A run that was interrupted is a success here: it has saved."""
+
+    SUCCESS = 0
+    FAILURE = 1
+    INTERRUPTED = 2
+
+
+def run_rl(cfg: Any) -> int:
+    """Trains; returns the exit code: 0 done or stopped, 1 failed, 2 bad input. Prints expected errors."""
+    from sample_factory.experiment.run import run_experiment
+
+    def train(_: Any) -> int:
+        config = config_of(cfg, "run_rl", evaluation=False)
+        with restored_logging():
+            return run_experiment(config, resolve_family(config.env_name))
+
+    return run_command(train, [])
+
+
+def enjoy(cfg: Any) -> tuple[int, float]:
+    """Plays; returns (0, mean of the true objectives). Raises what `evaluate` raises."""
+    from sample_factory.evaluation.evaluate import evaluate
+
+    config = config_of(cfg, "enjoy", evaluation=True)
+    with restored_logging():
+        setup_logging("enjoy")
+        result: Evaluation = evaluate(config, resolve_family(config.env_name))
+    return int(ExperimentStatus.SUCCESS), result.true_objective.mean
+
+
+def config_of(cfg: Any, function: str, evaluation: bool) -> Config:
+    """Returns the Config of a cfg, which the script may have changed since. Raises ConfigError.
+
+    function: that was called with it.
+    """
+    if not isinstance(cfg, FlagNamespace) or "cli_args" not in cfg:
+        raise ConfigError(
+            f"{function}(cfg): cfg is a {type(cfg).__name__}; it should be the result of parse_full_cfg, or "
+            "call sample_factory.run(env=..., experiment=..., **flags)"
+        )
+    resolve = resolve_trained_family if evaluation else resolve_family
+    typed = cfg.cli_args
+    parsed = parse_config([], resolve, evaluation, keywords=typed).flat()
+    changed = {name: value for name, value in vars(cfg).items() if name in parsed and value != parsed[name]}
+    return parse_config([], resolve, evaluation, keywords={**typed, **changed})

@@ -1,0 +1,70 @@
+"""Imports of versions 1 and 2."""
+
+import importlib
+
+import pytest
+
+from sample_factory.runtime.registry import import_attribute
+from sample_factory.version_2.names import MODULES, NAMES
+
+WORKING = [
+    (module, name, target)
+    for module, names in NAMES.items()
+    for name, target in names.items()
+    if " " not in target
+]
+ADVICE = [
+    (module, name, target)
+    for module, names in NAMES.items()
+    for name, target in names.items()
+    if " " in target
+]
+
+
+@pytest.mark.parametrize(("module", "name", "target"), WORKING)
+def test_a_name_that_is_here_is_imported_from_its_old_place(module, name, target):
+    assert getattr(importlib.import_module(f"sample_factory.{module}"), name) is import_attribute(target)
+
+
+@pytest.mark.parametrize(("module", "name", "advice"), ADVICE)
+def test_a_name_that_is_not_here_fails_with_what_to_write(module, name, advice):
+    with pytest.raises(ImportError) as failed:
+        exec(f"from sample_factory.{module} import {name}")
+    assert str(failed.value) == f"sample_factory.{module}.{name} is not in this version: {advice}"
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("import sample_factory.huggingface.huggingface_utils", "Hugging Face Hub"),
+        ("from sample_factory.utils.network import is_udp_port_available", "config/README.md"),
+        ("from sample_factory.model import unknown", "config/README.md"),
+        ("from sample_factory.algo.utils.context import sf_global_context", "config/README.md"),
+        ("from sample_factory.launcher import run", "in a loop"),
+    ],
+)
+def test_any_other_module_of_version_2_fails_with_one_line(statement, message):
+    with pytest.raises(ImportError, match=message) as failed:
+        exec(statement)
+    assert "is not in this version" in str(failed.value) and "\n" not in str(failed.value)
+
+
+def test_modules_that_never_were_and_modules_that_are_here_are_found_as_usual():
+    with pytest.raises(ModuleNotFoundError, match="No module named 'sample_factory.nothing'"):
+        exec("import sample_factory.nothing")
+    for path in MODULES:
+        assert importlib.util.find_spec("sample_factory.config") is not None
+        assert not path.startswith("config")
+    from sample_factory.algo import gae
+    from sample_factory.envs import env_registry
+
+    assert gae.__file__ and env_registry.__file__
+
+
+@pytest.mark.parametrize("part", ["model_core", "decoder", "actor_critic"])
+def test_factories_of_other_parts_are_registered_by_another_call(part):
+    from sample_factory.algo.utils.context import global_model_factory
+
+    name = part.removeprefix("model_")
+    with pytest.raises(ValueError, match=rf"register_{name}\(name, factory\).*--{name}_custom=name"):
+        getattr(global_model_factory(), f"register_{part}_factory")(None)
