@@ -77,6 +77,8 @@ class BeginWithNoops(gym.Wrapper[Any, Any, Any, Any]):
         for action in actions:
             observation, _, terminated, truncated, info = self.env.step(action)
             if terminated or truncated:
+                if options == NEXT_LIFE:
+                    break  # the next step reports the end of the game
                 observation, info = self.env.reset()
         return observation, info
 

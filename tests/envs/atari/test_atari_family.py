@@ -3,6 +3,7 @@
 import itertools
 from types import SimpleNamespace
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -14,7 +15,7 @@ from ale_py.env import AtariEnv
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs import envpool_family
-from sample_factory.envs.atari.ale_env import BeginWithNoops
+from sample_factory.envs.atari.ale_env import BeginWithNoops, LivesAsEpisodes
 from sample_factory.envs.atari.atari_family import make_atari_env
 from sample_factory.envs.atari.games import COMPARED, GAME_OF_ENV
 from sample_factory.envs.env_info import make_adapted_env
@@ -244,6 +245,39 @@ def test_games_begin_with_no_ops_and_fire_where_there_is_fire(game, last, monkey
         actions.clear()
     assert numbers == {1, 2, 3, 4, 5}
     env.close()
+
+
+class Doomed(gym.Env):
+    """A game of two lives, the first of 20 frames and the second of one. Observes the number of the game."""
+
+    observation_space = gym.spaces.Discrete(1000)
+    action_space = gym.spaces.Discrete(2)
+    game = 0
+
+    def get_action_meanings(self):
+        return ["NOOP", "UP"]
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.game += 1
+        self.frame = 0
+        return self.game, {"lives": 2}
+
+    def step(self, action):
+        self.frame += 1
+        return self.game, 1.0, self.frame > 20, False, {"lives": 2 - (self.frame > 19) - (self.frame > 20)}
+
+
+def test_a_game_that_ends_in_the_first_frames_of_a_life_is_reported():
+    env = LivesAsEpisodes(BeginWithNoops(Doomed(), noop_max=5))
+    env.reset(seed=0)
+    ends = []
+    while len(ends) < 4:
+        game, _, terminated, _, info = env.step(1)
+        if terminated:
+            ends.append((game, info.get(EPISODE_CONTINUES, False)))
+            env.reset()
+    assert ends == [(1, True), (1, False), (2, True), (2, False)]
 
 
 def test_the_learner_gets_clipped_rewards_by_default():
