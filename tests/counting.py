@@ -40,7 +40,6 @@ class CountingEnv:
         self.env_id = env_id
         self.num_agents = num_agents
         self._first_sleeper = first_sleeper
-        self.unwrapped = self
 
     def reset(self, seed=None, options=None):
         self.episode = [0] * self.num_agents

@@ -143,21 +143,34 @@ class SplitsScreen:
         return 1, 1
 
 
+class HoldsEnv:
+    """An object around an env, in its attribute `env`, which is no wrapper of a library."""
+
+
 def find_ability(env: Any, ability: type[Ability]) -> Ability:
     """Returns the outermost of an env and what its wrappers contain that has the ability.
 
     If none has it, returns an instance of the ability itself, which represents an env without.
     """
-    import gymnasium as gym  # here, since the commands import this module and have to start quickly
-
-    wrappers: tuple[type, ...] = (gym.Wrapper, gym.vector.VectorWrapper)
-    pettingzoo = sys.modules.get("pettingzoo.utils")  # not imported: no env is of it then
-    if pettingzoo is not None:
-        wrappers += (vars(pettingzoo)["BaseParallelWrapper"],)
+    wrappers = _wrapper_classes()
     found: Any = env
     while isinstance(found, wrappers) and not isinstance(found, ability):
         found = vars(found)["env"]
+    pettingzoo = sys.modules.get("pettingzoo.utils")
     is_parallel = pettingzoo is not None and isinstance(found, vars(pettingzoo)["ParallelEnv"])
     if is_parallel and not isinstance(found, ability):
         found = found.unwrapped  # PettingZoo's conversion of a turn-based env is no wrapper
     return found if isinstance(found, ability) else ability()
+
+
+def _wrapper_classes() -> tuple[type, ...]:
+    """Returns the classes whose instances have an env in their attribute `env`."""
+    import gymnasium as gym  # here, since the commands import this module and have to start quickly
+
+    classes: tuple[type, ...] = (HoldsEnv, gym.Wrapper, gym.vector.VectorWrapper)
+    # A library that is not imported has made no wrapper.
+    for name, wrapper in (("pettingzoo.utils", "BaseParallelWrapper"), ("gym", "Wrapper")):
+        library = sys.modules.get(name)
+        if library is not None:
+            classes += (vars(library)[wrapper],)
+    return classes

@@ -27,8 +27,8 @@ class EnvPoolVectorEnv(gym.vector.VectorEnv, LimitsEpisodes, StepsInBackground):
 
     Infos are arrays with an entry for each agent: those of EnvPool, and those that EnvPoolInfos adds. A mask
     of the legal actions in EnvPool's infos becomes the observation "action_mask", beside "obs". In a
-    turn-based game, the mask of a player who waits allows the first action only, which has no effect: the
-    player stays active, so that what the opponent's turn brings reaches its own turns before. A mask of
+    turn-based game, the mask of a player who waits allows the first action only, which has no effect. The
+    player is not inactive: rewards of the opponent's turn count for its own moves before it. A mask of
     combinations of choices, which the action distribution cannot use, is an observation like others:
     "joint_action_mask".
     """

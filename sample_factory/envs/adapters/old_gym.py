@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from sample_factory.envs.abilities import LimitsEpisodes
+from sample_factory.envs.abilities import HoldsEnv, LimitsEpisodes, find_ability
 from sample_factory.envs.contract import check_observation, check_reset_parameters, check_step, describe
 from sample_factory.envs.protocol import EnvContractError
 from sample_factory.spaces.observations import UnsupportedSpace
@@ -55,7 +55,7 @@ def is_observation_alone(space: spaces.Space[Any], returned: Any) -> bool:
     return True
 
 
-class OldGymEnv(gym.Env[Any, Any], LimitsEpisodes):
+class OldGymEnv(gym.Env[Any, Any], HoldsEnv, LimitsEpisodes):
     """An env with one agent and the old API, as an env of Gymnasium.
 
     Works with the versions of gym in between, too: those whose `reset` returns an info already.
@@ -115,10 +115,10 @@ class OldGymEnv(gym.Env[Any, Any], LimitsEpisodes):
     def max_episode_steps(self) -> int | None:
         spec = getattr(self.env, "spec", None)
         limit: int | None = None if spec is None else spec.max_episode_steps
-        return limit
+        return find_ability(self.env, LimitsEpisodes).max_episode_steps() if limit is None else limit
 
 
-class OldListEnv:
+class OldListEnv(HoldsEnv):
     """A multi-agent env in the style of version 1: `step` returns 4 lists with an entry per agent."""
 
     has_old_api = True

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from sample_factory.envs.abilities import LimitsEpisodes, ScriptedPlayers, find_ability
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.adapters.old_gym import to_gymnasium
 from sample_factory.envs.env_info import max_episode_steps
@@ -217,6 +218,27 @@ def test_an_old_reset_with_a_new_step_is_a_mistake():
     message = r"reset returned the observation alone; it should return two values, \(observation, info\)"
     with pytest.raises(EnvContractError, match=message):
         drive(adapt(Mixed()), 1)
+
+
+class Scripted(ScriptedPlayers, LimitsEpisodes):
+    def scripted_players(self):
+        return ("bot",)
+
+    def max_episode_steps(self):
+        return 30
+
+
+def test_abilities_are_found_inside_an_adapted_env(gym):
+    class One(Scripted, Old):
+        pass
+
+    class Team(Scripted, OldTeam):
+        def reset(self):
+            return super().reset()
+
+    for env in (adapt(gym.Wrapper(gym.Wrapper(One()))).env, adapt(Team()).env):
+        assert find_ability(env, ScriptedPlayers).scripted_players() == ("bot",)
+        assert max_episode_steps(env) == 30
 
 
 class OldTeam:
