@@ -10,6 +10,8 @@ from typing import Any
 
 import gymnasium as gym
 
+from sample_factory.envs.protocol import true_objective
+
 Potential = Callable[[Any, Mapping[str, Any]], float]
 
 
@@ -39,7 +41,7 @@ class ShapedEpisode:
     def end_info(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the info of the episode's end, in which the unshaped return is the true objective unless
         the env reports one."""
-        return {"true_objective": info.get("true_reward", self._return), **info}
+        return {**info, "true_objective": true_objective(info, self._return)}
 
 
 class PotentialShaping(gym.Wrapper):

@@ -123,7 +123,9 @@ def test_the_unshaped_return_is_the_true_objective_unless_the_env_reports_one():
             *result, info = super().step(action)
             return *result, {**info, "true_objective": 7.0}
 
-    for mdp, expected in ((RandomMDP(1), None), (Scored(1), 7.0)):
+    recorded = gym.wrappers.RecordEpisodeStatistics(RandomMDP(1))
+    transformed = gym.wrappers.TransformReward(recorded, lambda reward: 10 * reward)
+    for mdp, expected in ((RandomMDP(1), None), (Scored(1), 7.0), (transformed, None)):
         env = PotentialShaping(mdp, lambda observation, info: 100.0, GAMMA)
         env.reset(seed=1)
         plain = RandomMDP(1)
