@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ExperimentStatus(enum.IntEnum):
-    """What `run_rl` returns. A run that was interrupted is a success here: it has saved."""
+    """The values that `run_rl` returns. A run that was interrupted is a success here: it has saved."""
 
     SUCCESS = 0
     FAILURE = 1
