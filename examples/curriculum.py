@@ -19,37 +19,28 @@ from sample_factory.enjoy import main as enjoy
 from sample_factory.envs.abilities import TrainingInfo
 from sample_factory.train import main as train
 
-ENV = "lock_of_ten"
 COMBINATION = (2, 0, 3, 1, 1, 0, 2, 3, 0, 1)  # the right action for each dial
+DIALS = len(COMBINATION)
 WINDOW = 60  # episodes of a level that decide whether it is solved
 
 
 class Lock(gym.Env, TrainingInfo):
     """Observation: the current dial, one-hot. Reward: 1 for opening the last one."""
 
-    observation_space = gym.spaces.Box(0, 1, (len(COMBINATION),), np.float32)
+    observation_space = gym.spaces.Box(0, 1, (DIALS,), np.float32)
     action_space = gym.spaces.Discrete(4)
 
     def reset(self, *, seed=None, options=None):
-        # Outside of training there are no values: then the whole lock is to be opened.
-        self._level = self.training_info.get("level", len(COMBINATION))
-        self._dial = len(COMBINATION) - self._level
-        return self._observation(), {}
+        self._level = self.training_info.get("level", DIALS)  # no values in `enjoy`: the whole lock
+        self._dial = DIALS - self._level
+        return np.eye(DIALS, dtype=np.float32)[self._dial], {}
 
     def step(self, action):
-        is_right = action == COMBINATION[self._dial]
-        is_open = is_right and self._dial == len(COMBINATION) - 1
-        self._dial += int(is_right and not is_open)
-        return (
-            self._observation(),
-            float(is_open),
-            bool(is_open or not is_right),
-            False,
-            {"level": self._level},
-        )
-
-    def _observation(self):
-        return np.eye(len(COMBINATION), dtype=np.float32)[self._dial]
+        is_right = bool(action == COMBINATION[self._dial])
+        is_open = is_right and self._dial == DIALS - 1
+        self._dial = min(self._dial + 1, DIALS - 1)
+        observation = np.eye(DIALS, dtype=np.float32)[self._dial]
+        return observation, float(is_open), is_open or not is_right, False, {"level": self._level}
 
 
 class Curriculum(Observer):
@@ -59,12 +50,11 @@ class Curriculum(Observer):
         self._set_level(run, 1)
 
     def on_episode(self, run, episode):
-        if episode.info["level"] != self._level:
-            return  # it began before the level changed
-        self._rewards.append(episode.reward)
+        if episode.info["level"] == self._level:  # not begun before the level changed
+            self._rewards.append(episode.reward)
         if len(self._rewards) == WINDOW and np.mean(self._rewards) >= 0.9:
-            if self._level == len(COMBINATION):
-                run.stop(f"all {self._level} dials are learned")
+            if self._level == DIALS:
+                run.stop(f"all {DIALS} dials are learned")
             else:
                 self._set_level(run, self._level + 1)
 
@@ -77,27 +67,14 @@ class Curriculum(Observer):
         run.send_to_envs({"level": level})
 
 
-DEFAULTS = {
-    "encoder_mlp_layers": (32,),
-    "use_rnn": False,
-    "learning_rate": 0.01,
-    "rollout": 16,
-    "batch_size": 256,
-    "num_envs_per_worker": 8,
-    "train_for_env_steps": 300_000,
-}
-
-
-def main(argv: list[str]) -> int:
-    """Runs a command. argv: `train` or `enjoy`, then flags. Returns the exit code."""
-    register_env("lock_", lambda full_env_name: Lock(), defaults=DEFAULTS)
-    register_observer("curriculum", Curriculum)
-    commands = {"train": train, "enjoy": enjoy}
-    if not argv or argv[0] not in commands:
-        print(f"usage: python {sys.argv[0]} train|enjoy --experiment=NAME [flags]", file=sys.stderr)
-        return 2
-    return commands[argv[0]]([f"--env={ENV}", *argv[1:]])
-
+DEFAULTS = {"use_rnn": False, "encoder_mlp_layers": (32,), "learning_rate": 0.01}
+SIZES = {"rollout": 16, "batch_size": 256, "num_envs_per_worker": 8, "train_for_env_steps": 300_000}
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    register_env("lock_", lambda full_env_name: Lock(), defaults={**DEFAULTS, **SIZES})
+    register_observer("curriculum", Curriculum)
+    commands = {"train": train, "enjoy": enjoy}
+    if not sys.argv[1:] or sys.argv[1] not in commands:
+        print(f"usage: python {sys.argv[0]} train|enjoy --experiment=NAME [flags]", file=sys.stderr)
+        sys.exit(2)
+    sys.exit(commands[sys.argv[1]](["--env=lock_of_ten", *sys.argv[2:]]))

@@ -17,7 +17,6 @@ from sample_factory import register_env, register_matchmaking
 from sample_factory.enjoy import main as enjoy
 from sample_factory.train import main as train
 
-ENV = "bridge_for_two"
 MEETINGS = 10  # in an episode
 
 
@@ -71,16 +70,11 @@ DEFAULTS = {
 }
 
 
-def main(argv: list[str]) -> int:
-    """Runs a command. argv: `train` or `enjoy`, then flags. Returns the exit code."""
+if __name__ == "__main__":
     register_env("bridge_", lambda full_env_name: Bridge(), defaults=DEFAULTS)
     register_matchmaking("roles", Roles)
     commands = {"train": train, "enjoy": enjoy}
-    if not argv or argv[0] not in commands:
+    if not sys.argv[1:] or sys.argv[1] not in commands:
         print(f"usage: python {sys.argv[0]} train|enjoy --experiment=NAME [flags]", file=sys.stderr)
-        return 2
-    return commands[argv[0]]([f"--env={ENV}", *argv[1:]])
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+        sys.exit(2)
+    sys.exit(commands[sys.argv[1]](["--env=bridge_for_two", *sys.argv[2:]]))

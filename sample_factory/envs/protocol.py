@@ -21,8 +21,8 @@ Picture = np.ndarray  # [height, width, 3] uint8
 # is lost in Atari. Rewards and lengths are summed up until the game ends, and reported as one episode.
 EPISODE_CONTINUES = "episode_continues"
 EXTRA_STATS = "episode_extra_stats"  # key of an end info: further statistics by name
-MAX_INFO_ENTRIES = 50  # of an info that is reported, and characters of a text in it
-MAX_INFO_TEXT = 100
+MAX_INFO_ENTRIES = 30  # of an info that is reported
+MAX_INFO_TEXT = 50  # characters of a text, or of a key, in it
 
 
 class EnvError(Explained, ValueError):
@@ -222,15 +222,18 @@ def portable_info(end_info: Info) -> dict[str, Any]:
 def _portable_entries(info: Info, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yields (the keys that lead to a value, the value)."""
     for key, value in info.items():
-        if key == EXTRA_STATS and not path:
+        if (key == EXTRA_STATS and not path) or not _is_short_text(key):
             continue
         if isinstance(value, (np.generic, np.ndarray)) and value.size == 1:
             value = value.item()
-        is_short = isinstance(value, str) and len(value) <= MAX_INFO_TEXT
-        if isinstance(value, (bool, int, float)) or is_short:
+        if isinstance(value, (bool, int, float)) or _is_short_text(value):
             yield (*path, key), value
         elif isinstance(value, Mapping):
             yield from _portable_entries(value, (*path, key))
+
+
+def _is_short_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_INFO_TEXT
 
 
 class TrainingInfoReceiver(Protocol):

@@ -10,6 +10,7 @@ from sample_factory.checkpoints.milestones import Milestone
 
 MAX_ROWS = 20_000  # buffers that one message names, so that any message fits into a queue
 MAX_REPORTS = 100  # in one message, for the same reason
+MAX_REPORTS_WITH_INFOS = 10
 
 # Rollout workers <-> policy workers
 

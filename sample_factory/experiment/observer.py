@@ -56,11 +56,11 @@ ObserverFactory = Callable[[], Observer]
 _REGISTRY = Registry("observers", {})
 
 
-def register_observer(name: str, factory: ObserverFactory | str) -> None:
+def register_observer(name: str, factory: ObserverFactory | Observer | str) -> None:
     """Adds an observer to the runs that this program starts from now on.
 
-    factory: a class derived from Observer, or another function without parameters that returns one. A
-        "module:attribute" string is imported when a run starts.
+    factory: a class derived from Observer, or another function without parameters that returns one; or an
+        Observer, which then follows all runs. A "module:attribute" string is imported when a run starts.
 
     All registered observers are active, unless --observers names those that are. Registering a name again
     replaces the observer.
@@ -68,7 +68,7 @@ def register_observer(name: str, factory: ObserverFactory | str) -> None:
     _REGISTRY.register(name, factory)
 
 
-def selected_observers(names: tuple[str, ...]) -> dict[str, ObserverFactory | str]:
+def selected_observers(names: tuple[str, ...]) -> dict[str, ObserverFactory | Observer | str]:
     """Returns name -> factory of the observers that --observers selects: registered names, or
     "module:attribute"; all registered ones if there are none.
 

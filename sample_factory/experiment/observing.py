@@ -37,16 +37,17 @@ def read_infos(observers: Mapping[str, Observer]) -> bool:
     return any(type(observer).on_episode is not Observer.on_episode for observer in observers.values())
 
 
-def _factories(config: Config) -> dict[str, ObserverFactory | str]:
+def _factories(config: Config) -> dict[str, ObserverFactory | Observer | str]:
     try:
         return selected_observers(config.run.observers)
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
 
-def _make(name: str, factory: ObserverFactory | str) -> Observer:
+def _make(name: str, factory: ObserverFactory | Observer | str) -> Observer:
     try:
-        observer = resolve(factory)()
+        resolved = resolve(factory)
+        observer = resolved if isinstance(resolved, Observer) else resolved()
     except Exception as error:  # any error of a user's code
         raise ConfigError(f"observer {name!r} cannot be made: {one_line(error)}") from error
     if not isinstance(observer, Observer):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from sample_factory.exchange.channels import NO_ENV, Channels
 from sample_factory.exchange.messages import (
     MAX_REPORTS,
+    MAX_REPORTS_WITH_INFOS,
     ActionsReady,
     ComponentReady,
     NewShaping,
@@ -213,9 +214,11 @@ class RolloutWorker:
         split.vector.step()
         self._stepping[0] = NO_ENV
         self._clock.lap("env_step")
-        reports = split.vector.log.take_reports()
-        for first in range(0, len(reports), MAX_REPORTS):
-            self._report(Reports(reports[first : first + MAX_REPORTS]))
+        episodes = split.vector.log
+        reports = episodes.take_reports()
+        size = MAX_REPORTS_WITH_INFOS if episodes.reports_infos else MAX_REPORTS
+        for first in range(0, len(reports), size):
+            self._report(Reports(reports[first : first + size]))
 
     def _finish_rollout(self, split: Split) -> bool:
         """Returns False while there are too few free buffers."""
