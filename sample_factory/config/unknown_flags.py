@@ -56,7 +56,7 @@ _SYNONYMS = {
     "--hidden_size": "hidden hidden_dim lstm_cell_size rnn_hidden_size hidden_units",
     "--encoder_mlp_layers": "net_arch hidden_layers fcnet_hiddens hidden_sizes mlp_layers layers",
     "--nonlinearity": "activation activation_fn",
-    "--env_frameskip": "frame_skip frameskip action_repeat eval_env_frameskip",
+    "--env_frameskip": "frame_skip frameskip action_repeat",
     "--env_framestack": "frame_stack framestack num_stack n_stack stack",
     "--train_for_env_steps": "total_timesteps total_steps total_frames total_env_steps n_timesteps "
     "num_timesteps timesteps max_timesteps max_steps num_env_steps num_frames max_frames frames steps "

@@ -100,7 +100,12 @@ def named_parts(flags: ModelFlags) -> dict[str, str]:
 
 def users_parts(flags: ModelFlags) -> dict[str, str]:
     """Returns the same without those that are built in."""
-    return {part: name for part, name in named_parts(flags).items() if name not in _BUILT_IN[part]}
+    return {part: name for part, name in named_parts(flags).items() if not _is_built_in(part, name)}
+
+
+def _is_built_in(part: str, name: str) -> bool:
+    """Whether a name means a built-in part; a user may have registered another under the same name."""
+    return name in _BUILT_IN[part] and _REGISTRIES[part].find(name) == _BUILT_IN[part][name]
 
 
 def are_found_without_script(flags: ModelFlags) -> bool:

@@ -12,6 +12,7 @@ from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import ModelFlags
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.models import network_registry
 from sample_factory.models.actor_critic import ActorCritic, NetworkOutput
 from sample_factory.models.network_registry import (
     NetworkError,
@@ -19,9 +20,11 @@ from sample_factory.models.network_registry import (
     register_core,
     register_decoder,
     register_encoder,
+    users_parts,
 )
 from sample_factory.models.policy_spec import make_policy_spec, probe_state_size
 from sample_factory.models.towers import make_actor_critic
+from sample_factory.runtime.registry import Registry
 
 S = gym.spaces
 VECTOR = S.Dict(obs=S.Box(-5, 5, (3,), np.float32))
@@ -372,6 +375,12 @@ def test_an_unknown_part_is_refused_with_the_nearest_name():
         make_actor_critic(ModelFlags(core_custom="gate"), VECTOR, ACTIONS)
     with pytest.raises(ConfigError, match="--decoder_custom=none:A: No module named 'none'"):
         make_actor_critic(ModelFlags(decoder_custom="none:A"), VECTOR, ACTIONS)
+
+
+def test_an_encoder_under_a_built_in_name_is_the_user_s_own(monkeypatch):
+    assert not users_parts(ModelFlags(encoder_custom="map"))
+    monkeypatch.setitem(network_registry._REGISTRIES, "encoder", Registry("encoder_custom", {"map": Raw}))
+    assert users_parts(ModelFlags(encoder_custom="map")) == {"encoder": "map"}
 
 
 @pytest.mark.parametrize("flags", [["--use_cpc=True"], ["--compile=True"]])
