@@ -181,7 +181,7 @@ def test_what_is_missing_is_named(saved_experiment, tmp_path):
     for arguments, options, message in [
         (("tyni", tmp_path), {}, "no experiment at .*tyni.*experiment may be tiny"),
         ((tmp_path / "other",), {}, "experiment may be tiny"),
-        (("tiny", tmp_path), {"checkpoint": "milestone:3"}, "has no milestones"),
+        (("tiny", tmp_path), {"checkpoint": "milestone:3"}, "no such milestone"),
         (("tiny", tmp_path), {"checkpoint": "best"}, r"no checkpoint \(best\)"),
         (("tiny", tmp_path), {"policy_index": 2}, "check policy_index"),
         (("tiny", tmp_path), {"determinstic": True}, "unknown keyword determinstic"),
@@ -209,3 +209,23 @@ def test_a_wrong_observation_is_refused_with_the_expected_space(saved_experiment
         policy.act({"b": batch[0]})
     with pytest.raises(ValueError, match=r"has shape \(8, 4\).*Expected agent 'a' of Box"):
         policy.act({"a": batch})
+
+
+def test_an_evaluation_from_python_names_what_is_wrong(saved_experiment, tmp_path):
+    saved_experiment("gym_CartPole-v1")
+    for arguments, options, message in [
+        (("tyni", tmp_path), {}, "no experiment at .*tyni.*experiment may be tiny"),
+        (("tiny", tmp_path), {"checkpoint": "milestone:3"}, "no such milestone"),
+        (("tiny", tmp_path), {"num_episodes": 0}, "eval_episodes=0: must be at least 1"),
+        (("tiny", tmp_path), {"gama": 0.5}, "unknown keyword gama; did you mean gamma?"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            sample_factory.evaluate(*arguments, **options)
+
+
+def test_an_evaluation_from_python_has_each_episode_and_an_interval(saved_experiment, tmp_path):
+    saved_experiment("gym_CartPole-v1", "--use_rnn=False", "--num_workers=1")
+    result = sample_factory.evaluate("tiny", tmp_path, num_episodes=5, seed=1)
+    rewards = [episode.reward for episode in result.episodes]
+    assert len(rewards) == 5 and result.reward.mean == np.mean(rewards)
+    assert result.reward.low < result.reward.mean < result.reward.high

@@ -9,7 +9,7 @@ import warnings
 import pytest
 
 from sample_factory.runtime.child import Child, ChildOptions
-from sample_factory.runtime.log import current_settings, log, setup_logging
+from sample_factory.runtime.log import current_settings, log, restored_logging, setup_logging
 from sample_factory.runtime.terminal import RED
 
 
@@ -84,6 +84,17 @@ def test_setting_up_again_replaces_the_handlers(tmp_path, monkeypatch):
     assert stream.getvalue().count("\n") == 1 and "[second] WARNING loud" in stream.getvalue()
     assert (tmp_path / "a.txt").read_text() == ""
     assert current_settings() == (None, logging.WARNING)
+
+
+def test_after_a_block_the_process_logs_as_before_it_and_handlers_of_others_stay(tmp_path, monkeypatch):
+    of_user = logging.NullHandler()
+    monkeypatch.setattr(log, "handlers", [of_user])
+    before = (log.level, log.propagate, current_settings())
+    with restored_logging():
+        setup_logging("main", str(tmp_path / "log.txt"), logging.DEBUG)
+        assert of_user in log.handlers and len(log.handlers) == 3
+    assert log.handlers == [of_user]
+    assert (log.level, log.propagate, current_settings()) == before
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
