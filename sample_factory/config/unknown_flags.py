@@ -69,8 +69,7 @@ _SYNONYMS = {
     "--with_pbt": "pbt use_pbt",
     "--checkpoint": "checkpoint_path load load_path load_model model model_path weights ckpt",
     "--load_checkpoint_kind=best": "load_best best",
-    "--max_num_episodes": "episodes num_episodes n_episodes n_eval_episodes eval_episodes "
-    "sample_env_episodes",
+    "--max_num_episodes": "episodes num_episodes n_episodes n_eval_episodes",
     "--max_num_frames": "eval_steps",
     "--eval_deterministic": "deterministic greedy",
     "--save_video": "video record record_video capture_video record_to",
