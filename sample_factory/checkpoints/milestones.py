@@ -10,6 +10,7 @@ from sample_factory.runtime.clock import Every, Now
 FOLDER = "milestones"
 PREFIXES = {"latest": "checkpoint", "best": "best"}  # of file names, by --load_checkpoint_kind
 NAME = re.compile(r"checkpoint_(\d+)_(\d+)\.pth\.milestone")
+SNAPSHOT = "evaluated.pth"  # a policy's weights while they are evaluated
 RETRY_SECONDS = 30.0  # after a milestone that could not be saved, for example because the disk is full
 
 
@@ -21,6 +22,21 @@ def checkpoint_folder(experiment_dir: Path, policy_id: int) -> Path:
 def checkpoint_name(version: int, env_frames: int) -> str:
     """Returns the file name of a checkpoint."""
     return f"checkpoint_{version:09d}_{env_frames}.pth"
+
+
+def best_name(version: int, env_frames: int, metric: str, value: float) -> str:
+    """Returns the file name of the best checkpoint by a metric."""
+    return f"best_{version:09d}_{env_frames}_{_in_file_name(metric)}_{value:.3f}.pth"
+
+
+def best_value(path: Path, metric: str) -> float | None:
+    """Returns the value in the file name of a best checkpoint; None if it is the best by another metric."""
+    match = re.fullmatch(rf"best_\d+_\d+_{re.escape(_in_file_name(metric))}_(-?\d+\.\d+)\.pth", path.name)
+    return None if match is None else float(match[1])
+
+
+def _in_file_name(metric: str) -> str:
+    return re.sub(r"[^\w.-]", "_", metric)  # an env may give its statistics any name
 
 
 def version_of(path: Path) -> int:

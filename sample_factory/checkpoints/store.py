@@ -2,7 +2,6 @@
 
 import logging
 import os
-import re
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,7 +11,9 @@ from typing import Any
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.file_format import read_state, why_not_written, write_state
 from sample_factory.checkpoints.milestones import (
+    SNAPSHOT,
     Milestone,
+    best_name,
     checkpoint_folder,
     checkpoint_name,
     find_checkpoints,
@@ -58,11 +59,14 @@ class Checkpoints:
         self, state: Mapping[str, Any], version: int, env_frames: int, metric: str, value: float
     ) -> Path | None:
         """Writes best_<version>_<env frames>_<metric>_<value>.pth and deletes the previous best one."""
-        metric = re.sub(r"[^\w.-]", "_", metric)  # an env may give its statistics any name
-        path = self._write(state, self.folder / f"best_{version:09d}_{env_frames}_{metric}_{value:.3f}.pth")
+        path = self._write(state, self.folder / best_name(version, env_frames, metric, value))
         if path is not None:
             _delete(old for old in self._sorted("best") if old != path)
         return path
+
+    def save_snapshot(self, state: Mapping[str, Any]) -> Path | None:
+        """Writes the one file that is to be evaluated; it is no checkpoint to resume from."""
+        return self._write(state, self.folder / SNAPSHOT, is_logged=False)
 
     def save_donation(self, state: Mapping[str, Any]) -> Path | None:
         """Writes the one file that another policy takes over; it is no checkpoint to resume from."""
@@ -139,7 +143,7 @@ class Checkpoints:
     def _sorted(self, kind: str) -> list[Path]:
         return find_checkpoints(self._experiment_dir, self._policy_id, kind)
 
-    def _write(self, state: Mapping[str, Any], path: Path) -> Path | None:
+    def _write(self, state: Mapping[str, Any], path: Path, is_logged: bool = True) -> Path | None:
         temporary = self.folder / TEMPORARY_NAME
         started = time.monotonic()
         try:
@@ -152,6 +156,8 @@ class Checkpoints:
                 why_not_written(state, self.folder.parent, error),
             )
             return None
+        if not is_logged:
+            return path
         seconds = time.monotonic() - started
         log.info("Saved %s (%.1f s)", path, seconds, extra={"short": f"Saved {_short(path)}"})
         return path

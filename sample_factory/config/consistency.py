@@ -5,6 +5,7 @@ from pathlib import Path
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import experiment_folder
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.monitoring_flags import EVALUATED
 
 
 def check_consistency(config: Config) -> None:
@@ -15,6 +16,7 @@ def check_consistency(config: Config) -> None:
     _check_population(config)
     _check_network(config)
     _check_folders(config)
+    _check_evaluation(config)
 
 
 def _check_sampling(config: Config) -> None:
@@ -107,6 +109,17 @@ def _check_network(config: Config) -> None:
             f"--compile=True compiles the encoders of the built-in network; --actor_critic_custom={custom} "
             "may have none: use --compile=False, and call torch.compile in it"
         )
+
+
+def _check_evaluation(config: Config) -> None:
+    monitoring = config.monitoring
+    if monitoring.save_best_metric.startswith(EVALUATED) and not monitoring.eval_every_env_steps:
+        raise ConfigError(
+            f"--save_best_metric={monitoring.save_best_metric} is a mean in evaluations during training, and "
+            "there are none; add --eval_every_env_steps=N"
+        )
+    if monitoring.eval_flags and not monitoring.eval_every_env_steps:
+        raise ConfigError("--eval_flags has no effect without --eval_every_env_steps=N")
 
 
 def _check_folders(config: Config) -> None:

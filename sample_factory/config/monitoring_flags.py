@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from sample_factory.config.flags import NEVER, flag
 
+EVALUATED = "eval_"  # before the name of a statistic in --save_best_metric
+
 
 @dataclass(frozen=True)
 class MonitoringFlags:
@@ -24,7 +26,10 @@ class MonitoringFlags:
     )
     save_best_every_sec: int = flag(5, "seconds between searches for a new best policy", at_least=1)
     save_best_metric: str = flag(
-        "reward", "statistic of the episodes by which the best policy is found", metavar="NAME"
+        "reward",
+        "statistic of the episodes by which the best policy is found; eval_NAME, e.g. eval_reward: its mean "
+        "in the evaluations of --eval_every_env_steps",
+        metavar="NAME",
     )
     save_best_after: int = flag(
         100_000, "env frames before the search for the best policy starts", at_least=0
@@ -33,6 +38,18 @@ class MonitoringFlags:
         "latest",
         "checkpoint to load: the latest one, or the one with the best episodes",
         choices=("latest", "best"),
+    )
+    eval_every_env_steps: int = flag(
+        0,
+        "evaluate each policy whenever it has trained on this many more env frames: a process of low "
+        "priority plays --eval_episodes episodes; 0: never",
+        at_least=0,
+    )
+    eval_flags: str = flag(
+        "",
+        "flags of these evaluations that differ from those of the training, in one text, e.g. "
+        "'--env=my_hard_level --eval_deterministic=True'",
+        metavar="TEXT",
     )
     stats_avg: int = flag(
         100, "number of episodes over which rewards and lengths are averaged", at_least=1, at_most=1_000_000
@@ -97,7 +114,7 @@ class EvaluationFlags:
     max_num_episodes: int = flag(NEVER, "stop after this many episodes", at_least=1)
     eval_episodes: int = flag(
         100,
-        "number of episodes that `eval` plays with each checkpoint",
+        "number of episodes that `eval` plays with each checkpoint, and an evaluation during training",
         aliases=("sample_env_episodes",),
         at_least=1,
         at_most=10_000_000,

@@ -122,6 +122,21 @@ def parse_config(
     return dataclasses.replace(config, resumed=compare(before, now, in_file))
 
 
+def with_flags(config: Config, argv: Sequence[str], resolve_family: Callable[[str], Family]) -> Config:
+    """Returns a Config with other values of some flags, possibly of another env. Raises ConfigError."""
+    env_name = _parse_identity(argv).get("env", config.env_name)
+    family = resolve_family(env_name)
+    sections = TRAINING_SECTIONS if family.flags is None else {**TRAINING_SECTIONS, "family": family.flags}
+    flags = _parse_typed(argv, sections)
+    # Another family has flags of its own, with its defaults.
+    layers = [
+        Layer(f"defaults of {env_name}", dict(family.defaults)),
+        Layer(SAVED, config.flat()),
+        Layer(COMMAND_LINE, {**flags, "env": env_name}),
+    ]
+    return dataclasses.replace(build_config(sections, layers, flags), argv=config.argv)
+
+
 def _merge_layers(
     flags: Mapping[str, Any],
     env_name: str | None,

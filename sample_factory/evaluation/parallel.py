@@ -6,7 +6,7 @@ The main process loads no torch, except with --serial_mode=True.
 import itertools
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -65,18 +65,19 @@ def evaluate_in_parallel(config: Config, family: EnvFamily) -> list[Evaluation]:
     evaluations: list[Evaluation] = []
     with StopSignals() as signals:
         with explains_other_env(config):
-            probed = check_and_probe(_sampling_only(config, 1), family)
+            probed = check_and_probe(sampling_only(config, 1), family)
         info = probed.info
-        config = _sampling_only(config, len(info.kinds.spaces), info.num_agents)
+        config = sampling_only(config, len(info.kinds.spaces), info.num_agents)
         for number, choice in enumerate(chosen, start=1):
             if signals.requested:
                 break
             log.info("Evaluating %s (%d of %d)", choice, number, len(chosen))
-            evaluations.append(_evaluate(config, family, probed, choice, signals))
+            progress = Progress(config.evaluation.eval_episodes)
+            evaluations.append(evaluate_checkpoint(config, family, probed, choice, signals, progress))
     return evaluations
 
 
-def _sampling_only(config: Config, num_policies: int, num_agents: int = 1) -> Config:
+def sampling_only(config: Config, num_policies: int, num_agents: int = 1) -> Config:
     """Returns the flags of the training without learning, and with no more envs than there are episodes.
 
     num_policies: one for each kind of agents. num_agents: in an env.
@@ -113,10 +114,15 @@ def _sampling_only(config: Config, num_policies: int, num_agents: int = 1) -> Co
     )
 
 
-def _evaluate(
-    config: Config, family: EnvFamily, probed: Probed, choice: PolicyChoice, signals: StopSignals
+def evaluate_checkpoint(
+    config: Config,
+    family: EnvFamily,
+    probed: Probed,
+    choice: PolicyChoice,
+    signals: StopSignals,
+    progress: Progress | None = None,
 ) -> Evaluation:
-    """Plays the episodes of one checkpoint. Raises ChildFailed, ConfigError."""
+    """Plays the episodes of one checkpoint. config: from `sampling_only`. Raises as evaluate_in_parallel."""
     info = probed.info
     flags = replace(config.evaluation, policy_index=(choice.policy_index,), checkpoint=(choice.checkpoint,))
     choices = choices_of_agents(replace(config, evaluation=flags), info.kinds)
@@ -124,7 +130,7 @@ def _evaluate(
     parts = allocate(config, family, probed, make_topology(config, info, num_episodes))
     with explains_other_env(config, warns=False):
         _publish_checkpoints(parts, choices)
-    loop = EvaluationLoop(parts)
+    loop = EvaluationLoop(parts, progress)
     began = time.monotonic()
     if config.sampling.serial_mode:
         run_serially(parts, signals, lambda *_: loop)
@@ -188,7 +194,7 @@ class EvaluationLoop:
     with the same seeds; of two episodes with the same number, the one that ended first counts.
     """
 
-    def __init__(self, parts: Parts):
+    def __init__(self, parts: Parts, progress: Progress | None):
         topology = parts.buffers.topology
         assert topology.num_episodes is not None
         self._topology = topology
@@ -199,7 +205,7 @@ class EvaluationLoop:
         self._found: dict[tuple[int, int], EpisodeResult] = {}  # by (number, agent id)
         self._rewards = 0.0
         self._incidents = ComponentStats(time.monotonic)
-        self._progress = Progress(self._num_wanted)
+        self._progress = progress
 
     @property
     def episodes(self) -> tuple[EpisodeResult, ...]:
@@ -221,7 +227,8 @@ class EvaluationLoop:
     def turn(self, timeout: float) -> None:
         """Receives reports and shows the progress."""
         self.receive(timeout)
-        self._progress.update(len(self._found), self._describe)
+        if self._progress is not None:
+            self._progress.update(len(self._found), self._describe)
 
     def worker_replaced(self, index: int, text: str, details: str = "") -> None:
         """Expects the episodes of a dead worker's agents once more."""
@@ -230,12 +237,13 @@ class EvaluationLoop:
         self._num_ended[index * of_worker : (index + 1) * of_worker] = 0
 
     def stopping(self) -> None:
-        """Ends the progress."""
-        self._progress.close()
+        """Does nothing: the workers have nothing to save."""
 
-    def close(self) -> None:
-        """Counts the episodes that ended last."""
+    def close(self, may_wait: Callable[[], bool]) -> None:
+        """Counts the episodes that ended last, and ends the progress."""
         self.receive(0.0)
+        if self._progress is not None:
+            self._progress.close()
 
     def log_summary(self, has_failed: bool = False) -> None:
         """Does nothing: the caller prints the results."""

@@ -63,6 +63,12 @@ class Evaluation(NamedTuple):
         return {name: mean_and_std(found) for name, found in values.items()}
 
     @property
+    def statistics(self) -> dict[str, MeanAndStd]:
+        """All statistics by name."""
+        own = {"reward": self.reward, "length": self.length, "true_objective": self.true_objective}
+        return {**own, **self.extra_stats}
+
+    @property
     def is_partial(self) -> bool:
         """Whether it was stopped before all episodes had ended: short ones are then too many."""
         return self.num_wanted is not None and len(self.episodes) < self.num_wanted
@@ -110,19 +116,13 @@ class Evaluation(NamedTuple):
 
     def figures(self) -> dict[str, Any]:
         """Returns the entry in a --json file; unknown values are None."""
-        summaries = {
-            "reward": self.reward,
-            "length": self.length,
-            "true_objective": self.true_objective,
-            **self.extra_stats,
-        }
         return {
             "policies": [choice._asdict() for choice in self.choices],
             "num_episodes": len(self.episodes),
             "is_partial": self.is_partial,
             "env_frames": self.env_frames,
             "seconds": self.seconds,
-            "statistics": {name: _finite(summary._asdict()) for name, summary in summaries.items()},
+            "statistics": {name: _finite(summary._asdict()) for name, summary in self.statistics.items()},
             "episodes": [_finite(episode._asdict()) for episode in self.episodes],
         }
 

@@ -99,6 +99,19 @@ class WorkerDied(NamedTuple):
     worker_index: int
 
 
+class SnapshotRequest(NamedTuple):
+    """Main process -> learner: write a file of the policy's current state, to be evaluated."""
+
+
+class Snapshot(NamedTuple):
+    """Learner -> main process: the answer to SnapshotRequest. path: None if it could not be written."""
+
+    policy_id: int
+    version: int  # number of SGD steps
+    env_frames: int
+    path: str | None
+
+
 class DonateRequest(NamedTuple):
     """Main process -> learner: write a file of the policy's current state, for another policy."""
 
@@ -249,7 +262,7 @@ class Reports(NamedTuple):
 
 
 RolloutMessage = ActionsReady | NewShaping | NewTrainingInfo | Opponents
-LearnerMessage = Trajectories | SaveRequest | WorkerDied | DonateRequest | NewSettings
+LearnerMessage = Trajectories | SaveRequest | SnapshotRequest | WorkerDied | DonateRequest | NewSettings
 Report = (
     ComponentReady
     | LearnerReady
@@ -260,6 +273,7 @@ Report = (
     | OpponentLost
     | TrainReport
     | MilestoneSaved
+    | Snapshot
     | Donated
     | SettingsTaken
     | PolicyReplaced

@@ -7,6 +7,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
 from sample_factory.envs.env_registry import EnvFamily, UnknownEnvError
+from sample_factory.experiment.evaluation_plan import EvaluationPlan, with_eval_flags
 from sample_factory.experiment.observing import check_observers
 from sample_factory.experiment.start_from import transfer_file
 from sample_factory.learning.algorithm_registry import PPO, registered_algorithm
@@ -36,10 +37,14 @@ REPLACED_FLAGS = {CORE: ("use_rnn", "rnn_type", "rnn_num_layers"), DECODER: ("de
 
 
 class Probed(NamedTuple):
-    """Results of the checks. state_size: floats in the recurrent state of an agent."""
+    """Results of the checks.
+
+    state_size: floats in the recurrent state of an agent. evaluation: with --eval_every_env_steps.
+    """
 
     info: EnvInfo
     state_size: int
+    evaluation: EvaluationPlan | None = None
 
 
 def check_and_probe(config: Config, family: EnvFamily) -> Probed:
@@ -61,7 +66,27 @@ def check_and_probe(config: Config, family: EnvFamily) -> Probed:
     _check_population(config, info)
     _check_selfplay(config, info)
     check_encoders(config, info)
-    return Probed(info, _probe_users_parts(config, info))
+    state_size = _probe_users_parts(config, info)
+    return Probed(info, state_size, _plan_evaluation(config, family, info, state_size))
+
+
+def _plan_evaluation(
+    config: Config, family: EnvFamily, info: EnvInfo, state_size: int
+) -> EvaluationPlan | None:
+    monitoring = config.monitoring
+    if not monitoring.eval_every_env_steps:
+        return None
+    plan = EvaluationPlan(config, family, info, state_size)
+    if not monitoring.eval_flags:
+        return plan
+    plan = with_eval_flags(plan)
+    probed = _probe(plan.config, plan.family)
+    if probed.kinds.spaces != info.kinds.spaces:
+        raise ConfigError(
+            f"--eval_flags={monitoring.eval_flags}: the env of the evaluations has other spaces than that of "
+            f"the training, so that the policy cannot play it: {probed.kinds}, not {info.kinds}"
+        )
+    return plan._replace(info=probed)
 
 
 def _check_matchmaking(config: Config) -> None:

@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from sample_factory.config.monitoring_flags import EVALUATED
 from sample_factory.exchange.messages import Incident, Report, WorkerDied, reports_in
+from sample_factory.experiment.evaluations import Evaluations
 from sample_factory.experiment.next_commands import next_commands, relative_path
 from sample_factory.experiment.observed_run import ObservedRun, TrainingInfoSubscriber
 from sample_factory.experiment.observing import ObserversSubscriber
@@ -56,8 +58,8 @@ class Loop(Protocol):
     def stopping(self) -> None:
         """Called when the workers are about to be stopped."""
 
-    def close(self) -> None:
-        """Called when they have stopped."""
+    def close(self, may_wait: Callable[[], bool]) -> None:
+        """Called when they have stopped. may_wait: whether there is no reason to hurry."""
 
     def log_summary(self, has_failed: bool = False) -> None:
         """Called at the end of a run that has started."""
@@ -84,6 +86,11 @@ class MainLoop:
         self._monitor = _make_monitor(parts)
         self._training_info = self._make_training_info(parts)
         self._observed_run = ObservedRun(self._config, self._monitor.policies, self._training_info)
+        self._evaluations = None
+        if parts.evaluation is not None:
+            self._evaluations = Evaluations(
+                parts.evaluation, self._config, self._monitor, self._outbox, self.publish
+            )
         self._subscribers = self._make_subscribers(parts, processes)
         for index in range(self._outbox.num_rollout_workers):
             self._start_worker(index)
@@ -104,10 +111,13 @@ class MainLoop:
         """
         config = parts.config
         monitor = self._monitor
-        subscribers: list[Subscriber] = [
-            monitor,
-            BestPolicies(config.monitoring, monitor.policies, self._outbox.send_to_learner),
-        ]
+        subscribers: list[Subscriber] = [monitor]
+        if not config.monitoring.save_best_metric.startswith(EVALUATED):
+            subscribers.append(
+                BestPolicies(config.monitoring, monitor.policies, self._outbox.send_to_learner)
+            )
+        if self._evaluations is not None:
+            subscribers.append(self._evaluations)
         if parts.family.metrics is not None:
             make_metrics = parts.family.metrics
             metrics = [make_metrics(config.env_name) for _ in monitor.policies]
@@ -181,9 +191,12 @@ class MainLoop:
         """Ends the time of the run: saving and stopping do not count for its mean FPS."""
         self._monitor.stopping()
 
-    def close(self) -> None:
-        """Handles the last reports and closes the subscribers, the monitor last."""
+    def close(self, may_wait: Callable[[], bool] = lambda: False) -> None:
+        """Handles the last reports and closes the subscribers, the monitor last. With `may_wait`, the last
+        evaluation is finished before."""
         self.receive(0.0)
+        if self._evaluations is not None:
+            self._evaluations.finish(may_wait)
         for subscriber in reversed(self._subscribers):
             subscriber.close()
 

@@ -14,6 +14,7 @@ from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import Topology
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.experiment.checks import Probed
+from sample_factory.experiment.evaluation_plan import EvaluationPlan
 from sample_factory.experiment.observer import Observer
 from sample_factory.experiment.observing import make_observers
 from sample_factory.population.league import League
@@ -39,6 +40,7 @@ class Parts(NamedTuple):
     population: Population | None = None  # with population-based training
     league: League | None = None  # with self-play against past selves
     observers: Mapping[str, Observer] = {}  # by name
+    evaluation: EvaluationPlan | None = None  # with --eval_every_env_steps
 
 
 def allocate(
@@ -69,7 +71,8 @@ def allocate(
     population = make_population(config, info, seed)
     league = make_league(config)
     observers = make_observers(config)
-    return Parts(config, family, info, buffers, channels, seed, lock, population, league, observers)
+    plan = probed.evaluation
+    return Parts(config, family, info, buffers, channels, seed, lock, population, league, observers, plan)
 
 
 def _starting_text(topology: Topology, seed: int) -> str:

@@ -79,7 +79,7 @@ class _ProcessRun:
                 self._log_stopping(name)
             self._loop.stopping()
             failures_of_stopping, unsaved = self._stop_workers()
-        self._loop.close()
+        self._loop.close(lambda: not failures and not self._signals.requested)
         # Failures while stopping are most likely consequences of the first one.
         all_failures = [*(failures or failures_of_stopping), *unsaved]
         if has_started:

@@ -38,7 +38,7 @@ def run_serially(parts: Parts, signals: StopSignals, make_loop: MakeLoop = MainL
             worker.close()
         for learner in learners:
             learner.save()
-        loop.close()
+        loop.close(lambda: loop.is_done and not signals.requested)
     loop.log_summary()
     return RunEnd((), loop.summary(), loop.stop_reason)
 

@@ -3,8 +3,10 @@
 import queue
 import threading
 
-from sample_factory.exchange.messages import DonateRequest, NewSettings, SaveRequest
+from sample_factory.exchange.messages import DonateRequest, NewSettings, SaveRequest, SnapshotRequest
 from sample_factory.learning.batch import Batch
+
+Request = DonateRequest | NewSettings | SnapshotRequest
 
 
 class Handover:
@@ -17,7 +19,7 @@ class Handover:
     def __init__(self, max_ready_batches: int):
         self._batches: queue.Queue[Batch] = queue.Queue(max_ready_batches)
         self._batch_taken = threading.Event()
-        self._requests: queue.SimpleQueue[DonateRequest | NewSettings] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._save_request: SaveRequest | None = None  # the newest; set and swapped in one operation
 
     # Called by the batching thread
@@ -37,7 +39,7 @@ class Handover:
         """Adds a batch."""
         self._batches.put(batch)
 
-    def put_request(self, request: DonateRequest | NewSettings | SaveRequest) -> None:
+    def put_request(self, request: Request | SaveRequest) -> None:
         """Adds a request of the main process. Of several save requests the last one counts."""
         if isinstance(request, SaveRequest):
             self._save_request = request
@@ -55,8 +57,8 @@ class Handover:
         self._batch_taken.set()
         return batch
 
-    def take_request(self) -> DonateRequest | NewSettings | None:
-        """Returns the oldest request of population-based training, or None."""
+    def take_request(self) -> Request | None:
+        """Returns the oldest request of population-based training or for a snapshot, or None."""
         return None if self._requests.empty() else self._requests.get()
 
     def take_save_request(self) -> SaveRequest | None:

@@ -10,6 +10,7 @@ from sample_factory.exchange.messages import (
     DonateRequest,
     NewSettings,
     SaveRequest,
+    SnapshotRequest,
     Trajectories,
     WorkerDied,
 )
@@ -75,7 +76,7 @@ class Receiver:
                     self._first_tickets = self._first_tickets or (time.monotonic(), len(buffer_indices))
                 case WorkerDied(worker_index):
                     self._buffers.release_lost(worker_index, self._policy_id, self._tickets)
-                case SaveRequest() | DonateRequest() | NewSettings():
+                case SaveRequest() | SnapshotRequest() | DonateRequest() | NewSettings():
                     self._handover.put_request(message)
         return bool(messages)
 

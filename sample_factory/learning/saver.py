@@ -18,6 +18,7 @@ from sample_factory.exchange.messages import (
     Report,
     SaveRequest,
     SettingsTaken,
+    Snapshot,
 )
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.settings import LearnerWorkerSettings
@@ -113,6 +114,14 @@ class Saver:
         if best is None or request.value > best:
             self._learner.best_value = request.value
             self._checkpoints.save_best(*saved_state(self._learner), request.metric, request.value)
+
+    def snapshot(self) -> Snapshot:
+        """Writes the current state to a file that is to be evaluated."""
+        learner = self._learner
+        path = self._checkpoints.save_snapshot(learner.state_dict())
+        return Snapshot(
+            learner.policy_id, learner.version, learner.env_frames, None if path is None else str(path)
+        )
 
 
 class Takeover:

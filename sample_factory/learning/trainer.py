@@ -4,7 +4,13 @@ import itertools
 from collections.abc import Callable, Mapping
 
 from sample_factory.exchange.channels import Channels
-from sample_factory.exchange.messages import Report, SettingsTaken, StatsReport, TrainReport
+from sample_factory.exchange.messages import (
+    Report,
+    SettingsTaken,
+    SnapshotRequest,
+    StatsReport,
+    TrainReport,
+)
 from sample_factory.learning.handover import Handover
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.saver import Saver, Takeover
@@ -70,8 +76,11 @@ class Trainer:
         return True
 
     def _answer_requests(self) -> None:
-        """Population-based training: a request waits for the end of an iteration."""
+        """A request waits for the end of an iteration."""
         while (request := self._handover.take_request()) is not None:
+            if isinstance(request, SnapshotRequest):
+                self._send(self._saver.snapshot())
+                continue
             answer = self._takeover.answer(request)
             if isinstance(answer, SettingsTaken):
                 self.publish()

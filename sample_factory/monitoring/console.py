@@ -108,7 +108,8 @@ def _fps_text(fps: Mapping[float, float]) -> str:
 
 
 def _policy_parts(policy: PolicyProgress) -> list[str]:
-    return [episodes_text(policy.episodes), _lag_text(policy.lag)]
+    evaluated = "" if policy.eval_reward is None else f"evaluated: {policy.eval_reward:.3f}"
+    return [episodes_text(policy.episodes), evaluated, _lag_text(policy.lag)]
 
 
 def _lag_text(lag: Lag | None) -> str:

@@ -131,9 +131,11 @@ class Monitor:
         """Whether the run has trained for as long as the flags say."""
         return self._progress.is_done
 
-    def write(self, policy_id: int, scalars: Mapping[str, float]) -> None:
-        """Adds tag -> value to the TensorBoard curves of a policy, at its current env frames (or steps)."""
-        self._summaries.write(policy_id, scalars, self.policies[policy_id].env_frames)
+    def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int | None = None) -> None:
+        """Adds tag -> value to the TensorBoard curves of a policy, at these env frames (or the steps that
+        they are); None: at its current ones."""
+        at = self.policies[policy_id].env_frames if env_frames is None else env_frames
+        self._summaries.write(policy_id, scalars, at)
 
     def status(self) -> str:
         """Returns the status of the run as text."""

@@ -36,6 +36,7 @@ class PolicyProgress:
     env_frames: trained on in all runs of the experiment.
     new_frames, new_samples: trained on in this run.
     lag: None before the first summary of the learner.
+    eval_reward: the mean of the last evaluation during training; None before the first.
     best: the largest mean reward over a full window of episodes in this run; None before the first.
     """
 
@@ -46,6 +47,7 @@ class PolicyProgress:
         self.new_frames = 0
         self.new_samples = 0
         self.lag: Lag | None = None
+        self.eval_reward: float | None = None
         self.best: BestReward | None = None
         self._first: TrainReport | None = None
 

@@ -12,7 +12,7 @@ MAX_POLICIES = 8
 MIN_WIDTHS = {"progress": len("41 %"), "left": len("4:52 left"), "fps": len("1,224 FPS")}
 SEPARATORS = ("   ", "  ")
 # The columns that are left out first where there is no room.
-DROP_ORDER = ("lag", "objective", "progress", "left")
+DROP_ORDER = ("lag", "objective", "eval", "progress", "left")
 
 
 class StatusLine:
@@ -126,6 +126,8 @@ def _policy_cells(policy: PolicyProgress) -> dict[str, str]:
     objective = policy.episodes.spread("true_objective")
     if objective is not None and policy.episodes.has_own_objective:
         cells["objective"] = f"objective {short_number(objective.mean)}"
+    if policy.eval_reward is not None:
+        cells["eval"] = f"eval {short_number(policy.eval_reward)}"
     if policy.lag is not None:
         cells["lag"] = f"lag {policy.lag.mean:.1f}"
     return cells

@@ -1,0 +1,231 @@
+"""Evaluation during training: --eval_every_env_steps."""
+
+import collections
+import logging
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sample_factory.checkpoints.milestones import (
+    SNAPSHOT,
+    best_name,
+    best_value,
+    checkpoint_folder,
+    env_frames_of,
+    find_checkpoints,
+    version_of,
+)
+from sample_factory.config.config import Config
+from sample_factory.config.monitoring_flags import EVALUATED
+from sample_factory.config.sections import ROLLOUT_WORKER_NICENESS
+from sample_factory.exchange.messages import Incident, Report, Snapshot, SnapshotRequest, TrainReport
+from sample_factory.experiment.evaluation_plan import EvaluationPlan
+from sample_factory.experiment.subscribers import Outbox
+from sample_factory.monitoring.monitor import Monitor
+from sample_factory.runtime import cpu
+from sample_factory.runtime.child import Child, ChildOptions
+
+log = logging.getLogger("sample_factory")
+
+EVALUATOR = "sample_factory.evaluation.during_training:Evaluator"
+GRACE_SECONDS = 1.0
+POLL_SECONDS = 0.2
+
+
+class Running(NamedTuple):
+    """The evaluation that is being played."""
+
+    snapshot: Snapshot
+    child: Child
+    began: float
+
+
+class Evaluations:
+    """In the main process: has each policy evaluated in a process of its own. Promises:
+
+    1. One evaluation runs at a time; those of other policies wait. A policy that is due while its last
+       evaluation waits or runs is skipped.
+    2. The summaries are written at the env frames of the weights that were evaluated.
+    3. With --save_best_metric=eval_NAME, the weights with the best mean so far are kept as the best
+       checkpoint, also over several runs.
+    4. An evaluation that fails is reported, and the training continues.
+    """
+
+    def __init__(
+        self,
+        plan: EvaluationPlan,
+        config: Config,
+        monitor: Monitor,
+        outbox: Outbox,
+        publish: Callable[[Report], None],
+    ):
+        """config: of the training. publish: hands a report to all subscribers."""
+        self._plan = plan
+        self._config = config
+        self._monitor = monitor
+        self._outbox = outbox
+        self._publish = publish
+        self._every = config.monitoring.eval_every_env_steps
+        self._next_frames: dict[int, int] = {}  # by policy: when it is due
+        self._requested: set[int] = set()  # policies whose learner has been asked for a snapshot
+        self._waiting: collections.deque[Snapshot] = collections.deque()
+        self._running: Running | None = None
+        self._has_skipped = False
+        self._has_warned = False
+
+    def handle(self, report: Report) -> None:
+        match report:
+            case TrainReport():
+                self._request_if_due(report.policy_id, report.env_frames)
+            case Snapshot() if report.policy_id in self._requested:
+                self._requested.discard(report.policy_id)
+                if report.path is not None:  # otherwise the learner has logged why
+                    self._waiting.append(report)
+
+    def tick(self) -> None:
+        if self._running is None and self._waiting:
+            self._start(self._waiting.popleft())
+        if self._running is not None:
+            child = self._running.child
+            if self._config.sampling.serial_mode:  # a serial run must be repeatable
+                child.join(math.inf)
+            if child.finished or child.error is not None:
+                self._end()
+
+    def worker_started(self, index: int) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
+        """Ends an evaluation that still runs, and deletes the files that were to be evaluated."""
+        if self._running is not None:
+            self._running.child.kill()
+        for policy_id in range(len(self._monitor.policies)):
+            self._snapshot_file(policy_id).unlink(missing_ok=True)
+
+    def finish(self, may_wait: Callable[[], bool]) -> None:
+        """Called after the workers have stopped: plays the last evaluations while `may_wait`.
+
+        A policy whose learner has stopped before it wrote a snapshot is evaluated with its last checkpoint.
+        """
+        if not may_wait():
+            return
+        for policy_id in sorted(self._requested):
+            self._waiting.extend(self._last_checkpoint(policy_id))
+        self._requested.clear()
+        self.tick()
+        if self._running is not None:
+            log.info("Waiting for the last evaluation; Ctrl+C ends it")
+        while (self._running is not None or self._waiting) and may_wait():
+            if self._running is not None:
+                self._running.child.join(POLL_SECONDS)
+            self.tick()
+
+    def _request_if_due(self, policy_id: int, env_frames: int) -> None:
+        is_due = env_frames >= self._next_frames.get(policy_id, math.inf)
+        self._next_frames[policy_id] = (env_frames // self._every + 1) * self._every
+        if not is_due:
+            return
+        evaluated = [*self._waiting, *([] if self._running is None else [self._running.snapshot])]
+        if policy_id in self._requested or any(other.policy_id == policy_id for other in evaluated):
+            if not self._has_skipped:
+                self._has_skipped = True
+                log.info(
+                    "An evaluation of policy %d is skipped, since its last one has not ended; others may "
+                    "follow (a larger --eval_every_env_steps or fewer --eval_episodes avoid this)",
+                    policy_id,
+                )
+        elif self._outbox.send_to_learner(policy_id, SnapshotRequest()):
+            self._requested.add(policy_id)
+
+    def _start(self, snapshot: Snapshot) -> None:
+        sampling = self._config.sampling
+        # It competes with rollout workers, and gets as much of the cores as one of them. In serial mode the
+        # run waits for it.
+        niceness = 0 if sampling.serial_mode else sampling.default_niceness + ROLLOUT_WORKER_NICENESS
+        options = ChildOptions(
+            niceness=niceness,
+            environment={**cpu.ONE_THREAD, "CUDA_VISIBLE_DEVICES": ""},
+            grace_seconds=GRACE_SECONDS,
+            one_shot=True,
+            own_session=True,
+        )
+        child = Child("evaluation", EVALUATOR, (self._plan, snapshot), options)
+        child.start()
+        self._running = Running(snapshot, child, time.monotonic())
+
+    def _end(self) -> None:
+        assert self._running is not None
+        (snapshot, child, began), self._running = self._running, None
+        error = child.error
+        if error is not None:
+            text = f"the evaluation of {_weights(snapshot)} failed; training continues: {error.reason}"
+            self._publish(Incident("failed_evaluations", text, details=error.traceback))
+            return
+        child.join(GRACE_SECONDS)
+        child.kill()
+        self._report(snapshot, child.result, time.monotonic() - began)
+
+    def _report(self, snapshot: Snapshot, statistics: Mapping[str, Any], seconds: float) -> None:
+        """statistics: MeanAndStd by name."""
+        policy_id = snapshot.policy_id
+        reward = statistics["reward"]
+        self._monitor.policies[policy_id].eval_reward = reward.mean
+        scalars = {f"eval/{name}": found.mean for name, found in statistics.items()}
+        scalars |= {"eval/reward_low": reward.low, "eval/reward_high": reward.high, "eval/seconds": seconds}
+        finite = {tag: value for tag, value in scalars.items() if math.isfinite(value)}
+        self._monitor.write(policy_id, finite, snapshot.env_frames)
+        log.info(
+            "Evaluated %s: reward %.3f (95 %% confidence: %.3f to %.3f), %.0f s",
+            _weights(snapshot),
+            reward.mean,
+            reward.low,
+            reward.high,
+            seconds,
+        )
+        metric = self._config.monitoring.save_best_metric
+        if metric.startswith(EVALUATED) and snapshot.env_frames > self._config.monitoring.save_best_after:
+            self._keep_if_best(snapshot, metric, statistics)
+
+    def _keep_if_best(self, snapshot: Snapshot, metric: str, statistics: Mapping[str, Any]) -> None:
+        name = metric.removeprefix(EVALUATED)
+        if name not in statistics:
+            if not self._has_warned:
+                self._has_warned = True
+                log.warning(
+                    "No best checkpoint: the evaluations do not have --save_best_metric=%s; choose one of %s",
+                    metric,
+                    ", ".join(f"{EVALUATED}{known}" for known in statistics),
+                )
+            return
+        value = statistics[name].mean
+        old = find_checkpoints(self._config.experiment_dir, snapshot.policy_id, "best")
+        values = [found for found in (best_value(path, metric) for path in old) if found is not None]
+        if not math.isfinite(value) or any(round(value, 3) <= found for found in values):
+            return
+        assert snapshot.path is not None, "without a file there is no evaluation"
+        folder = checkpoint_folder(self._config.experiment_dir, snapshot.policy_id)
+        best = folder / best_name(snapshot.version, snapshot.env_frames, metric, value)
+        os.replace(snapshot.path, best)
+        for path in old:
+            path.unlink(missing_ok=True)
+        log.info("Best policy %d so far by --save_best_metric=%s: %s", snapshot.policy_id, metric, best.name)
+
+    def _last_checkpoint(self, policy_id: int) -> list[Snapshot]:
+        """Returns a copy of the last checkpoint of a policy as a snapshot; nothing if it has none."""
+        paths = find_checkpoints(self._config.experiment_dir, policy_id, "latest")
+        if not paths:
+            return []
+        file = self._snapshot_file(policy_id)
+        shutil.copyfile(paths[-1], file)
+        return [Snapshot(policy_id, version_of(paths[-1]), env_frames_of(paths[-1]), str(file))]
+
+    def _snapshot_file(self, policy_id: int) -> Path:
+        return checkpoint_folder(self._config.experiment_dir, policy_id) / SNAPSHOT
+
+
+def _weights(snapshot: Snapshot) -> str:
+    return f"policy {snapshot.policy_id} at {snapshot.env_frames:,} env frames"
