@@ -37,8 +37,8 @@ class RunFlags:
     )
     observers: tuple[str, ...] = flag(
         (),
-        "observers that follow the run: names given to register_observer, or module:attribute; all "
-        "registered ones if left out",
+        "observers that follow the run: names given to register_observer, or module:attribute; none: no "
+        "observer; all registered ones if left out",
         metavar="NAME",
     )
     experiment: str = flag(

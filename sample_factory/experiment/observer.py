@@ -21,7 +21,7 @@ class Observer:
     """
 
     def on_init(self, run: "ObservedRun") -> None:
-        """Called before any worker starts: envs receive values that are sent now before their first reset."""
+        """Called before the envs are made: they receive values that are sent now before their first reset."""
 
     def on_start(self, run: "ObservedRun") -> None:
         """Called when all workers are ready."""
@@ -53,6 +53,7 @@ class Observer:
 
 ObserverFactory = Callable[[], Observer]
 
+NO_OBSERVERS = "none"  # a value of --observers
 _REGISTRY = Registry("observers", {})
 
 
@@ -62,18 +63,20 @@ def register_observer(name: str, factory: ObserverFactory | Observer | str) -> N
     factory: a class derived from Observer, or another function without parameters that returns one; or an
         Observer, which then follows all runs. A "module:attribute" string is imported when a run starts.
 
-    All registered observers are active, unless --observers names those that are. Registering a name again
-    replaces the observer.
+    All registered observers are active, unless --observers names those that are, or is "none". Registering a
+    name again replaces the observer.
     """
     _REGISTRY.register(name, factory)
 
 
 def selected_observers(names: tuple[str, ...]) -> dict[str, ObserverFactory | Observer | str]:
     """Returns name -> factory of the observers that --observers selects: registered names, or
-    "module:attribute"; all registered ones if there are none.
+    "module:attribute"; all registered ones if it is empty.
 
     Raises ValueError for an unknown name.
     """
+    if names == (NO_OBSERVERS,):
+        return {}
     try:
         return {name: name if ":" in name else _REGISTRY.find(name) for name in names or _REGISTRY.names}
     except ValueError as error:

@@ -222,6 +222,7 @@ def test_registered_observers_are_active_unless_others_are_named():
     register_observer("second", Observer)
     assert list(make_observers(make_config())) == ["first", "second"]
     assert list(make_observers(make_config(observers=("second",)))) == ["second"]
+    assert make_observers(make_config(observers=("none",))) == {}
     observer = Noting()
     register_observer("second", observer)
     assert make_observers(make_config(observers=("second",))) == {"second": observer}
