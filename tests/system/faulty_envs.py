@@ -2,6 +2,8 @@
 
 Env 1 of worker 1 goes wrong in a given step of its life. With a name like `faulty_raises_then_exits` it has
 each fault once, one in each of its first lives: the file FAULT_FILE has a line for each fault so far.
+
+In all its lives, its episodes have to begin with the value that an observer has sent before the start.
 """
 
 import os
@@ -12,14 +14,21 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 
-from sample_factory import register_env
+from sample_factory import Observer, register_env, register_observer
+from sample_factory.envs.abilities import TrainingInfo
 from sample_factory.train import main
 
 STEP = 200
+LEVEL = 7
 LEAKED = []
 
 
-class Faulty(gym.Env):
+class SendsLevel(Observer):
+    def on_init(self, run):
+        run.send_to_envs({"level": LEVEL})
+
+
+class Faulty(gym.Env, TrainingInfo):
     """Two numbers; an episode has 20 steps."""
 
     observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -32,6 +41,8 @@ class Faulty(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
+        if self.is_culprit and self.training_info.get("level") != LEVEL:
+            raise AssertionError(f"an episode begins with the values {self.training_info}")
         if self.faults == ["never_starts"]:
             raise LookupError("level 1 is missing")
         if self.faults == ["raises_in_reset"] and self.num_steps >= STEP and self.is_culprit:
@@ -79,6 +90,7 @@ def make_env(full_env_name, cfg, env_config, render_mode=None):
 
 
 register_env("faulty_", make_env)
+register_observer("sends_level", SendsLevel)
 
 if __name__ == "__main__":
     sys.exit(main())
