@@ -42,7 +42,7 @@ log = logging.getLogger("sample_factory")
 LOAD_TIMEOUT_SECONDS = 300.0
 
 
-def evaluate_in_parallel(config: Config, family: EnvFamily) -> list[Evaluation]:
+def evaluate_in_parallel(config: Config, family: EnvFamily, keeps_process: bool = False) -> list[Evaluation]:
     """Plays --eval_episodes episodes with every checkpoint of --checkpoint of every policy of --policy_index.
 
     One after another, each in all envs, with the same seeds. One policy plays all agents of an env. Each
@@ -52,6 +52,7 @@ def evaluate_in_parallel(config: Config, family: EnvFamily) -> list[Evaluation]:
 
     Returns the results in the order of the flags; a signal ends the list early, and the last `is_partial`.
 
+    keeps_process: see StopSignals.
     Raises ConfigError when there is no such checkpoint or the env cannot be played, CheckpointError for an
     unusable checkpoint, and ChildFailed when an env or a process fails for good.
     """
@@ -63,7 +64,7 @@ def evaluate_in_parallel(config: Config, family: EnvFamily) -> list[Evaluation]:
         find_checkpoint(config, choice)  # raises
     config, family = with_eval_frameskip(config, family)
     evaluations: list[Evaluation] = []
-    with StopSignals() as signals:
+    with StopSignals(keeps_process=keeps_process) as signals:
         with explains_other_env(config):
             probed = check_and_probe(sampling_only(config, 1), family)
         info = probed.info

@@ -41,12 +41,14 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
     return 1 if train_experiment(config, family).status == FAILED else 0
 
 
-def train_experiment(config: Config, family: EnvFamily) -> RunResult:
+def train_experiment(config: Config, family: EnvFamily, keeps_process: bool = False) -> RunResult:
     """Trains until the run is done, is stopped by a signal, or has failed; logs and returns the result.
 
     The files of an existing experiment are not touched before all checks have passed. Raises ConfigError if
     the flags do not fit together, the env or the machine, or if the experiment folder cannot be used. In
     serial mode, an exception of a worker propagates.
+
+    keeps_process: a second Ctrl+C raises KeyboardInterrupt instead of ending this process.
     """
     setup_logging("main")
     cpu.raise_open_files_limit()  # every queue and every child needs file descriptors
@@ -57,7 +59,7 @@ def train_experiment(config: Config, family: EnvFamily) -> RunResult:
         log.info(done)
         return RunResult(DONE, done, config.experiment_dir, trained_frames(config))
     log.info("Checking %s ...", config.env_name, extra={"only_on_terminals": True})
-    with StopSignals(lambda: describe_last_checkpoints(config)) as signals:
+    with StopSignals(lambda: describe_last_checkpoints(config), keeps_process) as signals:
         try:
             with signals.interrupting():
                 probed = check_and_probe(config, family)

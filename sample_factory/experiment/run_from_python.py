@@ -24,7 +24,8 @@ def run(env: str | None = None, experiment: str | None = None, **flags: Any) -> 
 
     Envs, encoders and algorithms that were registered before, in a script or a notebook too, reach the
     worker processes. Ctrl+C, or the button of a notebook that interrupts, saves and stops; then `status` of
-    the result is "stopped". While it runs in the main thread, it handles SIGINT, SIGTERM and SIGHUP.
+    the result is "stopped". A second one, more than a second later, raises KeyboardInterrupt without saving.
+    While it runs in the main thread, it handles SIGINT, SIGTERM and SIGHUP.
 
     Returns a RunResult: status, reason, experiment_dir, env_frames, fps, seconds, reward, policies.
 
@@ -38,7 +39,7 @@ def run(env: str | None = None, experiment: str | None = None, **flags: Any) -> 
         config = parse_config([], resolve_family, keywords=keywords)
         family = resolve_family(config.env_name)
         with restored_logging():
-            result = train_experiment(config, family)
+            result = train_experiment(config, family, keeps_process=True)
     except (ConfigError, UnknownEnvError) as error:
         raise in_words_of_python(error) from None
     if result.status == FAILED:

@@ -262,17 +262,22 @@ class StopSignals:
 
     1. The first signal is only recorded: `requested` holds its number, and `fileno()` becomes readable.
     2. Signals within REPEAT_SECONDS of the first count as the same request.
-    3. A later one kills all children, prints what is lost, and ends this process with exit code 128 + number.
+    3. A later one kills all children, prints what is lost, and ends this process with exit code 128 + number;
+       a SIGINT raises KeyboardInterrupt instead if `keeps_process`.
     4. A signal that was ignored before (as nohup does with SIGHUP) stays ignored.
     5. The previous handlers are restored after the block. Outside of the main thread the block does nothing.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-    def __init__(self, describe_loss: Callable[[], str] = lambda: ""):
-        """describe_loss: returns what is lost if the process ends at once, for the line that says so."""
+    def __init__(self, describe_loss: Callable[[], str] = lambda: "", keeps_process: bool = False):
+        """describe_loss: returns what is lost if the run ends at once, for the line that says so.
+
+        keeps_process: the process has other work than the run, e.g. that of a notebook.
+        """
         self.requested: int | None = None
         self._describe_loss = describe_loss
+        self._keeps_process = keeps_process
         self._requested_at = 0.0
         self._interrupts = False
         self._flag = StopFlag()
@@ -319,10 +324,13 @@ class StopSignals:
             self._end_at_once(number)
 
     def _end_at_once(self, number: int) -> None:
+        text = f"{signal.Signals(number).name} received again: ended at once. {self._describe_loss()}".strip()
+        if self._keeps_process and number == signal.SIGINT:
+            kill_children()
+            raise KeyboardInterrupt(text)
         try:
             kill_children()
-            text = f"{signal.Signals(number).name} received again: ended at once. {self._describe_loss()}"
             # Not through the log, which the signal may have interrupted.
-            os.write(STDERR, f"\n{text.strip()}\n".encode(errors="backslashreplace"))
+            os.write(STDERR, f"\n{text}\n".encode(errors="backslashreplace"))
         finally:
             os._exit(128 + number)

@@ -242,6 +242,22 @@ def test_repeats_of_a_signal_are_one_request_and_a_later_one_kills_all_children_
         main.communicate()
 
 
+def test_a_second_interrupt_of_a_process_with_other_work_raises_and_kills_all_children(monkeypatch):
+    monkeypatch.setattr(supervisor_module, "REPEAT_SECONDS", 0.0)
+    child = Child("child", Idle)
+    former = signal.getsignal(signal.SIGINT)
+    message = "SIGINT received again: ended at once. Level 3 is lost."
+    signals = StopSignals(lambda: "Level 3 is lost.", keeps_process=True)
+    with pytest.raises(KeyboardInterrupt, match=message), signals:
+        child.start()
+        child.wait_ready(30)
+        signal.raise_signal(signal.SIGINT)
+        assert signals.requested == signal.SIGINT and child.is_alive
+        signal.raise_signal(signal.SIGINT)
+    assert eventually(lambda: not child.is_alive)
+    assert signal.getsignal(signal.SIGINT) is former
+
+
 def test_a_signal_interrupts_a_block_that_watches_no_flag():
     with StopSignals() as signals:
         with pytest.raises(StopRequested), signals.interrupting():
