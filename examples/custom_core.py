@@ -4,7 +4,7 @@
     python examples/custom_core.py enjoy --experiment=recall
 
 A policy without a memory gets 3 of the 9 points of an episode here. This one gets them all after 15,000
-frames, in a few seconds.
+frames, in less than 10 seconds.
 """
 
 import sys
@@ -77,11 +77,12 @@ class Residual(nn.Module):
 
 def main(argv: list[str]) -> int:
     """Runs a command. argv: `train` or `enjoy`, then flags. Returns the exit code."""
-    network = {"core_custom": "min_gru", "decoder_custom": "residual", "hidden_size": 64}
-    short_run = {"learning_rate": 2e-3, "batch_size": 128, "rollout": 16, "train_for_env_steps": 20_000}
+    network = {"core_custom": "min_gru", "decoder_custom": "residual", "hidden_size": 64, "rollout": 16}
+    learning = {"learning_rate": 2e-3, "batch_size": 128, "train_for_env_steps": 15_000}
+    defaults = {**network, **learning, "num_envs_per_worker": 16}
     register_core("min_gru", MinGRU)
     register_decoder("residual", Residual)
-    register_env("my_recall", lambda full_env_name: Recall(), defaults={**network, **short_run})
+    register_env("my_recall", lambda full_env_name: Recall(), defaults=defaults)
     commands = {"train": train, "enjoy": enjoy}
     if not argv or argv[0] not in commands:
         print(f"usage: python {sys.argv[0]} train|enjoy --experiment=NAME [flags]", file=sys.stderr)

@@ -137,7 +137,9 @@ def _check_name(part: str, name: str) -> None:
     try:
         _REGISTRIES[part].find(name)
     except ValueError as error:
-        raise ValueError(f"{error}; or use module:attribute") from None
+        raise ValueError(
+            f"{error}; call register_{part} in the script that you start, or use module:attribute"
+        ) from None
 
 
 def resolve_factory(part: str, name: str) -> NetworkFactory:

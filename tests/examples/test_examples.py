@@ -56,7 +56,7 @@ def train_then_enjoy(script: str, train_dir: Path, flags: list[str], episodes: i
         # Random actions get 4, and no more than 11; the built-in encoder 9; the most is 16.
         ("custom_encoder.py", [], 13),
         # Random actions get 2.3; a policy without a memory gets 3, the most is 9.
-        ("custom_core.py", ["--train_for_env_steps=15000"], 8),
+        ("custom_core.py", [], 8),
         # Random actions get 1.3; the built-in network 1.8 after as many frames, the most is 20.
         ("custom_actor_critic.py", ["--train_for_env_steps=20000"], 8),
         # Random actions get 21, and 102 in the best of 1,000 episodes; the most is 500.
