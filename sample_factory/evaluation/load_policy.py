@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium as gym
 
 from sample_factory.config.config import Config
-from sample_factory.config.experiment_names import NamedExperiment, find_experiment
+from sample_factory.config.experiment_names import find_experiment
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.keywords import in_words_of_python
 from sample_factory.config.parsing import parse_config
@@ -48,7 +48,7 @@ def load_policy(
     checkpoint: "latest", "best", "milestone:VERSION" or the path of a file; not beside a file.
     deterministic: take the most likely action, and the mean of a continuous one, instead of a random one.
     observation_space, action_space: of one agent, as the env has them. By default an env is made briefly, in
-        another process, to get them.
+        another process, to get them. With both, the env need not be known here, nor its package installed.
     cfg: the cfg.json of a checkpoint file without an experiment folder.
     flags: other flags, such as `device="gpu"` (by default the CPU, which is faster for a few envs), or flags
         of the env's family.
@@ -64,8 +64,11 @@ def load_policy(
         if named.checkpoint is not None:
             index = named.policy_index or 0 if policy_index is None else policy_index
             choice = PolicyChoice(index, str(named.checkpoint))
-        config = _parse(named, {"eval_deterministic": deterministic, **flags})
-        family = resolve_family(config.env_name)
+        needs_env = observation_space is None or action_space is None
+        resolve = resolve_trained_family if needs_env else _family_or_none
+        keywords = {**named.keywords, "eval_deterministic": deterministic, **flags}
+        config = parse_config([], resolve, evaluation="cfg" not in named.keywords, keywords=keywords)
+        family = resolve(config.env_name)
         spaces = _spaces(config, family, choice.policy_index, observation_space, action_space)
         num_frames = config.env.env_framestack
         stored = observation_layout(spaces.observation).space
@@ -81,10 +84,17 @@ def load_policy(
     return LoadedPolicy(policy, spaces, num_frames, make_env)
 
 
-def _parse(named: NamedExperiment, flags: dict[str, Any]) -> Config:
-    has_folder = "cfg" not in named.keywords
-    keywords = {**named.keywords, **flags}
-    return parse_config([], resolve_trained_family, evaluation=has_folder, keywords=keywords)
+def _family_or_none(env_name: str) -> EnvFamily:
+    """Returns the family of an env; of one that this process does not know, a family that makes no env."""
+    try:
+        return resolve_family(env_name)
+    except (UnknownEnvError, ImportError) as error:
+        reason = str(error)
+
+    def refuse(full_env_name: str) -> None:
+        raise ConfigError(f"make_env: {reason}")
+
+    return EnvFamily(env_name, refuse, None, {})
 
 
 def _spaces(

@@ -229,3 +229,16 @@ def test_an_evaluation_from_python_has_each_episode_and_an_interval(saved_experi
     rewards = [episode.reward for episode in result.episodes]
     assert len(rewards) == 5 and result.reward.mean == np.mean(rewards)
     assert result.reward.low < result.reward.mean < result.reward.high
+
+
+def test_with_both_spaces_the_env_need_not_be_known(saved_experiment, tmp_path):
+    saved_experiment("gym_CartPole-v1")
+    saved = tmp_path / "tiny" / "cfg.json"
+    saved.write_text(saved.read_text().replace("gym_CartPole-v1", "elsewhere"))
+    with gym.make("CartPole-v1") as env:
+        policy = load(tmp_path, env)
+        assert policy.act(env.reset(seed=1)[0]) in (0, 1)
+    with pytest.raises(ConfigError, match="make_env: unknown env 'elsewhere'"):
+        policy.make_env()
+    with pytest.raises(ConfigError, match="unknown env 'elsewhere'"):
+        sample_factory.load_policy("tiny", tmp_path)

@@ -64,3 +64,16 @@ def test_without_a_list_the_arguments_are_those_of_the_process(argv, monkeypatch
     monkeypatch.setattr(sys, "argv", ["script.py", *argv])
     parser, _ = parse_sf_args()
     assert parse_full_cfg(parser).experiment == "a"
+
+
+def test_a_script_trains_and_its_policy_is_played(argv, capsys):
+    from sample_factory.enjoy import enjoy
+
+    small = ["--serial_mode=True", "--num_workers=1", "--rollout=8", "--batch_size=64", "--device=cpu"]
+    cfg = parse([*argv, *small, "--train_for_env_steps=200"])
+    cfg.encoder_mlp_layers = [8]
+    assert run_rl(cfg) == 0
+    played = parse([*argv, "--no_render", "--max_num_episodes=2"], evaluation=True)
+    status, mean = enjoy(played)
+    assert status == 0 and 5 < mean < 500
+    assert f"reward    {mean:.3f}" in capsys.readouterr().out
