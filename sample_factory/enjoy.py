@@ -42,9 +42,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         from sample_factory.config.commands import ENJOY
         from sample_factory.config.parsing import parse_config
         from sample_factory.envs.env_registry import resolve_trained_family
+        from sample_factory.evaluation.results import JsonFlags
         from sample_factory.runtime.log import setup_logging
 
-        config = parse_config(arguments, resolve_trained_family, evaluation=True, command=ENJOY)
+        own = {"results": JsonFlags}
+        config = parse_config(
+            arguments, resolve_trained_family, evaluation=True, extra_sections=own, command=ENJOY
+        )
         setup_logging("enjoy")
         enjoy(config)
 

@@ -2,20 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sample_factory.config.commands import EVAL
 from sample_factory.config.config import Config
 from sample_factory.config.flags import flag
 from sample_factory.config.parsing import parse_config
-from sample_factory.evaluation.results import Evaluation, ResultFiles
+from sample_factory.evaluation.results import Evaluation, JsonFlags, ResultFiles, result_figures
 
 
 @dataclass(frozen=True)
-class EvalFlags:
+class EvalFlags(JsonFlags):
     """Files for the results."""
 
-    json: str | None = flag(None, "file for all statistics and the result of each episode", metavar="FILE")
     csv: str | None = flag(None, "file for a table with a row for each episode", metavar="FILE")
 
 
@@ -45,13 +43,3 @@ def run_eval(config: Config) -> list[Evaluation]:
     rows = [row for evaluation in evaluations for row in evaluation.rows()]
     files.write(result_figures(config, evaluations), rows)
     return evaluations
-
-
-def result_figures(config: Config, evaluations: Sequence[Evaluation]) -> dict[str, Any]:
-    """Returns the contents of a --json file."""
-    return {
-        "experiment": str(config.experiment_dir),
-        "env": config.env_name,
-        "deterministic": config.evaluation.eval_deterministic,
-        "evaluations": [evaluation.figures() for evaluation in evaluations],
-    }

@@ -10,15 +10,23 @@ import numpy as np
 import torch
 
 from sample_factory.config.config import Config
-from sample_factory.config.flags import ConfigError
+from sample_factory.config.flags import NEVER, ConfigError
 from sample_factory.config.monitoring_flags import EvaluationFlags
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import MultiAgentEnv
 from sample_factory.evaluation.episode_runner import EpisodeRunner
+from sample_factory.evaluation.eval_frameskip import with_eval_frameskip
 from sample_factory.evaluation.overlay import Overlay
 from sample_factory.evaluation.policy import TrainedPolicy, load_trained_policy
 from sample_factory.evaluation.policy_choice import PolicyChoice, choices_of_agents
-from sample_factory.evaluation.results import EpisodeResult, Evaluation, episode_line
+from sample_factory.evaluation.progress import Progress
+from sample_factory.evaluation.results import (
+    EpisodeResult,
+    Evaluation,
+    ResultFiles,
+    episode_line,
+    result_figures,
+)
 from sample_factory.evaluation.screen import (
     EPISODES_UNSEEN,
     Screen,
@@ -42,10 +50,12 @@ def evaluate(config: Config, family: EnvFamily) -> Evaluation:
 
     Raises ConfigError, CheckpointError, VideoError, and what the env raises.
     """
-    config = _with_action_repeat(config)
+    files = ResultFiles(config.extra["results"].json if "results" in config.extra else None)
+    files.check()
+    config, family = with_eval_frameskip(_with_action_repeat(config), family)
     if not config.evaluation.video_name.endswith(".mp4"):
         raise ConfigError(f"--video_name={config.evaluation.video_name} should end with .mp4")
-    frameskip = config.env.env_frameskip or 1
+    frameskip = (config.env.env_frameskip or 1) * family.action_repeat
     if config.evaluation.no_render and not (config.evaluation.has_limit or config.evaluation.save_video):
         log.info("Playing without pictures and without a limit: Ctrl+C ends it, or --max_num_episodes=N")
     draws = find_drawing(config)
@@ -62,6 +72,7 @@ def evaluate(config: Config, family: EnvFamily) -> Evaluation:
             overlay = Overlay(config.run.experiment, env, choices, drawn_agents(env))
         screen = open_screen(config, frames_per_second(config, family, env), frames_per_picture, overlay)
         limits = _Limits(config.evaluation, env, screen)
+        progress = _make_progress(config.evaluation, screen)
         begin = time.monotonic()
         try:
             runner.start(config.run.seed)
@@ -69,15 +80,23 @@ def evaluate(config: Config, family: EnvFamily) -> Evaluation:
             episodes = _play(
                 runner,
                 limits,
+                progress,
                 lambda finished: _show(screen, overlay, env, runner, finished),
                 lambda: signals.requested is not None or limits.are_reached(runner.env_frames),
             )
         finally:
             video = screen.close()
     seconds = time.monotonic() - begin
-    result = Evaluation(tuple(choices), tuple(episodes), runner.env_frames, seconds, video)
+    result = Evaluation(tuple(choices), tuple(episodes), runner.env_frames, seconds, video, limits.num_wanted)
     print(result.summary())
+    files.write(result_figures(config, [result]))
     return result
+
+
+def _make_progress(flags: EvaluationFlags, screen: Screen) -> Progress | None:
+    """Returns the progress towards --max_num_episodes, where there are no pictures to look at."""
+    has_end = flags.max_num_episodes < NEVER and not screen.has_pictures
+    return Progress(flags.max_num_episodes) if has_end else None
 
 
 def _load_policies(
@@ -127,6 +146,7 @@ class _Limits:
         self._has_whole_episodes = self._ends_with_video and flags.video_frames < 0
         self._last_episode_has_ended = False
         num_episodes = flags.max_num_episodes
+        self.num_wanted = num_episodes if num_episodes < NEVER and flags.max_num_frames == NEVER else None
         if not flags.has_limit and not flags.no_render and not screen.has_pictures:
             num_episodes = EPISODES_UNSEEN
         agents = np.arange(env.num_agents)
@@ -152,6 +172,7 @@ class _Limits:
 def _play(
     runner: EpisodeRunner,
     limits: _Limits,
+    progress: Progress | None,
     show: Callable[[Sequence[EpisodeResult]], None],
     is_over: Callable[[], bool],
 ) -> list[EpisodeResult]:
@@ -167,5 +188,11 @@ def _play(
         show(finished)
         for episode in filter(limits.counts, finished):
             episodes.append(episode)
+            if progress is not None:
+                progress.close()  # the line takes the place of the bar
             print(episode_line(episodes, runner.num_agents), flush=True)
+        if progress is not None:
+            progress.update(len(episodes))
+    if progress is not None:
+        progress.close()
     return episodes

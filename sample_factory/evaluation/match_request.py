@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from sample_factory.config.commands import MATCH
@@ -10,6 +9,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import parse_config
 from sample_factory.evaluation.policy_choice import Contestant, PolicyChoice, ScriptedContestant
+from sample_factory.evaluation.results import ResultFiles
 
 Value = TypeVar("Value")
 
@@ -101,5 +101,4 @@ def _check(config: Config, opponent_config: Config, flags: MatchFlags) -> None:
         )
     if config.evaluation.save_video:
         raise ConfigError("--save_video: a match is not drawn; sample_factory.enjoy shows several policies")
-    if flags.json is not None and not Path(flags.json).expanduser().absolute().parent.is_dir():
-        raise ConfigError(f"--json={flags.json}: there is no such folder")
+    ResultFiles(flags.json).check()

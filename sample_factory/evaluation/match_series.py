@@ -1,10 +1,8 @@
 """Plays two policies against each other, match after match."""
 
 import contextlib
-import json
 import statistics
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,13 +16,12 @@ from sample_factory.evaluation.episode_runner import EpisodeRunner, Player
 from sample_factory.evaluation.match_request import MatchRequest
 from sample_factory.evaluation.policy import load_trained_policy
 from sample_factory.evaluation.policy_choice import Contestant, ScriptedContestant
+from sample_factory.evaluation.progress import Progress
 from sample_factory.evaluation.result_statistics import MeanAndStd, WinRate, mean_and_std, win_rate
+from sample_factory.evaluation.results import ResultFiles
 from sample_factory.evaluation.scripted_policy import load_scripted
 from sample_factory.evaluation.trained_env import explains_other_env
-from sample_factory.runtime.clock import Every
 from sample_factory.runtime.supervisor import StopSignals
-
-PROGRESS_SECONDS = 5.0
 
 
 class MatchResult(NamedTuple):
@@ -119,12 +116,7 @@ def run_match(request: MatchRequest) -> MatchSeries:
     family = resolve_family(request.contestants[0].config.env_name)
     series = play_matches(request.contestants, family, request.flags.num_matches)
     print(series.summary())
-    path = request.flags.json
-    if path is not None:
-        try:
-            Path(path).expanduser().write_text(json.dumps(series.figures(), indent=4) + "\n")
-        except OSError as error:
-            raise ConfigError(f"--json={path}: {error.strerror}") from None
+    ResultFiles(request.flags.json).write(series.figures())
     return series
 
 
@@ -176,16 +168,16 @@ def _check_teams(env_name: str, env: MultiAgentEnv) -> None:
 
 
 def _play(runner: "_MatchRunner", num_matches: int, is_stopped: Callable[[], bool]) -> list[MatchResult]:
-    """Plays and prints the progress every PROGRESS_SECONDS."""
+    """Plays and shows the progress."""
     results: list[MatchResult] = []
-    is_time = Every(PROGRESS_SECONDS)
+    progress = Progress(num_matches)
     while len(results) < num_matches:
         result = runner.play_match(is_stopped)
         if result is None:
             break
         results.append(result)
-        if is_time():
-            print(f"{count_results(results)} (of {num_matches})", flush=True)
+        progress.update(len(results), lambda: str(count_results(results)))
+    progress.close()
     return results
 
 

@@ -97,8 +97,10 @@ def find_checkpoint(config: Config, choice: PolicyChoice) -> Path:
     if checkpoint in PREFIXES:
         files = find_checkpoints(config.experiment_dir, policy, checkpoint)
     elif checkpoint.startswith(MILESTONE):
+        version = checkpoint.removeprefix(MILESTONE)
+        wanted = int(version) if version.isdecimal() else None
         milestones = find_milestones(config.experiment_dir, policy)
-        files = [found.path(config.experiment_dir) for found in milestones if _name_of(found) == checkpoint]
+        files = [found.path(config.experiment_dir) for found in milestones if found.version == wanted]
     else:
         files = [path for path in (Path(checkpoint).expanduser(),) if path.is_file()]
     if files:

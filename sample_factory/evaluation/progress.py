@@ -27,7 +27,7 @@ class Progress:
         self._now = now
         self._began = now()
 
-    def update(self, done: int, describe: Callable[[], str]) -> None:
+    def update(self, done: int, describe: Callable[[], str] = str) -> None:
         """Shows that `done` have ended, if the last time was long enough ago. describe: called for the text
         about them."""
         if not self._is_time():

@@ -5,12 +5,14 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sample_factory.config.flags import ConfigError
+from sample_factory.config.config import Config
+from sample_factory.config.flags import ConfigError, flag
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.evaluation.result_statistics import MeanAndStd, mean_and_std
 
@@ -146,6 +148,23 @@ class Evaluation(NamedTuple):
         return rows
 
 
+def result_figures(config: Config, evaluations: Sequence[Evaluation]) -> dict[str, Any]:
+    """Returns the contents of a --json file."""
+    return {
+        "experiment": str(config.experiment_dir),
+        "env": config.env_name,
+        "deterministic": config.evaluation.eval_deterministic,
+        "evaluations": [evaluation.figures() for evaluation in evaluations],
+    }
+
+
+@dataclass(frozen=True)
+class JsonFlags:
+    """Files for the results."""
+
+    json: str | None = flag(None, "file for all statistics and the result of each episode", metavar="FILE")
+
+
 class ResultFiles(NamedTuple):
     """The files of --json and --csv; None: not written."""
 
@@ -154,13 +173,13 @@ class ResultFiles(NamedTuple):
 
     def check(self) -> None:
         """Raises ConfigError for a file that could not be written, before anything is played."""
-        for flag, name in self._asdict().items():
+        for kind, name in self._asdict().items():
             if name is not None:
                 path = Path(name).expanduser().absolute()
                 if path.is_dir():
-                    raise ConfigError(f"--{flag}={name} is a folder; it should be the name of a file")
+                    raise ConfigError(f"--{kind}={name} is a folder; it should be the name of a file")
                 if not path.parent.is_dir():
-                    raise ConfigError(f"--{flag}={name}: its folder does not exist; create it first")
+                    raise ConfigError(f"--{kind}={name}: its folder does not exist; create it first")
 
     def write(self, figures: Mapping[str, Any], rows: Sequence[Mapping[str, Any]] = ()) -> None:
         """Writes the contents of the JSON file, and the rows of the CSV file. Raises ConfigError."""
@@ -169,12 +188,12 @@ class ResultFiles(NamedTuple):
         writer.writeheader()
         writer.writerows(rows)
         texts = {"json": json.dumps(figures, indent=4) + "\n", "csv": table.getvalue()}
-        for flag, name in self._asdict().items():
+        for kind, name in self._asdict().items():
             if name is not None:
                 try:
-                    Path(name).expanduser().write_text(texts[flag], newline="")
+                    Path(name).expanduser().write_text(texts[kind], newline="")
                 except OSError as error:
-                    raise ConfigError(f"--{flag}={name}: {error.strerror}") from None
+                    raise ConfigError(f"--{kind}={name}: {error.strerror}") from None
 
 
 def _finite(values: Mapping[str, Any]) -> dict[str, Any]:

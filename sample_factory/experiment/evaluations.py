@@ -72,6 +72,7 @@ class Evaluations:
         self._every = config.monitoring.eval_every_env_steps
         self._next_frames: dict[int, int] = {}  # by policy: when it is due
         self._requested: set[int] = set()  # policies whose learner has been asked for a snapshot
+        self._skipped: set[int] = set()  # policies whose newest weights that were due are not evaluated
         self._waiting: collections.deque[Snapshot] = collections.deque()
         self._running: Running | None = None
         self._has_skipped = False
@@ -104,18 +105,21 @@ class Evaluations:
         if self._running is not None:
             self._running.child.kill()
         for policy_id in range(len(self._monitor.policies)):
-            self._snapshot_file(policy_id).unlink(missing_ok=True)
+            for file in self._snapshot_file(policy_id).parent.glob(f"*{SNAPSHOT}"):
+                file.unlink()
 
     def finish(self, may_wait: Callable[[], bool]) -> None:
         """Called after the workers have stopped: plays the last evaluations while `may_wait`.
 
-        A policy whose learner has stopped before it wrote a snapshot is evaluated with its last checkpoint.
+        A policy whose last evaluation was skipped, or whose learner stopped before it wrote a snapshot, is
+        evaluated with its last checkpoint.
         """
         if not may_wait():
             return
-        for policy_id in sorted(self._requested):
+        for policy_id in sorted(self._requested | self._skipped):
             self._waiting.extend(self._last_checkpoint(policy_id))
         self._requested.clear()
+        self._skipped.clear()
         self.tick()
         if self._running is not None:
             log.info("Waiting for the last evaluation; Ctrl+C ends it")
@@ -131,6 +135,7 @@ class Evaluations:
             return
         evaluated = [*self._waiting, *([] if self._running is None else [self._running.snapshot])]
         if policy_id in self._requested or any(other.policy_id == policy_id for other in evaluated):
+            self._skipped.add(policy_id)
             if not self._has_skipped:
                 self._has_skipped = True
                 log.info(
@@ -140,6 +145,7 @@ class Evaluations:
                 )
         elif self._outbox.send_to_learner(policy_id, SnapshotRequest()):
             self._requested.add(policy_id)
+            self._skipped.discard(policy_id)
 
     def _start(self, snapshot: Snapshot) -> None:
         sampling = self._config.sampling
@@ -219,7 +225,7 @@ class Evaluations:
         paths = find_checkpoints(self._config.experiment_dir, policy_id, "latest")
         if not paths:
             return []
-        file = self._snapshot_file(policy_id)
+        file = self._snapshot_file(policy_id).with_name(f"last_{SNAPSHOT}")  # the other may be in use
         shutil.copyfile(paths[-1], file)
         return [Snapshot(policy_id, version_of(paths[-1]), env_frames_of(paths[-1]), str(file))]
 

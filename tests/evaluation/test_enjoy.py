@@ -58,7 +58,8 @@ def test_stops_after_the_wanted_episodes(saved_experiment, capsys):
     printed = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in printed[:3]] == [["episode", f"{i}"] for i in (1, 2, 3)]
     lowest, highest = min(rewards), max(rewards)
-    assert printed[4] == f"reward    {result.reward} ({lowest:.3f} to {highest:.3f})"
+    interval = f"mean {result.reward.low:.3f} to {result.reward.high:.3f} (95 %)"
+    assert printed[4] == f"reward    {result.reward} ({lowest:.3f} to {highest:.3f})  {interval}"
     assert "objective" not in "".join(printed), "the env reports no other than the reward"
 
 
@@ -261,17 +262,17 @@ def test_each_agent_has_its_own_policy_and_checkpoint(choosing, registry, tmp_pa
     assert [result.for_agent(agent).true_objective.mean for agent in range(3)] == [2.0, 4.0, 3.0]
     assert capsys.readouterr().out.splitlines()[-12:] == [
         "policy 0, milestone:7 (agent 0): 2 episodes",
-        "  reward    0.000 +- 0.000 (0.000 to 0.000)",
-        "  length    2.000 +- 0.000 (2.000 to 2.000)",
-        "  objective 2.000 +- 0.000 (2.000 to 2.000)",
+        "  reward    0.000 +- 0.000 (0.000 to 0.000)  mean 0.000 to 0.000 (95 %)",
+        "  length    2.000 +- 0.000 (2.000 to 2.000)  mean 2.000 to 2.000 (95 %)",
+        "  objective 2.000 +- 0.000 (2.000 to 2.000)  mean 2.000 to 2.000 (95 %)",
         "policy 1, latest (agent 1): 2 episodes",
-        "  reward    0.000 +- 0.000 (0.000 to 0.000)",
-        "  length    2.000 +- 0.000 (2.000 to 2.000)",
-        "  objective 4.000 +- 0.000 (4.000 to 4.000)",
+        "  reward    0.000 +- 0.000 (0.000 to 0.000)  mean 0.000 to 0.000 (95 %)",
+        "  length    2.000 +- 0.000 (2.000 to 2.000)  mean 2.000 to 2.000 (95 %)",
+        "  objective 4.000 +- 0.000 (4.000 to 4.000)  mean 4.000 to 4.000 (95 %)",
         "policy 0, latest (agent 2): 2 episodes",
-        "  reward    0.000 +- 0.000 (0.000 to 0.000)",
-        "  length    2.000 +- 0.000 (2.000 to 2.000)",
-        "  objective 3.000 +- 0.000 (3.000 to 3.000)",
+        "  reward    0.000 +- 0.000 (0.000 to 0.000)  mean 0.000 to 0.000 (95 %)",
+        "  length    2.000 +- 0.000 (2.000 to 2.000)  mean 2.000 to 2.000 (95 %)",
+        "  objective 3.000 +- 0.000 (3.000 to 3.000)  mean 3.000 to 3.000 (95 %)",
     ]
 
 
@@ -291,7 +292,7 @@ def test_a_saved_policy_index_that_is_no_list_is_one_of_all(choosing, registry, 
     file = tmp_path / "tiny" / "cfg.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "policy_index": 1}))
     result = evaluate(["--experiment=tiny", f"--train_dir={tmp_path}"], "--max_num_episodes=2")
-    assert result.true_objective == (4.0, 0.0)
+    assert result.true_objective[:2] == (4.0, 0.0)
 
 
 @pytest.mark.parametrize("make, pictures", [(Cards, 4 + 2 * 15), (FilmedCards, 2 * 4 + 2 * 12)])
@@ -379,7 +380,7 @@ def test_a_wrong_env_is_one_line_that_names_the_env_of_the_training(saved_experi
         assert error.startswith(f"error: experiment tiny was trained on {CARTPOLE}, and ")
         assert words in error and "leave --env out" in error
     assert program.main([*identity, "--no_render", "--env=gym_Acrobot-v1", "--policy_index=4"]) == 2
-    assert "no checkpoint (latest) in" in capsys.readouterr().err
+    assert "checkpoint latest: there is none; " in capsys.readouterr().err
 
 
 def test_another_env_with_the_same_spaces_is_played_with_a_warning(
@@ -398,11 +399,11 @@ def test_another_env_with_the_same_spaces_is_played_with_a_warning(
         (["--experiment=nothing"], "no experiment at"),
         (["--policy_index", "0", "0"], "takes one for all agents or one for each, and the env has 1"),
         (["--checkpoint", "best", "latest"], "--checkpoint has 2 values"),
-        (["--checkpoint=milestone:3"], "has no milestones"),
-        (["--checkpoint=bst"], "it should be latest, best, milestone:VERSION, or the path of a checkpoint"),
+        (["--checkpoint=milestone:3"], "no such milestone; "),
+        (["--checkpoint=bst"], "it should be latest, best, milestone:VERSION or a path"),
         (["--policy_index"], "--policy_index has 0 values"),
-        (["--policy_index=4"], "no checkpoint (latest) in"),
-        (["--load_checkpoint_kind=best"], "no checkpoint (best) in"),
+        (["--policy_index=4"], "policy 4 has no checkpoints; --policy_index may be 0"),
+        (["--load_checkpoint_kind=best"], "checkpoint best: there is none; "),
         (["--env=dom_basic"], "unknown env 'dom_basic'"),
         (["--max_episodes=1"], "unknown flag --max_episodes"),
         (["--save_video", "--video_name=film.avi"], "should end with .mp4"),
@@ -426,3 +427,15 @@ def test_the_module_imports_neither_torch_nor_gymnasium():
         "assert not {'torch', 'gymnasium', 'cv2'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_results_are_written_as_json(saved_experiment, tmp_path, capsys):
+    file = tmp_path / "results.json"
+    identity = saved_experiment(CARTPOLE)
+    assert program.main([*identity, "--no_render", "--max_num_episodes=3", f"--json={file}"]) == 0
+    (figures,) = json.loads(file.read_text())["evaluations"]
+    rewards = [episode["reward"] for episode in figures["episodes"]]
+    assert len(rewards) == figures["num_episodes"] == 3 and not figures["is_partial"]
+    assert figures["statistics"]["reward"]["mean"] == pytest.approx(np.mean(rewards))
+    assert program.main([*identity, "--no_render", f"--json={tmp_path}"]) == 2
+    assert "is a folder; it should be the name of a file" in capsys.readouterr().err

@@ -57,7 +57,7 @@ def test_the_better_policy_wins_every_match(choosing, play):
     series = play("--opponent_experiment=worse", "--num_matches=7")
     assert series.tally == (7, 0, 0)
     assert objectives(series) == [(3.0, 1.0)] * 7
-    assert series.objective == (3.0, 0.0) and series.opponent_objective == (1.0, 0.0)
+    assert series.objective[:2] == (3.0, 0.0) and series.opponent_objective[:2] == (1.0, 0.0)
 
 
 def test_the_worse_policy_loses_and_equal_ones_draw(choosing, play):
@@ -161,13 +161,14 @@ def test_prints_the_result_and_writes_it(choosing, play, tmp_path, capsys):
 
 
 def test_prints_its_progress(choosing, play, capsys, monkeypatch):
-    monkeypatch.setattr("sample_factory.evaluation.match_series.PROGRESS_SECONDS", 1e-9)
+    monkeypatch.setattr("sample_factory.evaluation.progress.PROGRESS_SECONDS", 1e-9)
     choosing("cards", 3)
     choosing("cards", 1, policy=1)
     play("--opponent_policy_index=1", "--num_matches=2")
-    assert capsys.readouterr().out.splitlines()[:2] == [
-        "1 match: 1 wins, 0 draws, 0 losses (of 2)",
-        "2 matches: 2 wins, 0 draws, 0 losses (of 2)",
+    lines = [line.split("   ") for line in capsys.readouterr().out.splitlines()[:2]]
+    assert [(line[0], line[-1]) for line in lines] == [
+        ("1 of 2", "1 match: 1 wins, 0 draws, 0 losses"),
+        ("2 of 2", "2 matches: 2 wins, 0 draws, 0 losses"),
     ]
 
 
@@ -186,12 +187,15 @@ def test_a_seed_determines_the_matches(saved_experiment, choosing, play):
         (["--opponent_experiment=nothing"], "no experiment at"),
         ([], "tiny (policy 0, latest) would play against itself"),
         (["--opponent_experiment=tiny"], "would play against itself"),
-        (["--opponent_policy_index=4"], "no checkpoint (latest) in"),
-        (["--opponent_checkpoint=best"], "no checkpoint (best) in"),
+        (["--opponent_policy_index=4"], "policy 4 has no checkpoints; --policy_index may be 0 or 1"),
+        (["--opponent_checkpoint=best"], "checkpoint_p0 has latest, milestone:7, milestone:12"),
         (["--opponent_checkpoint=lates"], "checkpoint lates: there is no such file; it should be latest,"),
-        (["--checkpoint=milestone:5", "--opponent_policy_index=1"], "checkpoint_p0 has versions 7, 12"),
-        (["--opponent_checkpoint=milestone:new"], "checkpoint_p0 has versions 7, 12"),
-        (["--opponent_checkpoint=milestone:7", "--opponent_policy_index=1"], "has no milestones"),
+        (
+            ["--checkpoint=milestone:5", "--opponent_policy_index=1"],
+            "checkpoint_p0 has latest, milestone:7, milestone:12",
+        ),
+        (["--opponent_checkpoint=milestone:new"], "checkpoint_p0 has latest, milestone:7, milestone:12"),
+        (["--opponent_checkpoint=milestone:7", "--opponent_policy_index=1"], "checkpoint_p1 has latest"),
         (["--policy_index", "0", "1"], "--policy_index has 2 values; in a match it takes one"),
         (["--opponent_experiment=elsewhere"], "trained in cards, elsewhere in cards_one; choose with --env"),
         (["--opponent_policy_index=1", "--env=cards_one"], "--env=cards_one has 1 agent;"),
@@ -205,7 +209,7 @@ def test_a_seed_determines_the_matches(saved_experiment, choosing, play):
             "true objectives [3.0, nan], so no winner can be determined",
         ),
         (["--opponent_policy_index=1", "--num_matches=0"], "must be at least 1"),
-        (["--opponent_policy_index=1", "--json=nowhere/a.json"], "there is no such folder"),
+        (["--opponent_policy_index=1", "--json=nowhere/a.json"], "its folder does not exist"),
         (["--opponent_policy_index=1", "--save_video"], "a match is not drawn"),
         (["--opponent_player=low"], "the env has no such player; it has none"),
         (["--opponent_player=mid", "--env=cards_bots"], "no such player; it has low, high"),

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import logging
 import os
 import re
 import signal
@@ -16,11 +17,16 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import enjoy
 from sample_factory.envs import env_registry
 from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.env_info import env_info
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.envs.protocol import ObservationRows
 from sample_factory.envs.wrappers.action_repeat import ActionRepeat
+from sample_factory.evaluation.during_training import Evaluator
 from sample_factory.evaluation.parallel import evaluate_in_parallel
 from sample_factory.evaluation.progress import Progress
+from sample_factory.exchange.messages import Snapshot
+from sample_factory.experiment.evaluation_plan import EvaluationPlan
+from sample_factory.runtime.child_side import ChildContext
 from tests.evaluation.conftest import SMALL, always
 from tests.evaluation.playable_envs import Cards, Undrawable
 
@@ -230,3 +236,17 @@ def test_the_progress_says_how_long_the_rest_takes(capsys):
     progress = Progress(100, now=now)
     progress.update(25, lambda: "reward 0.5")
     assert capsys.readouterr().out == "25 of 100   0:30 left   reward 0.5\n"
+
+
+def test_an_evaluation_during_training_plays_a_snapshot_in_one_process(choosing, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("sample_factory"), "setLevel", lambda level: None)
+    register_env("cards", lambda full_env_name, cfg, env_config: Cards())
+    checkpoints = choosing("cards", 3)
+    typed = [*identity_of(checkpoints), "--num_workers=4", "--eval_episodes=4"]
+    config = parse_config(["--env=cards", *typed], resolve_family)
+    family = resolve_family("cards")
+    info = env_info(adapt(Cards()), config.namespace())
+    (path,) = checkpoints.folder.glob("*.pth")
+    plan = EvaluationPlan(config, family, info, state_size=0)
+    statistics = Evaluator(plan, Snapshot(0, 1, 4, str(path)), ChildContext("evaluation")).run()
+    assert statistics["true_objective"].mean == 3.0, "the card that the snapshot chooses"

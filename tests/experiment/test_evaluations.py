@@ -188,7 +188,21 @@ def test_a_run_that_is_done_finishes_its_last_evaluation_with_the_last_checkpoin
     run.evaluations.finish(lambda: True)
     run.evaluations.close()
     assert [written[:2] for written in run.monitor.written] == [(0, 112)]
-    assert not (run.folder / "evaluated.pth").exists()
+    assert not list(run.folder.glob("*evaluated*"))
+
+
+def test_the_last_weights_are_evaluated_at_the_end_although_their_evaluation_was_skipped(tmp_path):
+    run = Run(tmp_path)
+    run.train(90, 110)
+    run.answer("1", 110)
+    run.train(210)
+    (run.folder / "checkpoint_000000021_210.pth").write_text("5")
+    run.evaluations.finish(lambda: True)
+    run.evaluations.close()
+    assert [(written[1], written[2]["eval/reward"]) for written in run.monitor.written] == [
+        (110, 1),
+        (210, 5),
+    ]
 
 
 def test_a_run_that_is_stopped_does_not_wait_and_leaves_no_process_and_no_file(tmp_path):

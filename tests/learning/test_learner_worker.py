@@ -5,6 +5,7 @@ import re
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +13,17 @@ import torch
 
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.file_format import check_fits, read_state, write_state
+from sample_factory.checkpoints.milestones import find_checkpoints
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import probe_env_info
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.exchange.messages import ComponentReady, Trajectories
+from sample_factory.exchange.messages import (
+    ComponentReady,
+    Snapshot,
+    SnapshotRequest,
+    Trajectories,
+    reports_in,
+)
 from sample_factory.exchange.topology import make_topology
 from sample_factory.experiment.checks import Probed
 from sample_factory.experiment.parts import allocate
@@ -148,3 +156,18 @@ def test_a_learner_that_has_learned_nothing_saves_nothing_at_its_end(parts, tmp_
     context.stopping.set()
     LearnerWorker(learner_spec(parts, 0).args, parts.buffers, parts.channels, context).run()
     assert not list(tmp_path.rglob("*.pth"))
+
+
+def test_a_snapshot_holds_the_weights_and_frames_of_its_moment_and_is_no_checkpoint(parts, tmp_path):
+    worker = trained_with(parts, None)
+    hand_over(parts, np.arange(parts.buffers.topology.trajectories_per_batch))
+    assert worker.step(timeout=0.0) and worker.train_once(PATIENCE)
+    parts.channels.learners[0].put(SnapshotRequest())
+    worker.step(timeout=0.0)
+    worker.train_once(0.0)
+    reports = reports_in(parts.channels.reports.get_many(timeout=PATIENCE))
+    [snapshot] = [report for report in reports if isinstance(report, Snapshot)]
+    state = read_state(Path(snapshot.path))
+    assert (snapshot.version, snapshot.env_frames) == (state["train_step"], state["env_steps"])
+    assert snapshot.env_frames > 0
+    assert find_checkpoints(tmp_path / "a", 0, "latest") == []
