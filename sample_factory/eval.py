@@ -5,6 +5,7 @@ python -m sample_factory.eval --experiment=my_experiment --eval_episodes=1000 --
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from sample_factory.experiment.exit_codes import run_command
 
@@ -21,6 +22,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         run_eval(config)
 
     return run_command(command, argv)
+
+
+def __getattr__(name: str) -> Any:
+    """Raises ImportError, with what to write, for a name of version 2 that is not here."""
+    from sample_factory.version_2.finder import find_old_name
+
+    return find_old_name("eval", name)
 
 
 if __name__ == "__main__":

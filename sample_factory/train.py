@@ -34,5 +34,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_command(train, argv)
 
 
+def __getattr__(name: str) -> Any:
+    """Raises ImportError, with what to write, for a name of version 2 that is not here."""
+    from sample_factory.version_2.finder import find_old_name
+
+    return find_old_name("train", name)
+
+
 if __name__ == "__main__":
     sys.exit(main())

@@ -152,7 +152,7 @@ def test_modules_lie_at_most_two_folders_below_the_package():
 @pytest.mark.parametrize(
     ("statement", "absent"),
     [
-        ("import sample_factory", ("torch", "gymnasium", "vizdoom")),
+        ("import sample_factory", ("torch", "gymnasium", "vizdoom", "tensorboard", "pandas")),
         (
             "from sample_factory import enjoy, match, play_doom, train",
             ("torch", "gymnasium", "vizdoom"),

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from sample_factory.runtime.terminal import TerminalFormatter
+from sample_factory.runtime.terminal import TerminalFormatter, is_read_by_people
 
 log = logging.getLogger("sample_factory")
 
@@ -152,7 +152,7 @@ def show_warning_of(process_name: str, text: str) -> None:
 
 
 class ConsoleHandler(logging.StreamHandler[TextIO]):
-    """Writes to the console: short lines to a terminal, whole lines elsewhere. Promises:
+    """Writes to the console: short lines to a terminal and in a notebook, whole lines elsewhere. Promises:
 
     1. A warning is shown once, however many processes of the run log it.
     2. A record whose `short` is empty is not shown on a terminal.
@@ -162,7 +162,7 @@ class ConsoleHandler(logging.StreamHandler[TextIO]):
         super().__init__(stream)
         self._process_name = process_name
         self._show_warning = show_warning
-        self._is_terminal = stream.isatty()
+        self._is_terminal = is_read_by_people(stream)
         self.shown: set[str] = set()  # warnings, without the numbers of workers
         is_child = show_warning is not None
         terminal_formatter = TerminalFormatter(stream, process_name if is_child else "")

@@ -16,6 +16,11 @@ RED = "\x1b[1;31m"
 RESET = "\x1b[0m"
 
 
+def is_read_by_people(stream: TextIO) -> bool:
+    """Returns whether a stream is a terminal, or the output of a cell in a notebook."""
+    return stream.isatty() or type(stream).__module__.partition(".")[0] == "ipykernel"
+
+
 def has_colours(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
     """Returns whether a stream is a terminal that should show colours (https://no-color.org)."""
     return stream.isatty() and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"

@@ -21,10 +21,21 @@ class _OldModule(types.ModuleType):
         path = self.__name__.removeprefix(PACKAGE)
         if name.startswith("__") or _is_listed(f"{path}.{name}"):  # the second: the caller imports it next
             raise AttributeError(name)
-        target = NAMES.get(path, {}).get(name, _advice(path))
-        if " " in target:
-            raise ImportError(f"{self.__name__}.{name} is not in this version: {target}")
-        return resolve(target)
+        return find_old_name(path, name, _advice(path))
+
+
+def find_old_name(path: str, name: str, advice: str = "") -> Any:
+    """Returns what has this name in version 2, in the module `sample_factory.<path>`.
+
+    advice: about names that are not listed. Raises ImportError, in one line, for a name that is not here, and
+    AttributeError for one that is not listed, if there is no advice.
+    """
+    target = NAMES.get(path, {}).get(name, advice)
+    if not target:
+        raise AttributeError(f"module {PACKAGE}{path} has no attribute {name}")
+    if " " in target:
+        raise ImportError(f"{PACKAGE}{path}.{name} is not in this version: {target}")
+    return resolve(target)
 
 
 class _Loader(importlib.abc.Loader):

@@ -13,6 +13,11 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "load_from_checkpoint": "sample_factory.load_policy(experiment) reads cfg.json itself",
         "checkpoint_override_defaults": "an existing experiment's cfg.json is read by itself",
     },
+    "train": {
+        "make_runner": "call sample_factory.run(env=..., experiment=..., **flags); for a runner's observers, "
+        "sample_factory.register_observer(name, factory)"
+    },
+    "eval": {"do_eval": "call sample_factory.evaluate(experiment, num_episodes=...)"},
     "envs.env_utils": {
         "register_env": "sample_factory.envs.env_registry:register_env",
         "RewardShapingInterface": "sample_factory.envs.abilities:RewardShaping",

@@ -85,5 +85,6 @@ def test_the_notebook_trains_evaluates_acts_and_plots_and_an_interrupt_saves(not
         "print(result.status, result.reason)"
     )
     assert "stopped SIGINT received" in stopped
+    assert re.search(r"^\d\d:\d\d:\d\d  SIGINT received: saving and stopping", stopped, re.MULTILINE)
     assert notebook.execute("print(len(metrics) > 0)") == "True\n"  # the kernel lives
     assert notebook.processes() == []
