@@ -91,7 +91,10 @@ def int_attribute(module: nn.Module, attribute: str, meaning: str, part: str) ->
 
 
 class CustomCore(nn.Module):
-    """A user's core with the interface of the built-in ones: resets are in host memory, results float32."""
+    """A user's core with the interface of the built-in ones: resets are in host memory.
+
+    It computes in float32: under autocast, a state in bfloat16 would lose increments below its resolution.
+    """
 
     def __init__(self, core: nn.Module):
         """Raises NetworkError unless the core has int attributes out_size and state_size."""
@@ -107,11 +110,12 @@ class CustomCore(nn.Module):
         on_device = None
         if resets is not None and resets.any():
             on_device = torch.from_numpy(resets).to(x.device, non_blocking=True)
-        returned = self.core(x, rnn_state, on_device)
+        with torch.autocast(x.device.type, enabled=False):
+            returned = self.core(x.float(), rnn_state, on_device)
         if not isinstance(returned, tuple) or len(returned) != 2:
             raise TypeError("it should return a tuple of outputs and rnn_state")
         outputs, rnn_state = returned
         return outputs.float(), rnn_state.float()
 
     def prepare_to_act(self, dtype: torch.dtype) -> None:
-        """Does nothing: the core may not work with weights of another dtype."""
+        """Does nothing: the core computes in float32."""

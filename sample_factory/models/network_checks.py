@@ -25,13 +25,16 @@ from sample_factory.models.network_registry import (
     NetworkError,
     users_parts,
 )
+from sample_factory.models.normalizers import autocast_dtype
 from sample_factory.models.towers import TowerActorCritic
 from sample_factory.spaces.actions import ACTION_MASK
 from sample_factory.spaces.observations import Indices
 
 STEPS = 4
 ROWS = 3
-TOLERANCE = 1e-3  # relative to the largest number; other batch sizes add up in another order
+# Relative to the largest number: other batch sizes add up in another order.
+TOLERANCE = 1e-3
+BF16_TOLERANCE = 0.1
 STEPWISE = (
     "forward over T steps of B rows should give the same as calls with one step of one row each, which get "
     "the rnn_state of the call before"
@@ -43,29 +46,39 @@ Module = TypeVar("Module", bound=nn.Module)
 
 @torch.no_grad()
 def check_network(
-    model: ActorCritic, flags: ModelFlags, observation_space: gym.spaces.Dict, device: torch.device
+    model: ActorCritic, flags: ModelFlags, observation_space: gym.spaces.Dict, with_autocast: bool
 ) -> None:
     """Runs each part of the user's own on made-up inputs; changes neither it nor torch's random numbers.
 
-    Raises NetworkError, with what would be right, if a part raises, if the shape of its output is not as it
-    says, or if acting step by step and unrolling differ.
+    with_autocast: under bfloat16 autocast too. Raises NetworkError, with what would be right, if a part
+    raises, if the shape of its output is not as it says, or if acting step by step and unrolling differ.
     """
     parts = users_parts(flags)
     if not parts:
         return
+    if next(model.parameters(), None) is None:
+        raise NetworkError(f"{describe(ACTOR_CRITIC, parts[ACTOR_CRITIC])} has no parameters to train")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        if ACTOR_CRITIC in parts:
-            check_actor_critic(parts[ACTOR_CRITIC], model, observation_space, device)
-            return
-        assert isinstance(model, TowerActorCritic)
-        for tower in model.each_tower():
-            if ENCODER in parts:
-                check_encoder(parts[ENCODER], tower.encoder, observation_space, device)
-            if CORE in parts:
-                check_core(parts[CORE], tower.core, out_size(tower.encoder), device)
-            if DECODER in parts:
-                check_decoder(parts[DECODER], tower.decoder, tower.core.out_size, device)
+        for autocast in {False, with_autocast}:
+            with torch.autocast(model.device.type, torch.bfloat16, enabled=autocast):
+                _check_parts(model, flags, observation_space)
+
+
+def _check_parts(model: ActorCritic, flags: ModelFlags, observation_space: gym.spaces.Dict) -> None:
+    device = model.device
+    parts = users_parts(flags)
+    if ACTOR_CRITIC in parts:
+        check_actor_critic(parts[ACTOR_CRITIC], model, observation_space, device)
+        return
+    assert isinstance(model, TowerActorCritic)
+    for tower in model.each_tower():
+        if ENCODER in parts:
+            check_encoder(parts[ENCODER], tower.encoder, observation_space, device)
+        if CORE in parts:
+            check_core(parts[CORE], tower.core, out_size(tower.encoder), device)
+        if DECODER in parts:
+            check_decoder(parts[DECODER], tower.decoder, tower.core.out_size, device)
 
 
 def check_encoder(
@@ -228,7 +241,8 @@ def _check_shape(what: str, name: str, output: Any, wanted: tuple[int, ...], giv
 def _check_equal(what: str, name: str, unrolled: Tensor, acted: Tensor, reason: str) -> None:
     difference = float((unrolled - acted).abs().max()) if acted.numel() else 0.0
     largest = float(acted.abs().max()) if acted.numel() else 0.0
-    if not difference <= TOLERANCE * max(1.0, largest):  # also of NaN
+    tolerance = TOLERANCE if autocast_dtype(acted.device) == torch.float32 else BF16_TOLERANCE
+    if not difference <= tolerance * max(1.0, largest):  # also of NaN
         raise NetworkError(
             f"{what}: its {name} differ by {difference:.2g} between acting and unrolling: {reason}"
         )

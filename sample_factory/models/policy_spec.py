@@ -81,9 +81,9 @@ class PolicySpec(NamedTuple):
                 register(part, names[part], factory)
             flags = network_flags(flags, self.of_users.family_flags)
         model = make_actor_critic(flags, self.observation_space, self.action_space, self.normalize_returns)
-        model.to(device)
-        check_network(model, flags, self.observation_space, device)
-        return BuiltPolicy(model, device, self._wants_bf16(device))
+        autocast = self._wants_bf16(device)
+        check_network(model.to(device), flags, self.observation_space, autocast)
+        return BuiltPolicy(model, device, autocast)
 
     def _flags_for_own_keys(self) -> ModelFlags:
         """Returns the flags without the --normalize_input_keys that only agents of another kind have."""

@@ -296,8 +296,14 @@ class ForgetsResets(Own):
         return super().forward(observations, rnn_state, None)
 
 
-class WithoutForward(ActorCritic):
+class WithoutParameters(ActorCritic):
     pass
+
+
+class WithoutForward(ActorCritic):
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.head = nn.Linear(1, 1)
 
 
 @pytest.mark.parametrize(
@@ -306,6 +312,7 @@ class WithoutForward(ActorCritic):
         (Sizeless, "actor-critic Sizeless needs an int attribute state_size, .*, not '5'"),
         (SwapsAxes, r"values of shape \[3, 4\]; it should be \[4, 3\] for \[T, B\]"),
         (ForgetsResets, "actor-critic mine: its logits differ by .*: where resets"),
+        (WithoutParameters, "actor-critic mine has no parameters to train"),
         (WithoutForward, "actor-critic mine: forward.* raised NotImplementedError"),
         (
             lambda *_: nn.Linear(2, 2),
@@ -367,6 +374,21 @@ class Raw(nn.Module):
 
     def forward(self, observations):
         return observations["obs"]
+
+
+class Lerp(Own):
+    def forward(self, observations, rnn_state, resets):
+        output = super().forward(observations, rnn_state, resets)
+        torch.lerp(self.core.linear(observations["obs"]), observations["obs"][:, :1].expand(-1, SIZE), 0.5)
+        return output
+
+
+def test_a_network_that_fails_under_autocast_alone_is_found_too():
+    build(actor_critic_custom=Lerp, precision="fp32")
+    with pytest.raises(NetworkError, match="forward.* raised RuntimeError: .*dtype"):
+        build(actor_critic_custom=Lerp, precision="bf16")
+    build(actor_critic_custom=Own, precision="bf16")
+    build(core_custom=Decaying, decoder_custom=Doubling, precision="bf16")
 
 
 def test_an_unknown_part_is_refused_with_the_nearest_name():

@@ -276,7 +276,7 @@ def test_the_check_changes_neither_the_encoder_nor_random_numbers():
         encoder.norm.eval()
         before = copy.deepcopy(encoder.state_dict())
         rng = torch.get_rng_state()
-        check_network(model, flags, MIXED_SPACE, torch.device("cpu"))
+        check_network(model, flags, MIXED_SPACE, with_autocast=True)
         assert torch.equal(torch.get_rng_state(), rng)
         assert all(torch.equal(tensor, before[name]) for name, tensor in encoder.state_dict().items())
         assert encoder.training and not encoder.norm.training
