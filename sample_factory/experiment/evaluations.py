@@ -215,9 +215,13 @@ class Evaluations:
         assert snapshot.path is not None, "without a file there is no evaluation"
         folder = checkpoint_folder(self._config.experiment_dir, snapshot.policy_id)
         best = folder / best_name(snapshot.version, snapshot.env_frames, metric, value)
-        os.replace(snapshot.path, best)
-        for path in old:
-            path.unlink(missing_ok=True)
+        try:
+            os.replace(snapshot.path, best)
+            for path in old:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            log.error("COULD NOT KEEP %s: %s; training continues", best, error.strerror)
+            return
         log.info("Best policy %d so far by --save_best_metric=%s: %s", snapshot.policy_id, metric, best.name)
 
     def _last_checkpoint(self, policy_id: int) -> list[Snapshot]:
@@ -226,7 +230,11 @@ class Evaluations:
         if not paths:
             return []
         file = self._snapshot_file(policy_id).with_name(f"last_{SNAPSHOT}")  # the other may be in use
-        shutil.copyfile(paths[-1], file)
+        try:
+            shutil.copyfile(paths[-1], file)
+        except OSError as error:
+            log.error("The last weights are not evaluated: cannot write %s: %s", file, error.strerror)
+            return []
         return [Snapshot(policy_id, version_of(paths[-1]), env_frames_of(paths[-1]), str(file))]
 
     def _snapshot_file(self, policy_id: int) -> Path:

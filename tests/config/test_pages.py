@@ -16,8 +16,10 @@ from sample_factory.config.parsing import RETIRED_FLAGS, parse_config
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.envs.doom.doom_family import doom_defaults
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.evaluation.eval_command import EvalFlags
 from sample_factory.evaluation.human_game import HumanGameFlags
 from sample_factory.evaluation.match_request import MatchFlags
+from sample_factory.evaluation.results import JsonFlags
 from sample_factory.imitation.imitate_request import ImitateFlags
 from sample_factory.plotting import plot_curves, plot_population
 
@@ -144,13 +146,15 @@ def test_every_command_of_the_pages_is_parsed(module, flags, tmp_path):
         return
     extra = {
         "dummy_sampler": {"random_sampler": RandomSamplerFlags},
+        "eval": {"results": EvalFlags},
+        "enjoy": {"results": JsonFlags},
         "imitate": {"imitate": ImitateFlags},
         "match": {"match": MatchFlags},
         "play_doom": {"human_game": HumanGameFlags},
     }.get(module)
     argv = [*shlex.split(flags), f"--train_dir={tmp_path}"]
     experiment = re.search(r"--experiment=(\S+)", flags)
-    is_evaluation = module == "enjoy" and experiment is not None
+    is_evaluation = module in ("enjoy", "eval") and experiment is not None
     if is_evaluation:
         (tmp_path / experiment[1]).mkdir()
         (tmp_path / experiment[1] / "cfg.json").write_text('{"env": "doom_duel"}')
