@@ -32,8 +32,8 @@ IDS = {
     "mujoco_walker": "Walker2d-v5",
 }
 
-# Where a fall ends the episode, a rate that follows the KL divergence makes changes that are too large; but not
-# for Ant, which seldom falls.
+# The rate that follows the KL divergence makes large changes: too large for tasks in which a fall ends the
+# episode, but for Ant, which seldom falls.
 _FAST = {"initial_stddev": 0.135, "lr_schedule": "kl_adaptive_epoch", "lr_schedule_kl_threshold": 0.04}
 # More and smaller steps, about those of CleanRL and of the RL Zoo of Stable-Baselines3.
 _CAREFUL = {
