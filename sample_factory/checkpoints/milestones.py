@@ -59,6 +59,12 @@ def find_checkpoints(experiment_dir: Path, policy_id: int, kind: str) -> list[Pa
     return sorted((path for path in found if pattern.fullmatch(path.name)), key=version_of)
 
 
+def delete_snapshots(experiment_dir: Path) -> None:
+    """Deletes the files that are evaluated, or were when a run was killed. Raises OSError."""
+    for file in Path(experiment_dir).glob(f"checkpoint_p*/*{SNAPSHOT}"):
+        file.unlink(missing_ok=True)
+
+
 class Milestone(NamedTuple):
     """A policy at one time of its training; as an opponent, it is called a past self."""
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from sample_factory.config.config import Config
 from sample_factory.evaluation.eval_frameskip import with_eval_frameskip
-from sample_factory.evaluation.parallel import evaluate_checkpoint, sampling_only
+from sample_factory.evaluation.parallel import SerialEvaluation, sampling_only
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.evaluation.result_statistics import MeanAndStd
 from sample_factory.exchange.messages import Snapshot
@@ -18,23 +18,24 @@ log = logging.getLogger("sample_factory")
 
 
 class Evaluator:
-    """In the child: plays --eval_episodes episodes with a snapshot of a policy, in one thread."""
+    """In the child: plays --eval_episodes episodes with a snapshot of a policy, in one thread.
+
+    Its heartbeats are those of the workers, so an env that hangs ends them. It is ready when the envs are.
+    """
 
     def __init__(self, plan: EvaluationPlan, snapshot: Snapshot, context: ChildContext):
         log.setLevel(logging.WARNING)  # of the run's own log, this would be the largest part
-        self._plan = plan
-        self._snapshot = snapshot
+        config, family = with_eval_frameskip(_in_one_process(plan.config), plan.family)
+        config = sampling_only(config, len(plan.info.kinds.spaces), plan.info.num_agents)
+        probed = Probed(plan.info, plan.state_size)
+        assert snapshot.path is not None, "without a file there is no evaluation"
+        choice = PolicyChoice(snapshot.policy_id, snapshot.path)
+        self._evaluation = SerialEvaluation(config, family, probed, choice, context)
 
     def run(self) -> dict[str, MeanAndStd]:
         """Returns the statistics of the episodes by name."""
-        config, family = with_eval_frameskip(_in_one_process(self._plan.config), self._plan.family)
-        info = self._plan.info
-        config = sampling_only(config, len(info.kinds.spaces), info.num_agents)
-        probed = Probed(info, self._plan.state_size)
-        assert self._snapshot.path is not None, "without a file there is no evaluation"
-        choice = PolicyChoice(self._snapshot.policy_id, self._snapshot.path)
         with StopSignals() as signals:
-            return evaluate_checkpoint(config, family, probed, choice, signals).statistics
+            return self._evaluation.play(signals).statistics
 
 
 def _in_one_process(config: Config) -> Config:

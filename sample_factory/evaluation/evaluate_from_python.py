@@ -54,7 +54,8 @@ def evaluate(
             **flags,
         }
         config = parse_config([], resolve_trained_family, evaluation=True, keywords=keywords)
-        evaluations = evaluate_in_parallel(config, resolve_family(config.env_name), keeps_process=True)
+        family = resolve_family(config.env_name)
+        evaluations = list(evaluate_in_parallel(config, family, keeps_process=True))
     except (ConfigError, UnknownEnvError) as error:
         raise in_words_of_python(error) from None
     if not evaluations:

@@ -6,7 +6,7 @@ The main process loads no torch, except with --serial_mode=True.
 import itertools
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -28,12 +28,13 @@ from sample_factory.exchange.topology import make_topology
 from sample_factory.experiment.checks import Probed, check_and_probe
 from sample_factory.experiment.parts import Parts, allocate
 from sample_factory.experiment.processes import run_in_processes
-from sample_factory.experiment.serial import run_serially
+from sample_factory.experiment.serial import SerialRun
 from sample_factory.experiment.wiring import policy_spec
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.monitoring.component_stats import ComponentStats
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildFailed, call_in_child
+from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.supervisor import StopSignals
 from sample_factory.sampling.matchmaking.registry import RANDOM
 
@@ -42,7 +43,9 @@ log = logging.getLogger("sample_factory")
 LOAD_TIMEOUT_SECONDS = 300.0
 
 
-def evaluate_in_parallel(config: Config, family: EnvFamily, keeps_process: bool = False) -> list[Evaluation]:
+def evaluate_in_parallel(
+    config: Config, family: EnvFamily, keeps_process: bool = False
+) -> Iterator[Evaluation]:
     """Plays --eval_episodes episodes with every checkpoint of --checkpoint of every policy of --policy_index.
 
     One after another, each in all envs, with the same seeds. One policy plays all agents of an env. Each
@@ -50,20 +53,18 @@ def evaluate_in_parallel(config: Config, family: EnvFamily, keeps_process: bool 
     first, are not counted more often than they happen. A worker process that dies is replaced, and plays its
     episodes again.
 
-    Returns the results in the order of the flags; a signal ends the list early, and the last `is_partial`.
+    Yields each result when it is complete, in the order of `chosen_policies`; a signal ends this early, and
+    the last one `is_partial`.
 
     keeps_process: see StopSignals.
     Raises ConfigError when there is no such checkpoint or the env cannot be played, CheckpointError for an
     unusable checkpoint, and ChildFailed when an env or a process fails for good.
     """
     cpu.raise_open_files_limit()
-    pairs = itertools.product(config.evaluation.policy_index, config.evaluation.checkpoint or (None,))
-    kind = config.monitoring.load_checkpoint_kind
-    chosen = [PolicyChoice(policy, checkpoint or kind) for policy, checkpoint in pairs]
+    chosen = chosen_policies(config)
     for choice in chosen:
         find_checkpoint(config, choice)  # raises
     config, family = with_eval_frameskip(config, family)
-    evaluations: list[Evaluation] = []
     with StopSignals(keeps_process=keeps_process) as signals:
         with explains_other_env(config):
             probed = check_and_probe(sampling_only(config, 1), family)
@@ -74,8 +75,14 @@ def evaluate_in_parallel(config: Config, family: EnvFamily, keeps_process: bool 
                 break
             log.info("Evaluating %s (%d of %d)", choice, number, len(chosen))
             progress = Progress(config.evaluation.eval_episodes)
-            evaluations.append(evaluate_checkpoint(config, family, probed, choice, signals, progress))
-    return evaluations
+            yield evaluate_checkpoint(config, family, probed, choice, signals, progress)
+
+
+def chosen_policies(config: Config) -> list[PolicyChoice]:
+    """Returns every checkpoint of --checkpoint of every policy of --policy_index."""
+    pairs = itertools.product(config.evaluation.policy_index, config.evaluation.checkpoint or (None,))
+    kind = config.monitoring.load_checkpoint_kind
+    return [PolicyChoice(policy, checkpoint or kind) for policy, checkpoint in pairs]
 
 
 def sampling_only(config: Config, num_policies: int, num_agents: int = 1) -> Config:
@@ -124,25 +131,67 @@ def evaluate_checkpoint(
     progress: Progress | None = None,
 ) -> Evaluation:
     """Plays the episodes of one checkpoint. config: from `sampling_only`. Raises as evaluate_in_parallel."""
-    info = probed.info
+    if config.sampling.serial_mode:
+        context = ChildContext("serial")
+        return SerialEvaluation(config, family, probed, choice, context, progress).play(signals)
+    prepared = _prepare(config, family, probed, choice)
+    loop = EvaluationLoop(prepared.parts, progress)
+    began = time.monotonic()
+    end = run_in_processes(prepared.parts, signals, lambda *_: loop)
+    if end.failures:
+        raise end.failures[0]
+    return prepared.result(loop, time.monotonic() - began)
+
+
+class SerialEvaluation:
+    """The evaluation of one checkpoint in this process."""
+
+    def __init__(
+        self,
+        config: Config,
+        family: EnvFamily,
+        probed: Probed,
+        choice: PolicyChoice,
+        context: ChildContext,
+        progress: Progress | None = None,
+    ):
+        """Loads the checkpoint, makes the envs and resets them. context: gets the heartbeats of all of this.
+
+        config: from `sampling_only`. Raises as evaluate_in_parallel.
+        """
+        self._prepared = _prepare(config, family, probed, choice)
+        self._loop = EvaluationLoop(self._prepared.parts, progress)
+        self._began = time.monotonic()
+        self._run = SerialRun(self._prepared.parts, lambda *_: self._loop, context)
+
+    def play(self, signals: StopSignals) -> Evaluation:
+        """Plays the episodes. Called once."""
+        self._run.run(signals)
+        return self._prepared.result(self._loop, time.monotonic() - self._began)
+
+
+class _Prepared(NamedTuple):
+    """An evaluation whose policies are published: choices has one for each agent."""
+
+    parts: Parts
+    choices: list[PolicyChoice]
+
+    def result(self, loop: "EvaluationLoop", seconds: float) -> Evaluation:
+        """Returns the episodes that the loop has collected. seconds: duration of the evaluation."""
+        episodes = loop.episodes
+        env_frames = sum(episode.length for episode in episodes) // self.parts.info.num_agents
+        num_wanted = self.parts.buffers.topology.num_episodes
+        return Evaluation(tuple(self.choices), episodes, env_frames, seconds, None, num_wanted)
+
+
+def _prepare(config: Config, family: EnvFamily, probed: Probed, choice: PolicyChoice) -> _Prepared:
     flags = replace(config.evaluation, policy_index=(choice.policy_index,), checkpoint=(choice.checkpoint,))
-    choices = choices_of_agents(replace(config, evaluation=flags), info.kinds)
-    num_episodes = config.evaluation.eval_episodes
-    parts = allocate(config, family, probed, make_topology(config, info, num_episodes))
+    choices = choices_of_agents(replace(config, evaluation=flags), probed.info.kinds)
+    topology = make_topology(config, probed.info, config.evaluation.eval_episodes)
+    parts = allocate(config, family, probed, topology)
     with explains_other_env(config, warns=False):
         _publish_checkpoints(parts, choices)
-    loop = EvaluationLoop(parts, progress)
-    began = time.monotonic()
-    if config.sampling.serial_mode:
-        run_serially(parts, signals, lambda *_: loop)
-    else:
-        end = run_in_processes(parts, signals, lambda *_: loop)
-        if end.failures:
-            raise end.failures[0]
-    seconds = time.monotonic() - began
-    episodes = loop.episodes
-    env_frames = sum(episode.length for episode in episodes) // info.num_agents
-    return Evaluation(tuple(choices), episodes, env_frames, seconds, None, num_episodes)
+    return _Prepared(parts, choices)
 
 
 def _publish_checkpoints(parts: Parts, choices: Sequence[PolicyChoice]) -> None:

@@ -148,13 +148,28 @@ class Evaluation(NamedTuple):
         return rows
 
 
-def result_figures(config: Config, evaluations: Sequence[Evaluation]) -> dict[str, Any]:
-    """Returns the contents of a --json file."""
+class FailedEvaluation(NamedTuple):
+    """An evaluation without a result, which was the last one: reason is one line."""
+
+    choice: PolicyChoice
+    reason: str
+
+    def row(self) -> dict[str, Any]:
+        """Returns the last row of a --csv file, the only one with a `failure`."""
+        choice = self.choice
+        return {"checkpoint": choice.checkpoint, "policy": choice.policy_index, "failure": self.reason}
+
+
+def result_figures(
+    config: Config, evaluations: Sequence[Evaluation], failed: FailedEvaluation | None = None
+) -> dict[str, Any]:
+    """Returns the contents of a --json file. failed: the evaluation that ended the command, if one did."""
     return {
         "experiment": str(config.experiment_dir),
         "env": config.env_name,
         "deterministic": config.evaluation.eval_deterministic,
         "evaluations": [evaluation.figures() for evaluation in evaluations],
+        "failure": None if failed is None else {**failed.choice._asdict(), "reason": failed.reason},
     }
 
 

@@ -15,6 +15,7 @@ from sample_factory.checkpoints.milestones import (
     best_name,
     best_value,
     checkpoint_folder,
+    delete_snapshots,
     env_frames_of,
     find_checkpoints,
     version_of,
@@ -28,6 +29,7 @@ from sample_factory.experiment.subscribers import Outbox
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildOptions
+from sample_factory.runtime.supervisor import Limits
 
 log = logging.getLogger("sample_factory")
 
@@ -52,7 +54,8 @@ class Evaluations:
     2. The summaries are written at the env frames of the weights that were evaluated.
     3. With --save_best_metric=eval_NAME, the weights with the best mean so far are kept as the best
        checkpoint, also over several runs.
-    4. An evaluation that fails is reported, and the training continues.
+    4. An evaluation that fails or is stuck is reported, and the training continues. The limits are those of a
+       worker: --reset_timeout_seconds until the envs have started, then --heartbeat_reporting_interval.
     """
 
     def __init__(
@@ -75,6 +78,11 @@ class Evaluations:
         self._skipped: set[int] = set()  # policies whose newest weights that were due are not evaluated
         self._waiting: collections.deque[Snapshot] = collections.deque()
         self._running: Running | None = None
+        # Those of the training: --eval_flags may not lift them.
+        self._limits = Limits(
+            start_seconds=config.sampling.reset_timeout_seconds,
+            silent_seconds=config.monitoring.heartbeat_reporting_interval,
+        )
         self._has_skipped = False
         self._has_warned = False
 
@@ -90,12 +98,13 @@ class Evaluations:
     def tick(self) -> None:
         if self._running is None and self._waiting:
             self._start(self._waiting.popleft())
-        if self._running is not None:
-            child = self._running.child
-            if self._config.sampling.serial_mode:  # a serial run must be repeatable
-                child.join(math.inf)
-            if child.finished or child.error is not None:
-                self._end()
+        if self._running is None:
+            return
+        child = self._running.child
+        while self._config.sampling.serial_mode and not self._has_ended(child):
+            child.join(POLL_SECONDS)  # a serial run must be repeatable, and waits
+        if self._has_ended(child):
+            self._end()
 
     def worker_started(self, index: int) -> None:
         """Does nothing."""
@@ -104,9 +113,7 @@ class Evaluations:
         """Ends an evaluation that still runs, and deletes the files that were to be evaluated."""
         if self._running is not None:
             self._running.child.kill()
-        for policy_id in range(len(self._monitor.policies)):
-            for file in self._snapshot_file(policy_id).parent.glob(f"*{SNAPSHOT}"):
-                file.unlink()
+        delete_snapshots(self._config.experiment_dir)
 
     def finish(self, may_wait: Callable[[], bool]) -> None:
         """Called after the workers have stopped: plays the last evaluations while `may_wait`.
@@ -162,6 +169,13 @@ class Evaluations:
         child = Child("evaluation", EVALUATOR, (self._plan, snapshot), options)
         child.start()
         self._running = Running(snapshot, child, time.monotonic())
+
+    def _has_ended(self, child: Child) -> bool:
+        """Returns whether an evaluation is done or has failed. Ends one that is stuck, which has failed."""
+        reason = self._limits.why_stuck(child)
+        if reason:
+            child.kill_stuck(f"{reason}; the stacks of its threads are on stderr")
+        return child.finished or child.error is not None
 
     def _end(self) -> None:
         assert self._running is not None

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sample_factory.checkpoints.milestones import delete_snapshots
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.runtime.folder_lock import NAME as LOCK_NAME
@@ -67,6 +68,7 @@ def prepare_folder(config: Config) -> ExperimentFolder:
         if not os.access(path, os.W_OK):
             folder.lock.release()
             raise PermissionError(errno.EACCES, "Permission denied")
+        delete_snapshots(path)  # a run that was killed has left them
     except FolderInUse as error:
         raise ConfigError(f"{error}; stop that run, or choose another --experiment") from None
     except OSError as error:

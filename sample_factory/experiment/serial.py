@@ -18,29 +18,40 @@ def run_serially(parts: Parts, signals: StopSignals, make_loop: MakeLoop = MainL
 
     An exception of a worker propagates, after the learners have saved.
     """
-    specs = worker_specs(parts)
-    context = ChildContext("serial")
-    learners = _build(specs.learners, parts, context)
-    policy_workers = _build(specs.policy_workers, parts, context)
-    # Before the rollout workers, whose envs receive its first messages before their first reset.
-    loop = make_loop(parts, lambda: [RunProcess("main", 0, os.getpid())])
-    rollout_workers = _build(specs.rollout_workers, parts, context)
-    loop.started()
-    try:
-        while not loop.is_done and not signals.requested:
-            for worker in (*rollout_workers, *policy_workers, *learners):
-                worker.step(timeout=0.0)
-            for learner in learners:
-                learner.train_once(timeout=0.0)
-            loop.turn(0.0)
-    finally:
-        for worker in rollout_workers:
-            worker.close()
-        for learner in learners:
-            learner.save()
-        loop.close(lambda: loop.is_done and not signals.requested)
-    loop.log_summary()
-    return RunEnd((), loop.summary(), loop.stop_reason)
+    return SerialRun(parts, make_loop, ChildContext("serial")).run(signals)
+
+
+class SerialRun:
+    """The workers of one run, all in this process."""
+
+    def __init__(self, parts: Parts, make_loop: MakeLoop, context: ChildContext):
+        """Builds the workers: afterwards, the envs have been reset. context: gets their heartbeats."""
+        specs = worker_specs(parts)
+        self._learners = _build(specs.learners, parts, context)
+        self._policy_workers = _build(specs.policy_workers, parts, context)
+        # Before the rollout workers, whose envs receive its first messages before their first reset.
+        self._loop = make_loop(parts, lambda: [RunProcess("main", 0, os.getpid())])
+        self._rollout_workers = _build(specs.rollout_workers, parts, context)
+
+    def run(self, signals: StopSignals) -> RunEnd:
+        """Lets the workers take turns until the run is done or to be stopped. Called once."""
+        loop = self._loop
+        loop.started()
+        try:
+            while not loop.is_done and not signals.requested:
+                for worker in (*self._rollout_workers, *self._policy_workers, *self._learners):
+                    worker.step(timeout=0.0)
+                for learner in self._learners:
+                    learner.train_once(timeout=0.0)
+                loop.turn(0.0)
+        finally:
+            for worker in self._rollout_workers:
+                worker.close()
+            for learner in self._learners:
+                learner.save()
+            loop.close(lambda: loop.is_done and not signals.requested)
+        loop.log_summary()
+        return RunEnd((), loop.summary(), loop.stop_reason)
 
 
 def _build(specs: Sequence[WorkerSpec], parts: Parts, context: ChildContext) -> list[Any]:

@@ -37,6 +37,14 @@ class Limits(NamedTuple):
     start_seconds: float = math.inf
     silent_seconds: float = math.inf
 
+    def why_stuck(self, child: Child) -> str:
+        """Returns why a child counts as stuck; empty if it does not."""
+        if child.silent_seconds > self.silent_seconds:
+            return f"was stuck: no sign of life for {self.silent_seconds:g} s"
+        if child.starting_seconds > self.start_seconds:
+            return f"not ready after {self.start_seconds:g} s"
+        return ""
+
 
 class StopReport(NamedTuple):
     """How children stopped.
@@ -151,12 +159,8 @@ class Supervisor:
         return dead
 
     def _kill_if_stuck(self, child: Child) -> None:
-        limits = self._limits
-        if child.silent_seconds > limits.silent_seconds:
-            reason = f"was stuck: no sign of life for {limits.silent_seconds:g} s"
-        elif child.starting_seconds > limits.start_seconds:
-            reason = f"not ready after {limits.start_seconds:g} s"
-        else:
+        reason = self._limits.why_stuck(child)
+        if not reason:
             return
         log.error(
             "%s %s; it is killed after the stacks of its threads are printed to stderr", child.name, reason

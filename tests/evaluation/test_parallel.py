@@ -21,12 +21,14 @@ from sample_factory.envs.env_info import env_info
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.envs.protocol import ObservationRows
 from sample_factory.envs.wrappers.action_repeat import ActionRepeat
+from sample_factory.evaluation import parallel
 from sample_factory.evaluation.during_training import Evaluator
 from sample_factory.evaluation.parallel import evaluate_in_parallel
 from sample_factory.evaluation.progress import Progress
 from sample_factory.exchange.messages import Snapshot
 from sample_factory.experiment.evaluation_plan import EvaluationPlan
 from sample_factory.runtime.child_side import ChildContext
+from sample_factory.runtime.failures import ChildFailed
 from tests.evaluation.conftest import SMALL, always
 from tests.evaluation.playable_envs import Cards, Undrawable
 
@@ -101,7 +103,7 @@ def registry(monkeypatch):
 
 def evaluate(identity, *typed):
     config = parse_config([*identity, *FLAGS, *typed], resolve_family, evaluation=True)
-    return evaluate_in_parallel(config, resolve_family(config.env_name))
+    return list(evaluate_in_parallel(config, resolve_family(config.env_name)))
 
 
 def identity_of(checkpoints):
@@ -149,6 +151,7 @@ def test_every_checkpoint_of_every_policy_is_evaluated_and_the_files_have_every_
     ]
     means = [found["statistics"]["true_objective"]["mean"] for found in evaluations]
     assert means == [1, 2, 3, 4], "each env's agents play the card that the checkpoint chooses"
+    assert figures["failure"] is None
     assert figures["env"] == "cards" and [found["num_episodes"] for found in evaluations] == [4] * 4
     with open(tmp_path / "out.csv") as file:
         rows = list(csv.DictReader(file))
@@ -162,6 +165,47 @@ def test_every_checkpoint_of_every_policy_is_evaluated_and_the_files_have_every_
         "length": "2",
         "true_objective": "4.0",
     }
+
+
+def test_a_damaged_checkpoint_leaves_the_results_before_it_in_the_output_and_in_the_files(
+    choosing, tmp_path, capfd
+):
+    damaged = tmp_path / "damaged.pth"
+    damaged.write_text("no checkpoint")
+    flags = ["--eval_episodes=4", "--checkpoint", "latest", str(damaged), "latest"]
+    files = [f"--json={tmp_path / 'out.json'}", f"--csv={tmp_path / 'out.csv'}"]
+    assert program.main([*identity_of(choosing("uneven", 0)), *FLAGS, *flags, *files]) == 1
+    shown = capfd.readouterr()
+    assert "policy 0, latest: 4 episodes" in shown.out
+    assert f"INCOMPLETE: 1 of 3 checkpoints; policy 0, {damaged} failed" in shown.out
+    assert f"error: cannot use checkpoint {damaged}" in shown.err
+    figures = json.loads((tmp_path / "out.json").read_text())
+    assert [found["num_episodes"] for found in figures["evaluations"]] == [4]
+    assert figures["failure"]["checkpoint"] == str(damaged)
+    assert figures["failure"]["reason"].startswith(f"cannot use checkpoint {damaged}")
+    with open(tmp_path / "out.csv") as file:
+        *played, failed = csv.DictReader(file)
+    assert [row["failure"] for row in played] == [""] * 4
+    assert failed["checkpoint"] == str(damaged) and failed["reward"] == "" and failed["failure"]
+
+
+def test_a_process_that_fails_for_good_leaves_the_results_before_it(choosing, tmp_path, capfd, monkeypatch):
+    play = parallel.evaluate_checkpoint
+    results = iter([play, ChildFailed("rollout_worker_0", "died 6 times in a row")])
+
+    def play_once(*arguments):
+        result = next(results)
+        if isinstance(result, ChildFailed):
+            raise result
+        return result(*arguments)
+
+    monkeypatch.setattr(parallel, "evaluate_checkpoint", play_once)
+    flags = ["--eval_episodes=4", "--checkpoint", "latest", "latest", f"--json={tmp_path / 'out.json'}"]
+    assert program.main([*identity_of(choosing("uneven", 0)), *FLAGS, *flags]) == 1
+    assert "INCOMPLETE: 1 of 2 checkpoints" in capfd.readouterr().out
+    figures = json.loads((tmp_path / "out.json").read_text())
+    assert len(figures["evaluations"]) == 1
+    assert figures["failure"]["reason"] == "rollout_worker_0 failed: died 6 times in a row"
 
 
 def test_deterministic_actions_are_those_of_enjoy(saved_experiment):

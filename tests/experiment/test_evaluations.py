@@ -13,6 +13,8 @@ from sample_factory.exchange.messages import Incident, Snapshot, SnapshotRequest
 from sample_factory.experiment import evaluations
 from sample_factory.experiment.evaluation_plan import EvaluationPlan, with_eval_flags
 from sample_factory.experiment.evaluations import Evaluations
+from sample_factory.runtime.child_side import StopFlag
+from sample_factory.runtime.supervisor import Limits
 from tests.runtime.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("quick_evaluator")
@@ -30,6 +32,23 @@ class Rewards:
         if not self._rewards:
             raise RuntimeError("the env cannot be made")
         return {"reward": mean_and_std(self._rewards), "kills": mean_and_std([3.0])}
+
+
+class Hangs:
+    """In place of the evaluator: it waits for ever, in the start or after it as the snapshot says."""
+
+    def __init__(self, plan, snapshot, context):
+        with open(snapshot.path) as file:
+            self._where = file.read()
+        self._context = context
+        if self._where == "start":
+            StopFlag().wait()
+
+    def run(self):
+        if self._where == "step":
+            self._context.beat()
+            StopFlag().wait()
+        return {"reward": mean_and_std([float(self._where)])}
 
 
 class Policy:
@@ -154,6 +173,30 @@ def test_an_evaluation_that_fails_is_an_incident_and_the_next_one_is_played(tmp_
     assert isinstance(incident, Incident) and incident.kind == "failed_evaluations"
     assert "policy 0 at 110 env frames failed; training continues: " in incident.text
     assert "the env cannot be made" in incident.text
+    run.evaluate("4", 210)
+    assert [written[1] for written in run.monitor.written] == [210]
+
+
+@pytest.mark.parametrize(
+    ("where", "reason", "serial_mode"),
+    [
+        ("start", "not ready after 3 s", False),
+        ("step", "was stuck: no sign of life for 3 s", False),
+        ("step", "was stuck: no sign of life for 3 s", True),
+    ],
+)
+def test_an_evaluation_that_hangs_is_an_incident_and_the_next_one_is_played(
+    tmp_path, monkeypatch, where, reason, serial_mode
+):
+    monkeypatch.setattr(evaluations, "EVALUATOR", f"{__name__}:Hangs")
+    limits = {"reset_timeout_seconds": 3 if where == "start" else 3600, "heartbeat_reporting_interval": 3}
+    run = Run(tmp_path, serial_mode=serial_mode, **limits)
+    run.evaluate(where, 110)
+    (incident,) = run.published
+    assert incident.kind == "failed_evaluations" and len(incident.text.splitlines()) == 1
+    assert "policy 0 at 110 env frames failed; training continues: " in incident.text
+    assert reason in incident.text
+    run.evaluations._limits = Limits()
     run.evaluate("4", 210)
     assert [written[1] for written in run.monitor.written] == [210]
 
