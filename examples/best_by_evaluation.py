@@ -22,7 +22,7 @@ from sample_factory.train import main as train
 
 DOORS = 4
 PARCELS = 10  # in an episode
-HASTE_BONUS = 0.3
+HASTE_BONUS = 0.1
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Courier(gym.Env):
         return np.eye(DOORS, dtype=np.float32)[self._address]
 
 
-LEARNING = {"use_rnn": False, "encoder_mlp_layers": (32,), "learning_rate": 0.005, "gamma": 0.0}
-SIZES = {"num_workers": 1, "num_envs_per_worker": 16, "batch_size": 512, "train_for_env_steps": 20_000}
+LEARNING = {"use_rnn": False, "encoder_mlp_layers": (32,), "learning_rate": 0.01, "gamma": 0.0}
+SIZES = {"num_workers": 1, "num_envs_per_worker": 16, "batch_size": 512, "train_for_env_steps": 15_000}
 EVALUATION = {
     "eval_every_env_steps": 5000,
     "eval_episodes": 32,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sample_factory.checkpoints.milestones import best_value, env_frames_of
 from tests.system.running import scalars
 
 pytestmark = pytest.mark.timeout(400)  # seconds; beside other load, workers of low priority are slow
@@ -93,6 +94,25 @@ def test_policies_that_always_play_the_same_sides_learn_their_roles(tmp_path):
     assert enjoyed.returncode == 0, enjoyed.stdout
     rewards = re.findall(r"^reward +(\S+) \+-", enjoyed.stdout, re.MULTILINE)
     assert rewards and float(rewards[0]) >= 9, "one policy for both sides gets 5 of 10 at best"
+
+
+def test_the_best_policy_by_evaluation_is_an_earlier_one_than_the_best_by_the_shaped_reward(tmp_path):
+    identity = ["--experiment=a", f"--train_dir={tmp_path}"]
+    trained = run("best_by_evaluation.py", "train", *identity, "--seed=1")
+    assert trained.returncode == 0, trained.stdout
+    evaluated = scalars(tmp_path / "a")["eval/reward"]
+    (best,) = (tmp_path / "a" / "checkpoint_p0").glob("best_*_eval_reward_*.pth")
+    true_reward, frames = max((reward, frames) for frames, reward in evaluated)
+    assert env_frames_of(best) == frames and best_value(best, "eval_reward") == pytest.approx(
+        true_reward, abs=0.001
+    )
+    file = tmp_path / "shaped.json"
+    both = ["--checkpoint", "best", "latest", "--eval_episodes=64", f"--json={file}"]
+    shown = run("best_by_evaluation.py", "eval", *identity, *both, "--seed=1")
+    assert shown.returncode == 0, shown.stdout
+    shaped = [found["statistics"]["reward"]["mean"] for found in json.loads(file.read_text())["evaluations"]]
+    assert shaped[1] > shaped[0] + 1, "by the reward of the training, the last policy is the best"
+    assert true_reward > evaluated[-1][1] + 1, "by evaluation, the best one is an earlier one"
 
 
 def test_rock_paper_scissors_is_played_against_past_selves_and_prints_its_strategies(tmp_path):

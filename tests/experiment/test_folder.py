@@ -64,3 +64,13 @@ def test_an_experiment_that_exists_was_not_made_by_the_run(config):
     made = prepare_folder(config)
     made.lock.release()
     assert made.created == []
+
+
+def test_weights_that_a_killed_run_was_evaluating_are_deleted(config):
+    left = config.experiment_dir / "checkpoint_p1" / "evaluated.pth"
+    left.parent.mkdir(parents=True)
+    left.write_text("")
+    kept = left.with_name("checkpoint_000000001_4.pth")
+    kept.write_text("")
+    prepare_folder(replace(config, run=replace(config.run, restart_behavior="resume"))).lock.release()
+    assert not left.exists() and kept.exists()
