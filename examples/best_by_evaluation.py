@@ -61,7 +61,7 @@ class Courier(gym.Env):
 LEARNING = {"use_rnn": False, "encoder_mlp_layers": (32,), "learning_rate": 0.01, "gamma": 0.0}
 SIZES = {"num_workers": 1, "num_envs_per_worker": 16, "batch_size": 512, "train_for_env_steps": 15_000}
 EVALUATION = {
-    "eval_every_env_steps": 5000,
+    "eval_every_env_steps": 7500,
     "eval_episodes": 32,
     "eval_flags": "--shaped=False",
     "save_best_metric": "eval_reward",

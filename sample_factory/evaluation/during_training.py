@@ -25,6 +25,7 @@ class Evaluator:
 
     def __init__(self, plan: EvaluationPlan, snapshot: Snapshot, context: ChildContext):
         log.setLevel(logging.WARNING)  # of the run's own log, this would be the largest part
+        context.beat()  # loading the libraries does not count as the start of the envs
         config, family = with_eval_frameskip(_in_one_process(plan.config), plan.family)
         config = sampling_only(config, len(plan.info.kinds.spaces), plan.info.num_agents)
         probed = Probed(plan.info, plan.state_size)

@@ -180,6 +180,7 @@ INCIDENTS = (
     "memory_growth",
     "lost_opponents",
     "observer_errors",
+    "failed_evaluations",
 )
 
 

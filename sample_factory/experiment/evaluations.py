@@ -54,8 +54,8 @@ class Evaluations:
     2. The summaries are written at the env frames of the weights that were evaluated.
     3. With --save_best_metric=eval_NAME, the weights with the best mean so far are kept as the best
        checkpoint, also over several runs.
-    4. An evaluation that fails or is stuck is reported, and the training continues. The limits are those of a
-       worker: --reset_timeout_seconds until the envs have started, then --heartbeat_reporting_interval.
+    4. An evaluation that fails or is stuck is reported, and the training continues. As a worker, it is stuck
+       after --heartbeat_reporting_interval; its envs have --reset_timeout_seconds more to start.
     """
 
     def __init__(
@@ -78,10 +78,12 @@ class Evaluations:
         self._skipped: set[int] = set()  # policies whose newest weights that were due are not evaluated
         self._waiting: collections.deque[Snapshot] = collections.deque()
         self._running: Running | None = None
-        # Those of the training: --eval_flags may not lift them.
+        # Those of the training: --eval_flags may not lift them. A worker has less time to start, since it does
+        # so before the training takes all cores.
+        silent_seconds = config.monitoring.heartbeat_reporting_interval
         self._limits = Limits(
-            start_seconds=config.sampling.reset_timeout_seconds,
-            silent_seconds=config.monitoring.heartbeat_reporting_interval,
+            start_seconds=config.sampling.reset_timeout_seconds + silent_seconds,
+            silent_seconds=silent_seconds,
         )
         self._has_skipped = False
         self._has_warned = False

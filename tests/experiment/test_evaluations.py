@@ -1,6 +1,7 @@
 """Evaluation during training: when a policy is evaluated, and what becomes of the results."""
 
 import logging
+import time
 
 import pytest
 
@@ -13,6 +14,7 @@ from sample_factory.exchange.messages import Incident, Snapshot, SnapshotRequest
 from sample_factory.experiment import evaluations
 from sample_factory.experiment.evaluation_plan import EvaluationPlan, with_eval_flags
 from sample_factory.experiment.evaluations import Evaluations
+from sample_factory.monitoring.component_stats import ComponentStats
 from sample_factory.runtime.child_side import StopFlag
 from sample_factory.runtime.supervisor import Limits
 from tests.runtime.waiting import eventually
@@ -94,7 +96,12 @@ class Run:
         self.outbox = FakeOutbox()
         self.published = []
         plan = EvaluationPlan(config, resolve_family(config.env_name), None, 0)
-        self.evaluations = Evaluations(plan, config, self.monitor, self.outbox, self.published.append)
+        self.incidents = ComponentStats(time.monotonic)
+        self.evaluations = Evaluations(plan, config, self.monitor, self.outbox, self.publish)
+
+    def publish(self, incident):
+        self.published.append(incident)
+        self.incidents.add_incident(incident)  # as in the monitor
 
     def train(self, *env_frames, policy=0):
         for frames in env_frames:
@@ -173,6 +180,7 @@ def test_an_evaluation_that_fails_is_an_incident_and_the_next_one_is_played(tmp_
     assert isinstance(incident, Incident) and incident.kind == "failed_evaluations"
     assert "policy 0 at 110 env frames failed; training continues: " in incident.text
     assert "the env cannot be made" in incident.text
+    assert run.incidents.summaries(0)["health/failed_evaluations"] == 1
     run.evaluate("4", 210)
     assert [written[1] for written in run.monitor.written] == [210]
 
@@ -180,7 +188,7 @@ def test_an_evaluation_that_fails_is_an_incident_and_the_next_one_is_played(tmp_
 @pytest.mark.parametrize(
     ("where", "reason", "serial_mode"),
     [
-        ("start", "not ready after 3 s", False),
+        ("start", "not ready after 4 s", False),
         ("step", "was stuck: no sign of life for 3 s", False),
         ("step", "was stuck: no sign of life for 3 s", True),
     ],
@@ -189,7 +197,7 @@ def test_an_evaluation_that_hangs_is_an_incident_and_the_next_one_is_played(
     tmp_path, monkeypatch, where, reason, serial_mode
 ):
     monkeypatch.setattr(evaluations, "EVALUATOR", f"{__name__}:Hangs")
-    limits = {"reset_timeout_seconds": 3 if where == "start" else 3600, "heartbeat_reporting_interval": 3}
+    limits = {"reset_timeout_seconds": 1 if where == "start" else 3600, "heartbeat_reporting_interval": 3}
     run = Run(tmp_path, serial_mode=serial_mode, **limits)
     run.evaluate(where, 110)
     (incident,) = run.published

@@ -263,6 +263,7 @@ def test_summaries_have_the_keys_of_v1(make_monitor, fake_time, tmp_path):
         "health/env_rebuilds": 0,
         "health/lost_opponents": 0,
         "health/observer_errors": 0,
+        "health/failed_evaluations": 0,
         "health/broken_numbers": 0,
         "health/memory_growth": 0,
         "0_aux/avg_reward": 4.5,
