@@ -78,8 +78,8 @@ class Evaluations:
         self._skipped: set[int] = set()  # policies whose newest weights that were due are not evaluated
         self._waiting: collections.deque[Snapshot] = collections.deque()
         self._running: Running | None = None
-        # Those of the training: --eval_flags may not lift them. A worker has less time to start, since it does
-        # so before the training takes all cores.
+        # Those of the training: --eval_flags may not lift them. A worker has less time to start: it starts
+        # before the training takes all cores.
         silent_seconds = config.monitoring.heartbeat_reporting_interval
         self._limits = Limits(
             start_seconds=config.sampling.reset_timeout_seconds + silent_seconds,
