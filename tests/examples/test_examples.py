@@ -111,7 +111,7 @@ def test_the_best_policy_by_evaluation_is_an_earlier_one_than_the_best_by_the_sh
     shown = run("best_by_evaluation.py", "eval", *identity, *both, "--seed=1")
     assert shown.returncode == 0, shown.stdout
     shaped = [found["statistics"]["reward"]["mean"] for found in json.loads(file.read_text())["evaluations"]]
-    assert shaped[1] > shaped[0] + 1, "by the reward of the training, the last policy is the best"
+    assert shaped[1] > shaped[0] + 0.5, "by the reward of the training, the last policy is the best"
     assert true_reward > evaluated[-1][1] + 1, "by evaluation, the best one is an earlier one"
 
 
