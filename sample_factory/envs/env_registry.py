@@ -224,9 +224,13 @@ def _unknown_env_message(env_name: str, names: Collection[str]) -> str:
 
 
 def _is_prefix_alone(env_name: str) -> bool:
-    """Returns whether a name is the prefix of a family, such as "doom_" or "doom", and of several envs."""
+    """Returns whether a name is the prefix of a family, such as "doom_" or "doom", and of several envs; not if
+    it is registered itself."""
+    separators = ("_", "-")
+    if env_name in _FAMILIES and not env_name.endswith(separators):
+        return False
     return any(
-        env_name in (prefix, prefix.rstrip("_-")) and prefix[-1:] in ("_", "-") for prefix in _FAMILIES
+        env_name in (prefix, prefix.rstrip("_-")) and prefix.endswith(separators) for prefix in _FAMILIES
     )
 
 

@@ -32,6 +32,13 @@ def test_the_longest_prefix_wins():
     assert resolve_family("toy_large_x").make(None, EnvConfig(0, 0, 0)) == "large"
 
 
+def test_a_registered_name_may_be_the_beginning_of_the_names_of_another_family():
+    register_env("toy", lambda name: "exact")
+    register_env("toy_", lambda name: "family")
+    assert resolve_family("toy").make(None, EnvConfig(0, 0, 0)) == "exact"
+    assert resolve_family("toy_x").make(None, EnvConfig(0, 0, 0)) == "family"
+
+
 def test_make_env_gets_only_the_parameters_it_asks_for():
     register_env("a_", lambda name: name)
     register_env("b_", lambda name, cfg, render_mode=None: (name, cfg, render_mode))
