@@ -224,8 +224,10 @@ def _unknown_env_message(env_name: str, names: Collection[str]) -> str:
 
 
 def _is_prefix_alone(env_name: str) -> bool:
-    """Returns whether a name is the prefix of a family, such as "doom_" or "doom", and of several envs; not if
-    it is registered itself."""
+    """Returns whether a name is the prefix of a family, such as "doom_" or "doom", and of several envs.
+
+    A name that is registered itself is not.
+    """
     separators = ("_", "-")
     if env_name in _FAMILIES and not env_name.endswith(separators):
         return False
