@@ -63,7 +63,7 @@ class EnvSetup:
         )
         vector.log.reports_infos = self._settings.reports_infos
         for message in training_info:
-            vector.set_training_info(message.policy_id, message.training_info)
+            vector.values.set_training_info(message.policy_id, message.training_info)
         random_actions = RandomActions(envs[0].kinds, seed=int(self._rng.integers(2**31)))
         random_steps = [self._num_random_steps() for _ in envs]
         seconds = self._settings.max_random_seconds / self._topology.num_splits

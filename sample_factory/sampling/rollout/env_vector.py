@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking
 from sample_factory.sampling.rollout.episode_log import EpisodeLog
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 from sample_factory.sampling.rollout.rollout_memory import FullBuffers, RolloutMemory
+from sample_factory.sampling.rollout.values_for_envs import ValuesForEnvs
 from sample_factory.sampling.settings import RewardRule
 
 
@@ -48,9 +48,7 @@ class EnvVector:
         starts = range(0, self._num_agents, self._agents_per_env)
         self._agents_of = [slice(start, start + self._agents_per_env) for start in starts]  # by env
         self._players = PlayerAssignment(matchmakings, self._agents_per_env)
-        self._shaping: dict[int, Mapping[str, Any]] = {}  # by policy; absent: the env's default
-        self._training_info: dict[int, Mapping[str, Any]] = {}  # by policy
-        self._info_of_env: dict[int, Mapping[str, Any]] = {}  # by env: what it was sent last
+        self.values = ValuesForEnvs(envs, self._players, self._agents_per_env)
         self._memory = RolloutMemory(buffers, worker_index, split)
         self._active = np.ones(self._num_agents, bool)
         self._all_active = True
@@ -119,19 +117,6 @@ class EnvVector:
     def is_done(self) -> bool:
         """Whether all agents have played the episodes of an evaluation."""
         return not self._stepped
-
-    def set_shaping(self, policy_id: int, shaping: Mapping[str, Any]) -> None:
-        """Sets the reward shaping of the agents that a policy plays, now and later; in effect from the next
-        episode of each."""
-        self._shaping[policy_id] = shaping
-        for agent in np.flatnonzero(self._players.policies == policy_id).tolist():
-            self._apply_shaping(agent)
-
-    def set_training_info(self, policy_id: int, training_info: Mapping[str, Any]) -> None:
-        """Sends values of the run to the envs whose first agent a policy plays, now and later."""
-        self._training_info[policy_id] = training_info
-        for env in range(len(self._envs)):
-            self._send_training_info(env)
 
     def requests(self, incarnation: int = 0) -> list[tuple[int, PolicyRequest]]:
         """Returns (policy id, request) for each player of an active agent, several for very many agents.
@@ -253,26 +238,7 @@ class EnvVector:
     def _begin_episodes(self, ended: Sequence[int], over: Sequence[int]) -> None:
         """ended: agents whose episode ended in this step. over: envs whose match ended in this step."""
         starting = self._players.next_episodes(ended, over, self.log.begun)
-        if self._shaping:
-            for agent in starting.tolist():
-                self._apply_shaping(agent)
-        if self._training_info:
-            for env in over:  # other policies may play it now
-                self._send_training_info(env)
-
-    def _send_training_info(self, env: int) -> None:
-        """Sends the values for the policy of the env's first agent, unless it has received them."""
-        first_agent = self._agents_of[env].start
-        training_info = self._training_info.get(int(self._players.policies[first_agent]))
-        if training_info is not None and training_info is not self._info_of_env.get(env):
-            self._info_of_env[env] = training_info
-            self._envs[env].set_training_info(training_info)
-
-    def _apply_shaping(self, agent: int) -> None:
-        shaping = self._shaping.get(int(self._players.policies[agent]))
-        if shaping is not None:
-            env, agent_of_env = divmod(agent, self._agents_per_env)
-            self._envs[env].set_reward_shaping(shaping, agent_of_env)
+        self.values.begin_episodes(starting, over)
 
     def _discard_step(self, env: int) -> None:
         """Discards the current step of an env that was rebuilt in it: it is not trained on, and its episodes

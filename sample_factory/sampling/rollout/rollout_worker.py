@@ -149,11 +149,11 @@ class RolloutWorker:
                     self._receive_actions(self._splits[index])
             case NewShaping(policy_id, shaping):
                 for split in self._splits:
-                    split.vector.set_shaping(policy_id, shaping)
+                    split.vector.values.set_shaping(policy_id, shaping)
             case NewTrainingInfo(policy_id):
                 training_info = message.training_info
                 for split in self._splits:
-                    split.vector.set_training_info(policy_id, training_info)
+                    split.vector.values.set_training_info(policy_id, training_info)
             case Opponents():
                 self._past_selves.update(message)
 

@@ -88,9 +88,9 @@ def play(vector, buffers, num_steps):
 
 def test_an_env_gets_the_values_of_the_policy_that_plays_it_from_its_next_episode_on():
     vector, buffers = make_vector(Alternating())
-    vector.set_training_info(0, {"level": 10})
+    vector.values.set_training_info(0, {"level": 10})
     vector.reset([None], [0], None)
-    vector.set_training_info(1, {"level": 20})
+    vector.values.set_training_info(1, {"level": 20})
     play(vector, buffers, 16)
     # The policy of an episode is known when the episode before it has ended, and the env was reset with it.
     assert levels(buffers)[::STEPS] == [10, 10, 20, 10, 20, 10]
@@ -100,7 +100,7 @@ def test_new_values_do_not_change_an_episode_that_is_being_played():
     vector, buffers = make_vector(Alternating())
     vector.reset([None], [0], None)
     play(vector, buffers, 1)
-    vector.set_training_info(0, {"level": 1})
+    vector.values.set_training_info(0, {"level": 1})
     play(vector, buffers, 2 * STEPS)
     assert levels(buffers)[: 2 * STEPS] == [-1] * STEPS + [1] * STEPS
 
@@ -134,7 +134,7 @@ def test_an_inline_sampler_passes_values_on_before_and_after_it_is_built(worker_
     sampler._forward_messages()
     sampler.step()
     assert [env.level for env in envs] == [4, 4] and len(channels.inboxes[0].get_many(0.0)) == 0
-    assert [split.vector._training_info for split in worker._splits] == [{0: {"level": 5}}] * 2
+    assert [split.vector.values._training_info for split in worker._splits] == [{0: {"level": 5}}] * 2
     worker.close()
 
 
@@ -142,7 +142,7 @@ def test_an_inline_sampler_passes_values_on_before_and_after_it_is_built(worker_
 def test_numbers_of_the_last_info_are_reported_where_an_observer_reads_them(reports_infos):
     vector, buffers = make_vector(Alternating())
     vector.log.reports_infos = reports_infos
-    vector.set_training_info(0, {"level": 10})
+    vector.values.set_training_info(0, {"level": 10})
     vector.reset([None], [0], None)
     play(vector, buffers, STEPS)
     (report,) = vector.log.take_reports()
