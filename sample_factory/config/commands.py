@@ -272,14 +272,18 @@ PLOT_CURVES = Command(
     module="plotting.plot_curves",
     purpose="draw the learning curves of one or several runs",
     usage="FOLDER ... [--out=FILE]",
-    description="Draws learning curves from the TensorBoard files of experiments, and prints their last "
-    "values. Each env has a panel; runs that differ only in their seed are one line, with their range.",
+    description="Draws learning curves from the TensorBoard files of experiments, also of versions 1 and 2, "
+    "and prints their last values. Each env and tag has a panel; runs that differ only in their seed are one "
+    "line, with their range.",
     examples=(
         Example("Draw the reward of a run into curves.png.", "train_dir/basic"),
-        Example("Three seeds as one line.", "train_dir/seed1 train_dir/seed2 train_dir/seed3"),
         Example(
-            "Rewards over time, with a published figure as a dashed line.",
-            "train_dir/basic --against=seconds --level=doom_basic=0.75 --out=basic.svg",
+            "Two groups of runs over time, with a published figure as a dashed line.",
+            "new=train_dir/a1 train_dir/a2 old=train_dir/b1 --against=seconds --level=doom_basic=0.75",
+        ),
+        Example(
+            "One line for each value of a flag, over all runs in a folder.",
+            "train_dir/grid --group_by=learning_rate --band=ci --smooth=0.05 --out=grid.svg",
         ),
     ),
 )

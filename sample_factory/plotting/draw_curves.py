@@ -1,4 +1,4 @@
-"""Draws learning curves: a panel per env, a line per set of flags."""
+"""Draws learning curves: a panel per env and tag, a line per group of runs."""
 
 import itertools
 import math
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 PANEL_HEIGHT = 3.1  # inches
 NOTE_HEIGHT = 0.25
-BAND_NOTE = "line: mean of the runs; band: lowest to highest of them"
 LABEL_WIDTH = 36  # characters
 MAX_LEGEND_INSIDE = 4  # lines of text; a longer legend would hide the curves and is drawn beneath them
 LEGEND_LINE_HEIGHT = 0.16
@@ -49,14 +48,15 @@ TIME_UNITS = (
 
 
 class Line(NamedTuple):
-    """The experiments of one env that differ only in their seed; four arrays [points] of float64."""
+    """The mean of a group of experiments of one env; four arrays [points] of float64."""
 
     env: str
-    flags: str  # that differ from the other lines of its panel
+    tag: str
+    label: str  # distinguishes it from the other lines of its panel; empty if there is none
     experiments: tuple[str, ...]  # their names
     x: np.ndarray  # env frames, or seconds
     mean: np.ndarray
-    low: np.ndarray  # of the lowest seed at each x
+    low: np.ndarray  # edges of the band
     high: np.ndarray
 
     @property
@@ -69,47 +69,53 @@ class Look(NamedTuple):
 
     title: str | None
     against: str  # "frames" or "seconds"
-    y_label: str
-    levels: Sequence[tuple[str, float]]  # (env, value)
+    y_labels: Mapping[str, str]  # tag -> text
+    levels: Sequence[tuple[str, float]]  # (env, value), of the first tag
+    note: str  # what line and band of several runs mean
 
 
 def draw(lines: Sequence[Line], look: Look) -> "Figure":
-    """Draws a panel per env, at most three in a row. Raises ConfigError if matplotlib is missing."""
-    panels: dict[str, list[Line]] = {}
-    for line in lines:
-        panels.setdefault(line.env, []).append(line)
-    num_columns = min(MAX_COLUMNS, len(panels))
+    """Draws a panel per env and tag, at most three in a row. Raises ConfigError if matplotlib is missing."""
+    panels: dict[tuple[str, str], list[Line]] = {}
+    envs = dict.fromkeys(line.env for line in lines)
+    for env in envs:  # the tags of an env side by side
+        for line in lines:
+            if line.env == env:
+                panels.setdefault((env, line.tag), []).append(line)
+    num_tags = len(look.y_labels)
+    num_columns = num_tags if 1 < num_tags <= MAX_COLUMNS else min(MAX_COLUMNS, len(panels))
     num_rows = math.ceil(len(panels) / num_columns)
     numbers = _number_lines(panels.values())
     unit = _unit(lines, look.against)
+    first_tag = next(iter(look.y_labels))
     with house_style():
         figure = new_figure(_size(list(panels.values()), num_columns))
-        for i, (env, members) in enumerate(panels.items()):
+        for i, ((env, tag), members) in enumerate(panels.items()):
             axes = figure.add_subplot(num_rows, num_columns, i + 1)
             _draw_panel(axes, members, numbers, unit.size)
-            _draw_levels(axes, [level for name, level in look.levels if name == env])
+            _draw_levels(axes, [level for name, level in look.levels if name == env and tag == first_tag])
             axes.set(title=_title(members), xlabel=unit.name)
             set_x_axis(axes)
-            set_y_axis(axes, look.y_label)
+            set_y_axis(axes, look.y_labels[tag])
         if any(line.num_runs > 1 for line in lines):
-            add_note(figure, BAND_NOTE)
+            add_note(figure, look.note)
         if look.title:
             figure.suptitle(look.title)
     return figure
 
 
 def _number_lines(panels: Iterable[Sequence[Line]]) -> dict[str, int]:
-    """Flags -> number, which decides on colour and dashes.
+    """Label -> number, which decides on colour and dashes.
 
-    The numbers within a panel differ, and the same flags have the same number in all panels.
+    The numbers within a panel differ, and the same label has the same number in all panels.
     """
     numbers: dict[str, int] = {}
     for lines in panels:
-        taken = {numbers[line.flags] for line in lines if line.flags in numbers}
+        taken = {numbers[line.label] for line in lines if line.label in numbers}
         free = (number for number in itertools.count() if number not in taken)
         for line in lines:
-            if line.flags not in numbers:
-                numbers[line.flags] = next(free)
+            if line.label not in numbers:
+                numbers[line.label] = next(free)
     return numbers
 
 
@@ -136,7 +142,7 @@ def _legend_height(lines: Sequence[Line]) -> int:
 
 def _label(line: Line) -> str:
     runs = "1 run" if line.num_runs == 1 else f"{line.num_runs} runs"
-    return textwrap.fill(f"{line.flags} ({runs})", LABEL_WIDTH) if line.flags else runs
+    return textwrap.fill(f"{line.label} ({runs})", LABEL_WIDTH) if line.label else runs
 
 
 def _unit(lines: Sequence[Line], against: str) -> Unit:
@@ -149,7 +155,7 @@ def _unit(lines: Sequence[Line], against: str) -> Unit:
 
 def _draw_panel(axes: "Axes", lines: Sequence[Line], numbers: Mapping[str, int], unit_size: float) -> None:
     for line in lines:
-        number = numbers[line.flags]
+        number = numbers[line.label]
         x = line.x / unit_size
         marker = "o" if len(x) == 1 else ""  # a line of one point is invisible without a marker
         axes.plot(

@@ -34,10 +34,14 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
     except argparse.ArgumentError as error:
         raise ConfigError(explain(error)) from None
     refuse_unknown_flags(parser, rest)
-    out: Path = arguments.out
-    if out.suffix.lower() not in OUT_SUFFIXES:
-        raise ConfigError(f"--out={out} should end in one of {', '.join(OUT_SUFFIXES)}")
+    check_out(arguments.out)
     return arguments
+
+
+def check_out(path: Path) -> None:
+    """Raises ConfigError unless the name is that of a picture."""
+    if path.suffix.lower() not in OUT_SUFFIXES:
+        raise ConfigError(f"--out={path} should end in one of {', '.join(OUT_SUFFIXES)}")
 
 
 def run(

@@ -2,18 +2,16 @@
 
 python -m sample_factory.plotting.plot_curves train_dir/seed1 train_dir/seed2 --out=curves.png
 
-One panel per env; experiments that differ in nothing but their seed are one line.
+One panel per env and tag; experiments that differ in nothing but their seed are one line, unless they are
+grouped in another way.
 """
 
 import argparse
-import json
+import glob
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from sample_factory.config.commands import PLOT_CURVES
 from sample_factory.config.flags import ConfigError
@@ -21,72 +19,15 @@ from sample_factory.config.help import make_command_parser
 from sample_factory.config.unknown_flags import nearest
 from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.plotting import plot_command
-from sample_factory.plotting.draw_curves import Line, Look, draw
-from sample_factory.plotting.labels import label_of
-from sample_factory.plotting.plot_command import aligned, rounded
-from sample_factory.plotting.read_summaries import TrainedExperiment, read_experiment
-
-UNSET = "unset"  # value of a flag that only another experiment of the panel has
-
-
-def make_lines(experiments: Sequence[TrainedExperiment], against: str) -> list[Line]:
-    """Returns a line for each env and set of flags, in the order of the experiments. Raises ConfigError."""
-    groups: dict[str, dict[tuple[Any, ...], list[TrainedExperiment]]] = {}
-    for experiment in experiments:
-        key = tuple(sorted(experiment.flags.items()))
-        groups.setdefault(experiment.env, {}).setdefault(key, []).append(experiment)
-    lines = []
-    for panel in groups.values():
-        varied = _varied_flags([members[0].flags for members in panel.values()])
-        for members in panel.values():
-            flags = ", ".join(f"{name}={_plain(members[0].flags.get(name))}" for name in varied)
-            lines.append(_over_seeds(members, flags, against))
-    return lines
-
-
-def _varied_flags(several: Sequence[Mapping[str, str]]) -> list[str]:
-    """Returns the names of the flags that have more than one value."""
-    names = dict.fromkeys(name for flags in several for name in flags)
-    return [name for name in names if len({flags.get(name) for flags in several}) > 1]
-
-
-def _plain(text: str | None) -> str:
-    """Returns the value of a flag as it would be typed. text: JSON."""
-    if text is None:
-        return UNSET
-    value = json.loads(text)
-    if isinstance(value, list):
-        return ",".join(str(item) for item in value)
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _over_seeds(members: Sequence[TrainedExperiment], flags: str, against: str) -> Line:
-    """Returns mean and range over the seeds, from the last start to the first end of a seed's curve.
-
-    Beyond that, the mean would jump with each seed that ends. The grid has the points of all seeds: between
-    them the mean of the interpolated curves is a straight line.
-    """
-    curves = [member.curve for member in members]
-    xs = [curve.steps if against == "frames" else curve.seconds for curve in curves]
-    first = max(x[0] for x in xs)
-    last = min(x[-1] for x in xs)
-    if first > last:
-        folders = ", ".join(str(member.folder) for member in members)
-        raise ConfigError(f"these seeds of one line have no {against} in common so far: {folders}")
-    grid = np.unique(np.concatenate(xs))
-    grid = grid[(grid >= first) & (grid <= last)]
-    values = np.array([np.interp(grid, x, curve.values) for x, curve in zip(xs, curves)])
-    names = tuple(member.folder.name for member in members)
-    return Line(members[0].env, flags, names, grid, values.mean(0), values.min(0), values.max(0))
-
-
-def table(lines: Sequence[Line], against: str) -> list[str]:
-    """Returns a heading, and a row for each line with its last values."""
-    rows: list[tuple[str, ...]] = [("env", "flags", "runs", against, "mean", "min", "max")]
-    for line in lines:
-        ends = (rounded(values[-1]) for values in (line.mean, line.low, line.high))
-        rows.append((line.env, line.flags or "-", str(line.num_runs), f"{line.x[-1]:,.0f}", *ends))
-    return aligned(rows, "<<>")
+from sample_factory.plotting.curve_groups import (
+    BANDS,
+    Averaging,
+    Group,
+    group_alike,
+    group_by_flags,
+    group_labelled,
+)
+from sample_factory.plotting.plot_groups import draw_picture, read_runs
 
 
 def _level(text: str) -> tuple[str, float]:
@@ -100,24 +41,61 @@ def _level(text: str) -> tuple[str, float]:
     return env, value
 
 
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} should be a share of the x axis, e.g. 0.05")
+    return value
+
+
+def _flag_names(text: str) -> list[str]:
+    return [name.strip().lstrip("-") for name in text.split(",")]
+
+
 def _make_parser() -> argparse.ArgumentParser:
     parser = make_command_parser(PLOT_CURVES)
     parser.add_argument(
         "folders",
         nargs="*",
-        type=Path,
-        metavar="FOLDER",
-        help="folder of an experiment: train_dir/experiment",
+        metavar="[LABEL=]FOLDER",
+        help="folder of an experiment, train_dir/experiment, or one in which experiments lie; with a label, "
+        "it and the folders after it are one line",
     )
     plot_command.add_out(parser, "curves.png")
     parser.add_argument(
-        "--tag", default=TAGS["reward"], help=f"TensorBoard tag to draw (default: {TAGS['reward']})"
+        "--tag",
+        action="append",
+        metavar="TAG",
+        help=f"TensorBoard tag to draw (default: {TAGS['reward']}); repeated: a panel for each",
     )
     parser.add_argument(
         "--against",
         choices=("frames", "seconds"),
         default="frames",
         help="x axis: env frames, or seconds of training (default: frames)",
+    )
+    parser.add_argument(
+        "--group_by",
+        type=_flag_names,
+        metavar="FLAG[,FLAG]",
+        help="one line for each value of these flags (default: of all flags that differ, without the seed)",
+    )
+    parser.add_argument(
+        "--band",
+        choices=BANDS,
+        default="range",
+        help="shaded area of several runs: lowest to highest, standard deviation, or 95 %% confidence "
+        "interval of the mean (default: range)",
+    )
+    parser.add_argument(
+        "--smooth",
+        type=_share,
+        default=0.0,
+        metavar="SHARE",
+        help="average each run over this share of the x axis before each point, e.g. 0.05 (default: 0)",
     )
     parser.add_argument("--title", help="title above the panels")
     parser.add_argument(
@@ -143,26 +121,56 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     arguments = plot_command.parse(_make_parser(), argv)
     if not arguments.folders:
         raise ConfigError("no experiment was given: name at least one folder like train_dir/my_experiment")
+    arguments.tag = list(dict.fromkeys(arguments.tag or [TAGS["reward"]]))
     return arguments
 
 
+def labelled_folders(words: Sequence[str]) -> dict[str, list[str]]:
+    """Returns label -> folders; the folders before the first label are under the empty label.
+
+    words: folders, or LABEL=FOLDER. A pattern like train_dir/ppo_* stands for what it matches: the shell
+    replaces none that has a label before it.
+    """
+    labelled: dict[str, list[str]] = {}
+    label = ""
+    for word in words:
+        folder = word
+        if "=" in word and not Path(word).expanduser().exists():
+            label, _, folder = word.partition("=")
+        found = sorted(glob.glob(str(Path(folder).expanduser()))) if glob.has_magic(folder) else []
+        labelled.setdefault(label, []).extend(found or [folder])
+    return labelled
+
+
+def _groups(arguments: argparse.Namespace, notes: list[str]) -> list[Group]:
+    """Reads the experiments. notes: receives a line about each one that is left out. Raises ConfigError."""
+    labelled = labelled_folders(arguments.folders)
+    has_labels = list(labelled) != [""]
+    if has_labels and "" in labelled:
+        raise ConfigError(f"{labelled[''][0]} has no label, and others have: write LABEL={labelled[''][0]}")
+    if has_labels and arguments.group_by:
+        raise ConfigError("--group_by has no effect on folders with labels: leave out one of them")
+    found = {}
+    for label, folders in labelled.items():
+        runs = read_runs(folders, arguments.tag, arguments.policy_index, skip=False)
+        found[label] = runs.experiments
+        notes += runs.left_out
+    if has_labels:
+        return group_labelled(found)
+    return group_by_flags(found[""], arguments.group_by) if arguments.group_by else group_alike(found[""])
+
+
 def plot(arguments: argparse.Namespace) -> list[str]:
-    """Writes the picture; returns the table. Raises ConfigError, and OSError if a file cannot be used."""
-    # A folder that is given twice is one seed.
-    folders = {folder.expanduser().resolve(): folder for folder in arguments.folders}
-    experiments = [
-        read_experiment(folder.expanduser(), arguments.tag, arguments.policy_index)
-        for folder in folders.values()
-    ]
-    envs = list(dict.fromkeys(experiment.env for experiment in experiments))
+    """Writes the picture; returns the table and notes. Raises ConfigError."""
+    notes: list[str] = []
+    groups = _groups(arguments, notes)
+    envs = list(dict.fromkeys(group.env for group in groups))
     for env, _ in arguments.level:
         if env not in envs:
             raise ConfigError(f"--level={env}=...: no experiment has that env{nearest(env, envs)}")
-    lines = make_lines(experiments, arguments.against)
-    y_label = label_of(arguments.tag, experiments[0].stats_avg)
-    figure = draw(lines, Look(arguments.title, arguments.against, y_label, arguments.level))
-    figure.savefig(arguments.out, dpi="figure")
-    return table(lines, arguments.against)
+    averaging = Averaging(arguments.against, arguments.band, arguments.smooth)
+    picture = draw_picture(groups, arguments.out, arguments.tag, averaging, arguments.title, arguments.level)
+    return [*picture.table, *picture.notes, *notes]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,4 +1,7 @@
-"""Reads curves of finished or running experiments from their cfg.json and TensorBoard files."""
+"""Reads curves of finished or running experiments from their cfg.json and TensorBoard files.
+
+Also those of versions 1 and 2: their curves get the tags of this version.
+"""
 
 import difflib
 import json
@@ -9,15 +12,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sample_factory.config.config import PROVENANCE_KEYS
+from sample_factory.config.experiment_names import SAVED_NAMES
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.parsing import NOT_RESUMED_FLAGS, RETIRED_FLAGS
 from sample_factory.config.sections import TRAINING_SECTIONS, flat_values
-from sample_factory.monitoring.policy_progress import TAGS
+from sample_factory.monitoring.policy_progress import TAGS, tag_of
 
-# Flags that may differ between two experiments that are the same except for chance.
-WHERE_AND_SEED = ("seed", "experiment", "train_dir", "experiments_root")
-NOT_THE_EXPERIMENT = {*WHERE_AND_SEED, *NOT_RESUMED_FLAGS, *RETIRED_FLAGS, *PROVENANCE_KEYS}
+CURRENT_VERSION = 3
+# A flag that version 1 writes to its cfg.json, and this version does not.
+FLAG_OF_VERSION_1 = "train_in_background_thread"
+# Version 1 has no flag summaries_use_frameskip: it counts env frames.
+DEFAULTS_OF_OLDER_VERSIONS = {
+    "num_policies": 1,
+    "stats_avg": 100,
+    "summaries_use_frameskip": True,
+    "env_frameskip": 1,
+}
+# (beginning of a tag of version 2, of the same figure here); the first that fits counts.
+TAGS_OF_VERSION_2 = (
+    ("reward/reward", TAGS["reward"]),
+    ("len/len", TAGS["len"]),
+    ("policy_stats/avg_true_objective", TAGS["true_objective"]),
+    ("policy_stats/", "0_aux/"),
+    ("perf/", "0_aux/"),
+    ("stats/master_process_memory_mb", "0_aux/master_process_memory_mb"),
+)
+SEARCH_DEPTH = 4  # folders below the one that was named in which experiments are found
 NUM_NEAREST = 5
 
 
@@ -30,12 +49,13 @@ class Curve(NamedTuple):
 
 
 class TrainedExperiment(NamedTuple):
-    """The curve of one experiment, and the flags that decide which line of a figure it belongs to."""
+    """Curves of one experiment, and its flags, which decide to which line of a figure it belongs."""
 
     folder: Path
     env: str
-    flags: Mapping[str, str]  # name -> JSON text, without NOT_THE_EXPERIMENT and env
-    curve: Curve  # steps in env frames
+    version: int  # of Sample Factory
+    flags: Mapping[str, str]  # name -> JSON text; of older versions, only those in their file
+    curves: Mapping[str, Curve]  # by tag; steps in env frames
     stats_avg: int  # episodes in a mean
 
 
@@ -52,16 +72,49 @@ class _Run(NamedTuple):
     events: Iterator[Any]  # those after the first record
 
 
-def read_experiment(folder: Path, tag: str, policy_index: int) -> TrainedExperiment:
-    """Reads the curve of a tag. Raises ConfigError if there is no experiment or no such curve."""
-    values = _read_cfg(folder / "cfg.json")
-    curve = _in_frames(_read_curve(folder, policy_index, tag), values)
-    flags = {
-        name: json.dumps(value, sort_keys=True)
-        for name, value in values.items()
-        if name not in NOT_THE_EXPERIMENT and name != "env"
-    }
-    return TrainedExperiment(folder, values["env"], flags, curve, values["stats_avg"])
+def find_experiments(folder: Path) -> list[Path]:
+    """Returns the folder if it is an experiment, otherwise all experiments below it, by name; none if it has
+    none."""
+    if any((folder / name).is_file() for name in SAVED_NAMES):
+        return [folder]
+    found: set[Path] = set()
+    for depth in range(1, SEARCH_DEPTH + 1):
+        for name in SAVED_NAMES:
+            found.update(path.parent for path in folder.glob("*/" * depth + name))
+    return sorted(found)
+
+
+def read_experiment(folder: Path, tags: Sequence[str], policy_index: int) -> TrainedExperiment:
+    """Reads the curves of these tags. Raises ConfigError if there is no experiment or no such curve.
+
+    tags: also those of version 2, or the name of a metric such as "reward".
+    """
+    values, version = _read_cfg(folder)
+    points = _read_points(folder, policy_index, version)
+    curves = {tag: _in_frames(_curve(points[_find(tag, points, folder)]), values) for tag in tags}
+    flags = {name: json.dumps(value, sort_keys=True) for name, value in values.items()}
+    return TrainedExperiment(folder, values["env"], version, flags, curves, values["stats_avg"])
+
+
+def _find(tag: str, points: Mapping[str, Sequence[_Point]], folder: Path) -> str:
+    """Returns the tag under which the points of a tag are. Raises ConfigError if there are none."""
+    for name in (tag, current_tag(tag)):
+        if points.get(name):
+            return name
+    raise ConfigError(f"{folder} has no numbers under the tag {tag}{what_else(current_tag(tag), points)}")
+
+
+def current_tag(tag: str) -> str:
+    """Returns the tag of this version. tag: a tag of any version, or the name of a metric like "reward"."""
+    return tag_of(_translated(tag))
+
+
+def _translated(tag: str) -> str:
+    """Returns the tag of this version for one of version 2."""
+    for old, new in TAGS_OF_VERSION_2:
+        if tag.startswith(old):
+            return new + tag.removeprefix(old)
+    return tag
 
 
 def read_policies(folder: Path) -> tuple[dict[str, Any], list[dict[str, Curve]]]:
@@ -69,10 +122,10 @@ def read_policies(folder: Path) -> tuple[dict[str, Any], list[dict[str, Curve]]]
 
     Raises ConfigError if there is no experiment in `folder`, or a policy has no summaries.
     """
-    values = _read_cfg(folder / "cfg.json")
+    values, version = _read_cfg(folder)
     policies = []
     for policy_index in range(values["num_policies"]):
-        points = _read_points(folder, policy_index)
+        points = _read_points(folder, policy_index, version)
         policies.append({tag: _in_frames(_curve(of), values) for tag, of in points.items() if of})
     return values, policies
 
@@ -84,40 +137,43 @@ def _in_frames(curve: Curve, values: Mapping[str, Any]) -> Curve:
     return curve._replace(steps=curve.steps * (values["env_frameskip"] or 1))
 
 
-def _read_cfg(path: Path) -> dict[str, Any]:
-    """Returns the flags of an experiment; a flag that is not in its file has its default."""
+def _read_cfg(folder: Path) -> tuple[dict[str, Any], int]:
+    """Returns the flags of an experiment, and the version of Sample Factory that has written them.
+
+    A flag that is not in a file of this version has its default.
+    """
+    path = next((folder / name for name in SAVED_NAMES if (folder / name).is_file()), None)
+    if path is None:
+        raise ConfigError(f"no experiment at {folder}: cfg.json is missing; give folders like train_dir/name")
     try:
         saved = json.loads(path.read_text())
-    except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(
-            f"no experiment at {path.parent}: {path.name} is missing; give folders like train_dir/name"
-        ) from None
     except ValueError as error:
         raise ConfigError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(saved, dict) or not isinstance(saved.get("env"), str):
         raise ConfigError(f"{path} should hold one JSON object of flag names and values, with an env")
+    version = _version(path.name, saved)
+    if version != CURRENT_VERSION:
+        return {**DEFAULTS_OF_OLDER_VERSIONS, **saved}, version
     defaults: dict[str, Any] = {}
     for section in TRAINING_SECTIONS.values():
         defaults.update(flat_values(section()))
-    return {**defaults, **saved}
+    return {**defaults, **saved}, version
 
 
-def _read_curve(experiment: Path, policy_index: int, tag: str) -> Curve:
-    """Reads one curve. Raises ConfigError if there is none."""
-    points = _read_points(experiment, policy_index)
-    if not points.get(tag):
-        raise ConfigError(f"{experiment} has no numbers under the tag {tag}{what_else(tag, points)}")
-    return _curve(points[tag])
+def _version(file_name: str, saved: Mapping[str, Any]) -> int:
+    if file_name != SAVED_NAMES[0]:
+        return 2
+    return 1 if FLAG_OF_VERSION_1 in saved else CURRENT_VERSION
 
 
-def _read_points(experiment: Path, policy_index: int) -> dict[str, list[_Point]]:
+def _read_points(experiment: Path, policy_index: int, version: int) -> dict[str, list[_Point]]:
     """Returns points by tag, over all runs. Raises ConfigError if there are none at all."""
     points: dict[str, list[_Point]] = {}
     for run in _oldest_first(sorted((experiment / ".summary" / str(policy_index)).glob("*tfevents*"))):
         points = _continued(points, run)
     if not points:
         raise ConfigError(f"{experiment} has no summaries of policy {policy_index} yet")
-    return points
+    return {_translated(tag): of for tag, of in points.items()} if version == 2 else points
 
 
 def _curve(points: Sequence[_Point]) -> Curve:

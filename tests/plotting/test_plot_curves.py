@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from sample_factory.config.flags import ConfigError
 from sample_factory.monitoring import tensorboard_writer
+from sample_factory.plotting.curve_groups import Averaging, group_alike, group_by_flags, make_lines
 from sample_factory.plotting.draw_curves import Line, Look, draw
 from sample_factory.plotting.figure_style import DASHES, colour, dashes, short_number
 from sample_factory.plotting.labels import label_of
-from sample_factory.plotting.plot_curves import main, make_lines
+from sample_factory.plotting.plot_curves import labelled_folders, main
+from sample_factory.plotting.plot_groups import plot_groups
 from sample_factory.plotting.read_summaries import read_experiment
 
 TAG = "0_aux/avg_reward"
@@ -41,27 +44,32 @@ def train(tmp_path, fake_time, monkeypatch):
 
 
 def lines_of(folders, against="frames", tag=TAG):
-    return make_lines([read_experiment(folder, tag, 0) for folder in folders], against)
+    groups = group_alike([read_experiment(folder, [tag], 0) for folder in folders])
+    return make_lines(groups, [tag], Averaging(against))
+
+
+def curve_of(folder, tag=TAG):
+    return read_experiment(folder, [tag], 0).curves[tag]
 
 
 def test_a_resumed_run_replaces_earlier_points_from_its_first_step_on(train):
     train("a", {100: 1.0, 200: 2.0, 300: 3.0, 400: 4.0})
     train("a", {300: 30.0, 500: 50.0}, resumed_at=250)
-    curve = read_experiment(train("a", {600: 60.0}, resumed_at=500), TAG, 0).curve
+    curve = curve_of(train("a", {600: 60.0}, resumed_at=500))
     assert curve.steps.tolist() == [100, 200, 300, 500, 600]
     assert curve.values.tolist() == [1, 2, 30, 50, 60]
 
 
 def test_a_run_without_a_start_record_begins_with_its_first_summary(train):
     train("a", {100: 1.0, 200: 2.0, 300: 3.0})
-    curve = read_experiment(train("a", {200: 20.0}), TAG, 0).curve
+    curve = curve_of(train("a", {200: 20.0}))
     assert curve.steps.tolist() == [100, 200]
     assert curve.values.tolist() == [1, 20]
 
 
 def test_seconds_exclude_pauses_and_work_that_was_lost(train):
     train("a", {100: 1.0, 200: 2.0, 300: 3.0, 400: 4.0})
-    curve = read_experiment(train("a", {300: 3.0, 400: 4.0}, resumed_at=250), TAG, 0).curve
+    curve = curve_of(train("a", {300: 3.0, 400: 4.0}, resumed_at=250))
     assert curve.seconds.tolist() == [0, 1, 1, 2]
 
 
@@ -71,19 +79,19 @@ def test_the_last_of_several_values_at_one_step_counts(train, tmp_path, fake_tim
     for value in (2.0, float("nan"), 3.0, float("inf")):
         writer.write({TAG: value}, 200)
     writer.flush()
-    assert read_experiment(tmp_path / "a", TAG, 0).curve.values.tolist() == [1, 3]
+    assert curve_of(tmp_path / "a").values.tolist() == [1, 3]
 
 
 def test_a_record_that_is_still_being_written_is_left_out(train):
     folder = train("a", {100: 1.0, 200: 2.0})
     (file,) = (folder / ".summary" / "0").iterdir()
     file.write_bytes(file.read_bytes()[:-5])
-    assert read_experiment(folder, TAG, 0).curve.values.tolist() == [1]
+    assert curve_of(folder).values.tolist() == [1]
 
 
 def test_env_steps_become_env_frames(train):
     folder = train("a", {100: 1.0}, summaries_use_frameskip=False, env_frameskip=4)
-    assert read_experiment(folder, TAG, 0).curve.steps.tolist() == [400]
+    assert curve_of(folder).steps.tolist() == [400]
 
 
 def test_seeds_of_the_same_flags_are_one_line(train):
@@ -95,7 +103,7 @@ def test_seeds_of_the_same_flags_are_one_line(train):
         ),
         train("d", {0: 0.0}, seed=1, gamma=0.9, env="doom_battle"),
     ]
-    found = [(line.env, line.flags, line.num_runs) for line in lines_of(folders)]
+    found = [(line.env, line.label, line.num_runs) for line in lines_of(folders)]
     assert found == [("doom_basic", "gamma=0.9", 2), ("doom_basic", "gamma=0.8", 1), ("doom_battle", "", 1)]
 
 
@@ -108,7 +116,7 @@ def test_all_flags_that_differ_are_shown_as_they_would_be_typed(train):
     first = train("a", {0: 0.0}, learning_rate=1e-6, encoder_mlp_layers=[64, 32], use_rnn=True, maze_size=3)
     second = train("b", {0: 0.0}, learning_rate=1e-6, encoder_mlp_layers=[], use_rnn=False)
     third = train("c", {0: 0.0}, learning_rate=0.001, encoder_mlp_layers=[], use_rnn=False)
-    shown = {tuple(sorted(line.flags.split(", "))) for line in lines_of([first, second, third])}
+    shown = {tuple(sorted(line.label.split(", "))) for line in lines_of([first, second, third])}
     assert shown == {
         ("encoder_mlp_layers=64,32", "learning_rate=1e-06", "maze_size=3", "use_rnn=True"),
         ("encoder_mlp_layers=", "learning_rate=1e-06", "maze_size=unset", "use_rnn=False"),
@@ -135,7 +143,7 @@ def test_each_line_is_a_row_with_its_final_mean_min_and_max(train, tmp_path, cap
     out = tmp_path / "curves.png"
     assert main([*map(str, folders), f"--out={out}"]) == 0
     heading, *rows, last = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert heading == ["env", "flags", "runs", "frames", "mean", "min", "max"]
+    assert heading == ["env", "group", "runs", "frames", "mean", "min", "max"]
     assert rows == [
         ["doom_basic", "-", "2", "12,000", "1.250", "1.000", "1.500"],
         ["doom_battle", "-", "1", "12,000", "0.004", "0.004", "0.004"],
@@ -167,11 +175,12 @@ def test_the_picture_has_a_panel_per_env_and_fits_a_page(train, tmp_path, num_en
     assert imread(out).std() > 0.01  # not blank
 
 
-def line(env="doom_basic", flags="", num_runs=1):
+def line(env="doom_basic", label="", num_runs=1):
     values = np.array([0.0, 1.0])
     return Line(
         env,
-        flags,
+        TAG,
+        label,
         tuple(f"run_{i}" for i in range(num_runs)),
         np.array([0.0, 2e6]),
         values,
@@ -181,22 +190,22 @@ def line(env="doom_basic", flags="", num_runs=1):
 
 
 def draw_lines(lines, against="frames", levels=()):
-    figure = draw(lines, Look(None, against, "episode reward", levels))
+    figure = draw(lines, Look(None, against, {TAG: "episode reward"}, levels, "the note"))
     figure.draw_without_rendering()
     return figure.axes
 
 
 def test_a_label_says_the_flags_and_how_many_runs():
-    first, second = draw_lines([line(flags="gamma=0.9"), line(flags="gamma=0.8", num_runs=3), line("doom_b")])
+    first, second = draw_lines([line(label="gamma=0.9"), line(label="gamma=0.8", num_runs=3), line("doom_b")])
     assert first.get_legend_handles_labels()[1] == ["gamma=0.9 (1 run)", "gamma=0.8 (3 runs)"]
     assert second.get_legend_handles_labels()[1] == ["1 run"]
 
 
 def test_only_a_line_of_several_runs_has_a_band_and_the_figure_says_what_it_means():
-    (axes,) = draw_lines([line(flags="gamma=0.9"), line(flags="gamma=0.8", num_runs=3)])
+    (axes,) = draw_lines([line(label="gamma=0.9"), line(label="gamma=0.8", num_runs=3)])
     (band,) = axes.collections
     assert (band.get_datalim(axes.transData).y0, band.get_datalim(axes.transData).y1) == (-0.5, 1.5)
-    assert axes.figure.get_supxlabel() == "line: mean of the runs; band: lowest to highest of them"
+    assert axes.figure.get_supxlabel() == "the note"
     assert draw_lines([line()])[0].figure.get_supxlabel() == ""
 
 
@@ -208,7 +217,7 @@ def test_the_same_flags_have_the_same_colour_in_all_panels_and_others_do_not_wit
 
 
 def test_six_lines_differ_without_their_colours_and_more_lines_in_both():
-    (axes,) = draw_lines([line(flags=f"x={i}") for i in range(14)])
+    (axes,) = draw_lines([line(label=f"x={i}") for i in range(14)])
     assert len({drawn.get_color() for drawn in axes.lines}) == 6
     assert sorted(dashes(number)[1] for number in range(6)) == sorted(DASHES)
     assert len({(colour(number), dashes(number)) for number in range(36)}) == 36
@@ -222,7 +231,7 @@ def test_axes_are_named_and_have_readable_numbers():
 
 
 def test_every_panel_has_a_text_beside_both_axes_which_fits_its_height():
-    figure = draw([line(env) for env in "abcd"], Look(None, "frames", label_of(TAG, 100), ()))
+    figure = draw([line(env) for env in "abcd"], Look(None, "frames", {TAG: label_of(TAG, 100)}, (), ""))
     for axes in figure.axes:
         assert axes.get_ylabel() == "reward\n(mean of the last 100 episodes)"
         assert axes.get_xlabel() == "env frames"
@@ -253,7 +262,7 @@ def test_a_tag_has_a_readable_label(tag, label):
 
 
 def test_the_label_counts_the_episodes_of_the_experiment(train):
-    assert read_experiment(train("a", {0: 0.0}, stats_avg=20), TAG, 0).stats_avg == 20
+    assert read_experiment(train("a", {0: 0.0}, stats_avg=20), [TAG], 0).stats_avg == 20
 
 
 @pytest.mark.parametrize("seconds, unit", [(500, "seconds"), (3600, "minutes"), (86400, "hours")])
@@ -289,7 +298,11 @@ def test_numbers_are_short(number, text):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["{0}"], "no experiment at {0}: cfg.json is missing"),
+        (["{0}/a/.summary"], "no experiment at {0}/a/.summary: cfg.json is missing"),
+        (["{0}/a", "b={0}/b"], "{0}/a has no label, and others have: write LABEL={0}/a"),
+        (["a={0}/a", "--group_by=gamma"], "--group_by has no effect on folders with labels"),
+        (["{0}/a", "--group_by=gama"], "--group_by=gama: no experiment has that flag; did you mean gamma?"),
+        (["{0}/a", "--smooth=20"], "'20' should be a share of the x axis"),
         (["{0}/nothing"], "no experiment at {0}/nothing: cfg.json is missing"),
         (["{0}/broken"], "{0}/broken/cfg.json is not valid JSON"),
         (["{0}/list"], "{0}/list/cfg.json should hold one JSON object"),
@@ -336,6 +349,104 @@ def test_without_matplotlib_the_error_says_what_to_install(train, tmp_path, caps
     assert main([str(folder), f"--out={tmp_path / 'curves.png'}"]) == 2
     error = capsys.readouterr().err.strip()
     assert error.startswith("error: ") and "pip install -e '.[plot]'" in error and "\n" not in error
+
+
+def test_runs_with_the_same_values_of_the_flags_to_group_by_are_one_line_in_the_order_of_the_values(train):
+    folders = [
+        train("a", {0: 1.0}, learning_rate=0.01, gamma=0.9),
+        train("b", {0: 2.0}, learning_rate=0.002, gamma=0.9),
+        train("c", {0: 4.0}, learning_rate=0.01, gamma=0.8),
+    ]
+    runs = [read_experiment(folder, [TAG], 0) for folder in folders]
+    lines = make_lines(group_by_flags(runs, ["learning_rate"]), [TAG], Averaging())
+    assert [(line.label, line.mean.tolist()) for line in lines] == [
+        ("learning_rate=0.002", [2.0]),
+        ("learning_rate=0.01", [2.5]),
+    ]
+
+
+def test_labels_group_the_folders_after_them_also_by_pattern_and_by_parent(train, tmp_path):
+    for name in ("new/1", "new/2", "old_1", "old_2"):
+        (tmp_path / name).mkdir(parents=True)
+    words = [f"new={tmp_path}/new", f"old={tmp_path}/old_*", f"{tmp_path}/new/1"]
+    assert labelled_folders(words) == {
+        "new": [f"{tmp_path}/new"],
+        "old": [f"{tmp_path}/old_1", f"{tmp_path}/old_2", f"{tmp_path}/new/1"],
+    }
+
+
+def test_a_folder_whose_name_has_an_equals_sign_is_not_a_label(tmp_path):
+    folder = tmp_path / "lr=1"
+    folder.mkdir()
+    assert labelled_folders([str(folder), f"b={folder}"]) == {"": [str(folder)], "b": [str(folder)]}
+
+
+def test_groups_are_drawn_from_python_and_runs_without_curves_are_left_out_if_asked(train, tmp_path):
+    (tmp_path / "grid").mkdir()
+    train("grid/a", {0: 0.0, 100: 1.0}, gamma=0.9)
+    train("grid/b", {0: 0.0, 100: 2.0}, gamma=0.8)
+    failed = train("grid/c", {})
+    train("other", {0: 0.0, 100: 7.0})
+    groups = {"all": [tmp_path / "grid"], "other": [tmp_path / "other", failed]}
+    out = tmp_path / "groups.svg"
+    with pytest.raises(ConfigError, match=r"c has no summaries of policy 0 yet"):
+        plot_groups(groups, out)
+    picture = plot_groups(groups, out, ["reward", "train/loss"], skip_unreadable=True)
+    assert [row.split() for row in picture.table] == [
+        ["tag", "env", "group", "runs", "frames", "mean", "min", "max"],
+        ["reward", "doom_basic", "all", "2", "100", "1.500", "1.000", "2.000"],
+        ["reward", "doom_basic", "other", "1", "100", "7.000", "7.000", "7.000"],
+        ["train/loss", "doom_basic", "all", "2", "100", "-1.500", "-2.000", "-1.000"],
+        ["train/loss", "doom_basic", "other", "1", "100", "-7.000", "-7.000", "-7.000"],
+    ]
+    assert picture.notes == [f"left out: {failed} has no summaries of policy 0 yet"] * 2
+    assert picture.path == out and "<svg" in out.read_text()
+    with pytest.raises(ConfigError, match="no run to draw"):
+        plot_groups({"failed": [failed]}, out, skip_unreadable=True)
+
+
+def test_the_band_is_the_range_or_the_deviation_or_the_confidence_interval_of_the_mean(train):
+    folders = [train(name, {0: value}, seed=value) for name, value in (("a", 1), ("b", 2), ("c", 6))]
+    groups = group_alike([read_experiment(folder, [TAG], 0) for folder in folders])
+    deviation = np.std([1, 2, 6], ddof=1)
+    for band, half in (("std", deviation), ("ci", 4.303 * deviation / 3**0.5)):
+        (drawn,) = make_lines(groups, [TAG], Averaging(band=band))
+        np.testing.assert_allclose([drawn.low, drawn.mean, drawn.high], [[3 - half], [3], [3 + half]])
+    (drawn,) = make_lines(groups, [TAG], Averaging())
+    assert (drawn.low, drawn.high) == (1, 6)
+
+
+def test_smoothing_is_the_mean_over_a_share_of_the_panels_axis_however_dense_the_points_are(train):
+    dense = train("a", {step: float(step) for step in range(0, 101, 10)}, gamma=0.9)
+    sparse = train("b", {0: 0.0, 50: 50.0, 100: 100.0}, gamma=0.8)
+    groups = group_alike([read_experiment(folder, [TAG], 0) for folder in (dense, sparse)])
+    of_dense, of_sparse = make_lines(groups, [TAG], Averaging(smooth=0.2))
+    assert of_dense.mean.tolist() == [0, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90]
+    assert of_sparse.mean.tolist() == [0, 50, 100]
+
+
+def test_a_note_says_where_a_mean_ends_early(train, tmp_path, capsys):
+    folders = [str(train("a", {0: 0.0, 100: 1.0})), str(train("b", {0: 0.0, 2000: 1.0}))]
+    assert main([*folders, f"--out={tmp_path / 'curves.png'}"]) == 0
+    assert capsys.readouterr().out.splitlines()[2] == (
+        f"doom_basic is drawn up to 100 frames, where {folders[0]} ends; the longest of its runs has 2,000"
+    )
+
+
+def test_every_tag_has_a_panel_in_every_env(train, tmp_path):
+    groups = group_alike([read_experiment(train("a", {0: 0.0}), [TAG, "train/loss"], 0)])
+    groups += group_alike([read_experiment(train("b", {0: 0.0}, env="x"), [TAG, "train/loss"], 0)])
+    y_labels = {TAG: "reward", "train/loss": "loss"}
+    figure = draw(
+        make_lines(groups, list(y_labels), Averaging()), Look(None, "frames", y_labels, [("x", 5.0)], "")
+    )
+    assert [(axes.get_title(), axes.get_ylabel(), len(axes.lines)) for axes in figure.axes] == [
+        ("doom_basic (a)", "reward", 1),
+        ("doom_basic (a)", "loss", 1),
+        ("x (b)", "reward", 2),
+        ("x (b)", "loss", 1),
+    ]
+    assert figure.axes[0].get_gridspec().ncols == 2
 
 
 def test_it_runs_without_a_display_and_without_torch(train, tmp_path):

@@ -1,0 +1,239 @@
+"""Groups of runs as lines of a figure: which runs belong together, their mean, and how far they spread."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sample_factory.config.config import PROVENANCE_KEYS
+from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import NOT_RESUMED_FLAGS, RETIRED_FLAGS
+from sample_factory.config.unknown_flags import nearest
+from sample_factory.plotting.draw_curves import Line
+from sample_factory.plotting.read_summaries import Curve, TrainedExperiment
+
+# Flags that may differ between two experiments that are the same except for chance.
+WHERE_AND_SEED = ("env", "seed", "experiment", "train_dir", "experiments_root")
+REVISION_KEYS = ("git_hash", "git_repo_name")  # of version 2
+NOT_THE_EXPERIMENT = {
+    *WHERE_AND_SEED,
+    *NOT_RESUMED_FLAGS,
+    *RETIRED_FLAGS,
+    *PROVENANCE_KEYS,
+    *REVISION_KEYS,
+}
+UNSET = "unset"  # value of a flag that only another experiment of the panel has
+MAX_FLAGS = 10  # in a label
+# Two-sided 95 % quantiles of Student's t distribution with 1, 2, ... degrees of freedom.
+T_QUANTILES = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+NORMAL_QUANTILE = 1.960  # the limit for many degrees of freedom
+CUT_SHARE = 0.9  # of the longest run: a mean that ends earlier gets a note
+
+
+class Group(NamedTuple):
+    """The experiments of one env that are one line. label: empty if it is the only line of the env."""
+
+    env: str
+    label: str
+    experiments: Sequence[TrainedExperiment]
+
+
+class Averaging(NamedTuple):
+    """How the curves of a group become one line.
+
+    against: "frames" or "seconds". band: a key of BANDS. smooth: from 0 to 1, the share of the x axis before
+    each point over which a run is averaged.
+    """
+
+    against: str = "frames"
+    band: str = "range"
+    smooth: float = 0.0
+
+
+def group_alike(experiments: Sequence[TrainedExperiment]) -> list[Group]:
+    """Groups experiments that differ in nothing but chance; labels are the flags that differ."""
+    flags = dict.fromkeys(name for experiment in experiments for name in experiment.flags)
+    return _grouped(experiments, [name for name in flags if name not in NOT_THE_EXPERIMENT])
+
+
+def group_by_flags(experiments: Sequence[TrainedExperiment], names: Sequence[str]) -> list[Group]:
+    """Groups experiments with the same values of these flags, in the order of the values. Raises ConfigError
+    for the name of a flag that no experiment has."""
+    known = {name for experiment in experiments for name in experiment.flags}
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"--group_by={name}: no experiment has that flag{nearest(name, known)}")
+    ordered = sorted(
+        experiments, key=lambda experiment: [_rank(experiment.flags.get(name)) for name in names]
+    )
+    return _grouped(ordered, names, all_names=True)
+
+
+def group_labelled(labelled: Mapping[str, Sequence[TrainedExperiment]]) -> list[Group]:
+    """Returns a group for each env and label."""
+    members: dict[tuple[str, str], list[TrainedExperiment]] = {}
+    for label, experiments in labelled.items():
+        for experiment in experiments:
+            members.setdefault((experiment.env, label), []).append(experiment)
+    return [Group(env, label, found) for (env, label), found in members.items()]
+
+
+def _grouped(
+    experiments: Sequence[TrainedExperiment], names: Sequence[str], all_names: bool = False
+) -> list[Group]:
+    """Groups experiments with the same env, version, and values of flags.
+
+    all_names: labels have all these flags, not only those that differ.
+    """
+    panels: dict[str, dict[tuple[int, tuple[str | None, ...]], list[TrainedExperiment]]] = {}
+    for experiment in experiments:
+        values = tuple(experiment.flags.get(name) for name in names)
+        panels.setdefault(experiment.env, {}).setdefault((experiment.version, values), []).append(experiment)
+    groups = []
+    for env, panel in panels.items():
+        has_versions = len({version for version, _ in panel}) > 1
+        for (version, values), members in panel.items():
+            others = [other for other_version, other in panel if other_version == version]
+            shown = [
+                f"{name}={_plain(value)}"
+                for name, value, of_others in zip(names, values, zip(*others))
+                if all_names or len(set(of_others)) > 1
+            ]
+            parts = [f"version {version}"] if has_versions else []
+            groups.append(Group(env, ", ".join([*parts, *_shortened(shown)]), members))
+    return groups
+
+
+def _shortened(shown: Sequence[str]) -> list[str]:
+    rest = len(shown) - MAX_FLAGS
+    return [*shown[:MAX_FLAGS], f"and {rest} more flags"] if rest > 1 else [*shown]
+
+
+def _rank(text: str | None) -> tuple[int, float, str]:
+    """Returns what values of a flag are sorted by: numbers, then others, then unset ones. text: JSON."""
+    if text is None:
+        return (2, 0.0, "")
+    value = json.loads(text)
+    return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, text)
+
+
+def _plain(text: str | None) -> str:
+    """Returns the value of a flag as it would be typed. text: JSON."""
+    if text is None:
+        return UNSET
+    value = json.loads(text)
+    if isinstance(value, list):
+        return ",".join(str(item) for item in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _range(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return values.min(0), values.max(0)
+
+
+def _deviation(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return _around_mean(values, 1.0)
+
+
+def _confidence(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the 95 % confidence interval of the mean, by Student's t distribution."""
+    freedom = len(values) - 1
+    quantile = T_QUANTILES[freedom - 1] if 0 < freedom <= len(T_QUANTILES) else NORMAL_QUANTILE
+    return _around_mean(values, quantile / len(values) ** 0.5)
+
+
+def _around_mean(values: np.ndarray, deviations: float) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the mean minus and plus so many standard deviations; one run has none."""
+    mean = values.mean(0)
+    width = deviations * values.std(0, ddof=1) if len(values) > 1 else np.zeros_like(mean)
+    return mean - width, mean + width
+
+
+class Band(NamedTuple):
+    """A shaded area around the mean of several runs."""
+
+    edges: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # [runs, points] -> low, high [points]
+    note: str  # what the area means
+    columns: tuple[str, str]  # of a table
+
+
+BANDS = {
+    "range": Band(_range, "band: lowest to highest of them", ("min", "max")),
+    "std": Band(_deviation, "band: one standard deviation to either side", ("mean-std", "mean+std")),
+    "ci": Band(_confidence, "band: 95 % confidence interval of the mean", ("ci low", "ci high")),
+}
+
+
+def make_lines(groups: Sequence[Group], tags: Sequence[str], averaging: Averaging) -> list[Line]:
+    """Returns a line for each group and tag. Raises ConfigError for runs that have no part in common."""
+    lines = []
+    for tag in tags:
+        for group in groups:
+            width = max(
+                _x(experiment.curves[tag], averaging)[-1]
+                for other in groups
+                if other.env == group.env
+                for experiment in other.experiments
+            )
+            lines.append(_mean(group, tag, averaging, averaging.smooth * width))
+    return lines
+
+
+def _mean(group: Group, tag: str, averaging: Averaging, window: float) -> Line:
+    """Returns mean and band over the runs, from the last start to the first end of a run's curve.
+
+    Beyond that, the mean would jump with each run that ends. The grid has the points of all runs: between
+    them the mean of the interpolated curves is a straight line. window: of smoothing, in units of x.
+    """
+    curves = [experiment.curves[tag] for experiment in group.experiments]
+    xs = [_x(curve, averaging) for curve in curves]
+    first = max(x[0] for x in xs)
+    last = min(x[-1] for x in xs)
+    if first > last:
+        folders = ", ".join(str(experiment.folder) for experiment in group.experiments)
+        raise ConfigError(f"these runs of one line have no {averaging.against} in common so far: {folders}")
+    grid = np.unique(np.concatenate(xs))
+    grid = grid[(grid >= first) & (grid <= last)]
+    smooth = [_smoothed(x, curve.values, window) for x, curve in zip(xs, curves)]
+    values = np.array([np.interp(grid, x, smoothed) for x, smoothed in zip(xs, smooth)])
+    low, high = BANDS[averaging.band].edges(values)
+    names = tuple(experiment.folder.name for experiment in group.experiments)
+    return Line(group.env, tag, group.label, names, grid, values.mean(0), low, high)
+
+
+def _x(curve: Curve, averaging: Averaging) -> np.ndarray:
+    return curve.steps if averaging.against == "frames" else curve.seconds
+
+
+def _smoothed(x: np.ndarray, values: np.ndarray, window: float) -> np.ndarray:
+    """Returns at each point the mean of the values at most `window` before it. x: increasing."""
+    if window <= 0:
+        return values
+    sums = np.concatenate(([0.0], np.cumsum(values)))
+    begins = np.searchsorted(x, x - window)
+    ends = np.arange(1, len(x) + 1)
+    means: np.ndarray = (sums[ends] - sums[begins]) / (ends - begins)
+    return means
+
+
+def cut_notes(groups: Sequence[Group], tag: str, averaging: Averaging) -> list[str]:
+    """Returns a line of text for each group whose mean ends early, since one of its runs does."""
+    notes = []
+    for group in groups:
+        ends = {
+            str(experiment.folder): float(_x(experiment.curves[tag], averaging)[-1])
+            for experiment in group.experiments
+        }
+        shortest = min(ends, key=ends.__getitem__)
+        longest = max(ends.values())
+        if ends[shortest] < CUT_SHARE * longest:
+            notes.append(
+                f"{group.label or group.env} is drawn up to {ends[shortest]:,.0f} {averaging.against}, where "
+                f"{shortest} ends; the longest of its runs has {longest:,.0f}"
+            )
+    return notes
