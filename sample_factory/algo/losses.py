@@ -12,6 +12,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from sample_factory.runtime.totals import Total, of_one_process
+
 # Beyond this ratio of probabilities (20), the sample is too far off the new policy to have a gradient.
 MAX_LOG_RATIO = math.log(20.0)
 MAX_SYMMETRIC_KL = 30.0
@@ -40,15 +42,23 @@ def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def normalize_advantages(advantages: Tensor, valid: Tensor, min_std: float = 1e-3) -> Tensor:
+def normalize_advantages(
+    advantages: Tensor,
+    valid: Tensor,
+    min_std: float = 1e-3,
+    total: Total[Tensor] = of_one_process,
+) -> Tensor:
     """Returns advantages shifted and scaled to mean 0 and deviation 1 over the valid rows, 0 in the others.
 
     advantages: float32 of any shape; valid: bool of the same shape. Deviations below `min_std` divide as
     `min_std`: where nothing distinguishes the actions (constant rewards), the rounding noise of the critic
     must not be scaled up to a policy gradient of full size.
+    total: sums a tensor over all learners of the policy, each of which has a share of the rows.
     """
-    centred = torch.where(valid, advantages - masked_mean(advantages, valid), 0.0)
-    std = masked_mean(centred.square(), valid).sqrt()
+    count = total(valid.sum()).clamp(min=1)
+    mean = total(torch.where(valid, advantages, 0.0).sum()) / count
+    centred = torch.where(valid, advantages - mean, 0.0)
+    std = (total(centred.square().sum()) / count).sqrt()
     return centred / std.clamp(min=min_std)
 
 

@@ -203,6 +203,13 @@ class SamplingFlags:
         at_least=-20,
         at_most=19,
     )
+    learners_per_policy: int = flag(
+        1,
+        "number of processes that train each policy together, each on its share of every batch and, if there "
+        "are several, on a GPU of its own",
+        at_least=1,
+        at_most=64,
+    )
     learner_main_loop_num_cores: int = flag(
         0,
         "number of CPU threads that a learner computes with; 0: chosen by the number of cores",

@@ -1,6 +1,6 @@
 """The queues and shared memory that connect the processes of a run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,8 @@ class Channels(NamedTuple):
     reports: Queue  # to the main process: Report
     weights: Sequence[PolicyWeights]  # one per policy
     progress: SharedArrays  # from make_progress
+    # By policy, with --learners_per_policy: one per learner but the first, see JoinGroup.
+    other_learners: Mapping[int, Sequence[Queue]] = {}
 
 
 def make_progress(topology: Topology) -> SharedArrays:
@@ -29,11 +31,14 @@ def make_progress(topology: Topology) -> SharedArrays:
 
     iterations [num_policies] int64: iterations of training in this run, written by the learners.
     stepping [num_workers] int64: index of the env that a rollout worker steps, or NO_ENV, written by it.
+    copied [num_policies, learners_per_policy - 1] int64: shares of batches that each learner but the first
+        has copied out of the trajectory buffers, written by it.
     """
     return SharedArrays(
         {
             "iterations": ArraySpec((topology.num_policies,), np.int64),
             "stepping": ArraySpec((topology.num_workers,), np.int64),
+            "copied": ArraySpec((topology.num_policies, topology.learners_per_policy - 1), np.int64),
         }
     )
 

@@ -43,6 +43,13 @@ class Trajectories(NamedTuple):
     buffer_indices: list[int]
 
 
+class JoinGroup(NamedTuple):
+    """First learner -> other learners of the same policy: where they find it. They also receive
+    Trajectories, their shares of its batches."""
+
+    port: int
+
+
 def rows_of_messages(buffer_indices: np.ndarray) -> Sequence[np.ndarray]:
     """Returns the buffers that each of the PolicyRequests or Trajectories about them names."""
     if len(buffer_indices) <= MAX_ROWS:

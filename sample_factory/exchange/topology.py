@@ -33,6 +33,7 @@ class Topology:
     buffers_per_worker: int
     rollouts_per_iteration: int | None  # of each split, with --async_rl=False; else None
     kind_of_agent: tuple[int, ...]  # one entry per agent of an env
+    learners_per_policy: int = 1  # each trains on a share of every batch
     # Of an evaluation: the number of episodes that all agents play together, without a learner. None: train.
     num_episodes: int | None = None
 
@@ -121,6 +122,7 @@ def make_topology(config: Config, info: EnvInfo, num_episodes: int | None = None
         ),
         rollouts_per_iteration=_rollouts_per_iteration(config, num_workers * agents_per_worker, trajectories),
         kind_of_agent=info.kinds.of_agent,
+        learners_per_policy=sampling.learners_per_policy,
         num_episodes=num_episodes,
     )
 

@@ -95,6 +95,10 @@ def _make_channels(config: Config, topology: Topology) -> Channels:
         reports=_make_queues(config, 1)[0],
         weights=[PolicyWeights() for _ in range(topology.num_policies)],
         progress=make_progress(topology),
+        other_learners={
+            policy_id: _make_queues(config, topology.learners_per_policy - 1)
+            for policy_id in range(topology.num_policies)
+        },
     )
 
 

@@ -46,6 +46,7 @@ class _ProcessRun:
         self._signals = signals
         specs = worker_specs(parts)
         self._learners = self._make_children(specs.learners)
+        self._other_learners = self._make_children(specs.other_learners)
         self._samplers = self._make_children([*specs.policy_workers, *specs.inline_samplers])
         self._rollout_workers = self._make_children(specs.rollout_workers)
         # By the name of the child: a successor has the name of the worker that it replaces.
@@ -55,7 +56,7 @@ class _ProcessRun:
             silent_seconds=parts.config.monitoring.heartbeat_reporting_interval,
         )
         self._supervisor = Supervisor(
-            [*self._learners, *self._samplers, *self._rollout_workers],
+            [*self._learners, *self._other_learners, *self._samplers, *self._rollout_workers],
             restartable=self._rollout_workers,
             limits=self._limits,
         )
@@ -159,7 +160,10 @@ class _ProcessRun:
         )
         reason = "did not save in time and was killed"
         unsaved = [ChildFailed(name, reason) for name in learners_stopped.killed]
-        return [*stopped.failed, *learners_stopped.failed], unsaved
+        # The first learner of each policy has ended the others.
+        others_stopped = self._supervisor.stop_all([self._other_learners], STOP_GRACE_SECONDS)
+        failed = [*stopped.failed, *learners_stopped.failed, *others_stopped.failed]
+        return failed, unsaved
 
     def _describe(self, child: Child) -> str:
         return busy_text(self._worker_ids[child.name], self._parts.channels.progress["stepping"])

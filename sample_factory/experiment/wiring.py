@@ -38,6 +38,7 @@ ROLLOUT_WORKER = "sample_factory.sampling.rollout.rollout_worker:RolloutWorker"
 POLICY_WORKER = "sample_factory.sampling.inference.policy_worker:PolicyWorker"
 INLINE_SAMPLER = "sample_factory.sampling.inline_sampler:InlineSampler"
 LEARNER_WORKER = "sample_factory.learning.learner_worker:LearnerWorker"
+OTHER_LEARNER = "sample_factory.learning.other_learner:OtherLearner"
 
 WorkerArgs = RolloutWorkerArgs | PolicyWorkerArgs | InlineSamplerArgs | LearnerWorkerArgs
 
@@ -46,8 +47,7 @@ class WorkerId(NamedTuple):
     """Which worker of the run a process is.
 
     role: "learner", "policy_worker", "rollout_worker" or "sampler" (--inline_samplers).
-    worker_index: counts the workers of one role; policy workers are counted for each policy, and learners,
-        of which each policy has one, have 0.
+    worker_index: counts the workers of one role; policy workers and learners are counted for each policy.
     policy_id: of a learner or policy worker.
     """
 
@@ -60,7 +60,7 @@ class WorkerId(NamedTuple):
         """Name of the process, in logs and for `ps`."""
         if self.policy_id is None:
             return f"{self.role}_{self.worker_index}"
-        if self.role == "learner":
+        if self.role == "learner" and self.worker_index == 0:
             return f"learner_{self.policy_id}"
         return f"{self.role}_{self.policy_id}_{self.worker_index}"
 
@@ -85,7 +85,8 @@ class WorkerSpec(NamedTuple):
 class WorkerSpecs(NamedTuple):
     """All workers of a run. With --inline_samplers there are no separate rollout and policy workers."""
 
-    learners: list[WorkerSpec]
+    learners: list[WorkerSpec]  # the first one of each policy
+    other_learners: list[WorkerSpec]
     policy_workers: list[WorkerSpec]
     inline_samplers: list[WorkerSpec]
     rollout_workers: list[WorkerSpec]
@@ -101,16 +102,19 @@ def worker_specs(parts: Parts) -> WorkerSpecs:
     policies = range(topology.num_policies)
     is_evaluation = topology.num_episodes is not None
     learners = [] if is_evaluation else [learner_spec(parts, policy_id) for policy_id in policies]
+    ranks = range(1, 1 if is_evaluation else topology.learners_per_policy)
+    other_learners = [learner_spec(parts, policy_id, rank) for policy_id in policies for rank in ranks]
     num_inline = num_inline_samplers(parts.config)
     if num_inline:
-        return WorkerSpecs(learners, [], [inline_sampler_spec(parts, i) for i in range(num_inline)], [])
+        samplers = [inline_sampler_spec(parts, index) for index in range(num_inline)]
+        return WorkerSpecs(learners, other_learners, [], samplers, [])
     policy_workers = [
         policy_worker_spec(parts, policy_id, index)
         for policy_id in policies
         for index in range(topology.policy_workers_per_policy)
     ]
     rollout_workers = [rollout_worker_spec(parts, index) for index in range(topology.num_workers)]
-    return WorkerSpecs(learners, policy_workers, [], rollout_workers)
+    return WorkerSpecs(learners, other_learners, policy_workers, [], rollout_workers)
 
 
 def policy_spec(parts: Parts, policy_id: int) -> PolicySpec:
@@ -208,12 +212,13 @@ def inline_sampler_spec(parts: Parts, index: int) -> WorkerSpec:
     return WorkerSpec(WorkerId("sampler", index), INLINE_SAMPLER, args, options)
 
 
-def learner_spec(parts: Parts, policy_id: int) -> WorkerSpec:
-    """Returns the specification of the learner of a policy."""
+def learner_spec(parts: Parts, policy_id: int, rank: int = 0) -> WorkerSpec:
+    """Returns the specification of a learner; rank counts those of its policy."""
     config = parts.config
     sampling = config.sampling
     monitoring = config.monitoring
-    num_threads = sampling.learner_main_loop_num_cores
+    num_learners = parts.buffers.topology.learners_per_policy
+    cores = len(cpu.available_cores()) // num_learners
     evolved = {} if parts.population is None else parts.population.members[policy_id].hyperparameters
     learner = LearnerSettings(
         policy_spec(parts, policy_id),
@@ -227,7 +232,7 @@ def learner_spec(parts: Parts, policy_id: int) -> WorkerSpec:
     )
     settings = LearnerWorkerSettings(
         learner,
-        num_threads=num_threads or max(1, len(cpu.available_cores()) // CORES_PER_LEARNER_THREAD),
+        num_threads=sampling.learner_main_loop_num_cores or max(1, cores // CORES_PER_LEARNER_THREAD),
         learn=not sampling.sampler_only,
         experiment_dir=config.experiment_dir,
         keep_checkpoints=monitoring.keep_checkpoints,
@@ -237,11 +242,13 @@ def learner_spec(parts: Parts, policy_id: int) -> WorkerSpec:
         snapshot_env_frames=0 if parts.league is None else config.selfplay.selfplay_snapshot_env_steps,
         transfer_from=transfer_file(config, policy_id),
         lock=parts.lock,
+        num_learners=num_learners,
     )
     options = ChildOptions(
         niceness=sampling.default_niceness,
         environment=cpu.HUGE_PAGES,
         grace_seconds=LEARNER_GRACE_SECONDS,
     )
-    args = LearnerWorkerArgs(policy_id, settings)
-    return WorkerSpec(WorkerId("learner", 0, policy_id), LEARNER_WORKER, args, options)
+    args = LearnerWorkerArgs(policy_id, settings, rank)
+    factory = LEARNER_WORKER if rank == 0 else OTHER_LEARNER
+    return WorkerSpec(WorkerId("learner", rank, policy_id), factory, args, options)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from sample_factory.checkpoints.file_format import check_fits
 from sample_factory.config.learning_flags import LearningFlags
+from sample_factory.learning.learner_group import LearnerGroup
 from sample_factory.learning.optimizers import load_optimizer, make_optimizer
 from sample_factory.runtime.failures import Explained
 
@@ -29,9 +30,15 @@ class GradientDescent:
        weight. Very many such steps in a row are a NumericalError.
     """
 
-    def __init__(self, flags: LearningFlags, modules: Mapping[str, nn.Module]):
-        """modules: by their names in checkpoints; the gradient of each is clipped by itself."""
+    def __init__(
+        self, flags: LearningFlags, modules: Mapping[str, nn.Module], group: LearnerGroup | None = None
+    ):
+        """modules: by their names in checkpoints; the gradient of each is clipped by itself.
+
+        group: gradients are summed over its learners.
+        """
         self._flags = flags
+        self._group = group or LearnerGroup()
         self._modules = dict(modules)
         self._optimizers = {
             name: make_optimizer(flags, module.parameters())
@@ -60,6 +67,8 @@ class GradientDescent:
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate
         torch.autograd.backward(loss)
+        for optimizer in self._optimizers.values():
+            self._group.sum_gradients(parameters_of(optimizer))
         limit = self._flags.max_grad_norm or float("inf")
         norm = math.hypot(*(clip_gradient(optimizer, limit) for optimizer in self._optimizers.values()))
         if norm == 0.0:
@@ -125,8 +134,7 @@ def clip_gradient(optimizer: torch.optim.Optimizer, limit: float) -> float:
     The same arithmetic as torch.nn.utils.clip_grad_norm_, which takes three times as long for many small
     tensors.
     """
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    gradients = [parameter.grad for parameter in parameters_of(optimizer) if parameter.grad is not None]
     if not gradients:
         return 0.0
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
@@ -134,6 +142,11 @@ def clip_gradient(optimizer: torch.optim.Optimizer, limit: float) -> float:
     if value + 1e-6 > limit:
         torch._foreach_mul_(gradients, limit / (norm + 1e-6))
     return value
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Returns all parameters that an optimizer changes."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def _optimizer_key(name: str) -> str:

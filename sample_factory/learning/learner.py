@@ -17,6 +17,7 @@ from sample_factory.learning.algorithms.algorithm import POLICY, Algorithm, SGDS
 from sample_factory.learning.algorithms.targets import Targets
 from sample_factory.learning.batch import Batch
 from sample_factory.learning.gradient_descent import MODEL, GradientDescent
+from sample_factory.learning.learner_group import LearnerGroup, Share
 from sample_factory.learning.optimizers import LearningRate
 from sample_factory.learning.settings import LearnerSettings
 from sample_factory.models.actor_critic import ActorCritic
@@ -50,12 +51,15 @@ class Learner:
        optimizer, learning rate, and the algorithm's own modules.
     """
 
-    def __init__(self, policy_id: int, settings: LearnerSettings):
+    def __init__(self, policy_id: int, settings: LearnerSettings, group: LearnerGroup | None = None):
+        """group: of the learners that train this policy together, each with its own shares of the batches."""
         torch.manual_seed(settings.seed)
         self.policy_id = policy_id
         self._settings = settings
         self._flags = settings.learning
-        self._policy = settings.policy.build(policy_id)
+        self.group = group or LearnerGroup()
+        device_index = policy_id * self.group.size + self.group.rank
+        self._policy = settings.policy.build(device_index)._replace(total=self.group.total)
         self.model: ActorCritic = self._policy.model
         self.device = self._policy.device
         self._download = Downloads(self.device)
@@ -72,7 +76,7 @@ class Learner:
 
     def _make_algorithm(self) -> tuple[Algorithm, GradientDescent]:
         algorithm: Algorithm = resolve(self._settings.algorithm)(self._flags, self._policy, self._rng)
-        return algorithm, GradientDescent(self._flags, {MODEL: self.model, **algorithm.modules})
+        return algorithm, GradientDescent(self._flags, {MODEL: self.model, **algorithm.modules}, self.group)
 
     def train(self, batch: Batch, want_summaries: bool = False) -> TrainStats:
         """Runs one iteration: every epoch over every minibatch of the batch."""
@@ -81,14 +85,16 @@ class Learner:
         own = batch.own
         is_usable = (lag < self._settings.max_policy_lag) & (batch.generations == self._generation)
         batch = batch._replace(own=own & is_usable)
-        is_current = not lag[batch.own].any()
+        is_current = not self.group.total(lag[batch.own].count_nonzero())
         last = self._train_epochs(batch, self._fixed_targets(batch, is_current))
         summaries = {}
         if want_summaries:
             summaries = {**self._step_summaries(last), **self._counters(lag[own], batch.own[own], last)}
-        self.model.update_normalizers({key: tensor[:-1] for key, tensor in batch.obs.items()}, batch.own)
-        self.env_frames += int(own.sum()) * self._settings.frameskip
-        self.samples += int(batch.own.sum())
+        observations = {key: tensor[:-1] for key, tensor in batch.obs.items()}
+        self.model.update_normalizers(observations, batch.own, self.group.total)
+        num_own, num_samples = self.group.total(torch.stack((own.sum(), batch.own.sum()))).tolist()
+        self.env_frames += num_own * self._settings.frameskip
+        self.samples += num_samples
         return TrainStats(self.version, self.env_frames, summaries)
 
     @torch.no_grad()
@@ -112,7 +118,7 @@ class Learner:
     def _count_returns(self, targets: Targets, batch: Batch) -> None:
         """Adds new returns to their running statistics."""
         if self.model.returns_normalizer is not None:
-            self.model.returns_normalizer.update(targets.returns, batch.own)
+            self.model.returns_normalizer.update(targets.returns, batch.own, self.group.total)
 
     def _train_epochs(self, batch: Batch, targets: Targets | None) -> SGDStep:
         """Returns the last SGD step. targets: see `_fixed_targets`."""
@@ -122,10 +128,13 @@ class Learner:
             kls = []
             for columns in _minibatches(batch.rewards.shape[1], self._flags, self._rng):
                 fixed = None if targets is None else targets.select(columns)
-                last = self._sgd_step(batch.select(columns), fixed)
-                policy_losses.append(last.losses.terms[POLICY].detach())
-                if self._lr.needs_kl and last.minibatch.own.any():
-                    kls.append(float(last.evaluation.mean_kl(last.minibatch.own)))
+                minibatch = batch.select(columns)
+                share = self.group.share(minibatch.own)
+                last = self._sgd_step(minibatch, fixed, share)
+                policy_losses.append(self.group.mean(last.losses.terms[POLICY].detach(), share))
+                if self._lr.needs_kl and share.of_all:
+                    kl = self.group.mean(last.evaluation.mean_kl(minibatch.own), share)
+                    kls.append(float(kl))
                     self._lr.after_minibatch(kls[-1])
             if kls:
                 self._lr.after_epoch(float(np.mean(kls)))
@@ -136,13 +145,13 @@ class Learner:
                 former_loss = loss
         return last
 
-    def _sgd_step(self, minibatch: Batch, targets: Targets | None) -> SGDStep:
+    def _sgd_step(self, minibatch: Batch, targets: Targets | None, share: Share) -> SGDStep:
         evaluation = evaluate(self._policy, minibatch)
         if targets is None:
             targets = self._algorithm.targets(minibatch, evaluation)
             self._count_returns(targets, minibatch)
         losses = self._algorithm.losses(minibatch, evaluation, targets)
-        grad_norm = self._descent.step(losses.total, self._lr.value)
+        grad_norm = self._descent.step(share.weighted(losses.total), self._lr.value)
         self.version += 1
         self._algorithm.after_step(self.version)
         return SGDStep(minibatch, evaluation, losses, grad_norm)
@@ -204,6 +213,25 @@ class Learner:
             self._rng.bit_generator.state = state["minibatch_rng"]
         if self._flags.lr_schedule.startswith("kl_adaptive"):
             self._lr.value = state["curr_lr"]
+
+    def shared_state(self) -> dict[str, Any]:
+        """Returns everything in which learners of a policy must agree before they train together."""
+        return {
+            **self.state_dict(),
+            "generation": self._generation,
+            "flags": self._flags,
+            "learning_rate": self._lr.value,
+        }
+
+    def share_state(self, state: Mapping[str, Any]) -> None:
+        """Continues with the `shared_state` of another learner of this policy."""
+        self.load_state_dict(state)
+        self._generation = state["generation"]
+        self._flags = state["flags"]
+        self._descent.set_flags(self._flags)
+        self._algorithm.set_flags(self._flags)
+        self._lr = LearningRate(self._flags, self._settings.train_for_env_frames)
+        self._lr.value = state["learning_rate"]
 
     def start_with(self, state: Mapping[str, Any]) -> None:
         """Before the training: replaces the weights and normalisers by those of another experiment.

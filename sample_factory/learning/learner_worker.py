@@ -7,11 +7,12 @@ import torch
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.store import Checkpoints
 from sample_factory.exchange.channels import Channels
-from sample_factory.exchange.messages import Report
+from sample_factory.exchange.messages import JoinGroup, Report
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.learning.batcher import Batcher
 from sample_factory.learning.handover import Handover
 from sample_factory.learning.learner import Learner
+from sample_factory.learning.learner_group import LearnerGroup
 from sample_factory.learning.receiver import Receiver
 from sample_factory.learning.saver import Saver, Takeover
 from sample_factory.learning.settings import LearnerWorkerArgs
@@ -36,7 +37,9 @@ class LearnerWorker:
         context: ChildContext,
     ):
         """Resumes the learner and publishes its weights. Raises CheckpointError."""
-        policy_id, settings = args
+        policy_id, settings, rank = args
+        group = LearnerGroup(rank, settings.num_learners)
+        port = _announce_port(group, channels, policy_id)
         cpu.keep_freed_memory()
         torch.set_num_threads(settings.num_threads)
         self._channels = channels
@@ -44,16 +47,17 @@ class LearnerWorker:
         self._learns = settings.learn
         self._failure: BaseException | None = None
         self._is_ending = False
-        self._learner = Learner(policy_id, settings.learner)
+        self._learner = Learner(policy_id, settings.learner, group)
         self._checkpoints = Checkpoints(settings.experiment_dir, policy_id, settings.keep_checkpoints)
         handover = Handover(buffers.topology.max_ready_batches)
         batcher = Batcher(buffers, policy_id, self._learner.device)
-        inbox = channels.learners[policy_id]
-        self._receiver = Receiver(policy_id, buffers, batcher, inbox, handover, self._send)
+        self._receiver = Receiver(policy_id, buffers, batcher, channels, handover, self._send)
         self._saver = Saver(self._learner, self._checkpoints, settings)
         takeover = Takeover(self._learner, self._checkpoints)
         self._trainer = Trainer(self._learner, self._saver, takeover, handover, channels, self._send)
         self._trainer.publish()
+        if port is not None:
+            group.connect(self._learner.device, port)
         self._send(self._learner.describe())
         self._trainer.report({})
 
@@ -85,6 +89,7 @@ class LearnerWorker:
             while not self._context.stopping.is_set() and not self._is_ending:
                 self._context.beat()
                 self.train_once(timeout=0.1)
+            self._trainer.end()
         except BaseException as error:  # raised in the main thread, which ends the process with it
             self._failure = error
 
@@ -106,3 +111,13 @@ class LearnerWorker:
     def save(self) -> bool:
         """Saves a checkpoint; returns False if that failed. Not while the trainer thread runs."""
         return self._saver.save()
+
+
+def _announce_port(group: LearnerGroup, channels: Channels, policy_id: int) -> int | None:
+    """Sends the other learners of the policy the port at which they find this one; None without others."""
+    if group.size == 1:
+        return None
+    port = group.listen()
+    for inbox in channels.other_learners[policy_id]:
+        inbox.put(JoinGroup(port))
+    return port

@@ -1,10 +1,13 @@
 """The batching thread of a learner process: tickets in, batches out."""
 
+import collections
+import itertools
 import time
 from collections.abc import Callable
 
 import numpy as np
 
+from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.messages import (
     ComponentReady,
     DonateRequest,
@@ -17,7 +20,6 @@ from sample_factory.exchange.messages import (
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.learning.batcher import Batcher
 from sample_factory.learning.handover import Handover
-from sample_factory.runtime.queues import Queue
 
 
 class Receiver:
@@ -31,7 +33,7 @@ class Receiver:
         policy_id: int,
         buffers: TrajectoryBuffers,
         batcher: Batcher,
-        inbox: Queue,
+        channels: Channels,
         handover: Handover,
         announce: Callable[[ComponentReady], None],
     ):
@@ -39,10 +41,14 @@ class Receiver:
         self._policy_id = policy_id
         self._buffers = buffers
         self._batcher = batcher
-        self._inbox = inbox
+        self._inbox = channels.learners[policy_id]
+        self._other_inboxes = channels.other_learners.get(policy_id, ())  # of the learners that share batches
+        self._num_copied = channels.progress["copied"][policy_id]  # batches, by other learner
         self._handover = handover
         self._announce = announce
         self._tickets: list[int] = []  # numbers of full buffers, the oldest first
+        self._shared: collections.deque[list[int]] = collections.deque()  # tickets sent to others, by batch
+        self._num_forgotten = 0  # batches that are no longer in _shared
         self._first_tickets: tuple[float, int] | None = None  # time of the first message, and its tickets
         self._is_announced = False
 
@@ -61,10 +67,28 @@ class Receiver:
         # The oldest trajectories first: they come from the oldest policy.
         tickets = self._tickets[:batch_size]
         self._tickets = self._tickets[batch_size:]
-        self._handover.put_batch(self._batcher.next_batch(tickets))
+        self._handover.put_batch(self._batcher.next_batch(self._share(tickets)))
         if not self._is_announced:
             self._announce_first_batch(batch_size)
         return True
+
+    def _share(self, tickets: list[int]) -> list[int]:
+        """Sends the other learners of the policy their shares of a batch, and returns the remaining one."""
+        num_learners = 1 + len(self._other_inboxes)
+        if num_learners == 1:
+            return tickets
+        for rank, inbox in enumerate(self._other_inboxes, start=1):
+            inbox.put(Trajectories(tickets[rank::num_learners]))
+        own = tickets[::num_learners]
+        self._shared.append([ticket for ticket in tickets if ticket not in own])
+        self._forget_copied()
+        return own
+
+    def _forget_copied(self) -> None:
+        """Forgets the batches that all other learners have copied."""
+        while self._shared and self._num_forgotten < self._num_copied.min():
+            self._shared.popleft()
+            self._num_forgotten += 1
 
     def receive(self, timeout: float) -> bool:
         """Handles the messages that arrive within `timeout` seconds; returns whether there were any."""
@@ -75,7 +99,9 @@ class Receiver:
                     self._tickets.extend(buffer_indices)
                     self._first_tickets = self._first_tickets or (time.monotonic(), len(buffer_indices))
                 case WorkerDied(worker_index):
-                    self._buffers.release_lost(worker_index, self._policy_id, self._tickets)
+                    self._forget_copied()
+                    held = [*self._tickets, *itertools.chain(*self._shared)]
+                    self._buffers.release_lost(worker_index, self._policy_id, held)
                 case SaveRequest() | SnapshotRequest() | DonateRequest() | NewSettings():
                     self._handover.put_request(message)
         return bool(messages)

@@ -36,10 +36,15 @@ class LearnerWorkerSettings(NamedTuple):
     snapshot_env_frames: int = 0  # between milestones to play against; 0: none
     transfer_from: Path | None = None  # checkpoint with the first weights of a policy that has none itself
     lock: FolderLock | None = None  # held while this process may save
+    num_learners: int = 1  # that train this policy together
 
 
 class LearnerWorkerArgs(NamedTuple):
-    """Which learner to construct."""
+    """Which learner to construct.
+
+    rank: among the learners of the policy; 0 is a LearnerWorker, the others are OtherLearnerWorkers.
+    """
 
     policy_id: int
     settings: LearnerWorkerSettings
+    rank: int = 0

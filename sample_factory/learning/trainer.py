@@ -13,6 +13,7 @@ from sample_factory.exchange.messages import (
 )
 from sample_factory.learning.handover import Handover
 from sample_factory.learning.learner import Learner
+from sample_factory.learning.learner_group import Order
 from sample_factory.learning.saver import Saver, Takeover
 from sample_factory.runtime import cpu
 from sample_factory.runtime.clock import Clock, Every
@@ -41,6 +42,7 @@ class Trainer:
     ):
         """send: to the main process."""
         self._learner = learner
+        self._others_differ = True  # other learners of the policy have not this learner's state
         self._saver = saver
         self._takeover = takeover
         self._handover = handover
@@ -61,6 +63,7 @@ class Trainer:
         self._clock.lap("other")
         batch = self._handover.take_batch(timeout)
         self._clock.lap("wait")
+        self._give_order(trains=batch is not None)
         if batch is None:
             return False
         stats = self._learner.train(batch, want_summaries=self._time_to_summarise())
@@ -75,6 +78,19 @@ class Trainer:
             self._saver.save_best(save_request)
         return True
 
+    def _give_order(self, trains: bool) -> None:
+        """Lets the other learners of the policy do the same, with the same weights and flags."""
+        group = self._learner.group
+        if group.size == 1:
+            return
+        state = self._learner.shared_state() if trains and self._others_differ else None
+        group.give_order(Order(trains, state=state))
+        self._others_differ = self._others_differ and not trains
+
+    def end(self) -> None:
+        """Ends the other learners of the policy."""
+        self._learner.group.give_order(Order(trains=False, ends=True))
+
     def _answer_requests(self) -> None:
         """A request waits for the end of an iteration."""
         while (request := self._handover.take_request()) is not None:
@@ -83,6 +99,7 @@ class Trainer:
                 continue
             answer = self._takeover.answer(request)
             if isinstance(answer, SettingsTaken):
+                self._others_differ = True
                 self.publish()
             self._send(answer)
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.action_distributions import ActionDistribution, layout_distribution, mask_logits
 from sample_factory.models.normalizers import ObservationNormalizers, RunningNormalizer
+from sample_factory.runtime.totals import Total, of_one_process
 from sample_factory.spaces.actions import ACTION_MASK, action_layout
 
 
@@ -169,9 +170,15 @@ class ActorCritic(nn.Module):
         weights that are loaded afterwards are rounded once.
         """
 
-    def update_normalizers(self, observations: Mapping[str, Tensor], valid: Tensor | None = None) -> None:
+    def update_normalizers(
+        self,
+        observations: Mapping[str, Tensor],
+        valid: Tensor | None = None,
+        total: Total[Tensor] = of_one_process,
+    ) -> None:
         """Adds raw observations [T, ..., *shape] to the running statistics.
 
         valid: bool [T, ...]; steps where it is False are excluded.
+        total: sums a tensor over all learners of the policy, each of which has a share of the observations.
         """
-        self.observation_normalizers.update(observations, valid)
+        self.observation_normalizers.update(observations, valid, total)

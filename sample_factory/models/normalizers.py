@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
+from sample_factory.runtime.totals import Total, of_one_process
 from sample_factory.spaces.actions import ACTION_MASK
 from sample_factory.spaces.observations import Indices
 
@@ -100,10 +101,11 @@ class RunningNormalizer(nn.Module):
         return x.float().clamp(-self.clip, self.clip) * self._scale().float() + self.mean.float()
 
     @torch.no_grad()
-    def update(self, x: Tensor, valid: Tensor | None = None) -> None:
+    def update(self, x: Tensor, valid: Tensor | None = None, total: Total[Tensor] = of_one_process) -> None:
         """Adds the samples of x [..., *shape] to the statistics.
 
         valid: bool [...]; samples where it is False are excluded, and so are samples that are not finite.
+        total: sums a tensor over all learners of the policy, each of which has a share of the samples.
         Two sets of samples are merged by the algorithm of Chan et al. 1979, "Updating formulae and a pairwise
         algorithm for computing sample variances".
         """
@@ -119,19 +121,22 @@ class RunningNormalizer(nn.Module):
         else:
             count = valid.sum()
             excluded = ~valid.reshape(-1)
-        mean, variance = self._moments(rows, excluded, count.clamp(min=1))
-        total = self.count + count
+        count = total(count)
+        mean, variance = self._moments(rows, excluded, count.clamp(min=1), total)
+        new_count = self.count + count
         delta = mean - self.mean
-        between = delta.square() * (self.count * count / total)
-        self.variance.copy_((self.variance * self.count + variance * count + between) / total)
-        self.mean.add_(delta * (count / total))
-        self.count.copy_(total)
+        between = delta.square() * (self.count * count / new_count)
+        self.variance.copy_((self.variance * self.count + variance * count + between) / new_count)
+        self.mean.add_(delta * (count / new_count))
+        self.count.copy_(new_count)
         self._affine = None
 
-    def _moments(self, rows: Tensor, excluded: Tensor | None, count: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the mean and the variance, float64, of `count` of the rows [N, *shape].
+    def _moments(
+        self, rows: Tensor, excluded: Tensor | None, count: Tensor, total: Total[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the mean and the variance, float64, of the rows [N, *shape] of all learners.
 
-        excluded: bool [N], True for the other rows; None if there are none.
+        excluded: bool [N], True for rows that do not count; None if there are none. count: of all others.
 
         For accuracy, float32 sums run over one chunk only, and over differences from the running mean.
         """
@@ -146,8 +151,8 @@ class RunningNormalizer(nn.Module):
                 centred.masked_fill_(mask.view(-1, *[1] * len(self.shape)), 0.0)
             sums += centred.sum(dim=0)
             squares += centred.square_().sum(dim=0)
-        mean = sums / count
-        variance = squares / count - mean.square()
+        mean = total(sums) / count
+        variance = total(squares) / count - mean.square()
         return mean + shift, variance.clamp_(min=0)
 
 
@@ -191,7 +196,7 @@ class FixedNormalizer(nn.Module):
             floats.sub_(self.subtract)
         return floats.mul_(1 / self.scale).to(dtype)
 
-    def update(self, x: Tensor, valid: Tensor | None = None) -> None:
+    def update(self, x: Tensor, valid: Tensor | None = None, total: Total[Tensor] = of_one_process) -> None:
         """Does nothing."""
 
 
@@ -206,7 +211,7 @@ class IndexNormalizer(nn.Module):
         """Returns x as int64, whatever `dtype` is."""
         return x.long()
 
-    def update(self, x: Tensor, valid: Tensor | None = None) -> None:
+    def update(self, x: Tensor, valid: Tensor | None = None, total: Total[Tensor] = of_one_process) -> None:
         """Does nothing."""
 
 
@@ -246,16 +251,21 @@ class ObservationNormalizers(nn.Module):
             normalized[key] = normalizer.normalize(x, dtype)
         return normalized
 
-    def update(self, observations: Mapping[str, Tensor], valid: Tensor | None = None) -> None:
+    def update(
+        self,
+        observations: Mapping[str, Tensor],
+        valid: Tensor | None = None,
+        total: Total[Tensor] = of_one_process,
+    ) -> None:
         """Adds raw observations [T, ..., *shape] to the running statistics.
 
         Of images, only every IMAGE_STRIDE-th step is used.
-        valid: bool [T, ...]; steps where it is False are excluded.
+        valid: bool [T, ...]; steps where it is False are excluded. total: see RunningNormalizer.update.
         """
         for key, normalizer in zip(self.keys, self._each()):
             x = observations[key]
             stride = IMAGE_STRIDE if len(normalizer.shape) >= 3 else 1
-            normalizer.update(x[::stride], None if valid is None else valid[::stride])
+            normalizer.update(x[::stride], None if valid is None else valid[::stride], total)
 
     def _each(self) -> Sequence[Normalizer]:
         return cast(Sequence[Normalizer], self.normalizers)

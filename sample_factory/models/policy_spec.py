@@ -17,6 +17,7 @@ from sample_factory.models.network_registry import (
     registered_factories,
 )
 from sample_factory.runtime import gpu
+from sample_factory.runtime.totals import Total, of_one_process
 
 MIN_IMAGE_SIDE = 32
 
@@ -27,11 +28,17 @@ if TYPE_CHECKING:
 
 
 class BuiltPolicy(NamedTuple):
-    """A network on its device. autocast: whether callers have to run it under bfloat16 autocast."""
+    """A network on its device.
+
+    autocast: whether callers have to run it under bfloat16 autocast.
+    total: in a learner, sums a tensor over all learners of the policy (--learners_per_policy); each calls it
+        equally often. With one learner it returns the tensor.
+    """
 
     model: "ActorCritic"
     device: "torch.device"
     autocast: bool
+    total: "Total[torch.Tensor]" = of_one_process
 
 
 class OfUsers(NamedTuple):

@@ -87,6 +87,10 @@ class Algorithm(Protocol):
     flags: LearningFlags. policy: BuiltPolicy, the network on its device. rng: np.random.Generator for
     whatever is drawn per minibatch; its state is saved with checkpoints.
 
+    With --learners_per_policy, each learner gets a share of every minibatch, and losses must be means over
+    the steps where `own` is True; the Learner weighs them. Other statistics of a minibatch, such as the mean
+    of advantages, are to be summed with `policy.total`.
+
     For every minibatch, the Learner calls `targets` (or once before the first, see `fixes_targets`), updates
     the statistics of returns, calls `losses`, makes the SGD step, and calls `after_step`. Except for
     `after_step` and `set_flags`, no method changes any state.

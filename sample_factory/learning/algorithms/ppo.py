@@ -41,6 +41,7 @@ class PPO:
         self._flags = flags
         self._model = policy.model
         self._device = policy.device
+        self._total = policy.total
         self._rng = rng
         self._cpc = make_cpc(policy.model) if flags.use_cpc else None
 
@@ -67,7 +68,7 @@ class PPO:
     def losses(self, minibatch: Batch, evaluation: Evaluation, targets: Targets) -> Losses:
         flags = self._flags
         valid = minibatch.own
-        advantages = normalize_advantages(targets.advantages, valid)
+        advantages = normalize_advantages(targets.advantages, valid, total=self._total)
         returns = targets.returns
         if self._model.returns_normalizer is not None:
             returns = self._model.returns_normalizer.normalize(returns)

@@ -1,0 +1,136 @@
+"""The learners of one policy: each trains on a share of every batch, and all have the same weights."""
+
+import contextlib
+import datetime
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from sample_factory.runtime.failures import Explained
+
+LOOPBACK = "127.0.0.1"
+# Seconds that a learner waits for the others. A learner that hangs is found by its missing heartbeats.
+WAIT_SECONDS = 3600.0
+
+
+class LearnerLost(Explained, RuntimeError):
+    """Another learner of the same policy has ended or cannot be reached."""
+
+
+class LearnerGroup:
+    """N learners of a policy. Together they compute what one learner computes from the whole batch.
+
+    Every learner must call the same methods in the same order; each call waits for all the others. A group of
+    one learner, which the constructor returns, uses no connection.
+
+    rank: of this process, 0 to N - 1. The first one, rank 0, decides what is done, publishes and saves.
+    """
+
+    def __init__(self, rank: int = 0, size: int = 1):
+        self.rank = rank
+        self.size = size
+        self._store: Any = None  # of the first learner, which the others connect to
+
+    def listen(self) -> int:
+        """In the first learner: returns the port at which the others find it."""
+        self._store = TCPStore(LOOPBACK, 0, self.size, is_master=True, wait_for_workers=False)
+        port: int = self._store.port
+        return port
+
+    def connect(self, device: torch.device, port: int) -> None:
+        """Returns when all learners have called it.
+
+        device: of the tensors that are summed. port: what `listen` of the first learner has returned.
+        Raises LearnerLost.
+        """
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # otherwise the address of the host name is used
+        backend = "gloo"
+        if device.type == "cuda":
+            backend = "cpu:gloo,cuda:nccl"
+            torch.cuda.set_device(device)
+        timeout = datetime.timedelta(seconds=WAIT_SECONDS)
+        with _connection_errors():
+            store = self._store or TCPStore(LOOPBACK, port, self.size, is_master=False)
+            dist.init_process_group(
+                backend, store=store, rank=self.rank, world_size=self.size, timeout=timeout
+            )
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """Returns the sum of a tensor over all learners; the tensor itself in a group of one."""
+        if self.size == 1:
+            return tensor
+        summed = tensor.detach().clone(memory_format=torch.contiguous_format)
+        with _connection_errors():
+            dist.all_reduce(summed)
+        return summed
+
+    def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
+        """Replaces every gradient by its sum over all learners; a missing one counts as 0."""
+        if self.size == 1:
+            return
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        # One message instead of one for each parameter.
+        summed = self.total(torch.cat([gradient.flatten() for gradient in gradients]))
+        parts = torch.split(summed, [parameter.numel() for parameter in parameters])
+        for parameter, part in zip(parameters, parts):
+            parameter.grad = part.view_as(parameter)
+
+    def share(self, own: Tensor) -> "Share":
+        """Returns this learner's share of the steps `own`, bool."""
+        count = own.sum()
+        return Share(count, self.total(count))
+
+    def mean(self, mean: Tensor, share: "Share") -> Tensor:
+        """Returns the mean over the steps of all learners. mean: over those of this learner."""
+        return self.total(share.weighted(mean))
+
+    def give_order(self, order: "Order") -> None:
+        """In the first learner: the others receive this order."""
+        if self.size > 1:
+            with _connection_errors():
+                dist.broadcast_object_list([order], src=0, device=torch.device("cpu"))
+
+    def receive_order(self) -> "Order":
+        """In the other learners: waits for the next order."""
+        orders: list[Any] = [None]
+        with _connection_errors():
+            dist.broadcast_object_list(orders, src=0, device=torch.device("cpu"))
+        order: Order = orders[0]
+        return order
+
+
+class Order(NamedTuple):
+    """From the first learner to the others: what all of them do next.
+
+    state: `Learner.shared_state` to continue with; None if it has not changed.
+    """
+
+    trains: bool  # on a batch
+    ends: bool = False
+    state: Mapping[str, Any] | None = None
+
+
+class Share(NamedTuple):
+    """How many of the steps in a minibatch belong to this learner, and to all learners; int64 scalars."""
+
+    of_this: Tensor
+    of_all: Tensor
+
+    def weighted(self, mean: Tensor) -> Tensor:
+        """Returns the part of a mean over all steps that a mean over this learner's steps contributes."""
+        return mean * (self.of_this / self.of_all.clamp(min=1))
+
+
+@contextlib.contextmanager
+def _connection_errors() -> Iterator[None]:
+    """Turns errors of the connection into a LearnerLost."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        raise LearnerLost(f"lost the connection to another learner of this policy: {reason}") from error

@@ -1,0 +1,13 @@
+"""Sums over the processes that share a computation."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+# Returns the sum of a tensor over all processes; each must call it equally often, with the same shapes.
+Total = Callable[[T], T]
+
+
+def of_one_process(value: T) -> T:
+    """A `Total` where nothing is shared: returns the value."""
+    return value
