@@ -29,6 +29,7 @@ NUMBERS = [
 ]
 ABOVE_ZERO = """
 num_policies num_workers num_envs_per_worker worker_num_splits policy_workers_per_policy max_policy_lag
+learners_per_policy
 num_batches_to_accumulate rollout batch_size num_batches_per_iteration ppo_epochs hidden_size rnn_num_layers
 encoder_mlp_layers decoder_mlp_layers encoder_conv_mlp_layers learning_rate lr_adaptive_min lr_adaptive_max
 adam_eps ppo_clip_ratio ppo_clip_value reward_clip obs_scale policy_init_gain initial_stddev
@@ -108,6 +109,25 @@ def test_a_number_below_its_range_is_refused(tmp_path, name, value):
 def test_the_message_names_the_bound(tmp_path, flag, message):
     with pytest.raises(ConfigError, match=message):
         parse(tmp_path, flag)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--batch_size=96"], "must divide the 3 trajectories of a minibatch"),
+        (["--serial_mode=True"], "does not work with --serial_mode=True: everything is in one process"),
+        (["--sampler_only=True"], "does not work with --sampler_only=True: nothing is learned"),
+        (["--use_cpc=True"], "does not work with --use_cpc=True: its loss compares"),
+        (
+            ["--num_policies=2", "--with_pbt=True", "--pbt_optimize_batch_size=True"],
+            "does not work with --pbt_optimize_batch_size=True",
+        ),
+    ],
+)
+def test_several_learners_refuse_what_they_cannot_share(tmp_path, flags, message):
+    assert parse(tmp_path, "--learners_per_policy=2")
+    with pytest.raises(ConfigError, match=f"--learners_per_policy=2 {message}"):
+        parse(tmp_path, "--learners_per_policy=2", *flags)
 
 
 @pytest.mark.parametrize(

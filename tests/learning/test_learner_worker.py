@@ -17,11 +17,13 @@ from sample_factory.checkpoints.milestones import find_checkpoints
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import probe_env_info
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.exchange.channels import make_progress
 from sample_factory.exchange.messages import (
     ComponentReady,
     Snapshot,
     SnapshotRequest,
     Trajectories,
+    WorkerDied,
     reports_in,
 )
 from sample_factory.exchange.topology import make_topology
@@ -29,7 +31,10 @@ from sample_factory.experiment.checks import Probed
 from sample_factory.experiment.parts import allocate
 from sample_factory.experiment.wiring import learner_spec
 from sample_factory.learning.algorithms.ppo import PPO
+from sample_factory.learning.batcher import Batcher
+from sample_factory.learning.handover import Handover
 from sample_factory.learning.learner_worker import LearnerWorker
+from sample_factory.learning.receiver import Receiver
 from sample_factory.models.policy_spec import state_size
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.queues import LocalQueue
@@ -88,6 +93,32 @@ def test_the_next_batch_is_made_as_soon_as_the_trainer_has_taken_one_even_withou
     assert time.monotonic() - started < PATIENCE / 2
     trainer.join()
     assert parts.buffers.counts()[2] == 0, "both batches have been copied and released"
+
+
+def test_shares_of_other_learners_are_held_until_they_are_copied_when_a_rollout_worker_dies(parts):
+    second = LocalQueue()
+    topology = replace(parts.buffers.topology, learners_per_policy=2)
+    channels = parts.channels._replace(other_learners={0: [second]}, progress=make_progress(topology))
+    batcher = Batcher(parts.buffers, 0, torch.device("cpu"))
+    handover = Handover(topology.max_ready_batches)
+    receiver = Receiver(0, parts.buffers, batcher, channels, handover, lambda ready: None)
+    hand_over(parts, np.arange(4))
+    assert receiver.step(4, timeout=0.0)
+    assert handover.take_batch(0.0).rewards.shape == (4, 2), "half of the trajectories of 4 steps"
+    [share] = second.get_many(0.0)
+    assert parts.buffers.counts()[2] == len(share.buffer_indices) == 2
+    hand_over(parts, np.arange(4, 8))
+    channels.learners[0].get_many(0.0)  # the worker died before it sent these tickets
+    channels.learners[0].put(WorkerDied(0))
+    receiver.receive(0.0)
+    assert parts.buffers.counts()[2] == 2
+    batcher.next_batch(share.buffer_indices)
+    channels.progress["copied"][0, 0] += 1
+    hand_over(parts, np.arange(4))
+    channels.learners[0].get_many(0.0)
+    channels.learners[0].put(WorkerDied(0))
+    receiver.receive(0.0)
+    assert parts.buffers.counts()[2] == 0
 
 
 def trained_with(parts, path, **settings):

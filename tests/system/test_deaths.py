@@ -175,6 +175,27 @@ def test_a_killed_policy_worker_ends_the_run_and_is_named(tmp_path, temporary):
     assert_nothing_left(family, temporary, ids)
 
 
+def test_several_learners_save_once_and_resume_and_a_killed_one_ends_the_run_and_is_named(tmp_path):
+    flags = [*CARTPOLE, "--learners_per_policy=2"]
+    run = start("train", tmp_path, *flags, ONLY_AT_THE_END)
+    wait_for_frames(run, 0)
+    family = descendants(run)
+    stop(run)
+    assert_saved(tmp_path)
+    assert_all_gone(family)
+    assert len(checkpoints(tmp_path / "a")) == 1, "the other learner saves nothing"
+    run = start("train", tmp_path, *flags, "--save_every_sec=1")
+    wait_for_line(run, "Policy 0 resumes at")
+    wait_for_line(run, "Saved")
+    family = descendants(run)
+    kill(child(family, "learner_0_1"))
+    output = run.stdout.read()
+    assert run.wait(timeout=30) == 1
+    assert "learner_0_1 failed: ended by signal 9" in output.splitlines()[-1]
+    assert_saved(tmp_path)
+    assert_all_gone(family)
+
+
 def test_a_learner_or_policy_worker_that_is_stuck_ends_the_run_and_is_named(tmp_path):
     """Both runs at once: they mostly wait."""
     runs = {}
