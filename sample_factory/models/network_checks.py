@@ -87,14 +87,19 @@ def check_encoder(
     """Encodes two observations of zeros. Raises NetworkError if forward raises, or does not return
     [2, out_size]."""
     rows = {
-        key: torch.zeros(
-            (2, *space.shape), dtype=torch.int64 if isinstance(space, Indices) else None, device=device
-        )
+        key: torch.zeros((2, *space.shape), dtype=_encoded_dtype(space, device), device=device)
         for key, space in encoded_spaces(observation_space).items()
     }
     what = describe(ENCODER, name)
     output = _call(what, _trial(encoder), rows)
     _check_shape(what, "features", output, (2, out_size(encoder)), "2 rows: [B, out_size]")
+
+
+def _encoded_dtype(space: gym.spaces.Box, device: torch.device) -> torch.dtype:
+    """Returns the dtype in which ObservationNormalizers give an observation to an encoder."""
+    if isinstance(space, Indices):
+        return torch.int64
+    return autocast_dtype(device) if len(space.shape) >= 3 else torch.float32
 
 
 def check_decoder(name: str, decoder: nn.Module, in_size: int, device: torch.device) -> None:

@@ -30,11 +30,8 @@ class TextEncoder(nn.Module):
         return self._encode(different)[rows]
 
     def _encode(self, tokens: Tensor) -> Tensor:
-        # Not every CPU has an LSTM in bfloat16, to which the weights of a model that only acts are rounded.
-        with torch.autocast(tokens.device.type, enabled=False):
-            weights = {name: weight.float() for name, weight in self.rnn.named_parameters()}
-            embedded = self.words(tokens).float()
-            outputs, _ = torch.func.functional_call(self.rnn, weights, (embedded,))
+        with torch.autocast(tokens.device.type, enabled=False):  # not every CPU has an LSTM in bfloat16
+            outputs, _ = self.rnn(self.words(tokens))
         last = (tokens > 0).sum(dim=1).sub(1).clamp(min=0)
         features: Tensor = outputs[torch.arange(len(tokens), device=tokens.device), last]
         return features

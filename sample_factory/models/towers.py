@@ -19,6 +19,9 @@ from sample_factory.models.network_registry import ACTOR_CRITIC, DECODER
 from sample_factory.models.normalizers import RunningNormalizer
 from sample_factory.spaces.actions import ActionLayout
 
+# Layers whose weights autocast rounds.
+ROUNDED_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
 
 class TowerOutput(NamedTuple):
     """T steps for B rows.
@@ -184,14 +187,16 @@ class TowerActorCritic(ActorCritic):
         return cast(Sequence[Tower], self.towers)
 
     def prepare_to_act(self, dtype: torch.dtype) -> None:
-        """Converts the towers' weights to `dtype`; those of custom cores stay.
+        """Converts the weights of the towers' linear and convolutional layers, and of built-in cores, to `dtype`.
 
         Autocast would round the same weights to the same numbers in every call, which takes half the time of
-        a small batch. On a CPU, bfloat16 weights are also packed at their first use, see cpu_layers.py.
+        a small batch. It does not round those of other layers, such as norms, which may need float32. On a
+        CPU, bfloat16 weights are also packed at their first use, see cpu_layers.py.
         """
         for tower in self.each_tower():
-            tower.encoder.to(dtype)
-            tower.decoder.to(dtype)
+            for module in (*tower.encoder.modules(), *tower.decoder.modules()):
+                if isinstance(module, ROUNDED_LAYERS):
+                    module.to(dtype)
             tower.core.prepare_to_act(dtype)
 
 

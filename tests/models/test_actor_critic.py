@@ -341,7 +341,8 @@ def test_prepare_to_act_rounds_the_towers_but_neither_heads_nor_statistics():
     model = make_model(IMAGE, normalize_returns=True)
     model.prepare_to_act(torch.bfloat16)
     for name, tensor in model.state_dict().items():
-        assert (tensor.dtype == torch.bfloat16) == name.startswith("towers."), name
+        is_rounded = name.startswith("towers.") and ".table." not in name  # autocast does not round tables
+        assert (tensor.dtype == torch.bfloat16) == is_rounded, name
 
 
 class PlainEncoder(nn.Module):

@@ -130,6 +130,30 @@ def test_in_bfloat16_a_core_keeps_its_float32_weights_and_acts():
     assert output.rnn_state.dtype == output.values.dtype == torch.float32
 
 
+class Normed(nn.Module):
+    """An encoder with a norm, which on a CPU needs weights of its input's dtype or float32."""
+
+    def __init__(self, flags, observation_space):
+        super().__init__()
+        self.layers = nn.Sequential(nn.LayerNorm(3), nn.Linear(3, SIZE), nn.LayerNorm(SIZE))
+        self.out_size = SIZE
+
+    def forward(self, observations):
+        return self.layers(observations["obs"])
+
+
+def test_in_bfloat16_an_encoder_with_norms_acts_as_it_learns():
+    model = build(encoder_custom=Normed)
+    observations, rnn_state = {"obs": torch.randn(4, 3)}, torch.zeros(4, model.state_size)
+    outputs = []
+    for prepare in (lambda dtype: None, model.requires_grad_(False).prepare_to_act):
+        prepare(torch.bfloat16)
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+            outputs.append(model.act(observations, rnn_state, deterministic=True))
+    assert model.each_tower()[0].encoder.layers[1].weight.dtype == torch.bfloat16
+    torch.testing.assert_close(*outputs, rtol=2e-3, atol=2e-3)
+
+
 def test_without_an_rnn_a_custom_core_is_still_used_and_trained_in_chunks():
     assert build(core_custom=Decaying, use_rnn=False).state_size == SIZE
     for part in ("core_custom", "actor_critic_custom"):
