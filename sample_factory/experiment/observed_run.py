@@ -44,11 +44,9 @@ class TrainingInfoSubscriber:
         Raises TypeError or ValueError if they cannot be sent; then nothing changes.
         """
         policies = range(len(self._values)) if policy_id is None else [policy_id]
-        merged = {policy: {**self._values[policy], **values} for policy in policies}
-        for candidate in merged.values():
-            _check(candidate)
-        for policy, candidate in merged.items():
-            self._values[policy] = candidate
+        merged = {policy: _copied({**self._values[policy], **values}) for policy in policies}
+        for policy, copied in merged.items():
+            self._values[policy] = copied
         self._changed.update(policies)
 
     def handle(self, report: Report) -> None:
@@ -82,11 +80,14 @@ class TrainingInfoSubscriber:
         return NewTrainingInfo(policy_id, cloudpickle.dumps(training_info))
 
 
-def _check(values: Mapping[str, Any]) -> None:
-    """Raises TypeError or ValueError for values that cannot be sent to another process."""
+def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a copy, which does not change with objects that an observer changes later.
+
+    Raises TypeError or ValueError for values that cannot be sent to another process.
+    """
     try:
         pickled = cloudpickle.dumps(values)
-        pickle.loads(pickled)
+        copied: dict[str, Any] = pickle.loads(pickled)
     except Exception as error:  # any error of a user's class
         raise TypeError(
             f"send_to_envs({reprlib.repr(dict(values))}): the values should be numbers, texts or other "
@@ -97,6 +98,7 @@ def _check(values: Mapping[str, Any]) -> None:
             f"send_to_envs: the values have {len(pickled):,} bytes, at most {MAX_INFO_BYTES:,} can be sent; "
             "large data should be in a file whose name is sent"
         )
+    return copied
 
 
 class ObservedRun:

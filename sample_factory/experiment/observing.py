@@ -152,7 +152,7 @@ class ObserversSubscriber:
         for name, observer in list(self._observers.items()):
             try:
                 returned[name] = call(observer)
-            except Exception as error:  # any error of a user's code
+            except (Exception, SystemExit) as error:  # any error of a user's code; sys.exit ends no run
                 del self._observers[name]
                 text = f"observer {name!r} is switched off, and training continues: {method} raised "
                 details = "".join(traceback.format_exception(error))
@@ -189,5 +189,5 @@ def _number(value: Any) -> float | None:
         return None
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except Exception:  # what a user's class raises, or a tensor on a lost GPU
         return None
