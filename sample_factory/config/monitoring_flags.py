@@ -51,6 +51,12 @@ class MonitoringFlags:
         "'--env=my_hard_level --eval_deterministic=True'",
         metavar="TEXT",
     )
+    eval_timeout_seconds: float = flag(
+        3600.0,
+        "end one of these evaluations, as failed, after this time: in some envs, episodes of some policies "
+        "never end",
+        at_least=1,
+    )
     stats_avg: int = flag(
         100, "number of episodes over which rewards and lengths are averaged", at_least=1, at_most=1_000_000
     )

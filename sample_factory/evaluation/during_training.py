@@ -34,9 +34,12 @@ class Evaluator:
         self._evaluation = SerialEvaluation(config, family, probed, choice, context)
 
     def run(self) -> dict[str, MeanAndStd]:
-        """Returns the statistics of the episodes by name."""
+        """Returns the statistics of the episodes by name. Raises InterruptedError if a signal ends it."""
         with StopSignals() as signals:
-            return self._evaluation.play(signals).statistics
+            evaluation = self._evaluation.play(signals)
+        if evaluation.is_partial:
+            raise InterruptedError("a signal ended it; the mean of the episodes that end first is biased")
+        return evaluation.statistics
 
 
 def _in_one_process(config: Config) -> Config:

@@ -39,8 +39,8 @@ def run_eval(config: Config) -> list[Evaluation]:
 
     When a later evaluation fails, the files have the results of those before it, and say so.
 
-    Raises ConfigError for a missing checkpoint or a file that cannot be written, and
-    ChildFailed for an unusable one, and for an env or a process that fails.
+    Raises ConfigError for a missing checkpoint or a file that cannot be written, CheckpointError for an
+    unusable checkpoint, ChildFailed for an env or a process that fails.
     """
     from sample_factory.envs.env_registry import resolve_family
     from sample_factory.evaluation.parallel import chosen_policies, evaluate_in_parallel

@@ -9,6 +9,7 @@ from sample_factory.config.keywords import in_words_of_python
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family, resolve_trained_family
 from sample_factory.evaluation.parallel import evaluate_in_parallel
+from sample_factory.evaluation.policy_choice import LATEST, chosen_policy
 from sample_factory.evaluation.results import Evaluation
 
 
@@ -18,7 +19,7 @@ def evaluate(
     *,
     num_episodes: int = 100,
     policy_index: int | None = None,
-    checkpoint: str | os.PathLike[str] = "latest",
+    checkpoint: str | os.PathLike[str] = LATEST,
     deterministic: bool = False,
     **flags: Any,
 ) -> Evaluation:
@@ -29,8 +30,8 @@ def evaluate(
 
     experiment: name of an experiment in `train_dir` (by default ./train_dir), its folder, or the file of a
         checkpoint in it.
-    policy_index: which policy, of an experiment with several; 0 by default.
-    checkpoint: "latest", "best", "milestone:VERSION" or the path of a file.
+    policy_index: which policy, of an experiment with several; 0 by default, and that of the file's folder.
+    checkpoint: "latest", "best", "milestone:VERSION" or the path of a file; not beside a file.
     deterministic: take the most likely action, and the mean of a continuous one, instead of a random one.
     flags: other flags of evaluation, such as `seed`, and of the env, which replace those of the training.
 
@@ -38,17 +39,20 @@ def evaluate(
     extra_stats; and the statistics `reward`, `length` and `true_objective` of all of them, each with mean,
     std, and the interval from low to high that holds the true mean with 95 % confidence.
 
+    Ctrl+C returns the episodes so far, which are too often short ones (`is_partial`); before the first
+    episode, and a second time, it raises KeyboardInterrupt.
+
     Raises ConfigError (a ValueError) if there is no such experiment or checkpoint, or a flag is wrong;
-    ChildFailed, with the reason in its first line, for a checkpoint that cannot be used, and if an env or a
-    process fails.
+    CheckpointError for a checkpoint that cannot be used; ChildFailed, with the reason in its first line, if
+    an env or a process fails.
     """
     try:
         named = find_experiment(experiment, train_dir)
-        index = named.policy_index if policy_index is None else policy_index
+        choice = chosen_policy(named, policy_index, checkpoint)
         keywords = {
             **named.keywords,
-            "policy_index": index or 0,
-            "checkpoint": str(named.checkpoint or checkpoint),
+            "policy_index": choice.policy_index,
+            "checkpoint": choice.checkpoint,
             "eval_deterministic": deterministic,
             "eval_episodes": num_episodes,
             **flags,

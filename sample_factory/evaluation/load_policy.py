@@ -21,7 +21,7 @@ from sample_factory.envs.protocol import EnvConfig
 from sample_factory.envs.wrappers.frame_stack import stacked_space
 from sample_factory.evaluation.loaded_policy import LoadedPolicy
 from sample_factory.evaluation.policy import load_trained_policy
-from sample_factory.evaluation.policy_choice import PolicyChoice
+from sample_factory.evaluation.policy_choice import LATEST, chosen_policy
 from sample_factory.runtime.child import ChildFailed
 from sample_factory.spaces.observations import observation_layout
 
@@ -31,7 +31,7 @@ def load_policy(
     train_dir: str | os.PathLike[str] | None = None,
     *,
     policy_index: int | None = None,
-    checkpoint: str | os.PathLike[str] = "latest",
+    checkpoint: str | os.PathLike[str] = LATEST,
     deterministic: bool = False,
     observation_space: gym.Space[Any] | None = None,
     action_space: gym.Space[Any] | None = None,
@@ -58,12 +58,7 @@ def load_policy(
     """
     try:
         named = find_experiment(experiment, train_dir, cfg)
-        if named.checkpoint is not None and checkpoint != "latest":
-            raise ConfigError(f"checkpoint={checkpoint} and the file {experiment} were given; leave one out")
-        choice = PolicyChoice(policy_index or 0, os.fspath(checkpoint))
-        if named.checkpoint is not None:
-            index = named.policy_index or 0 if policy_index is None else policy_index
-            choice = PolicyChoice(index, str(named.checkpoint))
+        choice = chosen_policy(named, policy_index, checkpoint)
         needs_env = observation_space is None or action_space is None
         resolve = resolve_trained_family if needs_env else _family_or_none
         keywords = {**named.keywords, "eval_deterministic": deterministic, **flags}

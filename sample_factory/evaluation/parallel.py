@@ -15,7 +15,7 @@ import numpy as np
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.sections import POLICY_WORKER_NICENESS
+from sample_factory.config.sections import POLICY_WORKER_NICENESS, RunFlags
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.evaluation.eval_frameskip import with_eval_frameskip
 from sample_factory.evaluation.policy_choice import PolicyChoice, choices_of_agents, find_checkpoint
@@ -26,7 +26,7 @@ from sample_factory.exchange.messages import EpisodeReport, Incident, Report, re
 from sample_factory.exchange.policy_weights import PolicyWeights, Stamp
 from sample_factory.exchange.topology import make_topology
 from sample_factory.experiment.checks import Probed, check_and_probe
-from sample_factory.experiment.parts import Parts, allocate
+from sample_factory.experiment.parts import Parts, allocate, chosen_seed
 from sample_factory.experiment.processes import run_in_processes
 from sample_factory.experiment.serial import SerialRun
 from sample_factory.experiment.wiring import policy_spec
@@ -65,6 +65,7 @@ def evaluate_in_parallel(
     for choice in chosen:
         find_checkpoint(config, choice)  # raises
     config, family = with_eval_frameskip(config, family)
+    config = replace(config, run=replace(config.run, seed=chosen_seed(config)))  # one for all checkpoints
     with StopSignals(keeps_process=keeps_process) as signals:
         with explains_other_env(config):
             probed = check_and_probe(sampling_only(config, 1), family)
@@ -100,6 +101,7 @@ def sampling_only(config: Config, num_policies: int, num_agents: int = 1) -> Con
         run=replace(
             config.run,
             precision=config.typed.get("precision", "fp32"),
+            algo=RunFlags.algo,  # that of the training may be a user's own, and is not known here
             transfer_from=None,
             observers=(),
         ),
@@ -117,6 +119,7 @@ def sampling_only(config: Config, num_policies: int, num_agents: int = 1) -> Con
             default_niceness=sampling.default_niceness - POLICY_WORKER_NICENESS,
         ),
         learning=replace(config.learning, batch_size=config.learning.rollout, num_batches_per_iteration=1),
+        monitoring=replace(config.monitoring, eval_every_env_steps=0, eval_flags=""),
         population=replace(config.population, with_pbt=False, pbt_optimize_batch_size=False),
         selfplay=replace(config.selfplay, selfplay_past_share=0.0, matchmaking=RANDOM),
     )
@@ -265,6 +268,11 @@ class EvaluationLoop:
     @property
     def is_done(self) -> bool:
         return len(self._found) == self._num_wanted
+
+    @property
+    def is_evaluating(self) -> bool:
+        """False: no training has to wait."""
+        return False
 
     def receive(self, timeout: float) -> None:
         """Counts the episodes that are reported within `timeout` seconds."""

@@ -1,5 +1,6 @@
 """Which saved policy plays which agent. Imports no torch, so that bad flags are reported at once."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -12,10 +13,12 @@ from sample_factory.checkpoints.milestones import (
     find_milestones,
 )
 from sample_factory.config.config import Config
+from sample_factory.config.experiment_names import NamedExperiment
 from sample_factory.config.flags import ConfigError
 from sample_factory.spaces.agent_kinds import AgentKinds
 
 Value = TypeVar("Value")
+LATEST = "latest"
 MILESTONE = "milestone:"
 MAX_LISTED = 8  # checkpoints in an error message
 
@@ -28,6 +31,23 @@ class PolicyChoice(NamedTuple):
 
     def __str__(self) -> str:
         return f"policy {self.policy_index}, {self.checkpoint}"
+
+
+def chosen_policy(
+    named: NamedExperiment, policy_index: int | None, checkpoint: str | os.PathLike[str]
+) -> PolicyChoice:
+    """Returns the choice of a caller from Python. policy_index: None: that of the file's folder, or 0.
+
+    Raises ConfigError for a checkpoint beside a file.
+    """
+    if named.checkpoint is None:
+        return PolicyChoice(policy_index or 0, os.fspath(checkpoint))
+    if checkpoint != LATEST:
+        raise ConfigError(
+            f"checkpoint={checkpoint} and the file {named.checkpoint} were given; leave one out"
+        )
+    index = named.policy_index if policy_index is None else policy_index
+    return PolicyChoice(index or 0, str(named.checkpoint))
 
 
 class Contestant(NamedTuple):

@@ -67,19 +67,24 @@ def check_and_probe(config: Config, family: EnvFamily) -> Probed:
     _check_selfplay(config, info)
     check_encoders(config, info)
     state_size = _probe_users_parts(config, info)
-    return Probed(info, state_size, _plan_evaluation(config, family, info, state_size))
+    return Probed(info, state_size, plan_evaluation(config, family, info, state_size))
 
 
-def _plan_evaluation(
+def plan_evaluation(
     config: Config, family: EnvFamily, info: EnvInfo, state_size: int
 ) -> EvaluationPlan | None:
+    """Returns how policies are evaluated during training; None if they are not. Raises ConfigError."""
     monitoring = config.monitoring
     if not monitoring.eval_every_env_steps:
         return None
-    plan = EvaluationPlan(config, family, info, state_size)
+    if len(info.kinds.spaces) > 1:
+        raise ConfigError(
+            "--eval_every_env_steps: one policy plays all agents in an evaluation during training, but the "
+            "agents of this env have different spaces; leave it out, and measure with sample_factory.eval"
+        )
+    plan = with_eval_flags(EvaluationPlan(config, family, info, state_size))
     if not monitoring.eval_flags:
         return plan
-    plan = with_eval_flags(plan)
     probed = _probe(plan.config, plan.family)
     if probed.kinds.spaces != info.kinds.spaces:
         raise ConfigError(

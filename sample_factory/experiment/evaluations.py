@@ -55,7 +55,8 @@ class Evaluations:
     3. With --save_best_metric=eval_NAME, the weights with the best mean so far are kept as the best
        checkpoint, also over several runs.
     4. An evaluation that fails or is stuck is reported, and the training continues. As a worker, it is stuck
-       after --heartbeat_reporting_interval; its envs have --reset_timeout_seconds more to start.
+       after --heartbeat_reporting_interval; its envs have --reset_timeout_seconds more to start. So is one
+       that has not ended after --eval_timeout_seconds: an episode may never end.
     """
 
     def __init__(
@@ -97,15 +98,15 @@ class Evaluations:
                 if report.path is not None:  # otherwise the learner has logged why
                     self._waiting.append(report)
 
+    @property
+    def are_due(self) -> bool:
+        """Whether an evaluation is played, or waits for that."""
+        return self._running is not None or bool(self._waiting)
+
     def tick(self) -> None:
         if self._running is None and self._waiting:
             self._start(self._waiting.popleft())
-        if self._running is None:
-            return
-        child = self._running.child
-        while self._config.sampling.serial_mode and not self._has_ended(child):
-            child.join(POLL_SECONDS)  # a serial run must be repeatable, and waits
-        if self._has_ended(child):
+        if self._running is not None and self._has_ended(self._running):
             self._end()
 
     def worker_started(self, index: int) -> None:
@@ -132,7 +133,7 @@ class Evaluations:
         self.tick()
         if self._running is not None:
             log.info("Waiting for the last evaluation; Ctrl+C ends it")
-        while (self._running is not None or self._waiting) and may_wait():
+        while self.are_due and may_wait():
             if self._running is not None:
                 self._running.child.join(POLL_SECONDS)
             self.tick()
@@ -172,12 +173,19 @@ class Evaluations:
         child.start()
         self._running = Running(snapshot, child, time.monotonic())
 
-    def _has_ended(self, child: Child) -> bool:
-        """Returns whether an evaluation is done or has failed. Ends one that is stuck, which has failed."""
+    def _has_ended(self, running: Running) -> bool:
+        """Returns whether an evaluation is done or has failed. One that is stuck or takes too long is ended,
+        and has failed."""
+        child = running.child
+        if child.finished or child.error is not None:
+            return True
         reason = self._limits.why_stuck(child)
+        timeout = self._config.monitoring.eval_timeout_seconds
+        if not reason and time.monotonic() - running.began > timeout:
+            reason = f"not done after --eval_timeout_seconds={timeout:g}; does each episode of the env end"
         if reason:
             child.kill_stuck(f"{reason}; the stacks of its threads are on stderr")
-        return child.finished or child.error is not None
+        return bool(reason)
 
     def _end(self) -> None:
         assert self._running is not None

@@ -43,6 +43,10 @@ class Loop(Protocol):
     def is_done(self) -> bool:
         """Whether the workers are to be stopped."""
 
+    @property
+    def is_evaluating(self) -> bool:
+        """Whether an evaluation is played, for which a serial run waits."""
+
     def receive(self, timeout: float) -> None:
         """Handles the reports that arrive within `timeout` seconds; also called while workers start."""
 
@@ -145,6 +149,10 @@ class MainLoop:
     def is_done(self) -> bool:
         """Whether the run has trained for as long as the flags say, or an observer has ended it."""
         return self._monitor.is_done or bool(self.stop_reason)
+
+    @property
+    def is_evaluating(self) -> bool:
+        return self._evaluations is not None and self._evaluations.are_due
 
     @property
     def stop_reason(self) -> str:

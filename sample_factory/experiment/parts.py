@@ -54,7 +54,7 @@ def allocate(
     info = probed.info
     buffers = TrajectoryBuffers(topology, kind_layouts(info.kinds), probed.state_size)
     channels = _make_channels(config, topology)
-    seed = config.run.seed if config.run.seed is not None else random.SystemRandom().randrange(2**31)
+    seed = chosen_seed(config)
     log.info(
         "%d workers x %d envs x %d agents; %d trajectory buffers of %d steps, %.0f MB shared; seed %d",
         topology.num_workers,
@@ -73,6 +73,11 @@ def allocate(
     observers = make_observers(config)
     plan = probed.evaluation
     return Parts(config, family, info, buffers, channels, seed, lock, population, league, observers, plan)
+
+
+def chosen_seed(config: Config) -> int:
+    """Returns --seed, or a random one."""
+    return random.SystemRandom().randrange(2**31) if config.run.seed is None else config.run.seed
 
 
 def _starting_text(topology: Topology, seed: int) -> str:

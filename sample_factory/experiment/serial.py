@@ -1,6 +1,7 @@
 """Runs an experiment in one process: --serial_mode=True, for debugging and exact tests."""
 
 import os
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from sample_factory.experiment.wiring import WorkerSpec, worker_specs
 from sample_factory.monitoring.figures import RunProcess
 from sample_factory.runtime.child_side import ChildContext, resolve_factory
 from sample_factory.runtime.supervisor import StopSignals
+
+POLL_SECONDS = 0.05
 
 
 def run_serially(parts: Parts, signals: StopSignals, make_loop: MakeLoop = MainLoop) -> RunEnd:
@@ -39,10 +42,10 @@ class SerialRun:
         loop.started()
         try:
             while not loop.is_done and not signals.requested:
-                for worker in (*self._rollout_workers, *self._policy_workers, *self._learners):
-                    worker.step(timeout=0.0)
-                for learner in self._learners:
-                    learner.train_once(timeout=0.0)
+                if loop.is_evaluating:  # the run must be repeatable, so its workers wait
+                    time.sleep(POLL_SECONDS)
+                else:
+                    self._step()
                 loop.turn(0.0)
         finally:
             for worker in self._rollout_workers:
@@ -52,6 +55,12 @@ class SerialRun:
             loop.close(lambda: loop.is_done and not signals.requested)
         loop.log_summary()
         return RunEnd((), loop.summary(), loop.stop_reason)
+
+    def _step(self) -> None:
+        for worker in (*self._rollout_workers, *self._policy_workers, *self._learners):
+            worker.step(timeout=0.0)
+        for learner in self._learners:
+            learner.train_once(timeout=0.0)
 
 
 def _build(specs: Sequence[WorkerSpec], parts: Parts, context: ChildContext) -> list[Any]:

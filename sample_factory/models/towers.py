@@ -187,7 +187,7 @@ class TowerActorCritic(ActorCritic):
         return cast(Sequence[Tower], self.towers)
 
     def prepare_to_act(self, dtype: torch.dtype) -> None:
-        """Converts the weights of the towers' linear and convolutional layers, and of built-in cores, to `dtype`.
+        """Converts the weights of linear and convolutional layers, and of built-in cores, to `dtype`.
 
         Autocast would round the same weights to the same numbers in every call, which takes half the time of
         a small batch. It does not round those of other layers, such as norms, which may need float32. On a

@@ -163,6 +163,9 @@ def test_a_checkpoint_file_is_loaded_with_the_settings_of_a_folder_above_it_or_g
     [file] = choosing("mixed", action=3, policy=1).folder.glob("*.pth")
     observation = {"goal": 1, "speed": np.zeros(2, np.float32)}
     assert sample_factory.load_policy(file, **spaces(Mixed)).act(observation) == 13
+    for function in (sample_factory.load_policy, sample_factory.evaluate):
+        with pytest.raises(ConfigError, match="checkpoint=best and the file .*pth were given; leave one out"):
+            function(file, checkpoint="best")
     moved = tmp_path / "elsewhere" / "policy.pth"
     moved.parent.mkdir()
     shutil.copy(file, moved)

@@ -7,10 +7,8 @@ import os
 import re
 import signal
 
-import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.envs.classic_control import CartPoleEnv
 
 from sample_factory import eval as program
 from sample_factory.config.parsing import parse_config
@@ -31,67 +29,9 @@ from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.failures import ChildFailed
 from tests.evaluation.conftest import SMALL, always
 from tests.evaluation.playable_envs import Cards, Undrawable
+from tests.evaluation.uneven_envs import LONG, DiesOnce, Interrupts, SameStart, ShortLosses
 
-LONG = 20
 FLAGS = ["--serial_mode=True", "--num_workers=2", "--num_envs_per_worker=2", "--seed=1"]
-
-
-class ShortLosses(gym.Env):
-    """Every second episode is lost at its first step; the others are won after LONG steps.
-
-    `steps`: of all episodes, by env.
-    """
-
-    observation_space = gym.spaces.Box(-1, 1, (3,))
-    action_space = gym.spaces.Discrete(5)
-    steps: dict[int, int] = {}
-
-    def __init__(self, env_id=0):
-        self._id = env_id
-        self._episode = env_id
-        self.steps[env_id] = 0
-
-    def reset(self, *, seed=None, options=None):
-        self._episode += 1
-        self._left = LONG if self._episode % 2 else 1
-        return np.zeros(3, np.float32), {}
-
-    def step(self, action):
-        self.steps[self._id] += 1
-        self._left -= 1
-        is_won = self._left == 0 and self._episode % 2 == 1
-        info = {"episode_extra_stats": {"won": float(is_won)}}
-        return np.zeros(3, np.float32), float(is_won), self._left == 0, False, info
-
-
-class DiesOnce(ShortLosses):
-    """Its process dies in its third episode, unless a process did before."""
-
-    def __init__(self, env_id, marker):
-        super().__init__(env_id)
-        self._marker = marker
-
-    def step(self, action):
-        if self._episode == self._id + 3 and self._id == 1 and not os.path.exists(self._marker):
-            open(self._marker, "w").close()
-            os._exit(1)
-        return super().step(action)
-
-
-class SameStart(CartPoleEnv):
-    """Every episode begins in the same state."""
-
-    def reset(self, *, seed=None, options=None):
-        return super().reset(seed=5)
-
-
-class Interrupts(ShortLosses):
-    """Sends Ctrl+C at the end of its second episode."""
-
-    def reset(self, *, seed=None, options=None):
-        if self._episode == 3:
-            os.kill(os.getpid(), signal.SIGINT)
-        return super().reset()
 
 
 @pytest.fixture(autouse=True)
@@ -259,6 +199,29 @@ def test_bad_input_is_one_line_before_anything_is_started(choosing, typed, compl
     assert re.search(complaint, line), line
 
 
+def test_what_steered_the_training_is_not_needed(choosing):
+    flags = ["--algo=OF_ANOTHER_SCRIPT", "--eval_every_env_steps=9", "--eval_flags=--env=gym_Nothing-v0"]
+    (result,) = evaluate(identity_of(choosing("uneven", 0)), "--eval_episodes=1", *flags)
+    assert len(result.episodes) == 1
+
+
+def test_without_a_seed_all_checkpoints_are_evaluated_with_the_same_one(choosing):
+    seeds = []
+
+    class Seeded(ShortLosses):
+        def reset(self, *, seed=None, options=None):
+            seeds.append(seed)
+            return super().reset()
+
+    register_env("uneven", lambda full_env_name, cfg, env_config: Seeded(env_config.env_id))
+    identity = identity_of(choosing("uneven", 0))
+    flags = ["--serial_mode=True", "--checkpoint", "latest", "latest", "--eval_episodes=1"]
+    config = parse_config([*identity, *flags], resolve_family, evaluation=True)
+    assert len(list(evaluate_in_parallel(config, resolve_family("uneven")))) == 2
+    first, second = filter(None, seeds)
+    assert first == second
+
+
 def test_an_env_that_the_model_does_not_fit_is_one_line(choosing, capfd):
     register_env("other", lambda full_env_name, cfg, env_config: Undrawable())
     assert program.main([*identity_of(choosing("uneven", 0)), *FLAGS, "--env=other"]) == 2
@@ -292,5 +255,16 @@ def test_an_evaluation_during_training_plays_a_snapshot_in_one_process(choosing,
     info = env_info(adapt(Cards()), config.namespace())
     (path,) = checkpoints.folder.glob("*.pth")
     plan = EvaluationPlan(config, family, info, state_size=0)
-    statistics = Evaluator(plan, Snapshot(0, 1, 4, str(path)), ChildContext("evaluation")).run()
+    snapshot = Snapshot(0, 1, 4, str(path))
+    statistics = Evaluator(plan, snapshot, ChildContext("evaluation")).run()
     assert statistics["true_objective"].mean == 3.0, "the card that the snapshot chooses"
+    stopped = Evaluator(plan, snapshot, ChildContext("evaluation"))
+    step = Cards.step
+
+    def stop_and_step(env, actions):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return step(env, actions)
+
+    monkeypatch.setattr(Cards, "step", stop_and_step)
+    with pytest.raises(InterruptedError, match="a signal ended it"):
+        stopped.run()

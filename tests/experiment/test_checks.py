@@ -12,6 +12,7 @@ from sample_factory.experiment.checks import (
     check_and_probe,
     check_encoders,
     check_observations,
+    plan_evaluation,
     warn_of_framestack,
     warn_of_replaced_flags,
 )
@@ -49,6 +50,14 @@ def test_a_preset_is_refused_before_anything_starts_only_if_it_was_typed():
     message = "gym_CartPole-v1: --encoder_subtype=convnet_atari: convnet_atari needs 36x36 pixels"
     with pytest.raises(ConfigError, match=message):
         check_encoders(config("--encoder_subtype=convnet_atari"), info(SPACE))
+
+
+def test_evaluation_during_training_is_refused_where_one_policy_cannot_play_all_agents():
+    own = config("--eval_every_env_steps=100")
+    kinds = AgentKinds((*info(SPACE).kinds.spaces, *info(S.Box(-1, 1, (3,))).kinds.spaces), (0, 1))
+    with pytest.raises(ConfigError, match="the agents of this env have different spaces; leave it out"):
+        plan_evaluation(own, resolve_family(own.env_name), EnvInfo(kinds, 1), 0)
+    assert plan_evaluation(config(), resolve_family(own.env_name), EnvInfo(kinds, 1), 0) is None
 
 
 def test_an_index_cannot_be_normalised():

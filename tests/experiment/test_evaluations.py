@@ -9,48 +9,16 @@ from sample_factory.checkpoints.milestones import best_value
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.evaluation.result_statistics import mean_and_std
 from sample_factory.exchange.messages import Incident, Snapshot, SnapshotRequest, TrainReport
 from sample_factory.experiment import evaluations
 from sample_factory.experiment.evaluation_plan import EvaluationPlan, with_eval_flags
 from sample_factory.experiment.evaluations import Evaluations
 from sample_factory.monitoring.component_stats import ComponentStats
-from sample_factory.runtime.child_side import StopFlag
-from sample_factory.runtime.supervisor import Limits
 from tests.runtime.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("quick_evaluator")
 EVERY = 100
-
-
-class Rewards:
-    """In place of the evaluator: the rewards are the contents of the snapshot; it fails without any."""
-
-    def __init__(self, plan, snapshot, context):
-        with open(snapshot.path) as file:
-            self._rewards = [float(word) for word in file.read().split()]
-
-    def run(self):
-        if not self._rewards:
-            raise RuntimeError("the env cannot be made")
-        return {"reward": mean_and_std(self._rewards), "kills": mean_and_std([3.0])}
-
-
-class Hangs:
-    """In place of the evaluator: it waits for ever, in the start or after it as the snapshot says."""
-
-    def __init__(self, plan, snapshot, context):
-        with open(snapshot.path) as file:
-            self._where = file.read()
-        self._context = context
-        if self._where == "start":
-            StopFlag().wait()
-
-    def run(self):
-        if self._where == "step":
-            self._context.beat()
-            StopFlag().wait()
-        return {"reward": mean_and_std([float(self._where)])}
+EVALUATORS = "tests.experiment.quick_evaluators"
 
 
 class Policy:
@@ -95,9 +63,8 @@ class Run:
         self.monitor = FakeMonitor(num_policies)
         self.outbox = FakeOutbox()
         self.published = []
-        plan = EvaluationPlan(config, resolve_family(config.env_name), None, 0)
         self.incidents = ComponentStats(time.monotonic)
-        self.evaluations = Evaluations(plan, config, self.monitor, self.outbox, self.publish)
+        self.evaluations = Evaluations(None, config, self.monitor, self.outbox, self.publish)
 
     def publish(self, incident):
         self.published.append(incident)
@@ -132,7 +99,7 @@ class Run:
 
 @pytest.fixture
 def quick_evaluator(monkeypatch):
-    monkeypatch.setattr(evaluations, "EVALUATOR", f"{__name__}:Rewards")
+    monkeypatch.setattr(evaluations, "EVALUATOR", f"{EVALUATORS}:Rewards")
 
 
 def test_a_policy_is_due_whenever_its_frames_pass_a_multiple_also_in_a_resumed_run(tmp_path):
@@ -186,25 +153,29 @@ def test_an_evaluation_that_fails_is_an_incident_and_the_next_one_is_played(tmp_
 
 
 @pytest.mark.parametrize(
-    ("where", "reason", "serial_mode"),
+    ("where", "reason"),
     [
-        ("start", "not ready after 4 s", False),
-        ("step", "was stuck: no sign of life for 3 s", False),
-        ("step", "was stuck: no sign of life for 3 s", True),
+        ("start", "not ready after 4 s"),
+        ("step", "was stuck: no sign of life for 3 s"),
+        ("endless", "not done after --eval_timeout_seconds=2; does each episode of the env end"),
     ],
 )
 def test_an_evaluation_that_hangs_is_an_incident_and_the_next_one_is_played(
-    tmp_path, monkeypatch, where, reason, serial_mode
+    tmp_path, monkeypatch, where, reason
 ):
-    monkeypatch.setattr(evaluations, "EVALUATOR", f"{__name__}:Hangs")
-    limits = {"reset_timeout_seconds": 1 if where == "start" else 3600, "heartbeat_reporting_interval": 3}
-    run = Run(tmp_path, serial_mode=serial_mode, **limits)
+    monkeypatch.setattr(evaluations, "EVALUATOR", f"{EVALUATORS}:Hangs")
+    limits = {
+        "start": {"reset_timeout_seconds": 1, "heartbeat_reporting_interval": 3},
+        "step": {"reset_timeout_seconds": 3600, "heartbeat_reporting_interval": 3},
+        "endless": {"eval_timeout_seconds": 2},
+    }
+    run = Run(tmp_path, **limits[where])
     run.evaluate(where, 110)
     (incident,) = run.published
     assert incident.kind == "failed_evaluations" and len(incident.text.splitlines()) == 1
     assert "policy 0 at 110 env frames failed; training continues: " in incident.text
     assert reason in incident.text
-    run.evaluations._limits = Limits()
+    run = Run(tmp_path)
     run.evaluate("4", 210)
     assert [written[1] for written in run.monitor.written] == [210]
 

@@ -176,7 +176,10 @@ def test_an_observer_that_calls_exit_is_switched_off_and_the_run_continues(make_
     loop, channels, _ = make_loop(Exiting())
     report(loop, channels, trained(), EPISODE)
     loop.close()
-    assert "observer 'own_0' is switched off, and training continues: on_episode raised SystemExit" in caplog.text
+    assert (
+        "observer 'own_0' is switched off, and training continues: on_episode raised SystemExit"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -1,0 +1,67 @@
+"""A serial run waits for evaluations, so that it can be repeated."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from sample_factory.experiment import serial
+from sample_factory.experiment.serial import SerialRun
+from sample_factory.experiment.wiring import WorkerSpecs
+
+
+class Worker:
+    """Counts its steps."""
+
+    num_steps = 0
+
+    def step(self, timeout):
+        self.num_steps += 1
+
+    def close(self):
+        pass
+
+
+class Evaluating:
+    """A loop whose evaluation ends in turn `end`; in turn 3, a signal arrives or the run is done."""
+
+    stop_reason = ""
+    num_turns = 0
+
+    def __init__(self, signals, end, signal):
+        self._signals, self._end, self._signal = signals, end, signal
+
+    @property
+    def is_done(self):
+        return self.num_turns == 3 and self._signal is None
+
+    @property
+    def is_evaluating(self):
+        return self.num_turns < self._end
+
+    def turn(self, timeout):
+        self.num_turns += 1
+        if self.num_turns == 3:
+            self._signals.requested = self._signal
+
+    def close(self, may_wait):
+        self.may_wait = may_wait()
+
+    def started(self):
+        pass
+
+    log_summary = summary = started
+
+
+@pytest.mark.parametrize(("end", "signal", "num_steps"), [(2, None, 1), (100, 2, 0)])
+def test_no_worker_steps_while_an_evaluation_is_played_and_a_signal_ends_the_wait(
+    monkeypatch, end, signal, num_steps
+):
+    monkeypatch.setattr(serial, "worker_specs", lambda parts: WorkerSpecs([], [], [], [], []))
+    signals = SimpleNamespace(requested=None)
+    loop = Evaluating(signals, end, signal)
+    run = SerialRun(None, lambda *_: loop, None)
+    worker = Worker()
+    run._rollout_workers = [worker]
+    run.run(signals)
+    assert worker.num_steps == num_steps and loop.num_turns == 3
+    assert loop.may_wait == (signal is None)
