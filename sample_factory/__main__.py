@@ -22,7 +22,7 @@ def dispatch(argv: Sequence[str]) -> int:
         show(__version__)
         return 0
     modules = {command.name: command.module for command in COMMANDS}
-    name = argv[0].removeprefix("plotting.")
+    name = argv[0].rpartition(".")[2]  # also where the package is named: plotting.plot_curves
     if name.startswith("-"):
         raise ConfigError(f"a command is missing before {name}, e.g. python -m sample_factory train {name}")
     if name not in modules:

@@ -26,13 +26,13 @@ def enjoy(config: "Config | FlagNamespace") -> "Evaluation | tuple[int, float]":
     """
     from sample_factory.config.namespace import FlagNamespace
     from sample_factory.envs.env_registry import resolve_family
-    from sample_factory.evaluation.evaluate import evaluate
+    from sample_factory.hub.push_to_hub import play_and_push
 
     if isinstance(config, FlagNamespace):
         from sample_factory.version_2.running import enjoy
 
         return enjoy(config)
-    return evaluate(config, resolve_family(config.env_name))
+    return play_and_push(config, resolve_family(config.env_name))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,9 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from sample_factory.config.parsing import parse_config
         from sample_factory.envs.env_registry import resolve_trained_family
         from sample_factory.evaluation.results import JsonFlags
+        from sample_factory.hub.hub_flags import EnjoyHubFlags
         from sample_factory.runtime.log import setup_logging
 
-        own = {"results": JsonFlags}
+        own = {"results": JsonFlags, "hub": EnjoyHubFlags}
         config = parse_config(
             arguments, resolve_trained_family, evaluation=True, extra_sections=own, command=ENJOY
         )

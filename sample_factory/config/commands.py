@@ -302,6 +302,34 @@ PLOT_POPULATION = Command(
         Example("By another objective.", "train_dir/population --tag=0_aux/avg_reward"),
     ),
 )
+PUSH_TO_HUB = Command(
+    module="hub.push_to_hub",
+    purpose="push an experiment to the Hugging Face Hub, with results and a video",
+    usage="--experiment=NAME --hf_repository=USER/NAME [--flag=value ...]",
+    description="Plays episodes, writes a video, and pushes both with a model card and all files of the "
+    "experiment. Needs a token: log in with `hf auth login`, or set HF_TOKEN.",
+    examples=(
+        Example("Measure over 50 episodes, and push.", "--experiment=basic -r me/basic --eval_episodes=50"),
+        Example(
+            "The best checkpoint, into a private repository.",
+            "--experiment=basic -r me/basic --checkpoint=best --private_repository",
+        ),
+        Example("Push once more without playing.", "--experiment=basic -r me/basic --with_evaluation=False"),
+    ),
+    common=EVAL.common,
+    envs=_EVALUATED_ENVS,
+)
+LOAD_FROM_HUB = Command(
+    module="hub.load_from_hub",
+    purpose="load an experiment from the Hugging Face Hub",
+    usage="-r USER/NAME [--flag=value ...]",
+    description="Downloads a repository as an experiment, which all commands accept: enjoy, eval, train.",
+    examples=(
+        Example("As train_dir/basic.", "-r me/basic"),
+        Example("Under another name.", "-r me/basic --experiment=theirs"),
+        Example("In place of an experiment that exists.", "-r me/basic --overwrite"),
+    ),
+)
 COMMANDS = (
     TRAIN,
     ENJOY,
@@ -311,6 +339,8 @@ COMMANDS = (
     MATCH,
     IMITATE,
     PLAY_DOOM,
+    PUSH_TO_HUB,
+    LOAD_FROM_HUB,
     BENCHMARK,
     DUMMY_SAMPLER,
     RUN_ALGORITHM,

@@ -35,6 +35,7 @@ NOT_RESUMED_FLAGS = (
     "restart_behavior",
     "cfg",
     "load_checkpoint_kind",
+    "push_to_hub",
     "sampler_only",
     "benchmark",
     "figures_file",

@@ -15,6 +15,7 @@ from sample_factory.envs.env_registry import (
     resolve_trained_family,
 )
 from sample_factory.envs.v1_registration import ParserRecorder
+from sample_factory.hub.hub_flags import EnjoyHubFlags
 from sample_factory.version_2.model_factory import encoder_default
 
 
@@ -62,7 +63,8 @@ def parse_full_cfg(parser: ScriptParser, argv: Sequence[str] | None = None) -> F
         if known.env is not None:
             extend_family(known.env, parser.flags_type(), {**encoder_default(), **parser.recorded_defaults})
         resolve = resolve_trained_family if parser.evaluation else resolve_family
-        config = parse_config(arguments, resolve, evaluation=parser.evaluation)
+        own = {"hub": EnjoyHubFlags} if parser.evaluation else None
+        config = parse_config(arguments, resolve, parser.evaluation, own)
     except (ConfigError, UnknownEnvError, ImportError) as error:
         raise ended_by(error) from None
     cfg = config.namespace()

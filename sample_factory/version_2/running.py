@@ -9,6 +9,7 @@ from sample_factory.config.namespace import FlagNamespace
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
 from sample_factory.experiment.exit_codes import run_command
+from sample_factory.hub.hub_flags import EnjoyHubFlags
 from sample_factory.runtime.log import restored_logging, setup_logging
 
 if TYPE_CHECKING:
@@ -37,12 +38,12 @@ def run_rl(cfg: Any) -> int:
 
 def enjoy(cfg: Any) -> tuple[int, float]:
     """Plays; returns (0, mean of the true objectives). Raises what `evaluate` raises."""
-    from sample_factory.evaluation.evaluate import evaluate
+    from sample_factory.hub.push_to_hub import play_and_push
 
     config = config_of(cfg, "enjoy", evaluation=True)
     with restored_logging():
         setup_logging("enjoy")
-        result: Evaluation = evaluate(config, resolve_family(config.env_name))
+        result: Evaluation = play_and_push(config, resolve_family(config.env_name))
     return int(ExperimentStatus.SUCCESS), result.true_objective.mean
 
 
@@ -58,6 +59,7 @@ def config_of(cfg: Any, function: str, evaluation: bool) -> Config:
         )
     resolve = resolve_trained_family if evaluation else resolve_family
     typed = cfg.cli_args
-    parsed = parse_config([], resolve, evaluation, keywords=typed).flat()
+    own = {"hub": EnjoyHubFlags} if evaluation else None
+    parsed = parse_config([], resolve, evaluation, own, keywords=typed).flat()
     changed = {name: value for name, value in vars(cfg).items() if name in parsed and value != parsed[name]}
-    return parse_config([], resolve, evaluation, keywords={**typed, **changed})
+    return parse_config([], resolve, evaluation, own, keywords={**typed, **changed})

@@ -20,6 +20,8 @@ from sample_factory.evaluation.eval_command import EvalFlags
 from sample_factory.evaluation.human_game import HumanGameFlags
 from sample_factory.evaluation.match_request import MatchFlags
 from sample_factory.evaluation.results import JsonFlags
+from sample_factory.hub import load_from_hub
+from sample_factory.hub.hub_flags import EnjoyHubFlags, PushFlags
 from sample_factory.imitation.imitate_request import ImitateFlags
 from sample_factory.plotting import plot_curves, plot_population
 
@@ -141,20 +143,24 @@ def test_every_command_of_the_pages_is_parsed(module, flags, tmp_path):
     if module == "plotting.plot_population":
         assert plot_population.parse_arguments(shlex.split(flags)).folder
         return
+    if module == "hub.load_from_hub":
+        assert load_from_hub.parse_arguments(shlex.split(flags)).hf_repository
+        return
     if module == "benchmark":
         assert parse_benchmark(shlex.split(flags)).config.unknown == {}
         return
     extra = {
         "dummy_sampler": {"random_sampler": RandomSamplerFlags},
         "eval": {"results": EvalFlags},
-        "enjoy": {"results": JsonFlags},
+        "enjoy": {"results": JsonFlags, "hub": EnjoyHubFlags},
+        "hub.push_to_hub": {"hub": PushFlags},
         "imitate": {"imitate": ImitateFlags},
         "match": {"match": MatchFlags},
         "play_doom": {"human_game": HumanGameFlags},
     }.get(module)
     argv = [*shlex.split(flags), f"--train_dir={tmp_path}"]
     experiment = re.search(r"--experiment=(\S+)", flags)
-    is_evaluation = module in ("enjoy", "eval") and experiment is not None
+    is_evaluation = module in ("enjoy", "eval", "hub.push_to_hub") and experiment is not None
     if is_evaluation:
         (tmp_path / experiment[1]).mkdir()
         (tmp_path / experiment[1] / "cfg.json").write_text('{"env": "doom_duel"}')

@@ -1,0 +1,174 @@
+"""Loads an experiment from the Hugging Face Hub.
+
+python -m sample_factory.hub.load_from_hub --hf_repository=user/name
+"""
+
+import argparse
+import contextlib
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from sample_factory.config.commands import LOAD_FROM_HUB
+from sample_factory.config.experiment_folder import experiment_folder, read_json
+from sample_factory.config.experiment_names import SAVED_NAMES
+from sample_factory.config.flags import ConfigError, explain, parse_bool
+from sample_factory.config.help import make_command_parser
+from sample_factory.config.sections import RunFlags
+from sample_factory.config.unknown_flags import refuse_unknown_flags
+from sample_factory.experiment.exit_codes import run_command
+from sample_factory.hub.hub_access import HubError, check_repository_name, download, make_api
+from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
+
+# Made by the Hub or by the download.
+NOT_OF_THE_EXPERIMENT = (".gitattributes", ".cache", ".git")
+
+
+def load_from_hub(
+    hf_repository: str,
+    train_dir: str | os.PathLike[str] | None = None,
+    experiment: str | None = None,
+    *,
+    overwrite: bool = False,
+    revision: str | None = None,
+) -> Path:
+    """Downloads a repository as an experiment, and returns its folder, train_dir/experiment.
+
+    train_dir: by default ./train_dir. experiment: by default the name of the repository.
+    overwrite: replace an existing experiment. revision: branch, tag or commit; by default the newest commit.
+
+    The folder appears when it is complete. Raises ConfigError for an existing experiment and a wrong name,
+    MissingPackage, and HubError if the Hub cannot be reached, or has no such experiment.
+    """
+    api = make_api()
+    check_repository_name(hf_repository)
+    name = experiment or hf_repository.partition("/")[2]
+    place = RunFlags().train_dir if train_dir is None else os.fspath(train_dir)
+    folder = experiment_folder(RunFlags(experiment=name, train_dir=place))
+    if folder.exists() and not overwrite:
+        raise ConfigError(
+            f"{folder} exists: choose another name with --experiment=NAME, or replace it with --overwrite"
+        )
+    if folder.exists() and not _is_experiment(folder):
+        raise ConfigError(f"--overwrite: {folder} is no experiment (it has no cfg.json), and is not replaced")
+    created = [parent for parent in folder.parents if not parent.exists()]
+    unfinished = folder.with_name(f".{name}.{os.getpid()}.unfinished")
+    try:
+        unfinished.mkdir(parents=True)
+        download(api, hf_repository, revision, unfinished)
+        _check_contents(hf_repository, unfinished)
+        _move(unfinished, folder)
+    except OSError as error:
+        raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        for parent in created:
+            with contextlib.suppress(OSError):  # it holds the experiment now
+                parent.rmdir()
+    return folder
+
+
+def _is_experiment(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in SAVED_NAMES)
+
+
+def _check_contents(repository: str, folder: Path) -> None:
+    """Removes what is not of the experiment. Raises HubError for a repository without an experiment."""
+    for name in NOT_OF_THE_EXPERIMENT:
+        path = folder / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        path.unlink(missing_ok=True)
+    if not _is_experiment(folder):
+        raise HubError(f"{repository} is no experiment of Sample Factory: it has no cfg.json")
+    for name in SAVED_NAMES:
+        if (folder / name).is_file():
+            read_json(folder / name)
+    if not any(folder.glob("checkpoint_p*/*.pth")):
+        raise HubError(f"{repository} has no checkpoint, i.e. no file like checkpoint_p0/checkpoint_*.pth")
+
+
+def _move(source: Path, folder: Path) -> None:
+    """Makes `source` the folder; an existing one is deleted. Raises ConfigError if a run uses that one."""
+    if not folder.exists():
+        source.rename(folder)
+        return
+    try:
+        lock = FolderLock(folder)
+    except FolderInUse as error:
+        raise ConfigError(f"--overwrite: {error}; stop that run, or choose another --experiment") from None
+    replaced = source.with_name(f"{source.name}.replaced")
+    try:
+        folder.rename(replaced)
+        source.rename(folder)
+    finally:
+        lock.release()
+    shutil.rmtree(replaced)
+
+
+def next_commands(folder: Path) -> list[str]:
+    """Returns lines with the commands that use a loaded experiment."""
+    names = [f"--experiment={folder.name}"]
+    if folder.parent != Path(RunFlags().train_dir).absolute():
+        names.append(f"--train_dir={folder.parent}")
+    flags = shlex.join(names)
+    env = read_json(next(folder / name for name in SAVED_NAMES if (folder / name).is_file())).get("env")
+    return [
+        f"watch:    python -m sample_factory.enjoy {flags}",
+        f"measure:  python -m sample_factory.eval {flags}",
+        f"continue: python -m sample_factory.train --env={env} {flags}",
+    ]
+
+
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Raises ConfigError. Prints the help and exits with 0 on --help."""
+    parser = make_command_parser(LOAD_FROM_HUB)
+    parser.add_argument("-r", "--hf_repository", metavar="USER/NAME", help="repository to load")
+    parser.add_argument(
+        "-d",
+        "--train_dir",
+        metavar="FOLDER",
+        help="folder in which the experiment is made (default: ./train_dir)",
+    )
+    parser.add_argument(
+        "--experiment", metavar="NAME", help="its name there (default: the name in USER/NAME)"
+    )
+    parser.add_argument(
+        "--revision", metavar="NAME", help="branch, tag or commit (default: the newest commit)"
+    )
+    parser.add_argument(
+        "--overwrite",
+        nargs="?",
+        const=True,
+        default=False,
+        type=parse_bool,
+        metavar="True|False",
+        help="replace an existing experiment",
+    )
+    try:
+        given = ["--help" if word == "--help=all" else word for word in argv]  # there is only one help
+        arguments, rest = parser.parse_known_args(given)
+    except argparse.ArgumentError as error:
+        raise ConfigError(explain(error)) from None
+    refuse_unknown_flags(parser, rest)
+    if arguments.hf_repository is None:
+        raise ConfigError("the repository is missing: --hf_repository=USER/NAME")
+    return arguments
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit code: 0 done, 1 the Hub failed, 2 bad input."""
+
+    def command(words: Sequence[str]) -> None:
+        arguments = vars(parse_arguments(words))
+        folder = load_from_hub(**arguments)
+        print("\n".join([f"loaded: {folder}", *next_commands(folder)]))
+
+    return run_command(command, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

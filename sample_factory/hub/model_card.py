@@ -1,0 +1,179 @@
+"""The README.md of a repository: metadata that the Hub and leaderboards read, results, and commands."""
+
+import dataclasses
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sample_factory.checkpoints.milestones import env_frames_of, version_of
+from sample_factory.config.config import Config
+from sample_factory.config.experiment_folder import PLACE, read_json
+from sample_factory.config.sections import TRAINING_SECTIONS
+from sample_factory.envs.env_registry import EnvFamily, is_found_by_all_commands
+from sample_factory.hub.hub_access import LIBRARY
+
+TASK = "reinforcement-learning"
+TAGS = ("deep-reinforcement-learning", TASK, LIBRARY)
+# The statistic that version 2 reports as the mean reward, and leaderboards compare.
+METRIC = "true_objective"
+# Not part of how a policy was trained.
+LEFT_OUT = (*PLACE, "env", "cfg", "restart_behavior", "device", "log_to_file", "figures_file")
+
+
+def metadata(algo: str, env_name: str, results: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Returns the YAML header. results: as `results_of` writes them; None: the header has no metric.
+
+    The metric has the form of version 2, "MEAN +/- STD" with two decimals, which leaderboards parse.
+    """
+    from huggingface_hub import metadata_eval_result
+
+    header: dict[str, Any] = {"library_name": LIBRARY, "tags": [*TAGS, env_name]}
+    if results is None:
+        return header
+    metric = results["evaluations"][0]["statistics"][METRIC]
+    index = metadata_eval_result(
+        model_pretty_name=algo,
+        task_pretty_name=TASK,
+        task_id=TASK,
+        metrics_pretty_name="mean_reward",
+        metrics_id="mean_reward",
+        metrics_value=f"{metric['mean']:.2f} +/- {metric['std']:.2f}",
+        dataset_pretty_name=env_name,
+        dataset_id=env_name,
+    )
+    return {**header, **index}
+
+
+def write_model_card(
+    path: Path,
+    config: Config,
+    family: EnvFamily,
+    checkpoint: Path,
+    results: Mapping[str, Any] | None,
+    has_video: bool,
+) -> None:
+    """Writes the card. config: has the section "hub". checkpoint: file of the policy that is pushed.
+
+    results: see `metadata`. has_video: whether the repository has a replay.mp4.
+    """
+    from huggingface_hub import metadata_save
+
+    path.write_text(_text(config, family, checkpoint, results, has_video))
+    metadata_save(path, metadata(config.run.algo, config.env_name, results))
+
+
+def _text(
+    config: Config, family: EnvFamily, checkpoint: Path, results: Mapping[str, Any] | None, has_video: bool
+) -> str:
+    from sample_factory import __version__
+
+    flags = config.extra["hub"]
+    repository: str = flags.hf_repository
+    name = repository.partition("/")[2]
+    has_commands = is_found_by_all_commands(config.env_name)
+    enjoy = flags.enjoy_script or ("sample_factory.enjoy" if has_commands else "YOUR.ENJOY.MODULE")
+    train = flags.train_script or ("sample_factory.train" if has_commands else "YOUR.TRAIN.MODULE")
+    frames = env_frames_of(checkpoint)
+    settings = training_flags(read_saved(config.experiment_dir), family)
+    video = "`replay.mp4` shows the agent.\n\n" if has_video else ""
+    return f"""
+# {name}
+
+A policy for **{config.env_name}**, trained with **{config.run.algo}** of Sample Factory {__version__} for \
+{frames:,} env frames ({version_of(checkpoint):,} SGD steps).
+
+{video}{_results(config, results)}## Use
+
+The commands run in a checkout of Sample Factory {__version__} with `pip install -e '.[hub]'`. The package \
+`sample-factory` 2 of PyPI has other networks, and does not load this policy.
+
+```bash
+python -m sample_factory.hub.load_from_hub -r {repository}
+```
+
+This makes the experiment `train_dir/{name}`. Watch and measure it, and continue its training:
+
+```bash
+python -m {enjoy} --env={config.env_name} --experiment={name}
+python -m sample_factory.eval --experiment={name} --eval_episodes=100
+python -m {train} --env={config.env_name} --experiment={name} --train_for_env_steps={2 * frames}
+```
+
+From Python:
+
+```python
+import sample_factory
+
+policy = sample_factory.load_policy("{name}")
+env = policy.make_env()
+observation, info = env.reset()
+action = policy.act(observation)
+```
+
+## Training
+
+All settings are in `cfg.json`, the curves in `.summary/`. Settings that differ from the defaults of the env:
+
+```bash
+python -m {train} --env={config.env_name} --experiment={name}{_continued(settings)}
+```
+"""
+
+
+def _results(config: Config, results: Mapping[str, Any] | None) -> str:
+    """Returns the section with a table of the statistics."""
+    if results is None:
+        return ""
+    how = "the most likely actions" if results["deterministic"] else "actions drawn from the policy"
+    lines = ["## Results", ""]
+    for evaluation, checkpoint in zip(results["evaluations"], results["checkpoints"]):
+        policy = evaluation["policies"][0]["policy_index"]
+        lines += [
+            f"{evaluation['num_episodes']} episodes of policy {policy} (`{checkpoint}`) with {how}; "
+            "`evaluation.json` has each of them. The interval holds the true mean with 95 % confidence.",
+            "",
+            "| | mean | standard deviation | 95 % interval of the mean |",
+            "|---|---|---|---|",
+        ]
+        for name, value in evaluation["statistics"].items():
+            if value["mean"] is not None:
+                has_interval = value["low"] is not None
+                interval = f"{value['low']:.3f} to {value['high']:.3f}" if has_interval else ""
+                lines.append(f"| {name} | {value['mean']:.3f} | {value['std']:.3f} | {interval} |")
+        lines.append("")
+    return "\n".join([*lines, ""])
+
+
+def read_saved(experiment_dir: Path) -> dict[str, Any]:
+    """Returns the settings that the experiment was trained with, from its cfg.json. Raises ConfigError."""
+    name = "cfg.json" if (experiment_dir / "cfg.json").exists() else "config.json"
+    return read_json(experiment_dir / name)
+
+
+def training_flags(saved: Mapping[str, Any], family: EnvFamily) -> list[str]:
+    """Returns the flags, ready to type, of saved settings that differ from the defaults of an env family."""
+    sections = [section for name, section in TRAINING_SECTIONS.items() if name != "evaluation"]
+    flags = []
+    for section in [*sections, *([] if family.flags is None else [family.flags])]:
+        for field in dataclasses.fields(section):
+            default = family.defaults.get(field.name, field.default)
+            value = saved.get(field.name, default)
+            if field.name not in LEFT_OUT and value is not None and _plain(value) != _plain(default):
+                flags.append(_typed(field.name, value))
+    return flags
+
+
+def _plain(value: Any) -> Any:
+    """Returns a list as a tuple, as JSON has no tuples."""
+    return tuple(value) if isinstance(value, (list, tuple)) else value
+
+
+def _typed(name: str, value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return shlex.join([f"--{name}", *map(str, value)])
+    return shlex.join([f"--{name}={value}"])
+
+
+def _continued(flags: list[str]) -> str:
+    return "".join(f" \\\n    {flag}" for flag in flags)
