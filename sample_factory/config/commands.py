@@ -309,12 +309,18 @@ PUSH_TO_HUB = Command(
     description="Plays episodes, writes a video, and pushes both with a model card and all files of the "
     "experiment. Needs a token: log in with `hf auth login`, or set HF_TOKEN.",
     examples=(
-        Example("Measure over 50 episodes, and push.", "--experiment=basic -r me/basic --eval_episodes=50"),
+        Example(
+            "Measure over 50 episodes, and push.",
+            "--experiment=basic --hf_repository=me/basic --eval_episodes=50",
+        ),
         Example(
             "The best checkpoint, into a private repository.",
-            "--experiment=basic -r me/basic --checkpoint=best --private_repository",
+            "--experiment=basic --hf_repository=me/basic --checkpoint=best --private_repository",
         ),
-        Example("Push once more without playing.", "--experiment=basic -r me/basic --with_evaluation=False"),
+        Example(
+            "Push once more without playing.",
+            "--experiment=basic --hf_repository=me/basic --with_evaluation=False",
+        ),
     ),
     common=EVAL.common,
     envs=_EVALUATED_ENVS,
@@ -322,12 +328,12 @@ PUSH_TO_HUB = Command(
 LOAD_FROM_HUB = Command(
     module="hub.load_from_hub",
     purpose="load an experiment from the Hugging Face Hub",
-    usage="-r USER/NAME [--flag=value ...]",
+    usage="-r USER/NAME [--flag=value]",
     description="Downloads a repository as an experiment, which all commands accept: enjoy, eval, train.",
     examples=(
-        Example("As train_dir/basic.", "-r me/basic"),
-        Example("Under another name.", "-r me/basic --experiment=theirs"),
-        Example("In place of an experiment that exists.", "-r me/basic --overwrite"),
+        Example("As train_dir/basic.", "--hf_repository=me/basic"),
+        Example("Under another name.", "--hf_repository=me/basic --experiment=theirs"),
+        Example("In place of an experiment that exists.", "--hf_repository=me/basic --overwrite"),
     ),
 )
 COMMANDS = (

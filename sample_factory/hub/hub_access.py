@@ -31,9 +31,7 @@ def make_api() -> "HfApi":
         raise missing_package("the Hugging Face Hub", "huggingface_hub", "hub")
     from huggingface_hub import HfApi
 
-    from sample_factory import __version__
-
-    return HfApi(library_name=LIBRARY, library_version=__version__)
+    return HfApi(library_name=LIBRARY)
 
 
 def check_repository_name(repository: str | None) -> str:

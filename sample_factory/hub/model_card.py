@@ -66,8 +66,6 @@ def write_model_card(
 def _text(
     config: Config, family: EnvFamily, checkpoint: Path, results: Mapping[str, Any] | None, has_video: bool
 ) -> str:
-    from sample_factory import __version__
-
     flags = config.extra["hub"]
     repository: str = flags.hf_repository
     name = repository.partition("/")[2]
@@ -80,12 +78,12 @@ def _text(
     return f"""
 # {name}
 
-A policy for **{config.env_name}**, trained with **{config.run.algo}** of Sample Factory {__version__} for \
+A policy for **{config.env_name}**, trained with **{config.run.algo}** of Sample Factory 3 for \
 {frames:,} env frames ({version_of(checkpoint):,} SGD steps).
 
 {video}{_results(config, results)}## Use
 
-The commands run in a checkout of Sample Factory {__version__} with `pip install -e '.[hub]'`. The package \
+The commands run in a checkout of Sample Factory 3 with `pip install -e '.[hub]'`. The package \
 `sample-factory` 2 of PyPI has other networks, and does not load this policy.
 
 ```bash

@@ -3,41 +3,18 @@
 python -m sample_factory.hub.push_to_hub --experiment=my_experiment --hf_repository=user/name
 """
 
-import dataclasses
-import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from sample_factory.config.commands import PUSH_TO_HUB
 from sample_factory.config.config import Config
-from sample_factory.config.flags import NEVER, ConfigError, make_parser, parse_known
+from sample_factory.config.flags import make_parser, parse_known
 from sample_factory.config.parsing import parse_config
-from sample_factory.envs.env_registry import EnvFamily, resolve_family, resolve_trained_family
-from sample_factory.evaluation.parallel import chosen_policies, evaluate_in_parallel
-from sample_factory.evaluation.policy_choice import find_checkpoint
-from sample_factory.evaluation.results import Evaluation
+from sample_factory.envs.env_registry import resolve_trained_family
 from sample_factory.experiment.exit_codes import run_command
-from sample_factory.hub.hub_access import HubError, prepare_push, upload
 from sample_factory.hub.hub_flags import PushFlags
-from sample_factory.hub.model_card import write_model_card
-from sample_factory.hub.repository_files import (
-    CARD,
-    VIDEO,
-    newest_video,
-    read_results,
-    results_of,
-    staged,
-    write_results,
-)
-from sample_factory.runtime.command_failed import CommandFailed
 from sample_factory.runtime.log import setup_logging
-
-if TYPE_CHECKING:
-    from huggingface_hub import HfApi
-
-log = logging.getLogger("sample_factory")
 
 SHORT_FLAGS = {"-r": "--hf_repository", "-d": "--experiment_dir"}  # of version 2
 
@@ -55,108 +32,13 @@ def parse_arguments(argv: Sequence[str]) -> Config:
     )
 
 
-def push(config: Config) -> str:
-    """Evaluates, films and pushes an experiment; returns the address of the repository.
-
-    Raises ConfigError, MissingPackage, HubError, and what an evaluation raises. Results and video stay in the
-    folder of the experiment, so that a push that has failed can be repeated without another evaluation.
-    """
-    flags: PushFlags = config.extra["hub"]
-    chosen = chosen_policies(config)
-    checkpoints = [find_checkpoint(config, choice) for choice in chosen]
-    family = resolve_family(config.env_name)
-    api = prepare_push(flags.hf_repository, flags.private_repository)
-    if not flags.with_evaluation:
-        results = read_results(config.experiment_dir, checkpoints[0])
-        if results is None:
-            log.warning("The folder has no results of %s: the card has none", checkpoints[0].name)
-        video = newest_video(config.experiment_dir) if flags.with_video else None
-        return _push(api, config, family, results, video)
-    evaluations = []
-    for evaluation in evaluate_in_parallel(config, family):
-        print(f"{evaluation.choices[0]}: {evaluation.summary()}", flush=True)
-        evaluations.append(evaluation)
-    if len(evaluations) < len(chosen):
-        raise HubError("the evaluation was stopped: nothing was pushed")
-    results = _checked_results(config, evaluations)
-    video = _film(config, family) if flags.with_video else None
-    return _push(api, config, family, results, video)
-
-
-def play_and_push(config: Config, family: EnvFamily) -> Evaluation:
-    """Plays as `enjoy` does; then pushes, where --push_to_hub, with the results of these episodes.
-
-    config: may have a section "hub". Raises what `evaluate` and `push` raise.
-    """
-    from sample_factory.evaluation.evaluate import evaluate
-
-    flags = config.extra.get("hub")
-    if flags is None or not flags.push_to_hub:
-        return evaluate(config, family)
-    if config.evaluation.max_num_episodes == NEVER:
-        raise ConfigError("--push_to_hub needs --max_num_episodes=N: the model card has their mean reward")
-    api = prepare_push(flags.hf_repository, flags.private_repository)
-    evaluation = evaluate(config, family)
-    results = _checked_results(config, [evaluation])
-    print(f"pushed: {_push(api, config, family, results, evaluation.video)}")
-    return evaluation
-
-
-def _checked_results(config: Config, evaluations: Sequence[Evaluation]) -> dict[str, Any]:
-    """Returns and writes the results. Raises HubError for an evaluation that was stopped."""
-    if any(evaluation.is_partial or not evaluation.episodes for evaluation in evaluations):
-        raise HubError("the evaluation was stopped before its episodes had ended: nothing was pushed")
-    results = results_of(config, evaluations)
-    try:
-        write_results(config.experiment_dir, results)
-    except OSError as error:
-        raise HubError(f"cannot write to {config.experiment_dir}: {error.strerror}") from None
-    return results
-
-
-def _film(config: Config, family: EnvFamily) -> Path | None:
-    """Writes a video of whole episodes, at least 10 seconds. Returns None where the env cannot be drawn."""
-    from sample_factory.evaluation.evaluate import evaluate
-
-    log.info("Writing a video ...")
-    evaluation = dataclasses.replace(
-        config.evaluation,
-        save_video=True,
-        no_render=True,
-        video_name=VIDEO,
-        max_num_episodes=NEVER,
-        max_num_frames=NEVER,
-    )
-    try:
-        return evaluate(dataclasses.replace(config, evaluation=evaluation), family).video
-    except (ConfigError, CommandFailed) as error:
-        log.warning("There is no video: %s", error)
-        return None
-
-
-def _push(
-    api: "HfApi", config: Config, family: EnvFamily, results: dict[str, Any] | None, video: Path | None
-) -> str:
-    repository = config.extra["hub"].hf_repository
-    checkpoint = find_checkpoint(config, chosen_policies(config)[0])
-    try:
-        with staged(config.experiment_dir, results, video) as folder:
-            write_model_card(folder / CARD, config, family, checkpoint, results, video is not None)
-            return upload(api, repository, folder, f"Push {config.run.experiment}")
-    except HubError as error:
-        raise HubError(
-            f"{error}. Results and video are kept in {config.experiment_dir}; sample_factory.hub.push_to_hub "
-            "with --with_evaluation=False pushes them"
-        ) from None
-    except OSError as error:
-        raise HubError(f"cannot use {error.filename}: {error.strerror}") from None
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 done, 1 the Hub, an env or a process failed, 2 bad input."""
 
     def command(arguments: Sequence[str]) -> None:
         config = parse_arguments(arguments)
+        from sample_factory.hub.push import push
+
         setup_logging("push_to_hub")
         print(f"pushed: {push(config)}")
 

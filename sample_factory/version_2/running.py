@@ -38,7 +38,7 @@ def run_rl(cfg: Any) -> int:
 
 def enjoy(cfg: Any) -> tuple[int, float]:
     """Plays; returns (0, mean of the true objectives). Raises what `evaluate` raises."""
-    from sample_factory.hub.push_to_hub import play_and_push
+    from sample_factory.hub.push import play_and_push
 
     config = config_of(cfg, "enjoy", evaluation=True)
     with restored_logging():

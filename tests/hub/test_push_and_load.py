@@ -260,7 +260,7 @@ def test_a_download_that_breaks_leaves_an_existing_experiment_as_it_is(hub, tmp_
     sha = hub.repositories[NAME].sha
     hub.broken.add(f"/{NAME}/resolve/{sha}/cfg.json")
     assert load_from_hub.main([*load, "--overwrite"]) == 1
-    assert "answers 410, out of order" in capsys.readouterr().err
+    assert "answers 410" in capsys.readouterr().err
     assert contents(tmp_path) == {"mine/cfg.json": b"{}"}
     hub.broken.clear()
     assert load_from_hub.main([*load, "--overwrite"]) == 0
