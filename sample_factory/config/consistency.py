@@ -13,7 +13,6 @@ def check_consistency(config: Config) -> None:
     _check_sampling(config)
     _check_trajectories(config)
     _check_learning_rate(config)
-    _check_learners(config)
     _check_population(config)
     _check_network(config)
     _check_folders(config)
@@ -74,30 +73,6 @@ def _check_learning_rate(config: Config) -> None:
             f"--lr_adaptive_min={learning.lr_adaptive_min} must be at most --lr_adaptive_max="
             f"{learning.lr_adaptive_max}"
         )
-
-
-def _check_learners(config: Config) -> None:
-    count = config.sampling.learners_per_policy
-    if count == 1:
-        return
-    trajectories = config.learning.batch_size // config.learning.rollout
-    if trajectories % count:
-        raise ConfigError(
-            f"--learners_per_policy={count} must divide the {trajectories} trajectories of a minibatch "
-            "(--batch_size / --rollout): each learner gets as many"
-        )
-    refused = {
-        "--serial_mode=True": (config.sampling.serial_mode, "everything is in one process"),
-        "--sampler_only=True": (config.sampling.sampler_only, "nothing is learned"),
-        "--use_cpc=True": (config.learning.use_cpc, "its loss compares all trajectories of a minibatch"),
-        "--pbt_optimize_batch_size=True": (
-            config.population.with_pbt and config.population.pbt_optimize_batch_size,
-            "the trajectories of a minibatch could not always be divided",
-        ),
-    }
-    for flag, (is_set, reason) in refused.items():
-        if is_set:
-            raise ConfigError(f"--learners_per_policy={count} does not work with {flag}: {reason}")
 
 
 def _check_population(config: Config) -> None:

@@ -87,8 +87,8 @@ class Topology:
 def make_topology(config: Config, info: EnvInfo, num_episodes: int | None = None) -> Topology:
     """Returns the topology of a run. num_episodes: of an evaluation, see Topology.
 
-    Raises ConfigError when the kinds of agents need another number of policies, or when sampling and learning
-    cannot alternate with these sizes.
+    Raises ConfigError when the kinds of agents need another number of policies, when several learners cannot
+    share out a batch, or when sampling and learning cannot alternate with these sizes.
     """
     sampling = config.sampling
     learning = config.learning
@@ -98,6 +98,8 @@ def make_topology(config: Config, info: EnvInfo, num_episodes: int | None = None
             f"--num_workers={sampling.num_workers}"
         )
     _check_policies(sampling.num_policies, info)
+    if num_episodes is None:
+        _check_learners(config)
     trajectories = learning.batch_size * learning.num_batches_per_iteration // learning.rollout
     if config.population.pbt_optimize_batch_size:
         trajectories = math.ceil(trajectories * MAX_BATCH_GROWTH)  # the most that PBT allows
@@ -125,6 +127,31 @@ def make_topology(config: Config, info: EnvInfo, num_episodes: int | None = None
         learners_per_policy=sampling.learners_per_policy,
         num_episodes=num_episodes,
     )
+
+
+def _check_learners(config: Config) -> None:
+    """Raises ConfigError unless --learners_per_policy can share out every minibatch."""
+    count = config.sampling.learners_per_policy
+    if count == 1:
+        return
+    trajectories = config.learning.batch_size // config.learning.rollout
+    if trajectories % count:
+        raise ConfigError(
+            f"--learners_per_policy={count} must divide the {trajectories} trajectories of a minibatch "
+            "(--batch_size / --rollout): each learner gets as many"
+        )
+    refused = {
+        "--serial_mode=True": (config.sampling.serial_mode, "everything is in one process"),
+        "--sampler_only=True": (config.sampling.sampler_only, "nothing is learned"),
+        "--use_cpc=True": (config.learning.use_cpc, "its loss compares all trajectories of a minibatch"),
+        "--pbt_optimize_batch_size=True": (
+            config.population.with_pbt and config.population.pbt_optimize_batch_size,
+            "the trajectories of a minibatch could not always be divided",
+        ),
+    }
+    for flag, (is_set, reason) in refused.items():
+        if is_set:
+            raise ConfigError(f"--learners_per_policy={count} does not work with {flag}: {reason}")
 
 
 def _check_policies(num_policies: int, info: EnvInfo) -> None:

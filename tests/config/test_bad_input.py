@@ -112,25 +112,6 @@ def test_the_message_names_the_bound(tmp_path, flag, message):
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--batch_size=96"], "must divide the 3 trajectories of a minibatch"),
-        (["--serial_mode=True"], "does not work with --serial_mode=True: everything is in one process"),
-        (["--sampler_only=True"], "does not work with --sampler_only=True: nothing is learned"),
-        (["--use_cpc=True"], "does not work with --use_cpc=True: its loss compares"),
-        (
-            ["--num_policies=2", "--with_pbt=True", "--pbt_optimize_batch_size=True"],
-            "does not work with --pbt_optimize_batch_size=True",
-        ),
-    ],
-)
-def test_several_learners_refuse_what_they_cannot_share(tmp_path, flags, message):
-    assert parse(tmp_path, "--learners_per_policy=2")
-    with pytest.raises(ConfigError, match=f"--learners_per_policy=2 {message}"):
-        parse(tmp_path, "--learners_per_policy=2", *flags)
-
-
-@pytest.mark.parametrize(
     "flag",
     [
         "num_agents=-2",

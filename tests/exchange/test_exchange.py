@@ -60,6 +60,25 @@ def test_a_run_cannot_deadlock(workers, envs, splits, agents, policies, batch):
     assert at_learners > policies * (t.trajectories_per_batch - 1)
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"batch_size": 24}, "must divide the 3 trajectories of a minibatch"),
+        ({"serial_mode": True}, "does not work with --serial_mode=True: everything is in one process"),
+        ({"sampler_only": True}, "does not work with --sampler_only=True: nothing is learned"),
+        ({"use_cpc": True}, "does not work with --use_cpc=True: its loss compares"),
+        (
+            {"num_policies": 2, "with_pbt": True, "pbt_optimize_batch_size": True},
+            "does not work with --pbt_optimize_batch_size=True",
+        ),
+    ],
+)
+def test_several_learners_refuse_what_they_cannot_share(flags, message):
+    assert topology(learners_per_policy=2).learners_per_policy == 2
+    with pytest.raises(ConfigError, match=f"--learners_per_policy=2 {message}"):
+        topology(learners_per_policy=2, **flags)
+
+
 def test_alternation_with_sizes_that_never_fit_is_refused_with_a_size_that_does():
     with pytest.raises(ConfigError, match="the nearest that works is 128"):
         topology(num_workers=4, num_envs_per_worker=4, async_rl=False, batch_size=136)
