@@ -9,8 +9,9 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from sample_factory.config.commands import LOAD_FROM_HUB
 from sample_factory.config.experiment_folder import experiment_folder, read_json
@@ -84,9 +85,7 @@ def _check_contents(repository: str, folder: Path) -> None:
         path.unlink(missing_ok=True)
     if not _is_experiment(folder):
         raise HubError(f"{repository} is no experiment of Sample Factory: it has no cfg.json")
-    for name in SAVED_NAMES:
-        if (folder / name).is_file():
-            read_json(folder / name)
+    read_settings(folder)
     if not any(folder.glob("checkpoint_p*/*.pth")):
         raise HubError(f"{repository} has no checkpoint, i.e. no file like checkpoint_p0/checkpoint_*.pth")
 
@@ -109,17 +108,34 @@ def _move(source: Path, folder: Path) -> None:
     shutil.rmtree(replaced)
 
 
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Returns the settings of an experiment. Raises ConfigError."""
+    return read_json(next(folder / name for name in SAVED_NAMES if (folder / name).is_file()))
+
+
+def old_version(settings: Mapping[str, Any]) -> int | None:
+    """Returns 1 or 2 for settings of Sample Factory 1 or 2, None for those of this version."""
+    if "rnn_size" in settings:
+        return 2
+    return 1 if "encoder_subtype" in settings and "inline_samplers" not in settings else None
+
+
 def next_commands(folder: Path) -> list[str]:
     """Returns lines with the commands that use a loaded experiment."""
-    names = [f"--experiment={folder.name}"]
-    if folder.parent != Path(RunFlags().train_dir).absolute():
-        names.append(f"--train_dir={folder.parent}")
-    flags = shlex.join(names)
-    env = read_json(next(folder / name for name in SAVED_NAMES if (folder / name).is_file())).get("env")
+    settings = read_settings(folder)
+    place = [] if folder.parent == Path(RunFlags().train_dir).absolute() else [f"--train_dir={folder.parent}"]
+    version = old_version(settings)
+    if version is not None:
+        flags = shlex.join([f"--source={folder}", f"--experiment={folder.name}_converted", *place])
+        return [
+            f"This is an experiment of Sample Factory {version}. To use it here, convert it:",
+            f"python -m sample_factory.hub.convert {flags}",
+        ]
+    flags = shlex.join([f"--experiment={folder.name}", *place])
     return [
         f"watch:    python -m sample_factory.enjoy {flags}",
         f"measure:  python -m sample_factory.eval {flags}",
-        f"continue: python -m sample_factory.train --env={env} {flags}",
+        f"continue: python -m sample_factory.train --env={settings.get('env')} {flags}",
     ]
 
 

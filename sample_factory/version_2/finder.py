@@ -47,6 +47,12 @@ class _Loader(importlib.abc.Loader):
     def exec_module(self, module: types.ModuleType) -> None:
         """Does nothing: names are looked up when they are used."""
 
+    def get_code(self, fullname: str) -> types.CodeType | None:
+        """Returns what `python -m` runs: the function `main`; None for a module without one."""
+        if not _is_command(fullname.removeprefix(PACKAGE)):
+            return None
+        return compile(f"import sys\nfrom {fullname} import main\nsys.exit(main())", fullname, "exec")
+
 
 class OldModuleFinder(importlib.abc.MetaPathFinder):
     """Finds the modules of `names.py`. The last of sys.meta_path: it is asked only where no file is found."""
@@ -59,7 +65,7 @@ class OldModuleFinder(importlib.abc.MetaPathFinder):
         if own == fullname:
             return None
         if _is_listed(own):
-            return importlib.machinery.ModuleSpec(fullname, _Loader(), is_package=True)
+            return importlib.machinery.ModuleSpec(fullname, _Loader(), is_package=not _is_command(own))
         if any(own == name or own.startswith(f"{name}.") for name in MODULES):
             raise ModuleNotFoundError(f"{fullname} is not in this version: {_advice(own)}", name=fullname)
         return None
@@ -68,6 +74,11 @@ class OldModuleFinder(importlib.abc.MetaPathFinder):
 def _is_listed(path: str) -> bool:
     """Returns whether a path without `sample_factory.` is a module with known names, or has one below it."""
     return any(name == path or name.startswith(f"{path}.") for name in NAMES)
+
+
+def _is_command(path: str) -> bool:
+    """Returns whether a module is started by `python -m`."""
+    return "main" in NAMES.get(path, {})
 
 
 def _advice(path: str) -> str:

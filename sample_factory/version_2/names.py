@@ -67,6 +67,8 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         ("Experiment", "ParamGrid", "RunDescription"),
         "call sample_factory.run(...) in a loop over the values of its keywords",
     ),
+    "huggingface.push_to_hub": {"main": "sample_factory.hub.push_to_hub:main"},
+    "huggingface.load_from_hub": {"main": "sample_factory.hub.load_from_hub:main"},
     # Version 1
     "algorithms.utils.arguments": {
         "parse_args": "call sample_factory.train.main(argv), or sample_factory.run(env=..., **flags)",
@@ -81,7 +83,8 @@ NAMES: Mapping[str, Mapping[str, str]] = {
 # Modules that are here only as a sentence about what to write instead.
 MODULES: Mapping[str, str] = {
     "launcher": "call sample_factory.run(...) in a loop over the values of its keywords",
-    "huggingface": "there is no connection to the Hugging Face Hub yet",
+    "huggingface": "call load_from_hub of sample_factory.hub.load_from_hub, and main of "
+    "sample_factory.hub.push_to_hub; see sample_factory/hub/README.md",
     "export_onnx": "there is no export to ONNX yet; sample_factory.load_policy acts from Python",
     "pbt": "population-based training is switched on by --with_pbt=True",
     "algorithms": PAGE,

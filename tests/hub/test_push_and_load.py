@@ -269,6 +269,22 @@ def test_a_download_that_breaks_leaves_an_existing_experiment_as_it_is(hub, tmp_
     assert loaded == GOOD and [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "version"),
+    [
+        ("config.json", {"env": "doom_basic", "rnn_size": 512, "encoder_conv_architecture": "x"}, 2),
+        ("cfg.json", {"env": "doom_basic", "hidden_size": 512, "encoder_subtype": "convnet_simple"}, 1),
+    ],
+)
+def test_an_experiment_of_an_older_version_is_recognised(hub, tmp_path, capsys, name, settings, version):
+    weights = {"checkpoint_p0/checkpoint_000000001_4.pth": b"weights"}
+    repository_of(hub, {name: json.dumps(settings).encode(), **weights})
+    assert load_from_hub.main(["-r", NAME, "-d", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert f"of Sample Factory {version}" in text
+    assert f"sample_factory.hub.convert --source={tmp_path}/pole_repository --experiment=" in text
+
+
 def test_an_experiment_that_is_being_trained_is_not_replaced(hub, tmp_path, capsys):
     from sample_factory.runtime.folder_lock import FolderLock
 

@@ -1,6 +1,7 @@
 """Imports of versions 1 and 2."""
 
 import importlib
+import runpy
 
 import pytest
 
@@ -36,7 +37,7 @@ def test_a_name_that_is_not_here_fails_with_what_to_write(module, name, advice):
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("import sample_factory.huggingface.huggingface_utils", "Hugging Face Hub"),
+        ("import sample_factory.huggingface.huggingface_utils", "hub/README.md"),
         ("from sample_factory.utils.network import is_udp_port_available", "config/README.md"),
         ("from sample_factory.model import unknown", "config/README.md"),
         ("from sample_factory.algo.utils.context import sf_global_context", "config/README.md"),
@@ -47,6 +48,15 @@ def test_any_other_module_of_version_2_fails_with_one_line(statement, message):
     with pytest.raises(ImportError, match=message) as failed:
         exec(statement)
     assert "is not in this version" in str(failed.value) and "\n" not in str(failed.value)
+
+
+@pytest.mark.parametrize("module", [module for module, names in NAMES.items() if "main" in names])
+def test_a_command_of_version_2_is_started_by_its_old_name(module, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(f"sample_factory.{module}", run_name="__main__", alter_sys=False)
+    assert ended.value.code == 0
+    assert f"usage: python -m {NAMES[module]['main'].partition(':')[0]} " in capsys.readouterr().out
 
 
 def test_modules_that_never_were_and_modules_that_are_here_are_found_as_usual():
