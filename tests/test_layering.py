@@ -159,7 +159,7 @@ def test_modules_lie_at_most_two_folders_below_the_package():
             ("torch", "gymnasium", "vizdoom"),
         ),
         ("import sample_factory.benchmark", ("torch", "gymnasium", "vizdoom", "matplotlib")),
-        ("import sample_factory.experiment.run", ("torch", "tensorflow", "vizdoom")),
+        ("import sample_factory.experiment.run", ("torch", "tensorflow", "vizdoom", "wandb")),
         ("import sample_factory.evaluation.parallel", ("torch", "tensorflow", "vizdoom")),
         (
             "import sample_factory.sampling.rollout.rollout_worker\n"

@@ -83,6 +83,25 @@ class MonitoringFlags:
         "--status_interval; sample_factory/monitoring/figures.py describes the fields",
         metavar="FILE",
     )
+    jsonl_summaries: bool = flag(
+        False,
+        "also write the summaries for TensorBoard as JSON lines: summaries.jsonl in the folder of the run",
+    )
+    with_wandb: bool = flag(
+        False,
+        "also send the summaries to Weights & Biases, after `wandb login`; WANDB_MODE=offline keeps them on "
+        "disk",
+    )
+    wandb_user: str | None = flag(None, "user or team on W&B; your default one if left out", metavar="NAME")
+    wandb_project: str = flag("sample_factory", "project on W&B", metavar="NAME")
+    wandb_group: str | None = flag(
+        None, "group of runs on W&B; the name of the env if left out", metavar="NAME"
+    )
+    wandb_job_type: str = flag("SF", "type of the job on W&B", metavar="NAME")
+    wandb_tags: tuple[str, ...] = flag((), "tags of the run on W&B")
+    wandb_dir: str | None = flag(
+        None, "folder for the files of W&B, wandb/ in it; the current one if left out", metavar="FOLDER"
+    )
 
 
 @dataclass(frozen=True)

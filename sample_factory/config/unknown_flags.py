@@ -76,6 +76,10 @@ _SYNONYMS = {
     "--no_render": "headless",
     "--opponent_experiment": "opponent",
     "--num_matches": "matches num_games games",
+    "--with_wandb=True": "wandb use_wandb track",
+    "--wandb_user": "wandb_entity",
+    "--wandb_project": "wandb_project_name",
+    "--wandb_group": "wandb_group_name",
 }
 _FLAG_OF_SYNONYM = {name: flag for flag, names in _SYNONYMS.items() for name in names.split()}
 # Flags of other programs without a counterpart here: the end of the error message.
@@ -86,7 +90,7 @@ _WITHOUT_COUNTERPART = {
     "target_kl": "no iteration ends early; --kl_loss_coeff and --lr_schedule limit the change of a policy",
     "policy": "the network follows from the observations; see --encoder_custom and --use_rnn",
 }
-_TRACKERS = ("wandb", "with_wandb", "track", "mlflow", "comet", "neptune", "tensorboard")
+_TRACKERS = ("mlflow", "comet", "neptune", "tensorboard")
 for _name in _TRACKERS:
     _WITHOUT_COUNTERPART[_name] = "curves are always written for TensorBoard, into the experiment folder"
 
@@ -108,7 +112,7 @@ def suggestion(name: str, known: Collection[str]) -> str:
     flag = _FLAG_OF_SYNONYM.get(plain, "")
     if flag and flag[2:].replace("=", " ").replace(",", " ").split()[0] in known:
         return f": here it is {flag}"
-    text = _WITHOUT_COUNTERPART.get("wandb" if plain.startswith("wandb_") else plain)
+    text = _WITHOUT_COUNTERPART.get(plain)
     return f": {text}" if text else nearest(plain, known, "--")
 
 

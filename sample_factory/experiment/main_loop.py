@@ -27,6 +27,7 @@ from sample_factory.experiment.subscribers import (
 from sample_factory.monitoring.best_policies import BestPolicies
 from sample_factory.monitoring.bottleneck import EnvCounts
 from sample_factory.monitoring.figures import FiguresWriter, RunProcess
+from sample_factory.monitoring.jsonl_writer import JsonlWriter
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.monitoring.run_progress import RunSizes
 from sample_factory.monitoring.run_summary import RunSummary, short_summary_lines, summary_lines
@@ -257,4 +258,7 @@ def _make_monitor(parts: Parts) -> Monitor:
         "run/command_line": f"    {shlex.join(sys.orig_argv)}",
         "run/flags": textwrap.indent(json.dumps(config.flat(), indent=4), "    "),
     }
-    return Monitor(config.experiment_dir, flags, sizes, texts)
+    writers = [*parts.writers]
+    if flags.jsonl_summaries:
+        writers.append(JsonlWriter(config.experiment_dir))
+    return Monitor(config.experiment_dir, flags, sizes, texts, writers=writers)

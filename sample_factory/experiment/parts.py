@@ -17,6 +17,7 @@ from sample_factory.experiment.checks import Probed
 from sample_factory.experiment.evaluation_plan import EvaluationPlan
 from sample_factory.experiment.observer import Observer
 from sample_factory.experiment.observing import make_observers
+from sample_factory.monitoring.summaries import SummaryWriter
 from sample_factory.population.league import League
 from sample_factory.population.mutation import MutationRule
 from sample_factory.population.pbt import Member, Population, tuned_hyperparameters
@@ -41,6 +42,7 @@ class Parts(NamedTuple):
     league: League | None = None  # with self-play against past selves
     observers: Mapping[str, Observer] = {}  # by name
     evaluation: EvaluationPlan | None = None  # with --eval_every_env_steps
+    writers: Sequence[SummaryWriter] = ()  # of summaries, beside those for files of the experiment
 
 
 def allocate(

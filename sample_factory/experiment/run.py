@@ -2,6 +2,7 @@
 
 import logging
 import signal
+from collections.abc import Sequence
 
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import read_expectation
@@ -28,6 +29,8 @@ from sample_factory.experiment.start_from import (
     why_done,
 )
 from sample_factory.monitoring.status_line import MAX_WIDTH
+from sample_factory.monitoring.summaries import SummaryWriter
+from sample_factory.monitoring.wandb_writer import start_wandb
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildFailed
 from sample_factory.runtime.log import setup_logging
@@ -63,17 +66,35 @@ def train_experiment(config: Config, family: EnvFamily, keeps_process: bool = Fa
         try:
             with signals.interrupting():
                 probed = check_and_probe(config, family)
+                config, wandb_writer = start_wandb(config)
         except StopRequested:
             log.info("Stopped before the training began")
             return RunResult(STOPPED, _why_stopped(signals), config.experiment_dir)
         except ChildFailed as failure:
             log_failures([failure], config.env_name, has_log_file=False)
             return RunResult(FAILED, describe(failure, config.env_name), config.experiment_dir)
-        return _run_in_folder(config, family, probed, signals)
+        if wandb_writer is None:
+            return _run_in_folder(config, family, probed, [], signals)
+        has_failed = True
+        try:
+            result = _run_in_folder(config, family, probed, [wandb_writer], signals)
+            has_failed = result.status == FAILED
+            return result
+        finally:
+            wandb_writer.close(has_failed)
 
 
-def _run_in_folder(config: Config, family: EnvFamily, probed: Probed, signals: StopSignals) -> RunResult:
-    """A run that fails or is stopped before anything was learned leaves no folder."""
+def _run_in_folder(
+    config: Config,
+    family: EnvFamily,
+    probed: Probed,
+    writers: Sequence[SummaryWriter],
+    signals: StopSignals,
+) -> RunResult:
+    """A run that fails or is stopped before anything was learned leaves no folder.
+
+    writers: of summaries, beside those for files of the experiment.
+    """
     topology = make_topology(config, probed.info)
     folder = prepare_folder(config)
     parts: Parts | None = None
@@ -85,7 +106,7 @@ def _run_in_folder(config: Config, family: EnvFamily, probed: Probed, signals: S
         warn_of_framestack(config, probed.info)
         warn_of_replaced_flags(config)
         _log_expectation(config)
-        parts = allocate(config, family, probed, topology, folder.lock)
+        parts = allocate(config, family, probed, topology, folder.lock)._replace(writers=writers)
         run_workers = run_serially if config.sampling.serial_mode else run_in_processes
         end = run_workers(parts, signals)
         is_done = not end.failures and not signals.requested

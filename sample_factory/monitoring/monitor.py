@@ -23,7 +23,7 @@ from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.monitoring.run_progress import RunProgress, RunSizes
 from sample_factory.monitoring.run_summary import RunSummary
 from sample_factory.monitoring.status_line import StatusLine, policy_rows, reward_text
-from sample_factory.monitoring.summaries import Summaries
+from sample_factory.monitoring.summaries import Summaries, SummaryWriter
 from sample_factory.runtime.clock import Every
 
 log = logging.getLogger("sample_factory")
@@ -48,14 +48,16 @@ class Monitor:
         sizes: RunSizes,
         texts: Mapping[str, str] | None = None,
         now: Callable[[], float] = time.monotonic,
+        writers: Sequence[SummaryWriter] = (),
     ):
-        """texts: tag -> text about the run, in Markdown, for TensorBoard."""
+        """texts: tag -> text about the run, in Markdown, for TensorBoard. writers: receive the same summaries
+        as TensorBoard."""
         self._status_interval = flags.status_interval
         self._now = now
         self._progress = RunProgress(flags, sizes, now)
         self._components = ComponentStats(now)
         frames_per_x = 1 if flags.summaries_use_frameskip else sizes.frameskip
-        self._summaries = Summaries(experiment_dir, flags, frames_per_x, texts or {}, now)
+        self._summaries = Summaries(experiment_dir, flags, frames_per_x, texts or {}, now, writers)
         self._bottleneck = BottleneckWatch(sizes.envs)
         self._status_line = StatusLine()
         self._max_episode_steps = sizes.max_episode_steps
@@ -132,7 +134,7 @@ class Monitor:
         return self._progress.is_done
 
     def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int | None = None) -> None:
-        """Adds tag -> value to the TensorBoard curves of a policy, at these env frames (or the steps that
+        """Adds tag -> value to the curves of a policy, at these env frames (or the steps that
         they are); None: at its current ones."""
         at = self.policies[policy_id].env_frames if env_frames is None else env_frames
         self._summaries.write(policy_id, scalars, at)

@@ -1,8 +1,9 @@
-"""The TensorBoard curves of a run."""
+"""The TensorBoard curves of a run, and other writers of the same summaries."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from sample_factory.config.monitoring_flags import MonitoringFlags
 from sample_factory.monitoring.component_stats import ComponentStats
@@ -16,8 +17,18 @@ EARLY_SECONDS = 120.0
 EARLY_INTERVAL = 5.0
 
 
+class SummaryWriter(Protocol):
+    """Receives every summary that TensorBoard receives."""
+
+    def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int) -> None:
+        """Adds tag -> value of a policy at its env frames. scalars: at least one."""
+
+    def flush(self) -> None:
+        """Writes what is kept in memory."""
+
+
 class Summaries:
-    """Writes one event file per policy. The groups of tags:
+    """Writes one event file per policy, and the same summaries to other writers. The groups of tags:
 
     0_aux: what people look at first: reward, length, FPS, lag (the name and most tags are v1's).
     train: of the learner. stats: of components. health: counts of incidents. run: texts about the run.
@@ -30,12 +41,15 @@ class Summaries:
         frames_per_x: int,
         texts: Mapping[str, str],
         now: Callable[[], float],
+        others: Sequence[SummaryWriter] = (),
     ):
-        """frames_per_x: env frames in a unit of the horizontal axis. texts: tag -> text in Markdown."""
+        """frames_per_x: env frames in a unit of the horizontal axis. texts: tag -> text in Markdown.
+        others: writers beside TensorBoard's."""
         self._flags = flags
         self._frames_per_x = frames_per_x
         self._texts = texts
         self._now = now
+        self._others = others
         self._folder = experiment_dir / ".summary"  # as in v1
         self._writers: dict[int, TensorboardWriter] = {}
         self.start_timers()
@@ -64,7 +78,11 @@ class Summaries:
 
     def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int) -> None:
         """Adds tag -> value to the curves of a policy, at this number of env frames."""
+        if not scalars:
+            return
         self._writer(policy_id).write(scalars, env_frames // self._frames_per_x)
+        for other in self._others:
+            other.write(policy_id, scalars, env_frames)
 
     def write_all(self, progress: RunProgress, components: ComponentStats) -> None:
         """Adds the current values of all policies that have started."""
@@ -90,6 +108,8 @@ class Summaries:
         """Appends what has been written to the files."""
         for writer in self._writers.values():
             writer.flush()
+        for other in self._others:
+            other.flush()
 
     def _write_texts(self, env_frames: int) -> None:
         if self._texts:

@@ -1,8 +1,6 @@
 """Writes scalars and texts for TensorBoard, without TensorFlow and without torch."""
 
-import io
 import itertools
-import logging
 import os
 import socket
 import time
@@ -10,27 +8,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sample_factory.config.experiment_folder import append_whole
-
-log = logging.getLogger("sample_factory")
+from sample_factory.monitoring.pending_file import PendingFile
 
 _file_numbers = itertools.count()
 
 
 class TensorboardWriter:
-    """Writes one event file in `folder`, which is created with the first scalars. Promises:
+    """Writes one event file in `folder`, which is created with the first scalars.
 
-    1. The file on disk always consists of whole records: a write that fails is undone.
-    2. A full disk is logged once and does not end the run; pending scalars are kept in memory and written
-       later.
+    It keeps the promises of a PendingFile.
     """
 
     def __init__(self, folder: Path):
         self._folder = Path(folder)
         self._path: Path | None = None
-        self._pending = io.BytesIO()
+        self._file = PendingFile()
         self._records: Any = None
-        self._is_failing = False
 
     def begin(self, x: int) -> None:
         """Marks the start of a run that resumes at position `x`: TensorBoard hides scalars beyond it."""
@@ -62,24 +55,8 @@ class TensorboardWriter:
 
     def flush(self) -> None:
         """Appends the pending scalars to the file."""
-        data = self._pending.getvalue()
-        if not data:
-            return
-        assert self._path is not None, "pending data has come through _add"
-        try:
-            append_whole(self._path, data)
-        except OSError as error:
-            if not self._is_failing:
-                log.error(
-                    "COULD NOT WRITE %s: %s. Training continues; the next flush tries again",
-                    self._path,
-                    error,
-                )
-            self._is_failing = True
-            return
-        self._is_failing = False
-        self._pending.seek(0)
-        self._pending.truncate()
+        if self._path is not None:
+            self._file.flush(self._path)
 
     def _add(self, **content: Any) -> None:
         # Not at the top of the file: these imports take 0.2 s.
@@ -89,6 +66,6 @@ class TensorboardWriter:
         if self._path is None:
             name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
             self._path = self._folder / f"{name}.{next(_file_numbers)}"
-            self._records = RecordWriter(self._pending)
+            self._records = RecordWriter(self._file.records)
             self._add(file_version="brain.Event:2")
         self._records.write(Event(wall_time=time.time(), **content).SerializeToString())

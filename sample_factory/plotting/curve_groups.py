@@ -16,12 +16,17 @@ from sample_factory.plotting.read_summaries import Curve, TrainedExperiment
 # Flags that may differ between two experiments that are the same except for chance.
 WHERE_AND_SEED = ("env", "seed", "experiment", "train_dir", "experiments_root")
 REVISION_KEYS = ("git_hash", "git_repo_name")  # of version 2
+WRITERS = (
+    *("jsonl_summaries", "with_wandb", "wandb_user", "wandb_project", "wandb_group", "wandb_job_type"),
+    *("wandb_tags", "wandb_dir", "wandb_unique_id"),
+)
 NOT_THE_EXPERIMENT = {
     *WHERE_AND_SEED,
     *NOT_RESUMED_FLAGS,
     *RETIRED_FLAGS,
     *PROVENANCE_KEYS,
     *REVISION_KEYS,
+    *WRITERS,
 }
 UNSET = "unset"  # value of a flag that only another experiment of the panel has
 MAX_FLAGS = 10  # in a label

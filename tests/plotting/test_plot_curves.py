@@ -97,7 +97,7 @@ def test_env_steps_become_env_frames(train):
 def test_seeds_of_the_same_flags_are_one_line(train):
     folders = [
         train("a", {0: 0.0}, seed=1, gamma=0.9, restart_behavior="overwrite"),
-        train("b", {0: 0.0}, seed=1, gamma=0.8),
+        train("b", {0: 0.0}, seed=1, gamma=0.8, with_wandb=True, wandb_unique_id="b_1"),
         train(
             "c", {0: 0.0}, seed=2, gamma=0.9, train_dir="elsewhere", cli_args={"seed": 2}, pixel_format="HWC"
         ),

@@ -1,0 +1,164 @@
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import parse_config
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.monitoring.wandb_writer import RUN_ID, start_wandb
+from tests.monitoring.wandb_service import history, own_home, read_records, server
+
+__all__ = ["own_home", "server"]
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def config(tmp_path):
+    def make(*flags):
+        argv = ["--env=gym_CartPole-v1", f"--train_dir={tmp_path}", "--experiment=a:b", *flags]
+        return parse_config(["--with_wandb=True", f"--wandb_dir={tmp_path}/own", *argv], resolve_family)
+
+    return make
+
+
+def service_processes():
+    return [child for child in psutil.Process().children() if child.name().startswith("wandb-core")]
+
+
+@pytest.fixture
+def texts(logged, caplog):
+    """Returns the lines of this package, without those of wandb."""
+    return lambda: [record.message for record in caplog.records if record.name == "sample_factory"]
+
+
+def hooks():
+    signals = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    return [sys.exit, sys.excepthook, sys.stdout, sys.stderr, *signals]
+
+
+def test_without_the_flag_nothing_is_started(config):
+    unused = config("--with_wandb=False")
+    assert start_wandb(unused) == (unused, None)
+    assert service_processes() == []
+
+
+def test_an_offline_run_has_all_values_the_flags_and_one_id_and_leaves_nothing_behind(
+    own_home, config, tmp_path, monkeypatch, texts
+):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    before = hooks()
+    flags = config("--wandb_tags", "x", "y", "--wandb_group=g")
+    started, writer = start_wandb(flags)
+    assert len(service_processes()) == 1
+    writer.write(0, {"train/loss": 0.5, "mine": 2.0}, 100)
+    writer.write(0, {"train/loss": 0.25}, 200)
+    writer.close(has_failed=False)
+    assert hooks() == before and service_processes() == []
+    (file,) = (tmp_path / "own" / "wandb").glob("offline-run-*/*.wandb")
+    assert texts() == [f"W&B: offline; upload the run later by: wandb sync {file.parent}"]
+    assert history(file) == [
+        {"train/loss": 0.5, "mine": 2.0, "env_frames": 100},
+        {"train/loss": 0.25, "env_frames": 200},
+    ]
+    (run,) = [record.run for record in read_records(file) if record.HasField("run")]
+    assert (run.project, run.run_group, run.job_type, list(run.tags)) == (
+        "sample_factory",
+        "g",
+        "SF",
+        ["x", "y"],
+    )
+    assert (
+        run.run_id == started.unknown[RUN_ID] and run.run_id.startswith("a_b_") and run.display_name == "a:b"
+    )
+    assert {"env": '"gym_CartPole-v1"', "gamma": "0.99"}.items() <= {
+        item.key: item.value_json for item in run.config.update
+    }.items()
+
+
+def test_an_online_run_that_loses_its_server_continues_and_ends_in_time(server, config, texts, monkeypatch):
+    monkeypatch.setenv("WANDB_FINISH_TIMEOUT", "0.5")
+    _, writer = start_wandb(config("--num_policies=2"))
+    assert server.runs[0]["groupName"] == "gym_CartPole-v1"
+    server.shutdown()
+    server.server_close()
+    writer.write(0, {"train/loss": 0.5}, 100)
+    writer.close(has_failed=False)
+    assert service_processes() == []
+    online, uploading, failed = texts()
+    assert online == f"W&B: {server.url}/me/sample_factory/runs/r" and uploading.startswith("Uploading")
+    assert "has not received the last summaries" in failed and "wandb sync /" in failed
+
+
+def test_the_summaries_of_a_population_are_uploaded_with_the_policy_before_the_tag(server, config):
+    _, writer = start_wandb(config("--num_policies=2"))
+    writer.write(0, {"train/loss": 0.5}, 100)
+    writer.write(1, {"train/loss": 0.25}, 300)
+    writer.close(has_failed=True)
+    rows = [{key: row[key] for key in sorted(row) if not key.startswith("_")} for row in server.received]
+    assert rows == [
+        {"policy_0/env_frames": 100, "policy_0/train/loss": 0.5},
+        {"policy_1/env_frames": 300, "policy_1/train/loss": 0.25},
+    ]
+
+
+def test_a_service_that_dies_is_logged_once_and_training_continues(own_home, config, monkeypatch, texts):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    _, writer = start_wandb(config())
+    for process in service_processes():
+        process.kill()
+        process.wait()
+    for frames in range(100):
+        writer.write(0, {"train/loss": 0.5}, frames)
+    writer.close(has_failed=False)
+    errors = [text for text in texts() if "W&B receives no more summaries" in text]
+    assert len(errors) == 1 and "Training continues" in errors[0]
+
+
+@pytest.mark.parametrize(
+    "environment, words",
+    [
+        ({}, "No API key configured"),
+        ({"WANDB_API_KEY": "a" * 40, "WANDB_INIT_TIMEOUT": "1"}, "connection refused"),
+    ],
+)
+def test_without_a_key_or_a_network_one_line_says_what_to_do(
+    own_home, config, monkeypatch, environment, words
+):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError) as raised:
+        start_wandb(config())
+    text = str(raised.value)
+    assert text.startswith("--with_wandb=True: ") and words in text and "\n" not in text
+    assert "`wandb login`" in text and "WANDB_MODE=offline" in text
+    assert service_processes() == []
+
+
+def test_without_the_package_one_line_says_what_to_install(config, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(ConfigError, match=r"needs the package wandb.*pip install -e '\.\[wandb\]'"):
+        start_wandb(config())
+
+
+def test_the_service_ends_when_the_process_of_the_run_is_killed(own_home, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    program = f"""
+import os, signal, psutil
+from sample_factory.config.parsing import parse_config
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.monitoring.wandb_writer import start_wandb
+argv = ["--env=gym_CartPole-v1", "--train_dir={tmp_path}", "--with_wandb=True"]
+start_wandb(parse_config(argv, resolve_family))
+print([child.pid for child in psutil.Process().children()][0], flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == -signal.SIGKILL, result.stderr
+    pid = int(result.stdout.split()[-1])
+    if psutil.pid_exists(pid):
+        psutil.Process(pid).wait(timeout=60)
+    assert not psutil.pid_exists(pid)
