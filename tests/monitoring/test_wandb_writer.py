@@ -121,7 +121,7 @@ def test_a_service_that_dies_is_logged_once_and_training_continues(own_home, con
 @pytest.mark.parametrize(
     "environment, words",
     [
-        ({}, "No API key configured"),
+        ({}, "Use `wandb login` to log in"),
         ({"WANDB_API_KEY": "a" * 40, "WANDB_INIT_TIMEOUT": "1"}, "connection refused"),
     ],
 )
@@ -134,7 +134,7 @@ def test_without_a_key_or_a_network_one_line_says_what_to_do(
         start_wandb(config())
     text = str(raised.value)
     assert text.startswith("--with_wandb=True: ") and words in text and "\n" not in text
-    assert "`wandb login`" in text and "WANDB_MODE=offline" in text
+    assert "WANDB_MODE=offline" in text
     assert service_processes() == []
 
 

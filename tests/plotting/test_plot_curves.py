@@ -15,7 +15,7 @@ from sample_factory.plotting.figure_style import DASHES, colour, dashes, short_n
 from sample_factory.plotting.labels import label_of
 from sample_factory.plotting.plot_curves import labelled_folders, main
 from sample_factory.plotting.plot_groups import plot_groups
-from sample_factory.plotting.read_summaries import read_experiment
+from sample_factory.plotting.read_summaries import read_experiment, read_policies
 
 TAG = "0_aux/avg_reward"
 
@@ -431,6 +431,44 @@ def test_a_note_says_where_a_mean_ends_early(train, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[2] == (
         f"doom_basic is drawn up to 100 frames, where {folders[0]} ends; the longest of its runs has 2,000"
     )
+
+
+@pytest.fixture
+def three_versions(train, tmp_path):
+    """Returns folders of a run of versions 1, 2 and 3, with the files and tags that each of them writes."""
+    folders = [tmp_path / name for name in ("one", "two", "three")]
+    train("three", {100: 3.0}, gamma=0.9)
+    configs = ({"train_in_background_thread": True}, {"git_hash": "a", "summaries_use_frameskip": False})
+    tags = (
+        {TAG: 1.0, "0_aux/avg_true_reward": 10.0, "0_aux/_fps": 100.0},
+        {"reward/reward": 2.0, "policy_stats/avg_true_objective": 20.0, "perf/_fps": 200.0},
+    )
+    for folder, name, values, scalars in zip(folders, ("cfg.json", "config.json"), configs, tags):
+        folder.mkdir()
+        same = {"env": "doom_basic", "gamma": 0.9, "stats_avg": 50, "env_frameskip": 4, "num_policies": 1}
+        (folder / name).write_text(json.dumps({**same, **values}))
+        writer = tensorboard_writer.TensorboardWriter(folder / ".summary" / "0")
+        writer.write(scalars, 100)
+        writer.flush()
+    return folders
+
+
+@pytest.mark.parametrize("tag", ["0_aux/avg_reward", "reward/reward", "reward"])
+def test_runs_of_all_versions_are_compared_under_the_tag_of_any_of_them(three_versions, tag):
+    runs = [read_experiment(folder, [tag], 0) for folder in three_versions]
+    lines = make_lines(group_alike(runs), [tag], Averaging())
+    found = [(line.label, line.x.tolist(), line.mean.tolist()) for line in lines]
+    assert found == [("version 1", [100], [1]), ("version 2", [400], [2]), ("version 3", [100], [3])]
+
+
+def test_figures_of_older_versions_have_the_tags_of_this_one(three_versions):
+    for folder, factor in zip(three_versions, (1, 2)):
+        _, (curves,) = read_policies(folder)
+        assert {tag: curve.values.tolist() for tag, curve in curves.items()} == {
+            TAG: [factor],
+            "0_aux/avg_true_reward": [10 * factor],
+            "0_aux/_fps": [100 * factor],
+        }
 
 
 def test_every_tag_has_a_panel_in_every_env(train, tmp_path):
