@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,3 +61,10 @@ def _experiment_of(file: Path, cfg: str | os.PathLike[str] | None) -> NamedExper
     raise ConfigError(
         f"no cfg.json in the folders above {file}; put it beside the checkpoint, or give its path: cfg=PATH"
     )
+
+
+def old_version(settings: Mapping[str, Any]) -> int | None:
+    """Returns 1 or 2 for settings of Sample Factory 1 or 2, None for those of this version."""
+    if "rnn_size" in settings:
+        return 2
+    return 1 if "encoder_subtype" in settings and "inline_samplers" not in settings else None

@@ -9,13 +9,13 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from sample_factory.config.commands import LOAD_FROM_HUB
 from sample_factory.config.experiment_folder import experiment_folder, read_json
-from sample_factory.config.experiment_names import SAVED_NAMES
+from sample_factory.config.experiment_names import SAVED_NAMES, old_version
 from sample_factory.config.flags import ConfigError, explain, parse_bool
 from sample_factory.config.help import make_command_parser
 from sample_factory.config.sections import RunFlags
@@ -111,13 +111,6 @@ def _move(source: Path, folder: Path) -> None:
 def read_settings(folder: Path) -> dict[str, Any]:
     """Returns the settings of an experiment. Raises ConfigError."""
     return read_json(next(folder / name for name in SAVED_NAMES if (folder / name).is_file()))
-
-
-def old_version(settings: Mapping[str, Any]) -> int | None:
-    """Returns 1 or 2 for settings of Sample Factory 1 or 2, None for those of this version."""
-    if "rnn_size" in settings:
-        return 2
-    return 1 if "encoder_subtype" in settings and "inline_samplers" not in settings else None
 
 
 def next_commands(folder: Path) -> list[str]:

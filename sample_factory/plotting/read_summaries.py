@@ -12,14 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sample_factory.config.experiment_names import SAVED_NAMES
+from sample_factory.config.experiment_names import SAVED_NAMES, old_version
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.sections import TRAINING_SECTIONS, flat_values
 from sample_factory.monitoring.policy_progress import TAGS, tag_of
 
 CURRENT_VERSION = 3
-# A flag that version 1 writes to its cfg.json, and this version does not.
-FLAG_OF_VERSION_1 = "train_in_background_thread"
 # Version 1 has no flag summaries_use_frameskip: it counts env frames.
 DEFAULTS_OF_OLDER_VERSIONS = {
     "num_policies": 1,
@@ -151,19 +149,13 @@ def _read_cfg(folder: Path) -> tuple[dict[str, Any], int]:
         raise ConfigError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(saved, dict) or not isinstance(saved.get("env"), str):
         raise ConfigError(f"{path} should hold one JSON object of flag names and values, with an env")
-    version = _version(path.name, saved)
+    version = old_version(saved) or CURRENT_VERSION
     if version != CURRENT_VERSION:
         return {**DEFAULTS_OF_OLDER_VERSIONS, **saved}, version
     defaults: dict[str, Any] = {}
     for section in TRAINING_SECTIONS.values():
         defaults.update(flat_values(section()))
     return {**defaults, **saved}, version
-
-
-def _version(file_name: str, saved: Mapping[str, Any]) -> int:
-    if file_name != SAVED_NAMES[0]:
-        return 2
-    return 1 if FLAG_OF_VERSION_1 in saved else CURRENT_VERSION
 
 
 def _read_points(experiment: Path, policy_index: int, version: int) -> dict[str, list[_Point]]:

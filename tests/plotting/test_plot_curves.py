@@ -438,7 +438,7 @@ def three_versions(train, tmp_path):
     """Returns folders of a run of versions 1, 2 and 3, with the files and tags that each of them writes."""
     folders = [tmp_path / name for name in ("one", "two", "three")]
     train("three", {100: 3.0}, gamma=0.9)
-    configs = ({"train_in_background_thread": True}, {"git_hash": "a", "summaries_use_frameskip": False})
+    configs = ({"encoder_subtype": "a"}, {"rnn_size": 8, "summaries_use_frameskip": False})
     tags = (
         {TAG: 1.0, "0_aux/avg_true_reward": 10.0, "0_aux/_fps": 100.0},
         {"reward/reward": 2.0, "policy_stats/avg_true_objective": 20.0, "perf/_fps": 200.0},
