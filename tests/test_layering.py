@@ -32,7 +32,7 @@ FLOORS = {
     "plotting": 7,
     "version_2": 9,  # imports of scripts for version 2
     "benchmarking": 8,
-    "hub": 8,  # evaluates, pushes and loads experiments
+    "hub": 8,  # evaluates, converts, pushes and loads experiments
 }
 TOP_LEVEL = {
     "sample_factory",

@@ -249,6 +249,7 @@ class ModelFlags:
             "convnet_small",
             "minigrid_convnet_tiny",
             "resnet_impala",
+            "resnet_impala_v1",
             "mlp_mujoco",
         ),
     )

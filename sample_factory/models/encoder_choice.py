@@ -31,6 +31,8 @@ CONVNETS: Mapping[str, tuple[Conv, ...]] = {
 }
 SMALL = "convnet_small"
 RESNET = "resnet_impala"
+V1_RESNET = "resnet_impala_v1"  # as version 1 computed it, for networks that were trained there
+RESNETS = (RESNET, V1_RESNET)
 MLP = "mlp"
 TABLE = "table"
 MAX_TABLE_BYTES = 4 * 2**30
@@ -42,7 +44,7 @@ MAX_LISTED = 10  # numbers of choices in a line of the log
 class EncoderChoice(NamedTuple):
     """The network that encodes one observation.
 
-    preset: MLP, TABLE, RESNET or a name in CONVNETS.
+    preset: MLP, TABLE, or a name in RESNETS or CONVNETS.
     widths: of an MLP's layers; with TABLE, the first is the width of the table.
     image: None for MLP and TABLE.
     reason: why it is not the preset of the flags; empty if it is.
@@ -112,9 +114,9 @@ def _table(flags: ModelFlags, key: str, space: Indices) -> EncoderChoice:
 
 
 def preset_of_flags(flags: ModelFlags) -> str:
-    """Returns the network for images that the flags name: MLP, RESNET or a name in CONVNETS."""
+    """Returns the network for images that the flags name: MLP, or a name in RESNETS or CONVNETS."""
     if flags.encoder_type == "resnet":
-        return RESNET
+        return V1_RESNET if flags.encoder_subtype == V1_RESNET else RESNET
     if flags.encoder_type == "mlp" or flags.encoder_subtype == "mlp_mujoco":
         return MLP
     return flags.encoder_subtype

@@ -13,7 +13,8 @@ from sample_factory.models.cpu_layers import ELU, Conv2d, Linear, PatchConv2d, T
 from sample_factory.models.custom_parts import make_custom_part, out_size
 from sample_factory.models.encoder_choice import (
     CONVNETS,
-    RESNET,
+    RESNETS,
+    V1_RESNET,
     choose_encoder,
     encoded_spaces,
     input_groups,
@@ -188,14 +189,15 @@ class IndexEncoder(nn.Module):
 class ImageEncoder(nn.Module):
     """Convolutions, then fully connected layers: [B, *shape] to [B, out_size].
 
-    preset: RESNET or a name in CONVNETS.
+    preset: a name in RESNETS or CONVNETS.
     """
 
     def __init__(self, flags: ModelFlags, image: ImageLayout, preset: str):
         super().__init__()
         self.image = image
-        if preset == RESNET:
-            self.convolutions, out_shape = resnet_impala(flags, image.size)
+        if preset in RESNETS:
+            block = InPlaceResidualBlock if preset == V1_RESNET else ResidualBlock
+            self.convolutions, out_shape = resnet_impala(flags, image.size, block)
         else:
             self.convolutions, out_shape = convnet(flags, preset, image.size)
         self.activation = ACTIVATIONS[flags.nonlinearity]()
@@ -256,7 +258,21 @@ class ResidualBlock(nn.Module):
         return x + residual
 
 
-def resnet_impala(flags: ModelFlags, shape: ImageShape) -> tuple[nn.Sequential, ImageShape]:
+class InPlaceResidualBlock(ResidualBlock):
+    """act(x) + conv3x3(act(conv3x3(act(x)))), [B, C, H, W].
+
+    The block of version 1: its activations changed x itself, so that the sum had the activated one.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        activated: Tensor = self.layers[0](x)
+        residual: Tensor = self.layers[1:](activated)
+        return activated + residual
+
+
+def resnet_impala(
+    flags: ModelFlags, shape: ImageShape, block: type[ResidualBlock] = ResidualBlock
+) -> tuple[nn.Sequential, ImageShape]:
     """Returns the residual network of IMPALA (Espeholt et al. 2018, figure 3), like `convnet`."""
     channels, height, width = shape
     layers: list[nn.Module] = [ToChannelsLast()]
@@ -264,8 +280,8 @@ def resnet_impala(flags: ModelFlags, shape: ImageShape) -> tuple[nn.Sequential, 
         layers += [
             Conv2d(channels, out_channels, 3, padding=1),
             nn.MaxPool2d(3, stride=2, padding=1),
-            ResidualBlock(flags, out_channels),
-            ResidualBlock(flags, out_channels),
+            block(flags, out_channels),
+            block(flags, out_channels),
         ]
         channels = out_channels
         height = (height + 1) // 2

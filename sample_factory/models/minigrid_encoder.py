@@ -12,7 +12,7 @@ from sample_factory.models.custom_parts import out_size
 from sample_factory.models.encoder_choice import (
     CONVNETS,
     MLP,
-    RESNET,
+    RESNETS,
     encoded_spaces,
     preset_of_flags,
     smallest_side,
@@ -106,7 +106,7 @@ class CellsEncoder(nn.Module):
             shape = (height, width, CELL_WIDTH)
             self.network = VectorEncoder(flags, shape, flags.encoder_mlp_layers)
         else:
-            assert preset == RESNET or preset in CONVNETS
+            assert preset in RESNETS or preset in CONVNETS
             image = ImageShape(CELL_WIDTH, height, width)
             layout = ImageLayout(image, is_stack=False, is_hwc=True, is_plane=False)
             self.network = ImageEncoder(flags, layout, preset)

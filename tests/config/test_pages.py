@@ -20,7 +20,7 @@ from sample_factory.evaluation.eval_command import EvalFlags
 from sample_factory.evaluation.human_game import HumanGameFlags
 from sample_factory.evaluation.match_request import MatchFlags
 from sample_factory.evaluation.results import JsonFlags
-from sample_factory.hub import load_from_hub
+from sample_factory.hub import convert, load_from_hub
 from sample_factory.hub.hub_flags import EnjoyHubFlags, PushFlags
 from sample_factory.imitation.imitate_request import ImitateFlags
 from sample_factory.plotting import plot_curves, plot_population
@@ -137,6 +137,9 @@ def test_there_are_commands():
 
 @pytest.mark.parametrize("module, flags", commands())
 def test_every_command_of_the_pages_is_parsed(module, flags, tmp_path):
+    if module == "hub.convert":
+        assert convert.parse_arguments(shlex.split(flags)).source
+        return
     if module == "plotting.plot_curves":
         assert plot_curves.parse_arguments(shlex.split(flags)).folders
         return

@@ -1,0 +1,88 @@
+"""Converts an experiment of Sample Factory 1 or 2, with its checkpoints, into one of this version.
+
+python -m sample_factory.hub.convert --source=old/train_dir/doom_battle --experiment=doom_battle
+"""
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from sample_factory.config.flags import ConfigError, explain, parse_bool
+from sample_factory.config.sections import RunFlags
+from sample_factory.config.unknown_flags import refuse_unknown_flags
+from sample_factory.experiment.exit_codes import run_command
+
+log = logging.getLogger("sample_factory")
+
+
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Raises ConfigError. Prints the help and exits with 0 on --help."""
+    parser = argparse.ArgumentParser(
+        prog="python -m sample_factory.hub.convert",
+        description="Converts an experiment of Sample Factory 1 or 2, with all its policies and checkpoints, "
+        "into one of this version. The old folder is only read.",
+        exit_on_error=False,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--source", type=Path, required=True, metavar="FOLDER", help="folder of the old experiment"
+    )
+    parser.add_argument(
+        "--experiment", metavar="NAME", help="name of the new experiment (default: that of the old folder)"
+    )
+    parser.add_argument(
+        "--train_dir",
+        default=RunFlags().train_dir,
+        metavar="FOLDER",
+        help="where it is written (default: ./train_dir)",
+    )
+    parser.add_argument(
+        "--experiments_root", metavar="FOLDER", help="folder within --train_dir for a group of experiments"
+    )
+    parser.add_argument(
+        "--env", metavar="NAME", help="name of the env here, if it differs, e.g. gym_CartPole-v1"
+    )
+    parser.add_argument(
+        "--run_code_of_checkpoints",
+        type=parse_bool,
+        nargs="?",
+        const=True,
+        default=False,
+        metavar="True|False",
+        help="also load checkpoints that hold more than tensors and numbers; loading them can run any code, "
+        "so use it only for files that you trust (default: False)",
+    )
+    try:
+        arguments, rest = parser.parse_known_args(list(argv))
+    except argparse.ArgumentError as error:
+        raise ConfigError(explain(error)) from None
+    refuse_unknown_flags(parser, rest)
+    return arguments
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit code: 0 done, 2 something cannot be converted."""
+
+    def command(given: Sequence[str]) -> None:
+        arguments = parse_arguments(given)
+        from sample_factory.hub.convert_experiment import convert_experiment  # loads torch
+        from sample_factory.runtime.log import setup_logging
+
+        setup_logging("convert")
+        source = arguments.source.expanduser().absolute()
+        destination = RunFlags(
+            experiment=arguments.experiment or source.name,
+            train_dir=arguments.train_dir,
+            experiments_root=arguments.experiments_root,
+        )
+        env = arguments.env
+        converted = convert_experiment(source, destination, env, run_code=arguments.run_code_of_checkpoints)
+        log.info("Converted %d checkpoints into %s", len(converted.files), converted.folder)
+
+    return run_command(command, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,265 @@
+"""Conversion of experiments of Sample Factory 1 and 2: the outputs of the published code, and bad input."""
+
+import json
+import pickle
+import tarfile
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import parse_config
+from sample_factory.config.sections import RunFlags
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.envs.own_spaces import OwnSpaces
+from sample_factory.evaluation.policy import load_weights
+from sample_factory.evaluation.policy_choice import PolicyChoice
+from sample_factory.hub import convert
+from sample_factory.hub.convert_experiment import convert_experiment
+from sample_factory.hub.convert_files import read_old_state
+from sample_factory.learning.gradient_descent import GradientDescent
+from sample_factory.models.policy_spec import make_policy_spec
+from sample_factory.spaces.observations import observation_layout
+
+PUBLISHED = Path(__file__).parent / "published"
+TOLERANCE = 1e-4
+OLD_SETTINGS = '{"hidden_size": 8, "encoder_subtype": "x", "env": "doom_basic"}'
+
+Box = gym.spaces.Box
+Discrete = gym.spaces.Discrete
+
+
+def vector(size):
+    return Box(-np.inf, np.inf, (size,), np.float32)
+
+
+def choices(*sizes):
+    return gym.spaces.Tuple(list(map(Discrete, sizes)))
+
+
+IMAGE = Box(0, 255, (3, 48, 64), np.uint8)
+STACK = Box(0, 255, (84, 84), np.uint8)  # --env_framestack=4 adds an axis
+DOOM = gym.spaces.Dict({"obs": IMAGE})
+BATTLE = gym.spaces.Dict({"obs": IMAGE, "measurements": vector(23)})
+TWO_INPUTS = gym.spaces.Dict({"camera": IMAGE, "obs": vector(5)})
+HYBRID = gym.spaces.Tuple([*choices(3, 3, 3, 2, 2), Box(-1, 1, (1,), np.float32)])
+SPACES = {
+    "v1_doom_battle": OwnSpaces(BATTLE, choices(3, 3, 2, 2, 11)),
+    "v1_doom_basic_lstm": OwnSpaces(DOOM, Discrete(4)),
+    "v1_doom_resnet": OwnSpaces(BATTLE, choices(3, 3, 2, 2, 11)),
+    "v1_atari_breakout": OwnSpaces(STACK, Discrete(4)),
+    "v1_mujoco_hopper": OwnSpaces(vector(11), Box(-1, 1, (3,), np.float32)),
+    "v2_doom_battle": OwnSpaces(BATTLE, choices(3, 3, 2, 2, 11)),
+    "v2_doom_resnet": OwnSpaces(DOOM, choices(3, 2)),
+    "v2_doom_hybrid": OwnSpaces(BATTLE, HYBRID),
+    "v2_atari_pong": OwnSpaces(STACK, Discrete(6)),
+    "v2_mujoco_hopper": OwnSpaces(vector(11), Box(-1, 1, (3,), np.float32)),
+    "v2_mujoco_lstm": OwnSpaces(vector(17), Box(-1, 1, (6,), np.float32)),
+    "v2_two_inputs": OwnSpaces(TWO_INPUTS, Discrete(3)),
+}
+ENV = {"v2_two_inputs": "gym_CartPole-v1"}  # was an env of a user's own
+
+
+@pytest.fixture
+def old(tmp_path):
+    """Unpacks an experiment of a published version; returns its folder."""
+
+    def unpack(name):
+        with tarfile.open(PUBLISHED / f"{name}.tar.xz") as archive:
+            archive.extractall(tmp_path / "old", filter="data")
+        return tmp_path / "old" / name
+
+    return unpack
+
+
+def convert_to(tmp_path, folder, **options):
+    destination = RunFlags(experiment="new", train_dir=str(tmp_path))
+    options = {"env": ENV.get(folder.name), "spaces": SPACES[folder.name], **options}
+    return convert_experiment(folder, destination, **options)
+
+
+def load_model(folder, spaces, policy=0, kind="latest"):
+    """Returns the model of a converted experiment, its Config, and what the checkpoint holds."""
+    config = read_config(folder)
+    stored = observation_layout(stored_space(config, spaces)).space
+    spec = make_policy_spec(config, stored, spaces.action)._replace(device="cpu", precision="fp32")
+    model = spec.build(policy).model.eval()
+    return model, config, load_weights(config, PolicyChoice(policy, kind), model)
+
+
+def read_config(folder):
+    argv = [f"--experiment={folder.name}", f"--train_dir={folder.parent}"]
+    return parse_config(argv, resolve_family, evaluation=True)
+
+
+def stored_space(config, spaces):
+    if config.env.env_framestack == 1:
+        return spaces.observation
+    return Box(0, 255, (config.env.env_framestack, *spaces.observation.shape), np.uint8)
+
+
+@pytest.mark.parametrize("name", sorted(SPACES))
+def test_a_converted_network_computes_what_the_published_code_computes(old, tmp_path, name):
+    folder = old(name)
+    model, _, _ = load_model(convert_to(tmp_path, folder).folder, SPACES[name])
+    expected = dict(np.load(folder.parent / "expected.npz"))
+    observations = {key[4:]: torch.from_numpy(expected[key]) for key in expected if key.startswith("obs_")}
+    steps, rows = expected["values"].shape
+    rnn_state = torch.zeros(rows, model.state_size)
+    for t in range(steps):
+        output = model.act({key: rows[t] for key, rows in observations.items()}, rnn_state, True)
+        rnn_state = output.rnn_state
+        returns = output.values
+        if model.returns_normalizer is not None:
+            returns = model.returns_normalizer.denormalize(returns)
+        computed = {"logits": output.logits, "values": output.values, "returns": returns}
+        if model.state_size:
+            computed["rnn_states"] = rnn_state
+        for quantity, tensor in computed.items():
+            np.testing.assert_allclose(tensor, expected[quantity][t], atol=TOLERANCE, err_msg=quantity)
+    assert np.ptp(expected["logits"]) > 100 * TOLERANCE, "outputs that differ too little show nothing"
+
+
+def test_counters_moments_and_all_policies_are_converted(old, tmp_path):
+    folder = old("v1_doom_basic_lstm")
+    converted = convert_to(tmp_path, folder)
+    for policy, path in enumerate(sorted(folder.glob("checkpoint_p*/*.pth"))):
+        before = torch.load(path, weights_only=True)
+        model, config, after = load_model(converted.folder, SPACES[folder.name], policy)
+        assert (
+            (after["train_step"], after["env_steps"]) == (before["train_step"], before["env_steps"]) != (0, 0)
+        )
+        assert (converted.folder / path.parent.name / path.name).exists()
+        GradientDescent(config.learning, {"model": model}).load_state_dict(after)  # as training continues
+        names = [name for name, _ in model.named_parameters()]
+        head = after["optimizer"]["state"][names.index("critic_head.weight")]
+        old_head = before["optimizer"]["state"][list(before["model"]).index("critic_linear.weight")]
+        assert torch.equal(head["exp_avg"], old_head["exp_avg"]) and head["exp_avg"].any()
+    assert policy == 1
+
+
+def test_the_best_checkpoint_and_its_value_are_converted(old, tmp_path):
+    folder = old("v2_mujoco_hopper")
+    converted = convert_to(tmp_path, folder)
+    (best,) = folder.glob("checkpoint_p0/best_*")
+    assert (converted.folder / "checkpoint_p0" / best.name).exists()
+    _, config, state = load_model(converted.folder, SPACES[folder.name], kind="best")
+    value = float(best.stem.rpartition("_")[2])
+    assert state["best_performance"] == pytest.approx(value, abs=1e-3)
+    assert config.sampling.num_envs_per_worker == 2 and config.family.vector_env_copies == 1
+
+
+def test_settings_get_the_meaning_that_they_had(old, tmp_path):
+    config = read_config(convert_to(tmp_path, old("v1_doom_battle")).folder)
+    assert config.env_name == "doom_battle"
+    assert config.env.env_framestack == 1  # 4 was saved, and stacked images of Atari only
+    assert config.env.env_frameskip == 4
+    assert (config.learning.reward_clip, config.learning.learning_rate) == (10.0, 1e-4)
+    assert not config.model.normalize_input and not config.learning.normalize_returns
+    assert config.unknown["pixel_format"] == "CHW"  # no flag here, and kept
+
+
+def test_steps_become_frames_where_frames_were_not_counted(old, tmp_path):
+    folder = old("v2_atari_pong")
+    settings = folder / "config.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "summaries_use_frameskip": False}))
+    (path,) = convert_to(tmp_path, folder).files
+    (before,) = folder.glob("checkpoint_p0/*.pth")
+    frames = 4 * torch.load(before, weights_only=True)["env_steps"]
+    assert path.name.endswith(f"_{frames}.pth")
+
+
+def test_a_network_with_a_layer_that_is_not_here_is_refused_by_its_name(old, tmp_path):
+    folder = old("v2_mujoco_hopper")
+    (path,) = folder.glob("checkpoint_p0/checkpoint_*.pth")
+    state = torch.load(path, weights_only=False)
+    state["model"]["encoder.attention.weight"] = torch.zeros(2, 2)
+    torch.save(state, path)
+    with pytest.raises(ConfigError, match="layer encoder.attention.weight has no counterpart here"):
+        convert_to(tmp_path, folder)
+    assert not (tmp_path / "new").exists() and not list(tmp_path.glob(".*"))
+
+
+def test_other_spaces_are_refused_by_the_layer(old, tmp_path):
+    with pytest.raises(ConfigError, match="shape .* would fit: the "):
+        convert_to(
+            tmp_path,
+            old("v2_mujoco_hopper"),
+            spaces=OwnSpaces(vector(12), Box(-1, 1, (3,), np.float32)),
+        )
+
+
+def test_settings_without_a_counterpart_are_refused_by_the_flag(old, tmp_path):
+    folder = old("v1_mujoco_hopper")
+    settings = folder / "cfg.json"
+    values = json.loads(settings.read_text())
+    settings.write_text(json.dumps({**values, "encoder_custom": "my_encoder"}))
+    with pytest.raises(ConfigError, match="--encoder_custom=my_encoder of version 1 cannot be converted"):
+        convert_to(tmp_path, folder)
+
+
+class RunsCode:
+    """What a checkpoint should not hold."""
+
+    def __reduce__(self):
+        return (print, ("code of a checkpoint ran",))
+
+
+def test_scalars_of_numpy_are_loaded_and_code_is_not(tmp_path, capsys):
+    path = tmp_path / "checkpoint_000000001_2.pth"
+    good = {"model": {}, "train_step": np.int64(1), "env_steps": 2, "best_performance": np.float32(0.5)}
+    torch.save(good, path)
+    assert read_old_state(path) == good
+    # as NumPy 1 writes them
+    data = pickle.dumps(np.float64(2.5), protocol=2).replace(b"numpy._core", b"numpy.core")
+    assert pickle.loads(data) == 2.5
+    torch.save({**good, "code": RunsCode()}, path)
+    with pytest.raises(ConfigError, match="--run_code_of_checkpoints=True if you trust its author"):
+        read_old_state(path)
+    assert capsys.readouterr().out == ""
+    read_old_state(path, run_code=True)
+    assert capsys.readouterr().out == "code of a checkpoint ran\n"
+
+
+@pytest.mark.parametrize(
+    "files, reason",
+    [
+        ({}, "there is no cfg.json or config.json in it"),
+        ({"cfg.json": "{}"}, "there is no hidden_size or rnn_size"),
+        ({"cfg.json": '{"hidden_size": 8, "normalize_returns": true}'}, "is of this version"),
+        (
+            {"cfg.json": OLD_SETTINGS},
+            "has no checkpoints",
+        ),
+        (
+            {
+                "cfg.json": OLD_SETTINGS,
+                "checkpoint_p0/checkpoint_000000001_2.pth": "no checkpoint",
+            },
+            "checkpoint_000000001_2.pth: it is damaged or no checkpoint",
+        ),
+    ],
+)
+def test_a_folder_of_something_else_is_refused_in_one_line(tmp_path, capsys, files, reason):
+    source = tmp_path / "old"
+    for name, text in files.items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(text)
+    source.mkdir(exist_ok=True)
+    assert convert.main([f"--source={source}", "--experiment=new", f"--train_dir={tmp_path}"]) == 2
+    error = capsys.readouterr().err.strip()
+    assert reason in error and "\n" not in error
+
+
+def test_a_missing_folder_an_existing_experiment_and_a_wrong_flag_are_one_line(tmp_path, capsys):
+    place = ["--experiment=new", f"--train_dir={tmp_path}"]
+    assert convert.main([f"--source={tmp_path}/absent", *place]) == 2
+    assert "there is no such folder" in capsys.readouterr().err
+    (tmp_path / "new").mkdir()
+    assert convert.main([f"--source={tmp_path}", *place]) == 2
+    assert "exists already; choose another --experiment" in capsys.readouterr().err
+    assert convert.main([f"--source={tmp_path}", "--experimet=new"]) == 2
+    assert "--experimet" in capsys.readouterr().err
