@@ -78,7 +78,7 @@ def convert_experiment(
 
 
 class _Conversion(NamedTuple):
-    """What is the same for all checkpoints of an experiment."""
+    """Inputs of the conversion that are the same for all checkpoints."""
 
     old: OldSettings
     config: Config

@@ -202,7 +202,7 @@ def test_settings_without_a_counterpart_are_refused_by_the_flag(old, tmp_path):
 
 
 class RunsCode:
-    """What a checkpoint should not hold."""
+    """An object that runs code when it is loaded."""
 
     def __reduce__(self):
         return (print, ("code of a checkpoint ran",))
