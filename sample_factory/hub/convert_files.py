@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from sample_factory.config.experiment_folder import read_json
+from sample_factory.config.experiment_names import SAVED_NAMES
 from sample_factory.config.flags import ConfigError
 
-SETTINGS = ("cfg.json", "config.json")  # of versions 1 and 2
 POLICY_FOLDER = re.compile(r"checkpoint_p(\d+)")
 CHECKPOINT = re.compile(r"(checkpoint|best)_(\d+)_(\d+)(.*)\.pth(?:\.milestone)?")
 # A scalar of NumPy, such as the reward of the best checkpoint, is saved as its dtype and its bytes.
@@ -37,10 +37,10 @@ def read_settings(folder: Path) -> tuple[Path, dict[str, Any]]:
     """Returns the file of settings and its values. Raises ConfigError."""
     if not folder.is_dir():
         raise ConfigError(f"--source={folder}: there is no such folder; name the folder of an old experiment")
-    for name in SETTINGS:
+    for name in SAVED_NAMES:
         if (folder / name).is_file():
             return folder / name, read_json(folder / name)
-    raise ConfigError(f"--source={folder} is no experiment: there is no {' or '.join(SETTINGS)} in it")
+    raise ConfigError(f"--source={folder} is no experiment: there is no {' or '.join(SAVED_NAMES)} in it")
 
 
 def find_files(folder: Path) -> list[OldFile]:

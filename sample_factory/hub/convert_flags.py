@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from sample_factory.config.experiment_names import old_version
 from sample_factory.config.flags import ConfigError
 
 RESNET = "resnet_impala"
 V1_RESNET = "resnet_impala_v1"
-V1_ENCODERS = ("conv", "resnet", "mlp")
 DOOM_ENCODER = "vizdoom"
 # Their observations differ between Gymnasium's v4, which version 2 used, and v5.
 OLD_MUJOCO_ENVS = {
@@ -53,13 +53,12 @@ def recognize(values: Mapping[str, Any], source: str) -> OldSettings:
 
     Raises ConfigError for settings of this version, and for anything else.
     """
-    if "rnn_size" in values and "encoder_conv_architecture" in values:
-        return OldSettings(2, values)
-    if "normalize_returns" in values and "hidden_size" in values:
+    version = old_version(values)
+    if version is None and "hidden_size" in values:
         raise ConfigError(f"{source} is of this version of Sample Factory already; use it as it is")
-    if "hidden_size" in values and "encoder_subtype" in values:
-        return OldSettings(1, values)
-    raise ConfigError(f"{source} is not of Sample Factory 1 or 2: there is no hidden_size or rnn_size")
+    if version is None:
+        raise ConfigError(f"{source} is not of Sample Factory 1 or 2: there is no hidden_size or rnn_size")
+    return OldSettings(version, values)
 
 
 def new_env_name(old: OldSettings) -> str:

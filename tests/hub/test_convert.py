@@ -229,7 +229,7 @@ def test_scalars_of_numpy_are_loaded_and_code_is_not(tmp_path, capsys):
     [
         ({}, "there is no cfg.json or config.json in it"),
         ({"cfg.json": "{}"}, "there is no hidden_size or rnn_size"),
-        ({"cfg.json": '{"hidden_size": 8, "normalize_returns": true}'}, "is of this version"),
+        ({"cfg.json": '{"hidden_size": 8, "inline_samplers": 0}'}, "is of this version"),
         (
             {"cfg.json": OLD_SETTINGS},
             "has no checkpoints",
