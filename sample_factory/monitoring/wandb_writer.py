@@ -156,8 +156,8 @@ def _start(config: Config, owns_service: bool) -> "Run":
         if not isinstance(error, wandb.Error | OSError | ValueError):
             raise  # e.g. Ctrl+C
         raise ConfigError(
-            f"--with_wandb=True: {_text(error)}. WANDB_MODE=offline needs neither key nor network: it records "
-            "the run on disk, for `wandb sync`"
+            f"--with_wandb=True: {_text(error)}. WANDB_MODE=offline needs neither key nor network: it "
+            "records the run on disk, for `wandb sync`"
         ) from None
     finally:
         # wandb replaces them to learn the exit code, which it is given here.

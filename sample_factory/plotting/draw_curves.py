@@ -71,7 +71,7 @@ class Look(NamedTuple):
     against: str  # "frames" or "seconds"
     y_labels: Mapping[str, str]  # tag -> text
     levels: Sequence[tuple[str, float]]  # (env, value), of the first tag
-    note: str  # what line and band of several runs mean
+    note: str  # beneath the panels: what lines and bands mean; may be empty
 
 
 def draw(lines: Sequence[Line], look: Look) -> "Figure":
@@ -89,7 +89,7 @@ def draw(lines: Sequence[Line], look: Look) -> "Figure":
     unit = _unit(lines, look.against)
     first_tag = next(iter(look.y_labels))
     with house_style():
-        figure = new_figure(_size(list(panels.values()), num_columns))
+        figure = new_figure(_size(list(panels.values()), num_columns, bool(look.note)))
         for i, ((env, tag), members) in enumerate(panels.items()):
             axes = figure.add_subplot(num_rows, num_columns, i + 1)
             _draw_panel(axes, members, numbers, unit.size)
@@ -97,7 +97,7 @@ def draw(lines: Sequence[Line], look: Look) -> "Figure":
             axes.set(title=_title(members), xlabel=unit.name)
             set_x_axis(axes)
             set_y_axis(axes, look.y_labels[tag])
-        if any(line.num_runs > 1 for line in lines):
+        if look.note:
             add_note(figure, look.note)
         if look.title:
             figure.suptitle(look.title)
@@ -119,13 +119,12 @@ def _number_lines(panels: Iterable[Sequence[Line]]) -> dict[str, int]:
     return numbers
 
 
-def _size(panels: Sequence[Sequence[Line]], num_columns: int) -> tuple[float, float]:
+def _size(panels: Sequence[Sequence[Line]], num_columns: int, has_note: bool) -> tuple[float, float]:
     """Returns width and height in inches."""
     height = 0.0
     for first in range(0, len(panels), num_columns):
         longest = max(_legend_height(panel) for panel in panels[first : first + num_columns])
         height += PANEL_HEIGHT + (longest if longest > MAX_LEGEND_INSIDE else 0) * LEGEND_LINE_HEIGHT
-    has_note = any(line.num_runs > 1 for panel in panels for line in panel)
     return WIDTHS[num_columns - 1], height + (NOTE_HEIGHT if has_note else 0)
 
 

@@ -116,7 +116,7 @@ def draw_picture(
     lines = make_lines(groups, tags, averaging)
     stats_avg = groups[0].experiments[0].stats_avg
     y_labels = {tag: label_of(current_tag(tag), stats_avg) for tag in tags}
-    figure = draw(lines, Look(title, averaging.against, y_labels, levels, _note(averaging)))
+    figure = draw(lines, Look(title, averaging.against, y_labels, levels, _note(lines, averaging)))
     try:
         figure.savefig(out, dpi="figure")
     except OSError as error:
@@ -124,9 +124,14 @@ def draw_picture(
     return Picture(out, table(lines, averaging), cut_notes(groups, tags[0], averaging))
 
 
-def _note(averaging: Averaging) -> str:
-    note = f"line: mean of the runs; {BANDS[averaging.band].note}"
-    return f"{note}; smoothed over {averaging.smooth:.0%} of the x axis" if averaging.smooth > 0 else note
+def _note(lines: Sequence[Line], averaging: Averaging) -> str:
+    """Returns what lines and bands mean; empty if there is nothing to say."""
+    parts = []
+    if any(line.num_runs > 1 for line in lines):
+        parts.append(f"line: mean of the runs; {BANDS[averaging.band].note}")
+    if averaging.smooth > 0:
+        parts.append(f"each run is averaged over the last {averaging.smooth:.3g} of the x axis")
+    return "; ".join(parts)
 
 
 def table(lines: Sequence[Line], averaging: Averaging) -> list[str]:

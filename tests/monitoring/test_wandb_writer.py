@@ -5,6 +5,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import wandb
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
@@ -116,6 +117,22 @@ def test_a_service_that_dies_is_logged_once_and_training_continues(own_home, con
     writer.close(has_failed=False)
     errors = [text for text in texts() if "W&B receives no more summaries" in text]
     assert len(errors) == 1 and "Training continues" in errors[0]
+
+
+def test_a_run_of_other_code_in_the_same_process_is_not_disturbed(own_home, config, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    own = wandb.init(project="own", dir=tmp_path, settings=wandb.Settings(silent=True, console="off"))
+    try:
+        _, writer = start_wandb(config())
+        writer.write(0, {"train/loss": 0.5}, 100)
+        writer.close(has_failed=False)
+        assert wandb.run is own
+        own.log({"mine": 1.0})
+        own.finish()
+    finally:
+        wandb.teardown()
+    (file,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
+    assert history(file) == [{"mine": 1.0}]
 
 
 @pytest.mark.parametrize(

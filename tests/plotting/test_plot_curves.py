@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 import types
@@ -201,12 +202,28 @@ def test_a_label_says_the_flags_and_how_many_runs():
     assert second.get_legend_handles_labels()[1] == ["1 run"]
 
 
-def test_only_a_line_of_several_runs_has_a_band_and_the_figure_says_what_it_means():
+def test_only_a_line_of_several_runs_has_a_band():
     (axes,) = draw_lines([line(label="gamma=0.9"), line(label="gamma=0.8", num_runs=3)])
     (band,) = axes.collections
     assert (band.get_datalim(axes.transData).y0, band.get_datalim(axes.transData).y1) == (-0.5, 1.5)
-    assert axes.figure.get_supxlabel() == "the note"
-    assert draw_lines([line()])[0].figure.get_supxlabel() == ""
+
+
+def test_the_picture_says_what_line_band_and_smoothing_mean(train, tmp_path):
+    groups = {"a": [train("a", {0: 0.0, 100: 1.0}, seed=1)]}
+    out = tmp_path / "note.svg"
+
+    def notes():
+        return [
+            text for text in re.findall(r"<!-- (.*?) -->", out.read_text()) if ":" in text or "axis" in text
+        ]
+
+    plot_groups(groups, out)
+    assert notes() == []
+    plot_groups(groups, out, smooth=0.05)
+    assert notes() == ["each run is averaged over the last 0.05 of the x axis"]
+    groups["a"].append(train("b", {0: 0.0, 100: 1.0}, seed=2))
+    plot_groups(groups, out, band="std")
+    assert notes() == ["line: mean of the runs; band: one standard deviation to either side"]
 
 
 def test_the_same_flags_have_the_same_colour_in_all_panels_and_others_do_not_within_one():
