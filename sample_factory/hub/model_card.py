@@ -114,7 +114,7 @@ action = policy.act(observation)
 All settings are in `cfg.json`, the curves in `.summary/`. Settings that differ from the defaults of the env:
 
 ```bash
-python -m {train} --env={config.env_name} --experiment={name}{_continued(settings)}
+python -m {train} --env={config.env_name} --experiment={name}_again{_continued(settings)}
 ```
 """
 
@@ -134,8 +134,10 @@ def _results(config: Config, results: Mapping[str, Any] | None) -> str:
             "| | mean | standard deviation | 95 % interval of the mean |",
             "|---|---|---|---|",
         ]
-        for name, value in evaluation["statistics"].items():
-            if value["mean"] is not None:
+        statistics = evaluation["statistics"]
+        for name, value in statistics.items():
+            is_reward = name == METRIC and value == statistics.get("reward")
+            if value["mean"] is not None and not is_reward:
                 has_interval = value["low"] is not None
                 interval = f"{value['low']:.3f} to {value['high']:.3f}" if has_interval else ""
                 lines.append(f"| {name} | {value['mean']:.3f} | {value['std']:.3f} | {interval} |")

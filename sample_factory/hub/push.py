@@ -24,12 +24,14 @@ from sample_factory.hub.repository_files import (
     staged,
     write_results,
 )
-from sample_factory.runtime.command_failed import CommandFailed
+from sample_factory.runtime.failures import one_line
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 log = logging.getLogger("sample_factory")
+
+STOPPED = "the evaluation was stopped before its episodes had ended: nothing was pushed"
 
 
 def push(config: Config) -> str:
@@ -54,7 +56,7 @@ def push(config: Config) -> str:
         print(f"{evaluation.choices[0]}: {evaluation.summary()}", flush=True)
         evaluations.append(evaluation)
     if len(evaluations) < len(chosen):
-        raise HubError("the evaluation was stopped: nothing was pushed")
+        raise HubError(STOPPED)
     results = _checked_results(config, evaluations)
     video = _film(config, family) if flags.with_video else None
     return _push(api, config, family, results, video)
@@ -69,11 +71,17 @@ def play_and_push(config: Config, family: EnvFamily) -> Evaluation:
 
     flags = config.extra.get("hub")
     if flags is None or not flags.push_to_hub:
+        if flags is not None and flags.hf_repository is not None:
+            raise ConfigError("--hf_repository has no effect without --push_to_hub")
         return evaluate(config, family)
-    if config.evaluation.max_num_episodes == NEVER:
+    limits = config.evaluation
+    if limits.max_num_episodes == NEVER:
         raise ConfigError("--push_to_hub needs --max_num_episodes=N: the model card has their mean reward")
     api = prepare_push(flags.hf_repository, flags.private_repository)
     evaluation = evaluate(config, family)
+    num_episodes = len(evaluation.episodes)
+    if num_episodes < limits.max_num_episodes and evaluation.env_frames < limits.max_num_frames:
+        raise HubError(STOPPED)
     results = _checked_results(config, [evaluation])
     print(f"pushed: {_push(api, config, family, results, evaluation.video)}")
     return evaluation
@@ -82,7 +90,7 @@ def play_and_push(config: Config, family: EnvFamily) -> Evaluation:
 def _checked_results(config: Config, evaluations: Sequence[Evaluation]) -> dict[str, Any]:
     """Returns and writes the results. Raises HubError for an evaluation that was stopped."""
     if any(evaluation.is_partial or not evaluation.episodes for evaluation in evaluations):
-        raise HubError("the evaluation was stopped before its episodes had ended: nothing was pushed")
+        raise HubError(STOPPED)
     results = results_of(config, evaluations)
     try:
         write_results(config.experiment_dir, results)
@@ -106,8 +114,8 @@ def _film(config: Config, family: EnvFamily) -> Path | None:
     )
     try:
         return evaluate(dataclasses.replace(config, evaluation=evaluation), family).video
-    except (ConfigError, CommandFailed) as error:
-        log.warning("There is no video: %s", error)
+    except Exception as error:  # whatever an env raises that cannot be drawn here
+        log.warning("There is no video: %s", one_line(error))
         return None
 
 

@@ -65,7 +65,9 @@ class OldModuleFinder(importlib.abc.MetaPathFinder):
         if own == fullname:
             return None
         if _is_listed(own):
-            return importlib.machinery.ModuleSpec(fullname, _Loader(), is_package=not _is_command(own))
+            is_package = not _is_command(own)
+            # `python -m` makes the origin the first of sys.argv.
+            return importlib.machinery.ModuleSpec(fullname, _Loader(), origin=fullname, is_package=is_package)
         if any(own == name or own.startswith(f"{name}.") for name in MODULES):
             raise ModuleNotFoundError(f"{fullname} is not in this version: {_advice(own)}", name=fullname)
         return None

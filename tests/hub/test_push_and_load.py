@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import yaml
 
-from sample_factory import enjoy, load_policy, train
+from sample_factory import enjoy, load_policy, register_env, train
 from sample_factory.hub import load_from_hub, push_to_hub
 from tests.hub.conftest import ENV
 from tests.hub.hub_server import READER, Repository
@@ -125,6 +125,7 @@ def test_enjoy_pushes_its_episodes_and_its_video_as_in_version_2(hub, trained, t
     flags = ["--experiment=pole", f"--train_dir={tmp_path}", "--no_render", "--save_video", "--seed=1"]
     push = ["--push_to_hub", f"--hf_repository={NAME}"]
     assert enjoy.main([*flags, *push]) == 2  # without a number of episodes
+    assert enjoy.main([*flags, push[1]]) == 2
     assert not hub.requests
     assert enjoy.main([*flags, *push, "--max_num_episodes=2", "--max_num_frames=4000"]) == 0
     pushed = hub.repositories[NAME].files
@@ -305,3 +306,27 @@ def test_without_the_package_the_error_names_the_extra(command, trained, tmp_pat
     assert command.main(["-r", NAME, *place]) == 2
     error = capsys.readouterr().err
     assert "pip install -e '.[hub]'" in error and error.count("\n") == 1
+
+
+class Invisible(gym.Wrapper):
+    """An env that fails when it is drawn."""
+
+    def render(self):
+        raise RuntimeError("no picture today")
+
+
+def test_an_env_that_cannot_be_drawn_is_pushed_without_a_video(hub, trained, capsys):
+    register_env(
+        "invisible_", lambda full_env_name, cfg, env_config, render_mode=None: Invisible(make_pole())
+    )
+    settings = json.loads((trained / "cfg.json").read_text())
+    (trained / "cfg.json").write_text(json.dumps({**settings, "env": "invisible_pole"}))
+    assert push_to_hub.main(["-d", str(trained), "-r", NAME, *TINY_EVAL, "--with_video=True"]) == 0
+    assert "cannot be drawn" in capsys.readouterr().err
+    pushed = hub.repositories[NAME].files
+    assert "replay.mp4" not in pushed and "evaluation.json" in pushed
+    assert "python -m YOUR.ENJOY.MODULE --env=invisible_pole" in pushed["README.md"].decode()
+
+
+def make_pole() -> gym.Env:
+    return gym.make("CartPole-v1", render_mode="rgb_array")

@@ -1,7 +1,8 @@
 """Imports of versions 1 and 2."""
 
 import importlib
-import runpy
+import subprocess
+import sys
 
 import pytest
 
@@ -51,12 +52,11 @@ def test_any_other_module_of_version_2_fails_with_one_line(statement, message):
 
 
 @pytest.mark.parametrize("module", [module for module, names in NAMES.items() if "main" in names])
-def test_a_command_of_version_2_is_started_by_its_old_name(module, capsys, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["", "--help"])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_module(f"sample_factory.{module}", run_name="__main__", alter_sys=False)
-    assert ended.value.code == 0
-    assert f"usage: python -m {NAMES[module]['main'].partition(':')[0]} " in capsys.readouterr().out
+def test_a_command_of_version_2_is_started_by_its_old_name(module):
+    command = [sys.executable, "-m", f"sample_factory.{module}", "--help"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert f"usage: python -m {NAMES[module]['main'].partition(':')[0]} " in result.stdout
 
 
 def test_modules_that_never_were_and_modules_that_are_here_are_found_as_usual():
