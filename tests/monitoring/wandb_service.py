@@ -3,6 +3,7 @@
 import http.server
 import json
 import struct
+import tempfile
 import threading
 from pathlib import Path
 
@@ -23,6 +24,10 @@ def own_home(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
     monkeypatch.setenv("WANDB_X_DISABLE_STATS", "true")
+    # A killed process leaves files there. Not in tmp_path: the name of a socket may have 108 characters.
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        yield
 
 
 def read_records(file: Path) -> list:
