@@ -33,6 +33,8 @@ FLOORS = {
     "version_2": 9,  # imports of scripts for version 2
     "benchmarking": 8,
     "hub": 8,  # evaluates, converts, pushes and loads experiments
+    "hub": 8,  # evaluates, pushes and loads experiments
+    "runner": 8,  # starts runs as commands, and draws their curves
 }
 TOP_LEVEL = {
     "sample_factory",
@@ -60,6 +62,7 @@ COMMANDS = {
     "dummy_sampler",
     "benchmark",
     "run_algorithm",
+    "tb",
 }
 MAX_COMMAND_LINES = 60
 MAX_FOLDERS = 2  # below the package

@@ -336,12 +336,44 @@ LOAD_FROM_HUB = Command(
         Example("In place of an experiment that exists.", "--hf_repository=me/basic --overwrite"),
     ),
 )
+RUN_GRID = Command(
+    module="runner.run",
+    purpose="run a grid of experiments: as processes, on Slurm or on Ray",
+    usage="--run=MODULE [--flag=value ...]",
+    description="Runs the experiments that a Python module describes, several at a time. Ctrl+C saves and "
+    "stops them; the same command skips what is finished and resumes the rest. At the end it writes "
+    "results.csv and curves.png. The module is explained in sample_factory/runner/README.md.",
+    examples=(
+        Example("Four runs at a time on this machine.", "--run=examples/grid.py --max_parallel=4"),
+        Example(
+            "Four GPUs, three runs on each.",
+            "--run=my_package.my_grid --max_parallel=12 --num_gpus=4 --experiments_per_gpu=3",
+        ),
+        Example(
+            "A job for each run on a Slurm cluster.",
+            "--run=my_package.my_grid --runner=slurm --slurm_gpus_per_job=1 --slurm_cpus_per_gpu=12",
+        ),
+    ),
+)
+TB = Command(
+    module="tb",
+    purpose="start TensorBoard on the experiments that match masks",
+    usage="[MASK ...] [--dir=FOLDER]",
+    description="Starts TensorBoard on experiments that are selected by the names of their folders.",
+    examples=(
+        Example("All experiments in train_dir.", ""),
+        Example("Those with battle in their names, also in folders of grids.", "'*battle*'"),
+        Example("The runs of a grid with seed 0.", "'my_grid/*_see_0*' --dir=train_dir --port=6007"),
+    ),
+)
 COMMANDS = (
     TRAIN,
     ENJOY,
     EVAL,
     PLOT_CURVES,
     PLOT_POPULATION,
+    RUN_GRID,
+    TB,
     MATCH,
     IMITATE,
     PLAY_DOOM,

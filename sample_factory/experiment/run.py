@@ -20,7 +20,7 @@ from sample_factory.experiment.failure_log import describe, log_failures
 from sample_factory.experiment.folder import prepare_folder
 from sample_factory.experiment.parts import Parts, allocate
 from sample_factory.experiment.processes import run_in_processes
-from sample_factory.experiment.run_result import DONE, FAILED, STOPPED, RunResult, result_of
+from sample_factory.experiment.run_result import DONE, FAILED, STOPPED, RunResult, result_of, write_result
 from sample_factory.experiment.serial import run_serially
 from sample_factory.experiment.start_from import (
     describe_last_checkpoints,
@@ -47,12 +47,18 @@ def run_experiment(config: Config, family: EnvFamily) -> int:
 def train_experiment(config: Config, family: EnvFamily, keeps_process: bool = False) -> RunResult:
     """Trains until the run is done, is stopped by a signal, or has failed; logs and returns the result.
 
-    The files of an existing experiment are not touched before all checks have passed. Raises ConfigError if
-    the flags do not fit together, the env or the machine, or if the experiment folder cannot be used. In
-    serial mode, an exception of a worker propagates.
+    Writes the result to the experiment folder. The files of an existing experiment are not touched before all
+    checks have passed. Raises ConfigError if the flags do not fit together, the env or the machine, or if the
+    experiment folder cannot be used. In serial mode, an exception of a worker propagates.
 
     keeps_process: a second Ctrl+C raises KeyboardInterrupt instead of ending this process.
     """
+    result = _train(config, family, keeps_process)
+    write_result(result)
+    return result
+
+
+def _train(config: Config, family: EnvFamily, keeps_process: bool) -> RunResult:
     setup_logging("main")
     cpu.raise_open_files_limit()  # every queue and every child needs file descriptors
     for name in set(config.typed) & set(RETIRED_FLAGS):

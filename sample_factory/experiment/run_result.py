@@ -1,18 +1,24 @@
 """How a run has ended, for the Python code that has started it."""
 
+import json
+import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from sample_factory.config.experiment_folder import write_atomically
 from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.monitoring.run_summary import RunSummary
 from sample_factory.runtime.child import ChildFailed
 from sample_factory.runtime.command_failed import CommandFailed
 
+log = logging.getLogger("sample_factory")
+
 DONE = "done"
 STOPPED = "stopped"
 FAILED = "failed"
+RESULT_FILE = "result.json"  # in the experiment folder: how its last run has ended
 
 
 class PolicyResult(NamedTuple):
@@ -88,6 +94,20 @@ def result_of(status: str, reason: str, experiment_dir: Path, summary: RunSummar
     return RunResult(
         status, reason, experiment_dir, summary.total_frames, summary.mean_fps, summary.seconds, policies
     )
+
+
+def write_result(result: RunResult) -> None:
+    """Writes RESULT_FILE for programs that have started the run: status, reason and env_frames.
+
+    Does nothing if the run has left no folder. A file that cannot be written is logged.
+    """
+    if not result.experiment_dir.is_dir():
+        return
+    values = {"status": result.status, "reason": result.reason, "env_frames": result.env_frames}
+    try:
+        write_atomically(result.experiment_dir / RESULT_FILE, json.dumps(values))
+    except OSError as error:
+        log.warning("could not write %s: %s", error.filename, error.strerror)
 
 
 def _policy_result(policy: PolicyProgress) -> PolicyResult:

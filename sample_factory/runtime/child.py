@@ -229,7 +229,7 @@ class Child:
         """Like kill, but does not wait; a signal handler may call it."""
         if self._process is not None and self._exit_code is None:
             self._stop_requested = True
-            _kill_group(self.pid)
+            kill_group(self.pid)
 
     def kill_stuck(self, reason: str) -> None:
         """Makes a stuck child print where it is stuck, and kills it; `reason` becomes its failure."""
@@ -274,7 +274,7 @@ class Child:
     def _has_ended(self) -> bool:
         if self._exit_code is None and self._process is not None and _is_dead(self._process):
             # Before the pid is released: afterwards, it could be that of another program's group.
-            _kill_group(self.pid)
+            kill_group(self.pid)
             self._exit_code = self._process.wait()
         return self._exit_code is not None
 
@@ -295,7 +295,8 @@ def _is_dead(process: subprocess.Popen[bytes]) -> bool:
         return True
 
 
-def _kill_group(pid: int) -> None:
+def kill_group(pid: int) -> None:
+    """In the parent: sends SIGKILL to the process group that a child leads."""
     # The group may be empty; macOS raises PermissionError for a group of zombies.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)

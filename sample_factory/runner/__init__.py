@@ -1,0 +1,1 @@
+"""Runs many experiments: grids of parameters on one machine, on Slurm or on Ray."""

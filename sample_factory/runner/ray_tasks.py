@@ -1,0 +1,117 @@
+"""Runs jobs as tasks of Ray: on a cluster, or on this machine."""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from sample_factory.config.flags import ConfigError
+from sample_factory.runner.jobs import Job
+
+MAX_FOLDER = 40  # characters: Ray adds 62 for its sockets, whose path may have 107
+STORE_BYTES = 80 * 2**20  # near Ray's minimum; no data goes through Ray
+POLL_SECONDS = 0.2
+THREADS = "OMP_NUM_THREADS"  # set by Ray for its workers
+
+
+class RayBackend:
+    """Hands all jobs to Ray, which starts each when its CPUs and GPUs are free.
+
+    Without --ray_address, it starts a Ray of its own on this machine, with CPUs for --max_parallel jobs.
+    """
+
+    outlives_runner = False
+
+    def __init__(self, arguments: argparse.Namespace, files: Path):
+        """Raises ConfigError if the cluster cannot be reached, ImportError if Ray is not installed."""
+        try:
+            import ray
+        except ImportError as error:
+            raise ImportError(f"--runner=ray needs Ray ({error}): pip install -e '.[ray]'") from None
+        self._ray: Any = ray
+        self._cpus: float = arguments.ray_cpus_per_job
+        per_gpu = arguments.experiments_per_gpu
+        self._gpus = 1 / per_gpu if per_gpu > 0 else 0.0
+        self._tasks: dict[str, Any] = {}
+        self._folder: str | None = None
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+        if arguments.ray_address:
+            try:
+                ray.init(address=arguments.ray_address, **quiet)
+            except (ConnectionError, ValueError) as error:
+                raise ConfigError(f"--ray_address={arguments.ray_address}: {error}") from None
+            return
+        self._folder = _short_folder(files)
+        try:
+            ray.init(
+                num_cpus=max(1, round(arguments.max_parallel * self._cpus)),
+                num_gpus=arguments.num_gpus if self._gpus else None,
+                include_dashboard=False,
+                object_store_memory=STORE_BYTES,
+                _temp_dir=self._folder,
+                **quiet,
+            )
+        except BaseException:
+            self.close()
+            raise
+
+    def adopt(self, job: Job) -> bool:
+        """Returns False: jobs end with the runner that has started them."""
+        return False
+
+    def has_room(self) -> bool:
+        return True
+
+    def start(self, job: Job) -> None:
+        # A job that has failed is not repeated: the next start of the runner does that.
+        resources = {"num_cpus": self._cpus, "num_gpus": self._gpus, "max_retries": 0}
+        task = self._ray.remote(**resources)(_run_on_worker)
+        self._tasks[job.name] = task.remote(str(job.order), os.environ.get(THREADS))
+
+    def unfinished(self) -> Collection[str]:
+        tasks = list(self._tasks.values())
+        ended, _ = self._ray.wait(tasks, num_returns=len(tasks), timeout=0) if tasks else ([], [])
+        self._tasks = {name: task for name, task in self._tasks.items() if task not in ended}
+        return self._tasks.keys()
+
+    def stop(self) -> None:
+        for task in self._tasks.values():
+            self._ray.cancel(task)
+
+    def close(self) -> None:
+        self._ray.shutdown()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _short_folder(files: Path) -> str:
+    """Returns a new folder, whose path is short enough for Ray's sockets: in `files` if possible."""
+    folder = str(files.absolute())
+    return tempfile.mkdtemp(prefix="r", dir=folder if len(folder) < MAX_FOLDER - len("/r12345678") else None)
+
+
+def _run_on_worker(order: str, threads: str | None) -> None:
+    """In a worker of Ray: runs a job; stops it if the task is cancelled. threads: OMP_NUM_THREADS of the
+    runner."""
+    inherited = {name: value for name, value in os.environ.items() if name != THREADS}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sample_factory.runner.run_job", order],
+        stdin=subprocess.DEVNULL,
+        env=inherited if threads is None else {**inherited, THREADS: threads},
+        start_new_session=True,
+    )
+    try:
+        # Not process.wait(): Ray interrupts the interpreter, not a call of the system.
+        while process.poll() is None:
+            time.sleep(POLL_SECONDS)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()

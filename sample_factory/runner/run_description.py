@@ -1,0 +1,190 @@
+"""What a grid of experiments consists of: written in Python, with the names of versions 1 and 2.
+
+A module that describes a grid defines RUN_DESCRIPTION, a RunDescription.
+"""
+
+import itertools
+import random
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sample_factory.config.flags import ConfigError
+
+SHUFFLE_SEED = 0  # the same order in every start, as an experiment's name begins with its place in the order
+LONG_NAME = 200  # characters; the file system allows 255, the names of the run's files have an ending
+SHORT = 3  # letters of a parameter's last word in the name of an experiment
+NO_FILE_NAME = re.compile(r"[/\\\s]+")
+
+Params = Mapping[str, Any]
+
+
+class ParamList:
+    """Combinations of parameters, one by one."""
+
+    def __init__(self, combinations: Iterable[Params]):
+        self.combinations = list(combinations)
+
+    def generate_params(self, randomize: bool = True) -> Iterator[Params]:
+        """Yields parameter -> value. randomize: in an order that is random, and the same in every start."""
+        yield from _in_order(self.combinations, randomize)
+
+
+class ParamGrid:
+    """All combinations of the values of several parameters."""
+
+    def __init__(self, grid_tuples: Iterable[tuple[Any, Sequence[Any]]]):
+        """grid_tuples: (parameter, values) each; or (several parameters, tuples of their values), for those
+        that vary together. The last one varies fastest."""
+        self.grid = dict(grid_tuples)
+
+    def generate_params(self, randomize: bool = False) -> Iterator[Params]:
+        """Yields parameter -> value. randomize: in an order that is random, and the same in every start."""
+        if not self.grid:
+            return
+        combinations = []
+        for values in itertools.product(*self.grid.values()):
+            params: dict[str, Any] = {}
+            for names, value in zip(self.grid, values):
+                params.update({names: value} if isinstance(names, str) else dict(zip(names, value)))
+            combinations.append(params)
+        yield from _in_order(combinations, randomize)
+
+
+def _in_order(combinations: Sequence[Params], randomize: bool) -> Sequence[Params]:
+    return random.Random(SHUFFLE_SEED).sample(combinations, len(combinations)) if randomize else combinations
+
+
+class PlannedRun(NamedTuple):
+    """One run of the grid.
+
+    group: folder below that of the grid. params: parameter -> value, beside those in the base command.
+    """
+
+    name: str
+    group: str
+    command: Sequence[str]
+    params: Params
+    env_vars: Mapping[str, str]
+
+
+class Experiment:
+    """A command, and the parameters with which it is to be run."""
+
+    def __init__(
+        self,
+        name: str,
+        cmd: str,
+        param_generator: Iterable[Params] = (),
+        env_vars: Mapping[str, Any] | None = None,
+    ):
+        """cmd: the command without the parameters; quoted as in a shell. param_generator: parameter -> value
+        of each run; one run if it is empty. env_vars: environment variables of the runs."""
+        self.base_name = name
+        self.cmd = cmd
+        self.params = [dict(params) for params in param_generator]
+        self.env_vars = {str(key): str(value) for key, value in (env_vars or {}).items()}
+
+
+class RunDescription:
+    """A grid of experiments. `experiment_suffix` is set by the flag of this name."""
+
+    def __init__(
+        self,
+        run_name: str,
+        experiments: Sequence[Experiment],
+        experiment_arg_name: str = "--experiment",
+        experiment_dir_arg_name: str = "--train_dir",
+        customize_experiment_name: bool = True,
+        param_prefix: str = "--",
+        experiment_dirs_sf_format: bool = False,
+    ):
+        """
+        run_name: folder in train_dir that holds all runs.
+        experiment_arg_name: argument with which the command is given the name of the run.
+        experiment_dir_arg_name: argument with which it is given the folder for its files.
+        customize_experiment_name: whether the names of runs contain their parameters.
+        param_prefix: what is before the name of each parameter on the command line, e.g. "" for Hydra.
+        experiment_dirs_sf_format: the folder is split into --train_dir and --experiments_root.
+        """
+        self.run_name = run_name
+        self.experiments = experiments
+        self.experiment_suffix = ""
+        self.experiment_arg_name = experiment_arg_name
+        self.experiment_dir_arg_name = experiment_dir_arg_name
+        self.customize_experiment_name = customize_experiment_name
+        self.param_prefix = param_prefix
+        self.experiment_dirs_sf_format = experiment_dirs_sf_format
+
+    def plan(self, train_dir: Path) -> list[PlannedRun]:
+        """Returns all runs. Raises ConfigError if a command cannot be read, or two runs have one name."""
+        runs = [run for experiment in self.experiments for run in self._plan(experiment, train_dir)]
+        names = [run.name for run in runs]
+        twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+        if not runs:
+            raise ConfigError(f"{self.run_name} has no experiments: give RunDescription at least one")
+        if twice:
+            raise ConfigError(
+                f"{self.run_name}: several runs have the name {twice[0]}; give each Experiment another name"
+            )
+        return runs
+
+    def _plan(self, experiment: Experiment, train_dir: Path) -> Iterator[PlannedRun]:
+        group = "_".join(filter(None, [experiment.base_name, self.experiment_suffix]))
+        base = _split(experiment)
+        for index, params in enumerate(experiment.params or [{}]):
+            name = self._name(experiment.base_name, index, params)
+            flags = [f"{self.param_prefix}{key}={as_typed(value)}" for key, value in params.items()]
+            where = [f"{self.experiment_arg_name}={name}", *self._folder_flags(train_dir, group)]
+            yield PlannedRun(name, group, (*base, *flags, *where), params, experiment.env_vars)
+
+    def _folder_flags(self, train_dir: Path, group: str) -> list[str]:
+        folder = Path(self.run_name, group)
+        if self.experiment_dirs_sf_format:
+            return [f"{self.experiment_dir_arg_name}={train_dir}", f"--experiments_root={folder}"]
+        return [f"{self.experiment_dir_arg_name}={train_dir / folder}"]
+
+    def _name(self, base_name: str, index: int, params: Params) -> str:
+        """Returns e.g. "03_battle_see_1111_l.rat_0.001". Raises ConfigError if it is too long."""
+        parts = [f"{index:02d}", base_name]
+        if self.customize_experiment_name:
+            parts += [f"{short}_{as_typed(params[key])}" for key, short in short_names(params).items()]
+        name = NO_FILE_NAME.sub("-", "_".join(parts))
+        if len(name.encode()) > LONG_NAME:
+            raise ConfigError(
+                f"the name {name[:40]}... of a run is longer than {LONG_NAME} characters; give "
+                "RunDescription customize_experiment_name=False"
+            )
+        return name
+
+
+def short_names(params: Iterable[str]) -> dict[str, str]:
+    """Returns parameter -> abbreviation: initials, and as much of the last word as makes it unique.
+
+    E.g. "seed" -> "see", "learning_rate" -> "l.rat".
+    """
+    short: dict[str, str] = {}
+    for param in params:
+        *first, last = re.split(r"[._-]", param)
+        initials = [word[:1] for word in first]
+        options = (".".join([*initials, last[:size]]) for size in range(SHORT, len(last) + 1))
+        short[param] = next((option for option in options if option not in short.values()), param)
+    return short
+
+
+def as_typed(value: Any) -> str:
+    """Returns a parameter's value as it is typed on a command line."""
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _split(experiment: Experiment) -> list[str]:
+    """Returns the words of a command. Raises ConfigError."""
+    try:
+        words = shlex.split(experiment.cmd)
+    except ValueError as error:
+        raise ConfigError(f"the command of Experiment {experiment.base_name!r}: {error}") from None
+    if not words:
+        raise ConfigError(f"Experiment {experiment.base_name!r} has no command: give cmd=...")
+    return words

@@ -1,0 +1,139 @@
+"""The process around one run of a grid: python -m sample_factory.runner.run_job ORDER_FILE
+
+Started by every backend, on the machine where the run is to be. Promises:
+
+1. The output of the command is appended to the log of the job, its result is in the state file.
+2. SIGTERM, SIGINT and SIGHUP are forwarded as SIGTERM: a training run saves and stops.
+3. If the process that has started this one dies, or this one dies, the command gets SIGTERM.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from sample_factory.experiment.run_result import RESULT_FILE
+from sample_factory.runner.jobs import (
+    FAILED,
+    FINISHED,
+    RUNNING,
+    STOPPED,
+    JobState,
+    Order,
+    read_order,
+    write_state,
+)
+
+PR_SET_PDEATHSIG = 1  # of Linux's prctl
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+PYTHON = ("python", "python3")
+
+
+def end_with_parent() -> Callable[[], Any]:
+    """Returns a function that makes the process which calls it get SIGTERM when its parent ends."""
+    if sys.platform != "linux":
+        return lambda: None
+    prctl = ctypes.CDLL(None).prctl  # looked up before a fork
+    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class _Command:
+    """The running command, and whether a signal has asked it to stop."""
+
+    def __init__(self) -> None:
+        self.is_stopped = False
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def stop(self, *_: Any) -> None:
+        """A signal handler."""
+        self.is_stopped = True
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def run(self, order: Order, started: Callable[[int], None]) -> int:
+        """Returns the exit code. started: called with the process id. Raises OSError if it cannot start."""
+        program, *words = order.command
+        argv = [sys.executable if program in PYTHON else program, *words]
+        with open(order.log, "ab") as output:
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=order.cwd,
+                env={**os.environ, **order.env_vars},
+                preexec_fn=end_with_parent(),
+            )
+        if self.is_stopped:  # the signal came before there was a process
+            self.stop()
+        started(self._process.pid)
+        return self._process.wait()
+
+
+def run_job(order: Order) -> JobState:
+    """Runs the command of an order and returns its last state, which is written to the state file."""
+    began = time.time()
+    command = _Command()
+    for number in SIGNALS:
+        signal.signal(number, command.stop)
+    end_with_parent()()
+    state = JobState(
+        order.attempt,
+        order.command,
+        RUNNING,
+        began=began,
+        seconds=order.seconds,
+        host=socket.gethostname(),
+    )
+    write_state(order, state)
+    try:
+        exit_code = command.run(order, lambda pid: write_state(order, state._replace(pid=pid)))
+    except OSError as error:
+        state = state._replace(state=FAILED, reason=f"cannot start {order.command[0]}: {error.strerror}")
+    else:
+        state = state._replace(
+            state=_outcome(exit_code, command.is_stopped, order),
+            reason=describe_exit(exit_code) if exit_code else "",
+            exit_code=exit_code,
+        )
+    state = state._replace(seconds=order.seconds + time.time() - began)
+    write_state(order, state)
+    return state
+
+
+def _outcome(exit_code: int, is_stopped: bool, order: Order) -> str:
+    if is_stopped:
+        return STOPPED
+    if exit_code:
+        return FAILED
+    return STOPPED if _was_stopped(order) else FINISHED
+
+
+def _was_stopped(order: Order) -> bool:
+    """Returns whether a run of this package that has ended without an error was stopped, not done."""
+    try:
+        return bool(json.loads(Path(order.experiment, RESULT_FILE).read_text())["status"] == STOPPED)
+    except FileNotFoundError:  # another program
+        return False
+
+
+def describe_exit(exit_code: int) -> str:
+    """Returns e.g. "exit code 1" or "killed by SIGKILL"."""
+    return f"exit code {exit_code}" if exit_code >= 0 else f"killed by {signal.Signals(-exit_code).name}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns 0 if the run is finished or was stopped, otherwise 1."""
+    (path,) = sys.argv[1:] if argv is None else argv
+    return 1 if run_job(read_order(Path(path))).state == FAILED else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

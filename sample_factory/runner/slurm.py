@@ -1,0 +1,181 @@
+"""Runs jobs on a Slurm cluster: one sbatch job each."""
+
+import argparse
+import getpass
+import logging
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from string import Template
+
+from sample_factory.config.flags import ConfigError
+from sample_factory.runner.backend import CannotStart
+from sample_factory.runner.jobs import Job
+from sample_factory.runtime.command_failed import CommandFailed
+
+log = logging.getLogger("sample_factory")
+
+# `timeout` sends SIGTERM, so that the run saves; its exit code is then 124. 0: no limit.
+DEFAULT_TEMPLATE = """#!/bin/bash
+cd {cwd}
+timeout $TIMEOUT $CMD
+code=$$?
+if [ $$code -eq 124 ]; then
+    $SUBMIT > $ID_FILE
+fi
+exit $$code
+"""
+POLL_SECONDS = 3.0  # between two calls of squeue
+GONE_SECONDS = 15.0  # a job that squeue does not list may have written its state on another machine
+CALL_SECONDS = 60.0  # limit for a call of squeue or sbatch
+
+
+class SlurmBackend:
+    """Submits all jobs at once; Slurm's queue decides when each one starts."""
+
+    outlives_runner = True
+
+    def __init__(self, arguments: argparse.Namespace, files: Path):
+        """Raises ConfigError if Slurm is not installed, or the template cannot be read."""
+        self._arguments = arguments
+        self._folder = Path(arguments.slurm_workdir or files).expanduser().absolute()
+        self._template = _read_template(arguments.slurm_sbatch_template)
+        missing = [name for name in ("sbatch", "squeue") if shutil.which(name) is None]
+        if missing and not arguments.slurm_print_only:
+            raise ConfigError(
+                f"--runner=slurm: there is no {missing[0]} on this machine; start it on a login node of the "
+                "cluster, or see the scripts with --slurm_print_only=True"
+            )
+        self._jobs: dict[str, Job] = {}
+        self._seen: dict[str, float] = {}  # name -> when it was submitted, or listed by squeue
+        self._listed: Collection[str] = ()  # ids, as squeue has listed them last
+        self._asked_at = -POLL_SECONDS
+
+    def adopt(self, job: Job) -> bool:
+        if not self._id_file(job).exists() or self._id_of(job) not in self._ask():
+            return False
+        self._follow(job)
+        return True
+
+    def has_room(self) -> bool:
+        return True
+
+    def start(self, job: Job) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._script(job).write_text(self.script_text(job))
+        try:
+            result = subprocess.run(
+                self.sbatch(job), capture_output=True, text=True, timeout=CALL_SECONDS, check=True
+            )
+        except subprocess.CalledProcessError as error:
+            raise CannotStart(f"sbatch: {' '.join(error.stderr.split())}") from None
+        except subprocess.TimeoutExpired:
+            raise CannotStart(f"sbatch has not answered within {CALL_SECONDS:g} s") from None
+        self._id_file(job).write_text(result.stdout)
+        self._follow(job)
+        ids = [self._id_of(job) for job in self._jobs.values()]
+        self.scancel_file.write_text(f"scancel {' '.join(ids)}\n")
+
+    def unfinished(self) -> Collection[str]:
+        try:
+            listed = self._ask()
+        except CommandFailed as error:  # e.g. Slurm's controller is busy: the jobs run on
+            log.warning("%s", error)
+            listed = [self._id_of(job) for job in self._jobs.values()]
+        self._seen.update(
+            (name, self._asked_at) for name, job in self._jobs.items() if self._id_of(job) in listed
+        )
+        now = time.monotonic()
+        return [name for name, seen in self._seen.items() if now - seen < GONE_SECONDS]
+
+    def _ask(self) -> Collection[str]:
+        """Returns the ids of the jobs in the queue, not older than POLL_SECONDS. Raises CommandFailed."""
+        now = time.monotonic()
+        if now - self._asked_at >= POLL_SECONDS:
+            self._asked_at = now
+            self._listed = _queue()
+        return self._listed
+
+    def stop(self) -> None:
+        """Does nothing: the jobs belong to the queue."""
+
+    def close(self) -> None:
+        """Does nothing: the files are needed by jobs in the queue."""
+
+    @property
+    def scancel_file(self) -> Path:
+        """A script that ends all jobs that this start follows."""
+        return self._folder / "scancel.sh"
+
+    def sbatch(self, job: Job) -> Sequence[str]:
+        """Returns the command that submits a job."""
+        a = self._arguments
+        partition = ["-p", a.slurm_partition] if a.slurm_partition else []
+        gpus = [f"--gres=gpu:{a.slurm_gpus_per_job}"] if a.slurm_gpus_per_job else []
+        output = f"{self._script(job)}-slurm-%j.out"
+        fixed = ["-c", str(self._num_cpus), "--parsable", "--output", output, str(self._script(job))]
+        return ["sbatch", *partition, *gpus, *fixed]
+
+    def script_text(self, job: Job) -> str:
+        """Returns the script of a job: the template with its values, or followed by the command."""
+        python = sys.executable if self._template is None else "python"  # a template may activate another one
+        command = shlex.join([python, "-m", "sample_factory.runner.run_job", str(job.order)])
+        template = self._template
+        if template is None:
+            template = DEFAULT_TEMPLATE.format(cwd=shlex.quote(str(Path.cwd())).replace("$", "$$"))
+        if "$CMD" not in template and "${CMD}" not in template:  # as in version 1
+            return f"{template.rstrip()}\n{command}\n"
+        a = self._arguments
+        return Template(template).safe_substitute(
+            CMD=command,
+            FILENAME=shlex.quote(str(self._script(job))),
+            PARTITION=f"-p {a.slurm_partition} " if a.slurm_partition else "",
+            GPU=a.slurm_gpus_per_job,
+            CPU=self._num_cpus,
+            TIMEOUT=a.slurm_timeout,
+            SUBMIT=shlex.join(self.sbatch(job)),
+            ID_FILE=shlex.quote(str(self._id_file(job))),
+        )
+
+    @property
+    def _num_cpus(self) -> int:
+        a = self._arguments
+        return int(a.slurm_cpus_per_gpu * max(1, a.slurm_gpus_per_job))
+
+    def _follow(self, job: Job) -> None:
+        self._jobs[job.name] = job
+        self._seen[job.name] = time.monotonic()
+
+    def _script(self, job: Job) -> Path:
+        return self._folder / f"sbatch_{job.name}.sh"
+
+    def _id_file(self, job: Job) -> Path:
+        """Holds the id of the job in the queue, of its last submission."""
+        return self._folder / f"sbatch_{job.name}.id"
+
+    def _id_of(self, job: Job) -> str:
+        return self._id_file(job).read_text().strip().partition(";")[0]  # "id" or "id;cluster"
+
+
+def _queue() -> Collection[str]:
+    """Returns the ids of the user's jobs that wait or run. Raises CommandFailed."""
+    command = ["squeue", "--noheader", "--user", getpass.getuser(), "--format", "%i"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=CALL_SECONDS, check=True)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        raise CommandFailed(f"squeue does not work: {error}") from None
+    return set(result.stdout.split())
+
+
+def _read_template(path: str | None) -> str | None:
+    """Raises ConfigError."""
+    if path is None:
+        return None
+    try:
+        return Path(path).expanduser().read_text()
+    except OSError as error:
+        raise ConfigError(f"--slurm_sbatch_template={path}: {error.strerror}") from None

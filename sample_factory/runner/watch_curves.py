@@ -1,0 +1,116 @@
+"""Starts TensorBoard on some of the experiments in a folder."""
+
+import argparse
+import fnmatch
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from sample_factory.config.commands import TB
+from sample_factory.config.experiment_folder import NUM_LISTED
+from sample_factory.config.flags import ConfigError, explain
+from sample_factory.config.help import make_command_parser
+from sample_factory.config.unknown_flags import refuse_unknown_flags
+
+SUMMARIES = ".summary"
+SEPARATORS = (",", ":")  # between folders, and between a name and its folder
+
+
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Raises ConfigError. Prints the help and exits with 0 on --help."""
+    parser = make_command_parser(TB)
+    parser.add_argument(
+        "filters",
+        nargs="*",
+        metavar="MASK",
+        help="experiments to show, by name or path below --dir, with * and ?; without one: all of them",
+    )
+    parser.add_argument(
+        "--dir", type=Path, default=Path("train_dir"), help="folder of experiments (default: ./train_dir)"
+    )
+    parser.add_argument("--port", type=int, default=6006, help="port of TensorBoard (default: 6006)")
+    parser.add_argument("--bind_all", action="store_true", help="reachable from other machines")
+    parser.add_argument("-q", "--quiet", action="store_true", help="without TensorBoard's own messages")
+    parser.add_argument(
+        "-r",
+        "--refresh_every",
+        type=int,
+        default=36000,
+        metavar="SECONDS",
+        help="time after which TensorBoard starts again, also with new experiments (default: 36000)",
+    )
+    parser.add_argument(
+        "--reload_interval", type=int, default=60, help="seconds between two looks for new data (default: 60)"
+    )
+    try:
+        given = ["--help" if word == "--help=all" else word for word in argv]  # there is only one help
+        arguments, rest = parser.parse_known_intermixed_args(given)
+    except argparse.ArgumentError as error:
+        raise ConfigError(explain(error)) from None
+    refuse_unknown_flags(parser, rest)
+    return arguments
+
+
+def find_experiments(folder: Path, masks: Sequence[str]) -> list[Path]:
+    """Returns the folders of experiments, at any depth, of which the name, the path below `folder` or that of
+    a folder around them matches a mask; all without masks. Raises ConfigError if there are none."""
+    everything = sorted(_experiments(folder))
+    found = [path for path in everything if not masks or _matches(path.relative_to(folder), masks)]
+    if found:
+        return found
+    if not everything:
+        raise ConfigError(f"--dir={folder}: there are no experiments with summaries in this folder")
+    names = ", ".join(str(path.relative_to(folder)) for path in everything[:NUM_LISTED])
+    raise ConfigError(f"no experiment in {folder} matches {' or '.join(masks)}; there are {names}")
+
+
+def _experiments(folder: Path) -> Iterator[Path]:
+    for path, folders, _ in os.walk(folder):
+        if SUMMARIES in folders:
+            folders.clear()
+            yield Path(path)
+
+
+def _matches(path: Path, masks: Sequence[str]) -> bool:
+    around = [path, *path.parents[:-1]]  # the last parent is "."
+    names = [name for part in around for name in (part.name, str(part))]
+    return any(fnmatch.fnmatchcase(name, mask.rstrip("/")) for name in names for mask in masks)
+
+
+def tensorboard_command(arguments: argparse.Namespace) -> list[str]:
+    """Returns the command. Raises ConfigError if no experiment matches."""
+    folder = arguments.dir.expanduser()
+    found = find_experiments(folder, arguments.filters)
+    unusable = [path for path in found if any(mark in str(path) for mark in SEPARATORS)]
+    if not arguments.filters:
+        where = f"--logdir={folder}"
+    elif unusable:
+        raise ConfigError(
+            f"{unusable[0]}: TensorBoard cannot select a folder with a comma or colon in its name"
+        )
+    else:
+        where = "--logdir_spec=" + ",".join(f"{path.relative_to(folder)}:{path}" for path in found)
+    network = "--bind_all" if arguments.bind_all else "--host=localhost"
+    options = [f"--port={arguments.port}", network, f"--reload_interval={arguments.reload_interval}"]
+    return [sys.executable, "-m", "tensorboard.main", where, *options, "--samples_per_plugin=scalars=1000"]
+
+
+def watch(argv: Sequence[str]) -> int:
+    """Runs TensorBoard until Ctrl+C; returns its exit code. Raises ConfigError."""
+    arguments = parse_arguments(argv)
+    while True:
+        command = tensorboard_command(arguments)
+        print(" ".join(command), flush=True)
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL if arguments.quiet else None)
+        try:
+            return process.wait(arguments.refresh_every)
+        except subprocess.TimeoutExpired:
+            pass
+        except KeyboardInterrupt:
+            return 0
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait()

@@ -1,0 +1,21 @@
+"""Starts TensorBoard on the experiments that match masks: python -m sample_factory.tb '*doom*' 'battle_?'"""
+
+import sys
+from collections.abc import Sequence
+
+from sample_factory.experiment.exit_codes import run_command
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit code: 0 ended by Ctrl+C, 2 bad input, otherwise that of TensorBoard."""
+
+    def command(arguments: Sequence[str]) -> int:
+        from sample_factory.runner.watch_curves import watch
+
+        return watch(arguments)
+
+    return run_command(command, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
