@@ -33,7 +33,6 @@ FLOORS = {
     "version_2": 9,  # imports of scripts for version 2
     "benchmarking": 8,
     "hub": 8,  # evaluates, converts, pushes and loads experiments
-    "hub": 8,  # evaluates, pushes and loads experiments
     "runner": 8,  # starts runs as commands, and draws their curves
 }
 TOP_LEVEL = {

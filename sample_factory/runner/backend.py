@@ -61,8 +61,8 @@ def find_backend(name: str) -> BackendFactory:
     """Returns the class of a backend: one of BACKENDS, or "module:attribute". Raises ConfigError."""
     if name not in BACKENDS and ":" not in name:
         raise ConfigError(
-            f"--runner={name}: no such backend{nearest(name, BACKENDS)}; use {', '.join(BACKENDS)}, or "
-            "module:Class for your own"
+            f"--runner={name}: no such backend{nearest(name, BACKENDS) or '.'} Use "
+            f"{', '.join(BACKENDS)}, or module:Class for your own"
         )
     try:
         factory: BackendFactory = import_attribute(BACKENDS.get(name, name))

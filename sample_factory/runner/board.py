@@ -51,7 +51,7 @@ class Board:
                 self._draw(rows)
             return
         for row in rows:
-            if self._states.get(row.name, WAITING) != row.state:
+            if row.state != QUEUED and self._states.get(row.name, WAITING) != row.state:
                 self._states[row.name] = row.state
                 self.print(_sentence(row))
         if now - self._drawn_at >= LINE_SECONDS and any(row.state == RUNNING for row in rows):

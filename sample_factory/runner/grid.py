@@ -11,6 +11,7 @@ from sample_factory.runner.progress import Progress, ProgressReader
 from sample_factory.runtime.supervisor import StopSignals
 
 POLL_SECONDS = 0.5
+EARLIER = "in an earlier start"
 
 
 class Grid:
@@ -51,7 +52,7 @@ class Grid:
         resumed = 0
         for job in self._jobs.values():
             if job.is_finished():
-                self._end(job, FINISHED, "by an earlier start")
+                self._end(job, FINISHED, EARLIER)
             elif self._backend.adopt(job):
                 self._active[job.name] = job
                 self._show(job, QUEUED)

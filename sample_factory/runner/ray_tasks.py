@@ -2,21 +2,25 @@
 
 import argparse
 import os
+import secrets
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.runner.jobs import Job
+from sample_factory.runtime.command_failed import CommandFailed
 
 MAX_FOLDER = 40  # characters: Ray adds 62 for its sockets, whose path may have 107
 STORE_BYTES = 80 * 2**20  # near Ray's minimum; no data goes through Ray
 POLL_SECONDS = 0.2
+MAX_STARTS = 4
+QUIET: Mapping[str, Any] = {"log_to_driver": False, "logging_level": "error"}
 THREADS = "OMP_NUM_THREADS"  # set by Ray for its workers
 
 
@@ -41,26 +45,37 @@ class RayBackend:
         self._tasks: dict[str, Any] = {}
         self._folder: str | None = None
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
         if arguments.ray_address:
             try:
-                ray.init(address=arguments.ray_address, **quiet)
+                ray.init(address=arguments.ray_address, **QUIET)
             except (ConnectionError, ValueError) as error:
                 raise ConfigError(f"--ray_address={arguments.ray_address}: {error}") from None
             return
         self._folder = _short_folder(files)
         try:
-            ray.init(
-                num_cpus=max(1, round(arguments.max_parallel * self._cpus)),
-                num_gpus=arguments.num_gpus if self._gpus else None,
-                include_dashboard=False,
-                object_store_memory=STORE_BYTES,
-                _temp_dir=self._folder,
-                **quiet,
-            )
+            self._start_ray(arguments)
         except BaseException:
             self.close()
             raise
+
+    def _start_ray(self, arguments: argparse.Namespace) -> None:
+        """Starts Ray on this machine. Raises CommandFailed."""
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex())  # otherwise Ray writes one to ~/.ray
+        for attempt in range(1, MAX_STARTS + 1):
+            try:
+                self._ray.init(
+                    num_cpus=max(1, round(arguments.max_parallel * self._cpus)),
+                    num_gpus=arguments.num_gpus if self._gpus else None,
+                    include_dashboard=False,
+                    object_store_memory=STORE_BYTES,
+                    _temp_dir=self._folder,
+                    **QUIET,
+                )
+                return
+            except Exception as error:  # Ray raises a bare Exception after 30 s, e.g. on a busy machine
+                self._ray.shutdown()
+                if attempt == MAX_STARTS:
+                    raise CommandFailed(f"--runner=ray: Ray does not start: {error}") from None
 
     def adopt(self, job: Job) -> bool:
         """Returns False: jobs end with the runner that has started them."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.plotting import plot_curves
+from sample_factory.plotting.plot_groups import plot_groups
 from sample_factory.runner.board import Row
 from sample_factory.runner.jobs import Job
 from sample_factory.runner.run_description import as_typed
@@ -15,6 +15,7 @@ from sample_factory.runner.run_description import as_typed
 CSV = "results.csv"
 PICTURE = "curves.png"
 COLUMNS = ("run", "state", "env", "env_frames", "reward", "seconds", "exit_code", "folder")
+NOT_IN_LABEL = ("seed", "env")  # seeds are averaged; each env has a panel of its own
 NUM_LOG_BYTES = 4096  # of the end of a log
 
 
@@ -42,19 +43,28 @@ def _record(job: Job, row: Row) -> Mapping[str, Any]:
     }
 
 
-def draw_curves(path: Path, jobs: Sequence[Job], rows: Sequence[Row]) -> str:
-    """Draws the rewards of all runs that have some, a panel for each env, a line for each set of parameters.
+def draw_curves(path: Path, jobs: Sequence[Job]) -> list[str]:
+    """Draws the rewards of all runs: a panel for each env, a line for each set of parameters.
 
-    Returns a line about the picture, or why there is none.
+    Returns lines of text: the last values of each line, and notes; or why there is no picture.
     """
-    folders = [str(job.folder) for job, row in zip(jobs, rows) if not math.isnan(row.progress.reward)]
-    if not folders:
-        return "no picture: no run has a reward yet"
+    groups: dict[str, list[Path]] = {}
+    for job in jobs:
+        groups.setdefault(_label(job, jobs), []).append(job.folder)
     try:
-        plot_curves.plot(plot_curves.parse_arguments([*folders, f"--out={path}"]))
-    except (ConfigError, ImportError, OSError) as error:
-        return f"no picture: {error}"
-    return f"written: {path}"
+        picture = plot_groups(groups, path, skip_unreadable=True)
+    except (ConfigError, OSError) as error:
+        return [f"no picture: {error}"]
+    return [*picture.table, *picture.notes, f"written: {path}"]
+
+
+def _label(job: Job, jobs: Sequence[Job]) -> str:
+    """Returns the parameters of a run that are neither its seed nor its env, e.g. "learning_rate=0.001"."""
+    params = {name: value for name, value in job.run.params.items() if name not in NOT_IN_LABEL}
+    parts = [f"{name}={as_typed(value)}" for name, value in params.items()]
+    if not parts or any(other.run.group != job.run.group for other in jobs):
+        parts.insert(0, job.run.group)
+    return " ".join(parts)
 
 
 def last_line(log: Path) -> str:

@@ -149,7 +149,7 @@ def _run(jobs: Sequence[Job], backend: Backend, folder: Path, pause: float) -> i
     board.close(grid.rows)
     write_table(folder / CSV, jobs, grid.rows)
     print(f"written: {folder / CSV}")
-    print(draw_curves(folder / PICTURE, jobs, grid.rows), flush=True)
+    print("\n".join(draw_curves(folder / PICTURE, jobs)), flush=True)
     if any(row.state == FAILED for row in grid.rows):
         _print_failures(jobs, grid.rows)
         return EXIT_FAILED

@@ -168,9 +168,13 @@ def short_names(params: Iterable[str]) -> dict[str, str]:
     short: dict[str, str] = {}
     for param in params:
         *first, last = re.split(r"[._-]", param)
-        initials = [word[:1] for word in first]
-        options = (".".join([*initials, last[:size]]) for size in range(SHORT, len(last) + 1))
-        short[param] = next((option for option in options if option not in short.values()), param)
+        initials = "".join(f"{word[:1]}." for word in first)
+        name = initials + last[:SHORT]
+        size = SHORT
+        while name in short.values():
+            size += 1
+            name = initials + last[:size].ljust(size, "_")
+        short[param] = name
     return short
 
 

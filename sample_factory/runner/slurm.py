@@ -19,8 +19,10 @@ from sample_factory.runtime.command_failed import CommandFailed
 
 log = logging.getLogger("sample_factory")
 
+# `trap`: Slurm kills what is left of a job when its shell has ended, and the run is still saving then.
 # `timeout` sends SIGTERM, so that the run saves; its exit code is then 124. 0: no limit.
 DEFAULT_TEMPLATE = """#!/bin/bash
+trap : TERM
 cd {cwd}
 timeout $TIMEOUT $CMD
 code=$$?
@@ -29,8 +31,8 @@ if [ $$code -eq 124 ]; then
 fi
 exit $$code
 """
-POLL_SECONDS = 3.0  # between two calls of squeue
-GONE_SECONDS = 15.0  # a job that squeue does not list may have written its state on another machine
+POLL_SECONDS = 2.0  # between two calls of squeue
+GONE_SECONDS = 8.0  # a job that squeue does not list may have written its state on another machine
 CALL_SECONDS = 60.0  # limit for a call of squeue or sbatch
 
 

@@ -51,7 +51,9 @@ class _Loader(importlib.abc.Loader):
         """Returns what `python -m` runs: the function `main`; None for a module without one."""
         if not _is_command(fullname.removeprefix(PACKAGE)):
             return None
-        return compile(f"import sys\nfrom {fullname} import main\nsys.exit(main())", fullname, "exec")
+        # The condition: a child process may import the program again, under another name.
+        source = f"import sys\nfrom {fullname} import main\nif __name__ == '__main__':\n    sys.exit(main())"
+        return compile(source, fullname, "exec")
 
 
 class OldModuleFinder(importlib.abc.MetaPathFinder):

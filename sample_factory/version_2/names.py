@@ -63,10 +63,12 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         ("Config", "ObsSpace", "ActionSpace", "Env", "PolicyID", "CreateEnvFunc", "Device"), "typing:Any"
     ),
     "utils.attr_dict": {"AttrDict": "use types.SimpleNamespace, or a dict"},
-    "launcher.run_description": dict.fromkeys(
-        ("Experiment", "ParamGrid", "RunDescription"),
-        "call sample_factory.run(...) in a loop over the values of its keywords",
-    ),
+    "launcher.run_description": {
+        name: f"sample_factory.runner.run_description:{name}"
+        for name in ("Experiment", "ParamGrid", "ParamList", "RunDescription")
+    },
+    "launcher.run": {"main": "sample_factory.runner.run:main"},
+    "utils.tb": {"main": "sample_factory.tb:main"},
     "huggingface.push_to_hub": {"main": "sample_factory.hub.push_to_hub:main"},
     "huggingface.load_from_hub": {"main": "sample_factory.hub.load_from_hub:main"},
     # Version 1
@@ -78,11 +80,15 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "register_custom_encoder": "call sample_factory.register_encoder(name, factory)",
         "EncoderBase": "derive from torch.nn.Module, with an attribute out_size",
     },
-    "algorithms.appo.enjoy_appo": {"enjoy": "call sample_factory.enjoy.main(argv)"},
+    "algorithms.appo.train_appo": {"main": "sample_factory.train:main"},
+    "algorithms.appo.enjoy_appo": {
+        "enjoy": "call sample_factory.enjoy.main(argv)",
+        "main": "sample_factory.enjoy:main",
+    },
 }
 # Modules that are here only as a sentence about what to write instead.
 MODULES: Mapping[str, str] = {
-    "launcher": "call sample_factory.run(...) in a loop over the values of its keywords",
+    "launcher": "grids of experiments are in sample_factory.runner, see sample_factory/runner/README.md",
     "huggingface": "call load_from_hub of sample_factory.hub.load_from_hub, and main of "
     "sample_factory.hub.push_to_hub; see sample_factory/hub/README.md",
     "export_onnx": "there is no export to ONNX yet; sample_factory.load_policy acts from Python",

@@ -24,6 +24,8 @@ from sample_factory.hub import convert, load_from_hub
 from sample_factory.hub.hub_flags import EnjoyHubFlags, PushFlags
 from sample_factory.imitation.imitate_request import ImitateFlags
 from sample_factory.plotting import plot_curves, plot_population
+from sample_factory.runner.run import parse_arguments as parse_run_grid
+from sample_factory.runner.watch_curves import parse_arguments as parse_tb
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "sample_factory"
@@ -148,6 +150,12 @@ def test_every_command_of_the_pages_is_parsed(module, flags, tmp_path):
         return
     if module == "hub.load_from_hub":
         assert load_from_hub.parse_arguments(shlex.split(flags)).hf_repository
+        return
+    if module == "runner.run":
+        assert parse_run_grid(shlex.split(flags)).run
+        return
+    if module == "tb":
+        assert parse_tb(shlex.split(flags)).filters
         return
     if module == "benchmark":
         assert parse_benchmark(shlex.split(flags)).config.unknown == {}

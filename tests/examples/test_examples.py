@@ -1,5 +1,6 @@
 """Runs every example as a user starts it: as a script."""
 
+import csv
 import json
 import os
 import re
@@ -158,3 +159,34 @@ def test_an_example_without_a_command_prints_its_usage(script):
     called = run(script)
     assert called.returncode == 2
     assert called.stdout.startswith("usage: ") and len(called.stdout.splitlines()) == 1
+
+
+def test_a_grid_of_experiments_leaves_a_table_and_a_picture(tmp_path):
+    shorter = """
+from examples.grid import RUN_DESCRIPTION
+(experiment,) = RUN_DESCRIPTION.experiments
+experiment.cmd += " --serial_mode=True --num_envs_per_worker=2 --rollout=16 --batch_size=64"
+experiment.cmd += " --train_for_env_steps=600"
+experiment.params = experiment.params[::3]
+"""
+    (tmp_path / "shorter.py").write_text(shorter)
+    ended = subprocess.run(
+        [sys.executable, "-m", "sample_factory.runner.run", "--run=shorter.py", "--pause_between=0"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+    )
+    assert ended.returncode == 0, ended.stdout
+    folder = tmp_path / "train_dir" / "cartpole_grid"
+    with open(folder / "results.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["state"], row["learning_rate"], row["env"]) for row in rows] == [
+        ("finished", "0.0001", "gym_CartPole-v1"),
+        ("finished", "0.001", "gym_CartPole-v1"),
+    ]
+    assert all(int(row["env_frames"]) >= 600 and float(row["reward"]) > 5 for row in rows)
+    assert (folder / "curves.png").exists()
+    assert "learning_rate=0.001" in ended.stdout

@@ -42,7 +42,7 @@ def test_a_name_that_is_not_here_fails_with_what_to_write(module, name, advice):
         ("from sample_factory.utils.network import is_udp_port_available", "config/README.md"),
         ("from sample_factory.model import unknown", "config/README.md"),
         ("from sample_factory.algo.utils.context import sf_global_context", "config/README.md"),
-        ("from sample_factory.launcher import run", "in a loop"),
+        ("from sample_factory.launcher import run_slurm", "sample_factory/runner/README.md"),
     ],
 )
 def test_any_other_module_of_version_2_fails_with_one_line(statement, message):

@@ -1,0 +1,55 @@
+"""The Ray backend, with a real Ray on this machine."""
+
+import contextlib
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from sample_factory.runner.run import main
+from tests.processes import wait_until
+
+pytestmark = pytest.mark.timeout(600)  # seconds; Ray takes 5 to start, ten times as many on a busy machine
+
+
+@pytest.fixture
+def places(grid, tmp_path):
+    """Returns the home folder and the folder for temporary files, both empty."""
+    temporary = Path(tempfile.mkdtemp(prefix="t"))  # Ray's sockets need a short path
+    home = tmp_path / "home"
+    home.mkdir()
+    grid.env.update(HOME=str(home), TMPDIR=str(temporary))
+    yield home, temporary
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(temporary)
+
+
+def test_a_run_that_is_stopped_or_fails_is_resumed_and_ray_leaves_nothing_behind(grid, places):
+    grid.fail(1)
+    (grid.folder / "wait").touch()
+    process = grid.start("--runner=ray", "--max_parallel=2")
+    wait_until(lambda: all(grid.starts(number) for number in (0, 1)), timeout=300)
+    assert not grid.starts(2)  # Ray has CPUs for two
+    process.terminate()
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 130, output
+    assert grid.states() == {"0": "stopped", "1": "stopped"}
+    assert [list(place.iterdir()) for place in places] == [[], []]
+
+    (grid.folder / "wait").unlink()
+    ended = grid.run("--runner=ray", "--max_parallel=2")
+    assert ended.returncode == 1, ended.stdout
+    assert "FAILED: 01_a_num_1: exit code 1" in ended.stdout
+    assert grid.states() == {"0": "finished", "1": "failed", "2": "finished"}
+    assert [len(grid.starts(number)) for number in range(3)] == [2, 2, 1]
+    assert [list(place.iterdir()) for place in places] == [[], []]
+
+
+def test_without_ray_the_error_is_one_line_with_the_extra(grid, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.chdir(grid.folder)
+    assert main(["--run=my_grid.py", "--runner=ray"]) == 2
+    output = capsys.readouterr().err
+    assert "pip install -e '.[ray]'" in output and len(output.splitlines()) == 1

@@ -1,0 +1,125 @@
+"""The command with its default backend: processes of this machine."""
+
+import os
+import signal
+
+import psutil
+import pytest
+
+from tests.processes import alive, is_alive, wait_until
+
+pytestmark = pytest.mark.timeout(300)  # seconds
+
+
+def test_a_failed_run_stops_no_other_and_is_named_at_the_end(grid):
+    grid.fail(1, exit_code=3)
+    ended = grid.run("--max_parallel=2")
+    assert ended.returncode == 1
+    assert grid.states() == {"0": "finished", "1": "failed", "2": "finished"}
+    last = ended.stdout.splitlines()[-3:]
+    assert last[0].startswith("FAILED: 01_a_num_1: exit code 3; ") and last[0].endswith("01_a_num_1.log")
+    assert last[1].strip() == "the last words of 1"
+    assert [(row["number"], row["state"], row["exit_code"]) for row in grid.results()] == [
+        ("0", "finished", "0"),
+        ("1", "failed", "3"),
+        ("2", "finished", "0"),
+    ]
+
+
+def test_a_second_start_skips_what_is_finished_resumes_what_is_not_and_starts_what_is_new(grid):
+    grid.fail(1)
+    assert grid.run().returncode == 1
+    (grid.folder / "outcome_1").unlink()
+    grid.describe([0, 1, 2, 3])
+    again = grid.run()
+    assert again.returncode == 0
+    assert [len(grid.starts(number)) for number in range(4)] == [1, 2, 1, 1]
+    assert (
+        "2 finished by an earlier start are skipped, 0 are still in the queue, 1 were begun" in again.stdout
+    )
+
+
+def test_ctrl_c_lets_all_runs_stop_and_the_next_start_resumes_them(grid):
+    (grid.folder / "wait").touch()
+    process = grid.start("--max_parallel=2")
+    wait_until(lambda: all(grid.starts(number) for number in (0, 1)))
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, output
+    assert alive(family) == []
+    assert grid.states() == {"0": "stopped", "1": "stopped"}
+    assert "stopped; the same command continues" in output
+    (grid.folder / "wait").unlink()
+    assert grid.run().returncode == 0
+    assert [len(grid.starts(number)) for number in range(3)] == [2, 2, 1]
+
+
+def test_all_runs_end_when_the_runner_is_killed(grid):
+    (grid.folder / "wait").touch()
+    process = grid.start("--max_parallel=2")
+    wait_until(lambda: all(grid.starts(number) for number in (0, 1)))
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not any(map(is_alive, family)))
+    assert grid.states() == {"0": "stopped", "1": "stopped"}
+
+
+def test_a_second_runner_of_the_same_grid_is_refused(grid):
+    (grid.folder / "wait").touch()
+    process = grid.start()
+    wait_until(lambda: bool(grid.starts(0)))
+    second = grid.run()
+    (grid.folder / "wait").unlink()
+    process.communicate(timeout=120)
+    assert second.returncode == 2 and "wait for that runner, or stop it" in second.stdout
+    assert len(second.stdout.splitlines()) == 1
+
+
+def test_runs_are_spread_over_the_gpus(grid):
+    grid.env["CUDA_VISIBLE_DEVICES"] = "5,7"
+    (grid.folder / "wait").touch()
+    process = grid.start("--num_gpus=2", "--experiments_per_gpu=1")
+    wait_until(lambda: all(grid.starts(number) for number in (0, 1)))
+    assert not grid.starts(2)  # both GPUs are taken
+    (grid.folder / "wait").unlink()
+    process.communicate(timeout=120)
+    assert sorted(grid.starts(0) + grid.starts(1)) == ["5", "7"]
+
+
+def test_a_description_that_raises_shows_the_users_frames_and_starts_nothing(grid):
+    (grid.folder / "my_grid.py").write_text("def broken():\n    return 1 / 0\n\n\nbroken()\n")
+    ended = grid.run()
+    assert ended.returncode == 1
+    assert ended.stdout.splitlines()[0] == (
+        "error: --run=my_grid: ZeroDivisionError: division by zero (my_grid.py:2)"
+    )
+    assert "in broken" in ended.stdout and "importlib" not in ended.stdout
+    assert "sample_factory/" not in ended.stdout
+    assert not (grid.folder / "train_dir").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--run=no_grid"], "there is no module no_grid"),
+        (["--run=no_grid.py"], "there is no such file"),
+        (["--run=program"], "RUN_DESCRIPTION is missing"),
+        (["--runner=slrm"], "--runner=slrm: no such backend; did you mean slurm?"),
+        (["--runner=my_backend:Mine"], "No module named 'my_backend'"),
+        (["--max_parallel=0"], "--max_parallel=0 should be at least 1"),
+        (["--max_paralel=3"], "--max_parallel"),
+        (["--num_gpus=4", "--experiments_per_gpu=1"], "--num_gpus=4: CUDA_VISIBLE_DEVICES=5 has only 1"),
+    ],
+)
+def test_bad_input_is_one_line(grid, monkeypatch, capsys, flags, message):
+    from sample_factory.runner.run import main
+
+    monkeypatch.chdir(grid.folder)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
+    monkeypatch.setattr("sys.path", [str(grid.folder), *os.sys.path])
+    (grid.folder / "program.py").write_text("")
+    assert main(["--run=my_grid", *flags]) == 2
+    output = capsys.readouterr().err
+    assert message in output and len(output.splitlines()) == 1

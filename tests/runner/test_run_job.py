@@ -1,0 +1,123 @@
+"""The process around a run: how each end of the command is reported, and that nothing is left running."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sample_factory.runner.jobs import Job, read_order
+from sample_factory.runner.run_description import PlannedRun
+from sample_factory.runner.run_job import run_job
+from tests.processes import wait_until
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.timeout(120)  # seconds
+
+# Reports that it runs, saves on SIGTERM.
+SAVES = """
+import pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: (pathlib.Path("saved").touch(), sys.exit(0)))
+pathlib.Path("started").touch()
+while True:
+    time.sleep(0.05)
+"""
+
+
+@pytest.fixture
+def make_job(tmp_path, monkeypatch):
+    """Returns a function: command -> a Job whose order is written, with `tmp_path` as working directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(*command, **env_vars):
+        run = PlannedRun("00_a", "a", command, {}, env_vars)
+        job = Job(run, tmp_path / "00_a", tmp_path)
+        job.write_order()
+        return job
+
+    return make
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Returns a function that runs a job in this process, whose signal handlers are restored."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    yield lambda job: run_job(read_order(job.order))
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def start(job):
+    """Starts the process as a backend does."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "sample_factory.runner.run_job", str(job.order)],
+        env=env,
+        start_new_session=True,
+    )
+
+
+def test_exit_code_0_is_finished_and_the_output_is_in_the_log(make_job, run):
+    job = make_job("python", "-c", "import os; print('seen', os.environ['OWN'])", OWN="value")
+    assert run(job).state == job.read_current().state == "finished"
+    assert job.is_finished()
+    assert job.log.read_text() == "seen value\n"
+
+
+def test_another_exit_code_is_failed_with_the_reason(make_job, run):
+    state = run(make_job("python", "-c", "raise SystemExit(3)"))
+    assert (state.state, state.exit_code, state.reason) == ("failed", 3, "exit code 3")
+
+
+def test_a_killed_run_is_failed_and_names_the_signal(make_job, run):
+    state = run(make_job("python", "-c", "import os; os.kill(os.getpid(), 9)"))
+    assert (state.state, state.reason) == ("failed", "killed by SIGKILL")
+
+
+def test_a_program_that_does_not_exist_is_failed_with_its_name(make_job, run):
+    state = run(make_job("no_such_program"))
+    assert (state.state, state.reason) == (
+        "failed",
+        "cannot start no_such_program: No such file or directory",
+    )
+
+
+@pytest.mark.parametrize(("status", "expected"), [("done", "finished"), ("stopped", "stopped")])
+def test_a_training_run_that_was_stopped_is_not_finished_though_its_exit_code_is_0(
+    make_job, run, status, expected
+):
+    job = make_job("python", "-c", "")
+    job.folder.mkdir()
+    (job.folder / "result.json").write_text(f'{{"status": "{status}"}}')
+    assert run(job).state == expected
+
+
+def test_another_command_under_the_name_of_a_finished_one_is_not_finished(make_job, run):
+    run(make_job("python", "-c", ""))
+    job = make_job("python", "-c", "pass")
+    assert not job.is_finished()
+    assert job.read_current() is None  # the state is that of the first order
+
+
+def test_sigterm_is_forwarded_and_the_run_counts_as_stopped(make_job, tmp_path):
+    job = make_job("python", "-c", SAVES)
+    process = start(job)
+    wait_until((tmp_path / "started").exists)
+    process.terminate()
+    assert process.wait() == 0
+    assert (tmp_path / "saved").exists()
+    assert job.read_current().state == "stopped"
+
+
+def test_a_run_saves_and_ends_when_the_process_around_it_is_killed(make_job, tmp_path):
+    job = make_job("python", "-c", SAVES)
+    process = start(job)
+    wait_until((tmp_path / "started").exists)
+    (child,) = psutil.Process(process.pid).children()
+    process.kill()
+    process.wait()
+    wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+    assert (tmp_path / "saved").exists()

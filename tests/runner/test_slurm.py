@@ -1,0 +1,129 @@
+"""The Slurm backend, with a stand-in that really runs the jobs."""
+
+import os
+import subprocess
+
+import pytest
+
+from tests.processes import wait_until
+from tests.runner import stand_in_slurm
+
+pytestmark = pytest.mark.timeout(300)  # seconds
+SLURM = "--runner=slurm"
+
+
+@pytest.fixture
+def cluster(grid, tmp_path):
+    """Returns the folder of the stand-in's jobs."""
+    stand_in_slurm.install(tmp_path / "bin")
+    grid.env["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    return tmp_path / "bin" / "jobs"
+
+
+def submitted(cluster):
+    return len(list(cluster.glob("*.pid")))
+
+
+def test_every_run_is_a_job_and_a_second_start_submits_only_what_has_failed(grid, cluster):
+    grid.fail(1)
+    ended = grid.run(SLURM, "--slurm_workdir=slurm")
+    assert ended.returncode == 1 and "FAILED: 01_a_num_1: exit code 1" in ended.stdout
+    assert grid.states() == {"0": "finished", "1": "failed", "2": "finished"}
+    assert submitted(cluster) == 3
+    assert len(list((grid.folder / "slurm").glob("sbatch_*.sh"))) == 3
+    (grid.folder / "outcome_1").unlink()
+    assert grid.run(SLURM, "--slurm_workdir=slurm").returncode == 0
+    assert submitted(cluster) == 4
+    assert [row["state"] for row in grid.results()] == ["finished"] * 3
+
+
+def test_ctrl_c_leaves_the_jobs_in_the_queue_and_the_next_start_follows_them(grid, cluster):
+    (grid.folder / "wait").touch()
+    process = grid.start(SLURM)
+    wait_until(lambda: submitted(cluster) == 3 and bool(grid.starts(0)))
+    process.terminate()
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 130 and "the jobs stay in the queue" in output
+    again = grid.start(SLURM)
+    wait_until(lambda: "3 are still in the queue" in again.stdout.readline())
+    (grid.folder / "wait").unlink()
+    again.communicate(timeout=120)
+    assert again.returncode == 0
+    assert submitted(cluster) == 3
+    assert [len(grid.starts(number)) for number in range(3)] == [1, 1, 1]
+
+
+def test_scancel_stops_the_runs_and_a_second_start_resumes_them(grid, cluster):
+    (grid.folder / "wait").touch()
+    process = grid.start(SLURM)
+    wait_until(lambda: submitted(cluster) == 3 and bool(grid.starts(0) and grid.starts(1)))
+    subprocess.run(["bash", str(grid.files / "scancel.sh")], env=grid.env, check=True)
+    process.communicate(timeout=120)
+    assert grid.states()["0"] == grid.states()["1"] == "stopped"
+    (grid.folder / "wait").unlink()
+    assert grid.run(SLURM).returncode == 0
+    assert len(grid.starts(0)) == len(grid.starts(1)) == 2
+
+
+def test_a_job_that_reaches_its_time_limit_is_queued_again(grid, cluster):
+    grid.describe([0])
+    (grid.folder / "wait").touch()
+    process = grid.start(SLURM, "--slurm_timeout=3s")
+    wait_until(lambda: submitted(cluster) == 2 and len(grid.starts(0)) == 2)
+    (grid.folder / "wait").unlink()
+    process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert grid.states() == {"0": "finished"}
+
+
+def test_a_job_that_slurm_refuses_has_failed_with_slurms_reason(grid, cluster):
+    (cluster / "refuse").touch()
+    ended = grid.run(SLURM)
+    assert ended.returncode == 1
+    assert "FAILED: 00_a_num_0: sbatch: sbatch: error: QOSMaxSubmitJobPerUserLimit" in ended.stdout
+
+
+def test_print_only_prints_script_and_commands_and_starts_nothing(grid):
+    flags = ["--slurm_gpus_per_job=2", "--slurm_cpus_per_gpu=7", "--slurm_partition=gpu"]
+    ended = grid.run(SLURM, "--slurm_print_only=True", *flags)
+    assert ended.returncode == 0
+    assert ended.stdout.startswith("#!/bin/bash\n")
+    commands = [line for line in ended.stdout.splitlines() if line.startswith("sbatch ")]
+    assert len(commands) == 3
+    assert commands[0].startswith("sbatch -p gpu --gres=gpu:2 -c 14 --parsable --output ")
+    assert not (grid.folder / "train_dir").exists()
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("#!/bin/bash\necho $HOME $$\n", ["#!/bin/bash", "echo $HOME $$", "python -m {job}"]),
+        (
+            "cd $HOME\ntimeout $TIMEOUT $CMD\n[ $$? = 124 ] && sbatch $PARTITION-c $CPU x\n",
+            ["cd $HOME", "timeout 8h python -m {job}", "[ $? = 124 ] && sbatch -p gpu -c 14 x"],
+        ),
+    ],
+    ids=["version 1", "version 2"],
+)
+def test_templates_of_versions_1_and_2_work(grid, template, expected):
+    (grid.folder / "template.sh").write_text(template)
+    flags = ["--slurm_print_only=True", "--slurm_timeout=8h", "--slurm_partition=gpu"]
+    ended = grid.run(SLURM, "--slurm_sbatch_template=template.sh", *flags)
+    job = f"sample_factory.runner.run_job {grid.files / '00_a_num_0.order.json'}"
+    script = [
+        line for line in ended.stdout.splitlines() if line and not line.startswith("sbatch -p gpu --gres")
+    ]
+    assert script == [line.format(job=job) for line in expected]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "there is no sbatch on this machine"),
+        (["--slurm_print_only=True", "--slurm_sbatch_template=none.sh"], "=none.sh: No such file"),
+    ],
+)
+def test_a_machine_without_slurm_or_a_missing_template_is_one_line(grid, flags, message):
+    ended = grid.run(SLURM, *flags)
+    assert ended.returncode == 2
+    assert message in ended.stdout and len(ended.stdout.splitlines()) == 1
