@@ -1,4 +1,4 @@
-"""What runs the jobs of a grid: the interface, and the backends by name."""
+"""Backends, which run the jobs of a grid: their interface, and their names."""
 
 import argparse
 from collections.abc import Callable, Collection, Mapping

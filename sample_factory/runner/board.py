@@ -1,4 +1,4 @@
-"""What a grid shows: a live table on a terminal, lines otherwise."""
+"""Shows the runs of a grid: a live table on a terminal, lines otherwise."""
 
 import math
 import shutil

@@ -23,7 +23,7 @@ ENDS = (FINISHED, STOPPED, FAILED)
 
 
 class Order(NamedTuple):
-    """What a job is to do.
+    """The work of a job.
 
     command: a first word "python" is the interpreter of the job's process. cwd: working directory.
     env_vars: added to the environment. log: file for the output. state: file for the JobState.

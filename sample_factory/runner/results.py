@@ -1,4 +1,4 @@
-"""What is left when a grid has ended: a table of all runs as CSV, and a picture of their curves."""
+"""Writes the results of a grid: a table of all runs as CSV, and a picture of their curves."""
 
 import csv
 import math

@@ -1,4 +1,4 @@
-"""What a grid of experiments consists of: written in Python, with the names of versions 1 and 2.
+"""The description of a grid of experiments, in Python, with the names of versions 1 and 2.
 
 A module that describes a grid defines RUN_DESCRIPTION, a RunDescription.
 """
