@@ -14,6 +14,8 @@ from sample_factory.runtime.command_failed import CommandFailed
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
+CARD = "README.md"
+VIDEO = "replay.mp4"
 LIBRARY = "sample-factory"  # name of this library at the Hub
 # Paths in a repository that mirror the experiment: files under them that the experiment has not are deleted.
 MIRRORED = ("checkpoint_p", ".summary/")

@@ -20,9 +20,18 @@ from sample_factory.config.flags import ConfigError, explain, parse_bool
 from sample_factory.config.help import make_command_parser
 from sample_factory.config.sections import RunFlags
 from sample_factory.config.unknown_flags import refuse_unknown_flags
+from sample_factory.envs.env_registry import UnknownEnvError
 from sample_factory.experiment.exit_codes import run_command
-from sample_factory.hub.hub_access import HubError, check_repository_name, download, make_api
+from sample_factory.hub.hub_access import (
+    CARD,
+    VIDEO,
+    HubError,
+    check_repository_name,
+    download,
+    make_api,
+)
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
+from sample_factory.runtime.log import log, setup_logging
 
 # Made by the Hub or by the download.
 NOT_OF_THE_EXPERIMENT = (".gitattributes", ".cache", ".git")
@@ -41,8 +50,11 @@ def load_from_hub(
     train_dir: by default ./train_dir. experiment: by default the name of the repository.
     overwrite: replace an existing experiment. revision: branch, tag or commit; by default the newest commit.
 
-    The folder appears when it is complete. Raises ConfigError for an existing experiment and a wrong name,
-    MissingPackage, and HubError if the Hub cannot be reached, or has no such experiment.
+    An experiment of Sample Factory 1 or 2 is converted; if it cannot be, a warning says why, and the folder
+    is the old one. The folder appears when it is complete.
+
+    Raises ConfigError for an existing experiment and a wrong name, MissingPackage, and HubError if the Hub
+    cannot be reached, or has no such experiment.
     """
     api = make_api()
     check_repository_name(hf_repository)
@@ -57,11 +69,12 @@ def load_from_hub(
         raise ConfigError(f"--overwrite: {folder} is no experiment (it has no cfg.json), and is not replaced")
     created = [parent for parent in folder.parents if not parent.exists()]
     unfinished = folder.with_name(f".{name}.{os.getpid()}.unfinished")
+    downloaded = unfinished / ".downloaded"
     try:
-        unfinished.mkdir(parents=True)
-        download(api, hf_repository, revision, unfinished)
-        _check_contents(hf_repository, unfinished)
-        _move(unfinished, folder)
+        downloaded.mkdir(parents=True)
+        download(api, hf_repository, revision, downloaded)
+        _check_contents(hf_repository, downloaded)
+        _move(_converted(downloaded, folder), folder)
     except OSError as error:
         raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None
     finally:
@@ -90,6 +103,31 @@ def _check_contents(repository: str, folder: Path) -> None:
         raise HubError(f"{repository} has no checkpoint, i.e. no file like checkpoint_p0/checkpoint_*.pth")
 
 
+def _converted(downloaded: Path, destination: Path) -> Path:
+    """Returns a folder beside `downloaded` with a converted experiment; `downloaded` itself if it needs no
+    conversion, or cannot be converted.
+
+    destination: the folder that it becomes.
+    """
+    version = old_version(read_settings(downloaded))
+    if version is None:
+        return downloaded
+    from sample_factory.hub.convert_experiment import convert_experiment  # loads torch
+
+    log.info("Converting an experiment of Sample Factory %d ...", version)
+    try:
+        place = RunFlags(experiment=destination.name, train_dir=str(downloaded.parent))
+        folder = convert_experiment(downloaded, place).folder
+    except (ConfigError, UnknownEnvError, ImportError) as error:
+        reason = str(error).replace(str(downloaded), str(destination))
+        log.warning("This experiment of Sample Factory %d was not converted: %s", version, reason)
+        return downloaded
+    for name in (CARD, VIDEO):
+        if (downloaded / name).exists():
+            shutil.copyfile(downloaded / name, folder / name)
+    return folder
+
+
 def _move(source: Path, folder: Path) -> None:
     """Makes `source` the folder; an existing one is deleted. Raises ConfigError if a run uses that one."""
     if not folder.exists():
@@ -99,13 +137,16 @@ def _move(source: Path, folder: Path) -> None:
         lock = FolderLock(folder)
     except FolderInUse as error:
         raise ConfigError(f"--overwrite: {error}; stop that run, or choose another --experiment") from None
-    replaced = source.with_name(f"{source.name}.replaced")
+    replaced = source.with_name(".replaced")
     try:
         folder.rename(replaced)
-        source.rename(folder)
+        try:
+            source.rename(folder)
+        except OSError:
+            replaced.rename(folder)
+            raise
     finally:
         lock.release()
-    shutil.rmtree(replaced)
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -121,7 +162,7 @@ def next_commands(folder: Path) -> list[str]:
     if version is not None:
         flags = shlex.join([f"--source={folder}", f"--experiment={folder.name}_converted", *place])
         return [
-            f"This is an experiment of Sample Factory {version}. To use it here, convert it:",
+            f"To use this experiment of Sample Factory {version} here, convert it:",
             f"python -m sample_factory.hub.convert {flags}",
         ]
     flags = shlex.join([f"--experiment={folder.name}", *place])
@@ -173,6 +214,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def command(words: Sequence[str]) -> None:
         arguments = vars(parse_arguments(words))
+        setup_logging("load_from_hub")
         folder = load_from_hub(**arguments)
         print("\n".join([f"loaded: {folder}", *next_commands(folder)]))
 

@@ -12,12 +12,10 @@ from sample_factory.envs.env_registry import EnvFamily, resolve_family
 from sample_factory.evaluation.parallel import chosen_policies, evaluate_in_parallel
 from sample_factory.evaluation.policy_choice import find_checkpoint
 from sample_factory.evaluation.results import Evaluation
-from sample_factory.hub.hub_access import HubError, prepare_push, upload
+from sample_factory.hub.hub_access import CARD, VIDEO, HubError, prepare_push, upload
 from sample_factory.hub.hub_flags import PushFlags
 from sample_factory.hub.model_card import write_model_card
 from sample_factory.hub.repository_files import (
-    CARD,
-    VIDEO,
     newest_video,
     read_results,
     results_of,

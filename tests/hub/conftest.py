@@ -4,11 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
 from sample_factory import train
 from tests.hub.hub_server import TOKEN, HubServer
-
-constants = pytest.importorskip("huggingface_hub.constants")
 
 TINY = ["--serial_mode=True", "--num_workers=1", "--num_envs_per_worker=2", "--worker_num_splits=1"]
 TINY += ["--rollout=8", "--batch_size=64", "--hidden_size=8", "--encoder_mlp_layers", "8", "--device=cpu"]

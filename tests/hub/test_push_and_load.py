@@ -1,6 +1,8 @@
 """An experiment is pushed to a Hub, and loaded from there."""
 
 import json
+import tarfile
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -13,6 +15,7 @@ from tests.hub.conftest import ENV
 from tests.hub.hub_server import READER, Repository
 
 NAME = "me/pole_repository"
+PUBLISHED = Path(__file__).parent / "published"
 TINY_EVAL = ["--eval_episodes=4", "--seed=5", "--serial_mode=True", "--with_video=False"]
 
 
@@ -277,13 +280,36 @@ def test_a_download_that_breaks_leaves_an_existing_experiment_as_it_is(hub, tmp_
         ("cfg.json", {"env": "doom_basic", "hidden_size": 512, "encoder_subtype": "convnet_simple"}, 1),
     ],
 )
-def test_an_experiment_of_an_older_version_is_recognised(hub, tmp_path, capsys, name, settings, version):
-    weights = {"checkpoint_p0/checkpoint_000000001_4.pth": b"weights"}
-    repository_of(hub, {name: json.dumps(settings).encode(), **weights})
+def test_an_older_experiment_that_cannot_be_converted_is_kept_with_the_reason(
+    hub, tmp_path, capsys, name, settings, version
+):
+    files = {name: json.dumps(settings).encode(), "checkpoint_p0/checkpoint_000000001_4.pth": b"weights"}
+    repository_of(hub, files)
     assert load_from_hub.main(["-r", NAME, "-d", str(tmp_path)]) == 0
-    text = capsys.readouterr().out
-    assert f"of Sample Factory {version}" in text
-    assert f"sample_factory.hub.convert --source={tmp_path}/pole_repository --experiment=" in text
+    shown = capsys.readouterr()
+    folder = tmp_path / "pole_repository"
+    assert f"of Sample Factory {version} was not converted: {folder}/checkpoint_p0/checkpoint_" in shown.err
+    assert f"sample_factory.hub.convert --source={folder} --experiment=" in shown.out
+    assert contents(folder) == files and list(tmp_path.iterdir()) == [folder]
+
+
+def test_an_experiment_that_version_2_has_pushed_is_converted(hub, tmp_path):
+    with tarfile.open(PUBLISHED / "v2_mujoco_hopper.tar.xz") as archive:
+        archive.extractall(tmp_path / "old", filter="data")
+    repository_of(hub, {**contents(tmp_path / "old" / "v2_mujoco_hopper"), "README.md": b"Hopper"})
+    assert load_from_hub.main(["-r", NAME, "-d", str(tmp_path / "new")]) == 0
+    folder = tmp_path / "new" / "pole_repository"
+    assert sorted(contents(folder)) == [
+        "README.md",
+        "cfg.json",
+        "checkpoint_p0/best_000000012_768_reward_17.106.pth",
+        "checkpoint_p0/checkpoint_000000020_1280.pth",
+    ]
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (11,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (3,), np.float32)
+    policy = load_policy(folder, observation_space=observation_space, action_space=action_space)
+    assert policy.act(np.zeros(11, np.float32)).shape == (3,)
+    assert [path.name for path in folder.parent.iterdir()] == ["pole_repository"]
 
 
 def test_an_experiment_that_is_being_trained_is_not_replaced(hub, tmp_path, capsys):
