@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 CARD = "README.md"
 VIDEO = "replay.mp4"
+RESULTS = "evaluation.json"
 LIBRARY = "sample-factory"  # name of this library at the Hub
-# Paths in a repository that mirror the experiment: files under them that the experiment has not are deleted.
-MIRRORED = ("checkpoint_p", ".summary/")
+# Beginnings of the paths of files that a push deletes in the repository where it has no such file itself.
+MIRRORED = ("checkpoint_p", ".summary/", RESULTS, VIDEO)
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 LOGIN = "log in with `hf auth login`, or set HF_TOKEN"
 
@@ -70,8 +71,7 @@ def prepare_push(repository: str | None, private: bool) -> "HfApi":
 def upload(api: "HfApi", repository: str, folder: Path, message: str) -> str:
     """Uploads a folder in one commit, and returns the address of the repository. Raises HubError.
 
-    Checkpoints and summaries in the repository that are not in the folder are deleted; its history keeps
-    them.
+    Files in the repository that are MIRRORED and not in the folder are deleted; its history keeps them.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 

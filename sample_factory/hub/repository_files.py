@@ -14,10 +14,9 @@ from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import read_json, write_atomically
 from sample_factory.evaluation.policy_choice import find_checkpoint
 from sample_factory.evaluation.results import Evaluation, result_figures
-from sample_factory.hub.hub_access import CARD, VIDEO
+from sample_factory.hub.hub_access import CARD, RESULTS, VIDEO
 from sample_factory.runtime.folder_lock import NAME as LOCK
 
-RESULTS = "evaluation.json"
 STAGING = ".push_to_hub"
 # Files that the push writes itself, and files that only have a meaning on this machine.
 NOT_PUSHED = (

@@ -11,6 +11,7 @@ import yaml
 
 from sample_factory import enjoy, load_policy, register_env, train
 from sample_factory.hub import load_from_hub, push_to_hub
+from sample_factory.hub.repository_files import staged
 from tests.hub.conftest import ENV
 from tests.hub.hub_server import READER, Repository
 
@@ -150,12 +151,13 @@ def test_a_script_for_version_2_pushes_with_the_cfg_of_parse_full_cfg(hub, train
 def test_a_second_push_uses_the_results_of_the_same_checkpoint_and_deletes_old_checkpoints(hub, trained):
     folder = trained
     hub.repositories[NAME] = Repository(private=False)
-    hub.repositories[NAME].files |= {"checkpoint_p0/checkpoint_000000001_4.pth": b"old", "notes.txt": b"own"}
+    old = ["checkpoint_p0/checkpoint_000000001_4.pth", "evaluation.json", "replay.mp4", "notes.txt"]
+    hub.repositories[NAME].files = dict.fromkeys(old, b"old")
     again = ["-d", str(folder), "-r", NAME, "--with_evaluation=False"]
     assert push_to_hub.main(again) == 0
     pushed = hub.repositories[NAME].files
     assert "model-index" not in header_of(pushed["README.md"]) and "evaluation.json" not in pushed
-    assert "checkpoint_p0/checkpoint_000000001_4.pth" not in pushed and pushed["notes.txt"] == b"own"
+    assert [name for name in old if name in pushed] == ["notes.txt"]
 
     write_results(folder, mean=7.25, std=0.5)
     assert push_to_hub.main(again) == 0
@@ -332,6 +334,26 @@ def test_without_the_package_the_error_names_the_extra(command, trained, tmp_pat
     assert command.main(["-r", NAME, *place]) == 2
     error = capsys.readouterr().err
     assert "pip install -e '.[hub]'" in error and error.count("\n") == 1
+
+
+def test_what_only_has_a_meaning_on_this_machine_is_not_pushed_and_a_run_changes_no_file_of_a_push(tmp_path):
+    kept = ["cfg.json", "league.json", "checkpoint_p0/a.pth", "checkpoint_p1/milestones/b.pth.milestone"]
+    left = [".lock", "README.md", "my.mp4", ".cfg.json.tmp", "checkpoint_p0/donation.pth", ".git/HEAD"]
+    left += [
+        "checkpoint_p0/evaluated.pth",
+        "checkpoint_p0/superseded/c.pth",
+        "checkpoint_p0/.temp_checkpoint",
+    ]
+    for name in [*kept, *left]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    with staged(tmp_path, {"deterministic": False}, tmp_path / "my.mp4") as folder:
+        (tmp_path / "checkpoint_p0" / "a.pth").unlink()
+        (tmp_path / "cfg.json").write_text("changed")
+        found = contents(folder)
+    assert found.pop("replay.mp4") == b"my.mp4" and b"deterministic" in found.pop("evaluation.json")
+    assert found == {name: name.encode() for name in kept}
+    assert not list(tmp_path.glob(".push_to_hub*"))
 
 
 class Invisible(gym.Wrapper):
