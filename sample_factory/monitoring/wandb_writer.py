@@ -1,14 +1,19 @@
 """Sends the summaries of a run to Weights & Biases. Imports wandb only if it is asked for: it is an extra."""
 
+import contextlib
 import logging
 import os
+import queue
 import re
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
@@ -29,6 +34,11 @@ SETTINGS: dict[str, Any] = {
     "console": "off",  # sys.stdout and sys.stderr stay as they are
     "silent": True,  # wandb prints nothing, and asks for no key
 }
+MAX_PENDING = 10_000  # records that wait for the service process
+GRACE_SECONDS = 10.0  # after finish_timeout
+WAIT_SECONDS = 5.0  # for the end of the service process
+CONTINUES = "Training continues, and the TensorBoard files are complete"
+SERVICE_NAME = "wandb-core"  # of the process
 SERVICE = "WANDB_SERVICE"  # environment variable that is set while wandb's service process runs
 
 
@@ -58,14 +68,14 @@ class WandbWriter:
     1. Without a key or a network it is not created; a failure after that is logged once, and training
        continues.
     2. It changes no signal handler, no hook of `sys`, and no stream of this process.
-    3. wandb's service process ends with `close`, and with this process, however it ends.
+    3. wandb's service process ends with `close`, and with this process, however it ends. While the service
+       process hangs, `write` does not.
 
     The x axis of all charts is env_frames. With several policies, tags begin with policy_N/.
     """
 
     def __init__(self, config: Config):
         """config: with the id of the run. Raises ConfigError if W&B refuses it or cannot be reached."""
-        self._run: Run | None = None
         self._num_policies = config.sampling.num_policies
         self._owns_service = SERVICE not in os.environ  # otherwise other code of this process uses it
         self._run = _start(config, self._owns_service)
@@ -74,45 +84,65 @@ class WandbWriter:
             prefix = self._prefix(policy_id)
             self._run.define_metric(f"{prefix}env_frames")
             self._run.define_metric(f"{prefix}*", step_metric=f"{prefix}env_frames")
-        if self._run.offline:
-            log.info("W&B: offline; upload the run later by: wandb sync %s", self._folder)
-        elif not self._run.disabled:
+        self._is_online = not self._run.offline and not self._run.disabled
+        if self._is_online:
             log.info("W&B: %s", self._run.url)
+        elif self._run.offline:
+            log.info("W&B: offline; upload the run later by: wandb sync %s", self._folder)
+        self._records: queue.Queue[dict[str, float] | None] = queue.Queue(MAX_PENDING)  # None: the end
+        self._is_full = False
+        self._is_given_up = False
+        self._exit_code = 0
+        self._thread = threading.Thread(target=self._send, name="wandb_writer", daemon=True)
+        self._thread.start()
 
     def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int) -> None:
         """Sends tag -> value of a policy at its env frames to the service process."""
-        if self._run is None:
+        if not self._thread.is_alive():
             return
         prefix = self._prefix(policy_id)
         record = {f"{prefix}{tag}": value for tag, value in scalars.items()}
         try:
-            self._run.log({**record, f"{prefix}env_frames": env_frames})
-        except Exception as error:  # any error of the package: a tracker must not end a training
-            self._run = None
-            log.error(
-                "W&B receives no more summaries: %s. Training continues, and the TensorBoard files are "
-                "complete; start the run again to connect again",
-                _text(error),
-            )
+            self._records.put_nowait({**record, f"{prefix}env_frames": env_frames})
+        except queue.Full:
+            if not self._is_full:
+                log.error("W&B's process does not respond: it does not receive all summaries. %s", CONTINUES)
+            self._is_full = True
 
     def flush(self) -> None:
-        """Does nothing: the service process has everything."""
+        """Does nothing: summaries are sent at once."""
 
     def close(self, has_failed: bool) -> None:
         """Uploads what is left, within a time limit, and ends the service process."""
-        if self._run is not None:
-            if not self._run.offline and not self._run.disabled:
-                log.info("Uploading the last summaries to W&B ...")
-            try:
-                self._run.finish(exit_code=int(has_failed))
-            except Exception as error:  # any error of the package; TimeoutError without a network
-                log.error(
-                    "W&B has not received the last summaries: %s. Upload them by: wandb sync %s",
-                    _text(error),
-                    self._folder,
-                )
+        self._exit_code = int(has_failed)
+        if self._is_online:
+            log.info("Uploading the last summaries to W&B ...")
+        with contextlib.suppress(queue.Full):
+            self._records.put_nowait(None)
+        limit = self._run.settings.finish_timeout  # 0: none
+        self._thread.join(limit + GRACE_SECONDS if limit > 0 else None)
+        hangs = self._is_given_up = self._thread.is_alive()
+        if hangs:
+            log.error("W&B's process does not respond, and is ended. %s", self._how_to_sync())
         if self._owns_service:
-            _end_service()
+            _end_service(hangs)
+
+    def _send(self) -> None:
+        """In a thread of its own: sends the records, then finishes the run."""
+        try:
+            for record in iter(self._records.get, None):
+                self._run.log(record)
+        except Exception as error:  # any error of the package: a tracker must not end a training
+            if not self._is_given_up:  # otherwise `close` has ended the process
+                log.error("W&B receives no more summaries: %s. %s", _text(error), CONTINUES)
+            return
+        try:
+            self._run.finish(exit_code=self._exit_code)
+        except Exception as error:  # any error of the package; TimeoutError without a network
+            log.error("W&B has not received the last summaries: %s. %s", _text(error), self._how_to_sync())
+
+    def _how_to_sync(self) -> str:
+        return f"Upload them by: wandb sync {self._folder}"
 
     def _prefix(self, policy_id: int) -> str:
         return f"policy_{policy_id}/" if self._num_policies > 1 else ""
@@ -164,13 +194,17 @@ def _start(config: Config, owns_service: bool) -> "Run":
         sys.exit, sys.excepthook = hooks
 
 
-def _end_service() -> None:
+def _end_service(hangs: bool = False) -> None:
     import wandb
 
+    processes = [child for child in psutil.Process().children() if child.name() == SERVICE_NAME]
+    for process in processes if hangs else ():
+        process.kill()
     try:
         wandb.teardown()
     except Exception as error:  # any error of the package: the process has ended already
         log.debug("W&B's service process: %s", _text(error))
+    psutil.wait_procs(processes, timeout=WAIT_SECONDS)  # one that died stays in the process table until then
 
 
 def _text(error: BaseException) -> str:

@@ -10,6 +10,7 @@ import wandb
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.monitoring import wandb_writer
 from sample_factory.monitoring.wandb_writer import RUN_ID, start_wandb
 from tests.monitoring.wandb_service import history, own_home, read_records, server
 
@@ -117,6 +118,22 @@ def test_a_service_that_dies_is_logged_once_and_training_continues(own_home, con
     writer.close(has_failed=False)
     errors = [text for text in texts() if "W&B receives no more summaries" in text]
     assert len(errors) == 1 and "Training continues" in errors[0]
+
+
+def test_a_service_that_hangs_delays_no_write_and_is_ended(own_home, config, monkeypatch, texts):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_FINISH_TIMEOUT", "0.5")
+    monkeypatch.setattr(wandb_writer, "MAX_PENDING", 100)
+    monkeypatch.setattr(wandb_writer, "GRACE_SECONDS", 0.5)
+    _, writer = start_wandb(config())
+    (process,) = service_processes()
+    process.suspend()
+    for frames in range(1000):  # more than the buffers of the socket can take
+        writer.write(0, {f"train/{i}": 0.5 for i in range(100)}, frames)
+    writer.close(has_failed=False)
+    assert service_processes() == []
+    errors = [text for text in texts() if "does not respond" in text]
+    assert len(errors) == 2 and "does not receive all summaries. Training continues" in errors[0]
 
 
 def test_a_run_of_other_code_in_the_same_process_is_not_disturbed(own_home, config, tmp_path, monkeypatch):
