@@ -107,9 +107,14 @@ class RayBackend:
 
 
 def _short_folder(files: Path) -> str:
-    """Returns a new folder, whose path is short enough for Ray's sockets: in `files` if possible."""
-    folder = str(files.absolute())
-    return tempfile.mkdtemp(prefix="r", dir=folder if len(folder) < MAX_FOLDER - len("/r12345678") else None)
+    """Returns a new folder, whose path is short enough for Ray's sockets: in `files` if possible.
+
+    files: an absolute path.
+    """
+    is_short = len(str(files)) < MAX_FOLDER - len("/r12345678")
+    if is_short:
+        files.mkdir(parents=True, exist_ok=True)
+    return tempfile.mkdtemp(prefix="r", dir=files if is_short else None)
 
 
 def _run_on_worker(order: str, threads: str | None) -> None:

@@ -124,28 +124,34 @@ def run_grid(argv: Sequence[str]) -> int:
     if arguments.runner == "slurm" and arguments.slurm_print_only:
         _print_slurm(SlurmBackend(arguments, folder / FOLDER), jobs)
         return 0
-    make_backend = find_backend(arguments.runner)
+    # Before anything is written: its constructor finds what is missing on this machine.
+    backend = find_backend(arguments.runner)(arguments, folder / FOLDER)
+    try:
+        lock = _lock(folder)
+        try:
+            return _run(jobs, backend, folder, arguments.pause_between)
+        finally:
+            lock.release()
+    finally:
+        backend.close()
+
+
+def _lock(folder: Path) -> FolderLock:
+    """Creates the folder of a grid and keeps other runners out of it. Raises ConfigError."""
     try:
         (folder / FOLDER).mkdir(parents=True, exist_ok=True)
-        lock = FolderLock(folder / FOLDER)
+        return FolderLock(folder / FOLDER)
     except FolderInUse as error:
         raise ConfigError(f"{error}; wait for that runner, or stop it") from None
     except OSError as error:
         raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None
-    try:
-        return _run(jobs, make_backend(arguments, folder / FOLDER), folder, arguments.pause_between)
-    finally:
-        lock.release()
 
 
 def _run(jobs: Sequence[Job], backend: Backend, folder: Path, pause: float) -> int:
     board = Board()
     board.print(f"{len(jobs)} runs in {folder}; their output: {folder / FOLDER}/*.log")
     grid = Grid(jobs, backend, board, pause)
-    try:
-        has_ended = grid.run()
-    finally:
-        backend.close()
+    has_ended = grid.run()
     board.close(grid.rows)
     write_table(folder / CSV, jobs, grid.rows)
     print(f"written: {folder / CSV}")

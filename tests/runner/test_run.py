@@ -123,3 +123,4 @@ def test_bad_input_is_one_line(grid, monkeypatch, capsys, flags, message):
     assert main(["--run=my_grid", *flags]) == 2
     output = capsys.readouterr().err
     assert message in output and len(output.splitlines()) == 1
+    assert not (grid.folder / "train_dir").exists()

@@ -127,3 +127,4 @@ def test_a_machine_without_slurm_or_a_missing_template_is_one_line(grid, flags, 
     ended = grid.run(SLURM, *flags)
     assert ended.returncode == 2
     assert message in ended.stdout and len(ended.stdout.splitlines()) == 1
+    assert not (grid.folder / "train_dir").exists()
