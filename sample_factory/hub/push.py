@@ -48,16 +48,16 @@ def push(config: Config) -> str:
         if results is None:
             log.warning("The folder has no results of %s: the card has none", checkpoints[0].name)
         video = newest_video(config.experiment_dir) if flags.with_video else None
-        return _push(api, config, family, results, video)
+        return _push(api, config, family, checkpoints[0], results, video)
     evaluations = []
     for evaluation in evaluate_in_parallel(config, family):
         print(f"{evaluation.choices[0]}: {evaluation.summary()}", flush=True)
         evaluations.append(evaluation)
     if len(evaluations) < len(chosen):
         raise HubError(STOPPED)
-    results = _checked_results(config, evaluations)
+    results = _checked_results(config, evaluations, checkpoints)
     video = _film(config, family) if flags.with_video else None
-    return _push(api, config, family, results, video)
+    return _push(api, config, family, checkpoints[0], results, video)
 
 
 def play_and_push(config: Config, family: EnvFamily) -> Evaluation:
@@ -75,21 +75,27 @@ def play_and_push(config: Config, family: EnvFamily) -> Evaluation:
     limits = config.evaluation
     if limits.max_num_episodes == NEVER:
         raise ConfigError("--push_to_hub needs --max_num_episodes=N: the model card has their mean reward")
+    checkpoint = find_checkpoint(config, chosen_policies(config)[0])
     api = prepare_push(flags.hf_repository, flags.private_repository)
     evaluation = evaluate(config, family)
     num_episodes = len(evaluation.episodes)
     if num_episodes < limits.max_num_episodes and evaluation.env_frames < limits.max_num_frames:
         raise HubError(STOPPED)
-    results = _checked_results(config, [evaluation])
-    print(f"pushed: {_push(api, config, family, results, evaluation.video)}")
+    results = _checked_results(config, [evaluation], [checkpoint])
+    print(f"pushed: {_push(api, config, family, checkpoint, results, evaluation.video)}")
     return evaluation
 
 
-def _checked_results(config: Config, evaluations: Sequence[Evaluation]) -> dict[str, Any]:
-    """Returns and writes the results. Raises HubError for an evaluation that was stopped."""
+def _checked_results(
+    config: Config, evaluations: Sequence[Evaluation], checkpoints: Sequence[Path]
+) -> dict[str, Any]:
+    """Returns and writes the results. Raises HubError for an evaluation that was stopped.
+
+    checkpoints: the file that each evaluation has played.
+    """
     if any(evaluation.is_partial or not evaluation.episodes for evaluation in evaluations):
         raise HubError(STOPPED)
-    results = results_of(config, evaluations)
+    results = results_of(config, evaluations, checkpoints)
     try:
         write_results(config.experiment_dir, results)
     except OSError as error:
@@ -118,10 +124,16 @@ def _film(config: Config, family: EnvFamily) -> Path | None:
 
 
 def _push(
-    api: "HfApi", config: Config, family: EnvFamily, results: dict[str, Any] | None, video: Path | None
+    api: "HfApi",
+    config: Config,
+    family: EnvFamily,
+    checkpoint: Path,
+    results: dict[str, Any] | None,
+    video: Path | None,
 ) -> str:
+    """Pushes; returns the address. checkpoint: that of the card; it is found before it is evaluated, since a
+    run that trains meanwhile saves newer ones."""
     repository = config.extra["hub"].hf_repository
-    checkpoint = find_checkpoint(config, chosen_policies(config)[0])
     try:
         with staged(config.experiment_dir, results, video) as folder:
             write_model_card(folder / CARD, config, family, checkpoint, results, video is not None)

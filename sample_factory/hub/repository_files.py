@@ -12,7 +12,6 @@ from typing import Any
 from sample_factory.checkpoints.milestones import SNAPSHOT
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import read_json, write_atomically
-from sample_factory.evaluation.policy_choice import find_checkpoint
 from sample_factory.evaluation.results import Evaluation, result_figures
 from sample_factory.hub.hub_access import CARD, RESULTS, VIDEO
 from sample_factory.runtime.folder_lock import NAME as LOCK
@@ -37,9 +36,14 @@ NOT_PUSHED = (
 NEVER_CHANGED = (".pth", ".milestone", ".mp4")  # endings of files that are written once
 
 
-def results_of(config: Config, evaluations: Sequence[Evaluation]) -> dict[str, Any]:
-    """Returns the contents of evaluation.json: those of --json, and the names of the checkpoint files."""
-    files = [find_checkpoint(config, evaluation.choices[0]).name for evaluation in evaluations]
+def results_of(
+    config: Config, evaluations: Sequence[Evaluation], checkpoints: Sequence[Path]
+) -> dict[str, Any]:
+    """Returns the contents of evaluation.json: those of --json, and the names of the checkpoint files.
+
+    checkpoints: the file that each evaluation has played.
+    """
+    files = [path.name for path in checkpoints]
     figures = result_figures(config, evaluations)
     return {**figures, "experiment": config.run.experiment, "checkpoints": files}
 
