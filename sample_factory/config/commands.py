@@ -336,6 +336,18 @@ LOAD_FROM_HUB = Command(
         Example("In place of an experiment that exists.", "--hf_repository=me/basic --overwrite"),
     ),
 )
+CONVERT = Command(
+    module="hub.convert",
+    purpose="convert an experiment of Sample Factory 1 or 2",
+    usage="--source=FOLDER [--flag=value]",
+    description="Converts an experiment of Sample Factory 1 or 2, with all its policies and checkpoints, "
+    "into one of this version, which all commands accept: enjoy, eval, train. The old folder is only read.",
+    examples=(
+        Example("As train_dir/doom_battle.", "--source=old/train_dir/doom_battle"),
+        Example("Under another name.", "--source=old/train_dir/doom_battle --experiment=from_v1"),
+        Example("An env that has another name here.", "--source=old/cartpole --env=gym_CartPole-v1"),
+    ),
+)
 RUN_GRID = Command(
     module="runner.run",
     purpose="run a grid of experiments: as processes, on Slurm or on Ray",
@@ -379,6 +391,7 @@ COMMANDS = (
     PLAY_DOOM,
     PUSH_TO_HUB,
     LOAD_FROM_HUB,
+    CONVERT,
     BENCHMARK,
     DUMMY_SAMPLER,
     RUN_ALGORITHM,

@@ -4,31 +4,24 @@ python -m sample_factory.hub.convert --source=old/train_dir/doom_battle --experi
 """
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from sample_factory.config.commands import CONVERT
 from sample_factory.config.flags import ConfigError, explain, parse_bool
+from sample_factory.config.help import make_command_parser
 from sample_factory.config.sections import RunFlags
 from sample_factory.config.unknown_flags import refuse_unknown_flags
 from sample_factory.experiment.exit_codes import run_command
-
-log = logging.getLogger("sample_factory")
+from sample_factory.hub.load_from_hub import next_commands
+from sample_factory.runtime.log import setup_logging
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Raises ConfigError. Prints the help and exits with 0 on --help."""
-    parser = argparse.ArgumentParser(
-        prog="python -m sample_factory.hub.convert",
-        description="Converts an experiment of Sample Factory 1 or 2, with all its policies and checkpoints, "
-        "into one of this version. The old folder is only read.",
-        exit_on_error=False,
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "--source", type=Path, required=True, metavar="FOLDER", help="folder of the old experiment"
-    )
+    parser = make_command_parser(CONVERT)
+    parser.add_argument("--source", type=Path, metavar="FOLDER", help="folder of the old experiment")
     parser.add_argument(
         "--experiment", metavar="NAME", help="name of the new experiment (default: that of the old folder)"
     )
@@ -55,10 +48,13 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "so use it only for files that you trust (default: False)",
     )
     try:
-        arguments, rest = parser.parse_known_args(list(argv))
+        given = ["--help" if word == "--help=all" else word for word in argv]  # there is only one help
+        arguments, rest = parser.parse_known_args(given)
     except argparse.ArgumentError as error:
         raise ConfigError(explain(error)) from None
     refuse_unknown_flags(parser, rest)
+    if arguments.source is None:
+        raise ConfigError("the old experiment is missing: --source=FOLDER")
     return arguments
 
 
@@ -68,7 +64,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command(given: Sequence[str]) -> None:
         arguments = parse_arguments(given)
         from sample_factory.hub.convert_experiment import convert_experiment  # loads torch
-        from sample_factory.runtime.log import setup_logging
 
         setup_logging("convert")
         source = arguments.source.expanduser().absolute()
@@ -79,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         env = arguments.env
         converted = convert_experiment(source, destination, env, run_code=arguments.run_code_of_checkpoints)
-        log.info("Converted %d checkpoints into %s", len(converted.files), converted.folder)
+        print("\n".join([f"converted: {converted.folder}", *next_commands(converted.folder)]))
 
     return run_command(command, argv)
 

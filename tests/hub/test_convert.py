@@ -1,8 +1,8 @@
 """Conversion of experiments of Sample Factory 1 and 2: the outputs of the published code, and bad input."""
 
 import json
-import pickle
 import tarfile
+import zipfile
 from pathlib import Path
 
 import gymnasium as gym
@@ -208,15 +208,31 @@ class RunsCode:
         return (print, ("code of a checkpoint ran",))
 
 
-def test_scalars_of_numpy_are_loaded_and_code_is_not(tmp_path, capsys):
+CHECKPOINT = {"model": {}, "train_step": np.int64(1), "env_steps": 2, "best_performance": np.float32(0.5)}
+
+
+def test_scalars_of_numpy_1_and_2_are_loaded(tmp_path):
+    two = tmp_path / "two.pth"
+    torch.save(CHECKPOINT, two)
+    assert read_old_state(two) == CHECKPOINT
+    one = tmp_path / "one.pth"
+    with zipfile.ZipFile(two) as archive, zipfile.ZipFile(one, "w") as copy:
+        for name in archive.namelist():
+            copy.writestr(name, archive.read(name).replace(b"numpy._core.", b"numpy.core."))
+    assert one.read_bytes() != two.read_bytes()
+    assert read_old_state(one) == CHECKPOINT
+
+
+def test_files_of_the_first_versions_of_torch_are_loaded(tmp_path):
+    path = tmp_path / "old.pth"
+    state = {**CHECKPOINT, "model": {"critic_linear.bias": torch.ones(1)}}
+    torch.save(state, path, _use_new_zipfile_serialization=False)
+    assert read_old_state(path) == state
+
+
+def test_code_in_a_checkpoint_runs_only_if_it_is_allowed(tmp_path, capsys):
     path = tmp_path / "checkpoint_000000001_2.pth"
-    good = {"model": {}, "train_step": np.int64(1), "env_steps": 2, "best_performance": np.float32(0.5)}
-    torch.save(good, path)
-    assert read_old_state(path) == good
-    # as NumPy 1 writes them
-    data = pickle.dumps(np.float64(2.5), protocol=2).replace(b"numpy._core", b"numpy.core")
-    assert pickle.loads(data) == 2.5
-    torch.save({**good, "code": RunsCode()}, path)
+    torch.save({**CHECKPOINT, "code": RunsCode()}, path)
     with pytest.raises(ConfigError, match="--run_code_of_checkpoints=True if you trust its author"):
         read_old_state(path)
     assert capsys.readouterr().out == ""
@@ -261,5 +277,7 @@ def test_a_missing_folder_an_existing_experiment_and_a_wrong_flag_are_one_line(t
     (tmp_path / "new").mkdir()
     assert convert.main([f"--source={tmp_path}", *place]) == 2
     assert "exists already; choose another --experiment" in capsys.readouterr().err
+    assert convert.main(place) == 2
+    assert "--source=FOLDER" in capsys.readouterr().err
     assert convert.main([f"--source={tmp_path}", "--experimet=new"]) == 2
     assert "--experimet" in capsys.readouterr().err
