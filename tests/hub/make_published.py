@@ -3,13 +3,14 @@
 It runs in an environment that has one of the published packages, not this one:
 
 python make_published.py trained FOLDER   # an experiment folder that the package has trained
-python make_published.py made NAME        # one of MADE: for envs that the published package cannot make
+python make_published.py made NAME        # one of MADE: a network after a few steps, without an env
 
 An archive has the experiment folder with one checkpoint for each policy, and `expected.npz`: observations
 [T, B, ...], and the logits, values and recurrent states that the published code computes from them, policy 0.
 Those of `trained` were trained for a few thousand frames (Doom 64x48 pixels, --hidden_size=16, ...; the flags
 are in their settings). To keep the files small, THIN sets most weights of large layers to zero before the
-outputs are computed, and the optimizer's moments with them.
+outputs are computed, and the optimizer's moments with them. Version 1 cannot make its Atari and MuJoCo envs
+with packages that can still be installed; those of `made` have the spaces of their envs.
 """
 
 import io

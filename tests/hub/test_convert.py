@@ -15,6 +15,7 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import RunFlags
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.own_spaces import OwnSpaces
+from sample_factory.evaluation.load_policy import load_policy
 from sample_factory.evaluation.policy import load_weights
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.hub import convert
@@ -121,6 +122,24 @@ def test_a_converted_network_computes_what_the_published_code_computes(old, tmp_
         for quantity, tensor in computed.items():
             np.testing.assert_allclose(tensor, expected[quantity][t], atol=TOLERANCE, err_msg=quantity)
     assert np.ptp(expected["logits"]) > 100 * TOLERANCE, "outputs that differ too little show nothing"
+
+
+def test_the_command_makes_an_experiment_that_loads_and_acts(old, tmp_path, capsys):
+    folder = old("v2_mujoco_hopper")
+    assert convert.main([f"--source={folder}", "--experiment=new", f"--train_dir={tmp_path}"]) == 0
+    assert (
+        f"python -m sample_factory.enjoy --experiment=new --train_dir={tmp_path}" in capsys.readouterr().out
+    )
+    spaces = SPACES[folder.name]
+    policy = load_policy(
+        "new",
+        tmp_path,
+        checkpoint="best",
+        deterministic=True,
+        observation_space=spaces.observation,
+        action_space=spaces.action,
+    )
+    assert spaces.action.contains(policy.act(np.zeros(11, np.float32)))
 
 
 def test_counters_moments_and_all_policies_are_converted(old, tmp_path):
