@@ -32,8 +32,8 @@ def read_metrics(
     first number, without pauses between runs), `value` (float64). For a table with a column per tag, call
     `.pivot(index="env_frames", columns="tag", values="value")` on the rows of one policy.
 
-    Raises ConfigError (a ValueError) if there is no such experiment (it names those beside it) or no such
-    tag, and ImportError if pandas is not installed.
+    Raises ConfigError (a ValueError) if there is no such experiment (it names those beside it) or a tag that
+    no policy has, and ImportError if pandas is not installed.
     """
     try:
         import pandas
@@ -43,8 +43,7 @@ def read_metrics(
         place = find_experiment(experiment, train_dir).keywords
         read_saved(place, {}, evaluation=True)  # raises, with the experiments that there are
         _, policies = read_policies(experiment_folder(RunFlags(**place)))
-        wanted = [tags] if isinstance(tags, str) else tags
-        chosen = [_choose(curves, wanted) for curves in policies]
+        chosen = _choose(policies, [tags] if isinstance(tags, str) else tags)
     except ConfigError as error:
         raise in_words_of_python(error) from None
     tables = [
@@ -63,9 +62,14 @@ def read_metrics(
     return pandas.concat(tables, ignore_index=True)
 
 
-def _choose(curves: Mapping[str, Curve], tags: Sequence[str] | None) -> dict[str, Curve]:
-    """Returns the curves of these tags, in alphabetical order. Raises ConfigError for an unknown tag."""
+def _choose(policies: Sequence[Mapping[str, Curve]], tags: Sequence[str] | None) -> list[dict[str, Curve]]:
+    """Returns the curves of these tags of each policy that has them, in alphabetical order.
+
+    Raises ConfigError for a tag that no policy has.
+    """
+    known = {tag for curves in policies for tag in curves}
     for tag in tags or ():
-        if tag not in curves:
-            raise ConfigError(f"there are no numbers under the tag {tag}{what_else(tag, curves)}")
-    return {tag: curves[tag] for tag in sorted(curves if tags is None else tags)}
+        if tag not in known:
+            raise ConfigError(f"there are no numbers under the tag {tag}{what_else(tag, known)}")
+    wanted = sorted(known if tags is None else set(tags))
+    return [{tag: curves[tag] for tag in wanted if tag in curves} for curves in policies]

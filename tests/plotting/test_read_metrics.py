@@ -43,6 +43,14 @@ def test_tags_select_rows_and_an_unknown_one_is_an_error_with_the_nearest(experi
         sample_factory.read_metrics(experiment, tags=["train/los"])
 
 
+def test_a_tag_that_only_one_policy_has_is_read(experiment):
+    writer = TensorboardWriter(experiment / ".summary" / "1")
+    writer.write({"eval/reward": 7.0}, 100)
+    writer.flush()
+    (row,) = sample_factory.read_metrics(experiment, tags="eval/reward").itertuples()
+    assert (row.policy, row.value) == (1, 7.0)
+
+
 def test_a_missing_experiment_lists_those_beside_it(experiment):
     with pytest.raises(ConfigError, match="no experiment at .*tyni.*experiment may be tiny"):
         sample_factory.read_metrics("tyni", experiment.parent)
