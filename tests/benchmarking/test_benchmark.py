@@ -158,14 +158,7 @@ def test_all_three_stages_of_a_real_run(capsys, monkeypatch, tmp_path):
     temporary.mkdir()
     out.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    small = [
-        "--num_workers=1",
-        "--rollout=16",
-        "--batch_size=64",
-        "--encoder_mlp_layers",
-        "16",
-        "--hidden_size=16",
-    ]
+    small = ["--rollout=16", "--batch_size=64", "--encoder_mlp_layers", "16", "--hidden_size=16"]
     files = [f"--json={out / 'all.json'}", f"--chart={out / 'bars.png'}", "--compare=v1=1000"]
     argv = [*CARTPOLE, *small, "--device=cpu", "--seconds=2", "--warmup_seconds=0", *files]
     assert benchmark.main(argv) == 0
