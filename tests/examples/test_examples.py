@@ -208,5 +208,6 @@ experiment.params = experiment.params[::3]
         ("finished", "0.001", "gym_CartPole-v1"),
     ]
     assert all(int(row["env_frames"]) >= 600 and float(row["reward"]) > 5 for row in rows)
+    assert json.loads((folder / "cartpole" / rows[0]["run"] / "result.json").read_text())["status"] == "done"
     assert (folder / "curves.png").exists()
     assert "learning_rate=0.001" in ended.stdout

@@ -1,0 +1,23 @@
+"""The file that reports how a run has ended."""
+
+import json
+
+from sample_factory.experiment.run_result import DONE, STOPPED, RunResult, write_result
+
+
+def test_the_last_result_is_in_the_experiment_folder(tmp_path):
+    write_result(RunResult(DONE, "", tmp_path, 512))
+    write_result(RunResult(STOPPED, "SIGINT received", tmp_path, 1024))
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result == {"status": "stopped", "reason": "SIGINT received", "env_frames": 1024}
+
+
+def test_a_run_that_has_left_no_folder_leaves_no_result(tmp_path):
+    write_result(RunResult(STOPPED, "", tmp_path / "a"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_result_that_cannot_be_written_ends_nothing(tmp_path, caplog):
+    (tmp_path / "result.json").mkdir()
+    write_result(RunResult(DONE, "", tmp_path))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
