@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sample_factory.checkpoints.file_format import write_state
+from sample_factory.checkpoints.file_format import why_not_written, write_state
 from sample_factory.checkpoints.milestones import Milestone, checkpoint_folder, checkpoint_name
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import SAVED, experiment_folder
@@ -74,6 +74,9 @@ def convert_experiment(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     config.save()
+    if not (folder / "cfg.json").is_file():
+        shutil.rmtree(folder)
+        raise ConfigError(f"cannot write to {folder}: there is no room for its cfg.json")
     return Converted(folder, [folder / path.relative_to(temporary) for path in written])
 
 
@@ -142,8 +145,11 @@ def _convert_file(file: OldFile, conversion: _Conversion, folder: Path) -> Path:
         path = checkpoint_folder(folder, file.policy_id) / f"best_{version:09d}_{env_frames}{file.suffix}.pth"
     else:
         path = checkpoint_folder(folder, file.policy_id) / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_state(converted, path, path.with_name(".temp_checkpoint"))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_state(converted, path, path.with_name(".temp_checkpoint"))
+    except (OSError, RuntimeError) as error:  # torch makes a RuntimeError of an OSError
+        raise ConfigError(f"cannot write {path}: {why_not_written(converted, folder, error)}") from None
     log.info("Converted %s: %d SGD steps, %d env frames", file.path, version, env_frames)
     return path
 

@@ -220,6 +220,12 @@ def test_settings_without_a_counterpart_are_refused_by_the_flag(old, tmp_path):
         convert_to(tmp_path, folder)
 
 
+def test_a_folder_that_cannot_be_written_is_named(old, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot write .*Not a directory"):
+        convert_to(tmp_path / "file", old("v2_mujoco_hopper"))
+
+
 class RunsCode:
     """An object that runs code when it is loaded."""
 
