@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sample_factory.evaluation.load_policy import load_policy
     from sample_factory.experiment.run_from_python import run
     from sample_factory.experiment.run_result import RunResult, TrainingFailed
+    from sample_factory.exporting.export_from_python import export_onnx
     from sample_factory.plotting.read_metrics import read_metrics
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "TrainingFailed",
     "__version__",
     "evaluate",
+    "export_onnx",
     "load_policy",
     "read_metrics",
     "register_actor_critic",
@@ -51,6 +53,7 @@ _MODULES = {
     "RunResult": "sample_factory.experiment.run_result",
     "TrainingFailed": "sample_factory.experiment.run_result",
     "evaluate": "sample_factory.evaluation.evaluate_from_python",
+    "export_onnx": "sample_factory.exporting.export_from_python",
     "load_policy": "sample_factory.evaluation.load_policy",
     "read_metrics": "sample_factory.plotting.read_metrics",
     "run": "sample_factory.experiment.run_from_python",

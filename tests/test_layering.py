@@ -34,6 +34,7 @@ FLOORS = {
     "benchmarking": 8,
     "hub": 8,  # evaluates, converts, pushes and loads experiments
     "runner": 8,  # starts runs as commands, and draws their curves
+    "exporting": 8,  # loads policies as evaluation does
 }
 TOP_LEVEL = {
     "sample_factory",
@@ -55,6 +56,7 @@ COMMANDS = {
     "train",
     "enjoy",
     "eval",
+    "export",
     "match",
     "imitate",
     "play_doom",

@@ -144,6 +144,30 @@ EVAL = Command(
     ),
     envs=_EVALUATED_ENVS,
 )
+EXPORT = Command(
+    module="export",
+    purpose="write a trained policy as an ONNX file, which plays without this package and torch",
+    usage="--experiment=NAME [--flag=value ...]",
+    description="Writes a trained policy, with its normalisation of observations and its recurrent state, as "
+    "an ONNX file, and compares it with the trained one in episodes of the env.",
+    examples=(
+        Example("Export the latest checkpoint.", "--experiment=basic --export_path=basic.onnx"),
+        Example(
+            "Export the best checkpoint of the second policy, with its values.",
+            "--experiment=basic --policy_index=1 --load_checkpoint_kind=best --export_value=True",
+        ),
+    ),
+    common=(
+        "experiment",
+        "train_dir",
+        "env",
+        "policy_index",
+        "checkpoint",
+        "load_checkpoint_kind",
+        "seed",
+    ),
+    envs=_EVALUATED_ENVS,
+)
 MATCH = Command(
     module="match",
     purpose="let two policies play against each other, and report which one is better",
@@ -382,6 +406,7 @@ COMMANDS = (
     TRAIN,
     ENJOY,
     EVAL,
+    EXPORT,
     PLOT_CURVES,
     PLOT_POPULATION,
     RUN_GRID,

@@ -66,7 +66,7 @@ def load_trained_policy(
     Raises ConfigError when there is no such checkpoint, CheckpointError when it cannot be used.
     """
     find_checkpoint(config, choice)  # raises, before the model is built
-    model = _build(config, choice.policy_index, observation_space, action_space)
+    model = build_model(config, choice.policy_index, observation_space, action_space)
     load_weights(config, choice, model)
     return TrainedPolicy(
         model, config.evaluation.eval_deterministic, config.evaluation.continuous_actions_sample
@@ -100,10 +100,13 @@ def _read_state(config: Config, choice: PolicyChoice) -> Mapping[str, Any]:
     return state
 
 
-def _build(
+def build_model(
     config: Config, policy_index: int, observation_space: gym.Space[Any], action_space: gym.Space[Any]
 ) -> ActorCritic:
-    """Builds the model in float32; on the CPU, which is faster for one env, unless --device=gpu is typed."""
+    """Builds the model in float32; on the CPU, which is faster for one env, unless --device=gpu is typed.
+
+    Raises ConfigError if the device is not available, and what `PolicySpec.build` raises.
+    """
     device = "gpu" if config.typed.get("device") == "gpu" else "cpu"
     stored = observation_layout(observation_space).space
     spec = make_policy_spec(config, stored, action_space)._replace(device=device, precision="fp32")

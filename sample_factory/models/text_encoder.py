@@ -24,12 +24,13 @@ class TextEncoder(nn.Module):
         # Rows that pad a batch may hold any number.
         tokens = tokens.clamp(0, self.words.num_embeddings - 1)
         if not tokens.is_cpu:  # a GPU would have to wait until the host knows how many are different
-            return self._encode(tokens)
+            return self.encode(tokens)
         # A text stays for a whole episode, and often for all of them.
         different, rows = tokens.unique(dim=0, return_inverse=True)
-        return self._encode(different)[rows]
+        return self.encode(different)[rows]
 
-    def _encode(self, tokens: Tensor) -> Tensor:
+    def encode(self, tokens: Tensor) -> Tensor:
+        """Returns what `forward` does, computed for each row even if rows are equal; tokens: in the space."""
         with torch.autocast(tokens.device.type, enabled=False):  # not every CPU has an LSTM in bfloat16
             outputs, _ = self.rnn(self.words(tokens))
         last = (tokens > 0).sum(dim=1).sub(1).clamp(min=0)

@@ -67,6 +67,11 @@ def observation_layout(space: spaces.Space[Any]) -> ObservationLayout:
     return _layout(space, _conversion)
 
 
+def leaf_spaces(space: spaces.Space[Any]) -> dict[str, spaces.Space[Any]]:
+    """Returns the spaces in an observation space as the env has them, by the keys of `observation_layout`."""
+    return {leaf.key: leaf.space for leaf in _leaves(space, "", ())}
+
+
 def batch_layout(space: spaces.Space[Any]) -> ObservationLayout:
     """Returns the layout like `observation_layout`, with a conversion of batches as VectorEnvs return them.
 

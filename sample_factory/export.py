@@ -1,0 +1,31 @@
+"""Writes a trained policy as an ONNX file, which plays without this package and without torch.
+
+python -m sample_factory.export --experiment=my_experiment --export_path=agent.onnx
+"""
+
+import sys
+from collections.abc import Sequence
+
+from sample_factory.experiment.exit_codes import run_command
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit code: 0 done, 1 the checkpoint or its network cannot be exported, 2 bad input."""
+
+    def command(arguments: Sequence[str]) -> None:
+        from sample_factory.exporting.export_flags import parse_arguments
+        from sample_factory.runtime.log import setup_logging
+
+        config = parse_arguments(arguments)
+        setup_logging("export")
+        from sample_factory.envs.env_registry import resolve_family
+        from sample_factory.exporting.export_policies import export_policies  # loads torch
+
+        for exported in export_policies(config, resolve_family(config.env_name)):
+            print(exported.summary(), flush=True)
+
+    return run_command(command, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

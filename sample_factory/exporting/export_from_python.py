@@ -1,0 +1,67 @@
+"""Exporting a policy as a function call: sample_factory.export_onnx."""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from sample_factory.config.experiment_names import find_experiment
+from sample_factory.config.flags import ConfigError
+from sample_factory.config.keywords import in_words_of_python
+from sample_factory.config.parsing import parse_config
+from sample_factory.envs.env_registry import UnknownEnvError, resolve_family, resolve_trained_family
+from sample_factory.exporting.export_flags import ExportFlags, check_flags
+
+if TYPE_CHECKING:
+    from sample_factory.exporting.export_policies import ExportedPolicy
+
+
+def export_onnx(
+    experiment: str | os.PathLike[str],
+    path: str | os.PathLike[str] | None = None,
+    train_dir: str | os.PathLike[str] | None = None,
+    *,
+    policy_index: int | None = None,
+    checkpoint: str | os.PathLike[str] = "latest",
+    value: bool = False,
+    **flags: Any,
+) -> "list[ExportedPolicy]":
+    """Writes a trained policy as an ONNX file, after it was compared with the trained one in the env.
+
+    For example `export_onnx("cartpole", "cartpole.onnx")`. It is the command `export`; inputs, outputs and
+    metadata of the file are described in sample_factory/exporting/README.md.
+
+    experiment: name of an experiment in `train_dir` (by default ./train_dir), its folder, or the file of a
+        checkpoint in it.
+    path: of the file, by default policy_INDEX.onnx in the experiment's folder.
+    policy_index: which policy, of an experiment with several; 0 by default. Where agents differ in their
+        spaces, the policies of the other kinds get files too.
+    checkpoint: "latest", "best", "milestone:VERSION" or the path of a file.
+    value: whether the file has the output `value`.
+    flags: other flags of the env and of the command, such as `export_check_steps` and `seed`.
+
+    Returns an ExportedPolicy for each file, with `path` and `check.largest`, the largest difference.
+
+    Raises ConfigError (a ValueError) if there is no such experiment or checkpoint, a flag is wrong or a
+    package is missing; CheckpointError for a checkpoint that cannot be used; ExportFailed for a network that
+    cannot be exported, or not within 1e-4. Then no file is written.
+    """
+    try:
+        named = find_experiment(experiment, train_dir)
+        index = named.policy_index if policy_index is None else policy_index
+        keywords = {
+            **named.keywords,
+            "policy_index": index or 0,
+            "checkpoint": str(named.checkpoint or checkpoint),
+            "export_path": None if path is None else os.fspath(path),
+            "export_value": value,
+            **flags,
+        }
+        own = {"export": ExportFlags}
+        config = parse_config(
+            [], resolve_trained_family, evaluation=True, extra_sections=own, keywords=keywords
+        )
+        check_flags(config)
+        from sample_factory.exporting.export_policies import export_policies  # loads torch and onnx
+
+        return export_policies(config, resolve_family(config.env_name))
+    except (ConfigError, UnknownEnvError) as error:
+        raise in_words_of_python(error) from None
