@@ -57,25 +57,32 @@ def action_meanings(env: MultiAgentEnv, own: OwnSpaces, signature: Signature) ->
     if type(namer) is NamesActions:  # stands for an env without names
         return {}
     decode = action_decoder(own.action)
-    num_values = max(part.values.stop for part in signature.parts)
+    neutral = np.concatenate([_neutral(part) for part in signature.parts])
     meanings = {}
     for part in signature.parts:
         if isinstance(part.space, gym.spaces.Discrete) and part.space.n <= MAX_NAMED:
-            rows = np.zeros((int(part.space.n), num_values), np.float32)
+            rows = np.tile(neutral, (int(part.space.n), 1))
             rows[:, part.values.start] = np.arange(part.space.n)
             meanings[part.action] = [namer.action_text(decode(row)) for row in rows]
     return meanings
 
 
+def _neutral(part: ActionPart) -> np.ndarray:
+    """Returns the columns of an action that does least: zeros, the first choices, or the number next to 0."""
+    row = np.zeros(part.values.stop - part.values.start, np.float32)
+    if isinstance(part.space, Discretized):
+        row[:] = np.abs(part.space.values).argmin()
+    return row
+
+
 def _describe_observation(entry: ObservationInput) -> dict[str, Any]:
-    described: dict[str, Any] = {
+    return {
         "key": entry.key,
         "input": entry.name,
         "dtype": str(entry.dtype),
         "shape": entry.shape,
-        "space": _one_line(entry.space),
+        "space": " ".join(str(entry.space).split()),
     }
-    return described
 
 
 def _describe_action(part: ActionPart, meanings: Mapping[str, list[str]]) -> dict[str, Any]:
@@ -97,8 +104,6 @@ def _describe_action(part: ActionPart, meanings: Mapping[str, list[str]]) -> dic
 
 def _bound(bounds: np.ndarray) -> Any:
     """Returns nested lists, with None for no bound, which JSON has no number for."""
-    return np.where(np.isfinite(bounds), bounds, None).tolist()
-
-
-def _one_line(space: gym.Space[Any]) -> str:
-    return " ".join(str(space).split())
+    numbers = bounds.astype(object)
+    numbers[~np.isfinite(bounds)] = None
+    return numbers.tolist()

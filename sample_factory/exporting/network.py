@@ -1,8 +1,8 @@
 """The network as it is exported: from observations of the env to actions of the env, with torch's layers."""
 
 import copy
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -28,19 +28,20 @@ class ExportedNetwork(nn.Module):
         """model: on the CPU, in float32. It is copied."""
         super().__init__()
         self.model = with_plain_layers(model)
-        self.inputs = nn.ModuleList(_ObservationInput(entry) for entry in signature.observations)
+        self.conversions = nn.ModuleList(_ObservationInput(entry) for entry in signature.observations)
         self.parts = nn.ModuleList(_ActionOutput(part) for part in signature.parts)
         self._signature = signature
 
     def forward(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Maps the inputs [B, ...] to the outputs [B, ...]."""
         entries = self._signature.observations
-        observations = {entry.key: stored(x) for entry, stored, x in zip(entries, self.inputs, inputs)}
+        observations = {entry.key: store(x) for entry, store, x in zip(entries, self.conversions, inputs)}
         has_state = self._signature.state_size > 0
         rnn_state = inputs[-1] if has_state else torch.zeros(inputs[0].shape[0], 0)
         output = self.model.act(observations, rnn_state, deterministic=True)
-        outputs = [part.action(output.actions) for part in self.parts]
-        for part in self.parts:
+        parts = cast(Sequence[_ActionOutput], self.parts)
+        outputs = [part.action(output.actions) for part in parts]
+        for part in parts:
             outputs += part.parameters_of(output.logits)
         if has_state:
             outputs.append(output.rnn_state)

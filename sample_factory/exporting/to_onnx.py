@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx
 import torch
+from torch import Tensor
 
 from sample_factory.exporting.network import ExportedNetwork
 from sample_factory.exporting.signature import Signature
@@ -28,13 +29,11 @@ def to_onnx(network: ExportedNetwork, signature: Signature) -> onnx.ModelProto:
     Raises ExportFailed for a network that torch cannot export.
     """
     example = network.example()
-    batch = torch.export.Dim("batch")
-    shapes = (tuple({0: batch} for _ in example),)
     with torch.no_grad(), _quiet():
         # Tensors that a network caches in its first call must be real ones, not those of the exporter.
         network((*example,))
         try:
-            exported = torch.export.export(network, (example,), dynamic_shapes=shapes, strict=False)
+            exported = _trace(network, example)
             program = torch.onnx.export(
                 exported,
                 dynamo=True,
@@ -44,13 +43,25 @@ def to_onnx(network: ExportedNetwork, signature: Signature) -> onnx.ModelProto:
                 verbose=False,
             )
         except Exception as error:  # whatever a network, and the exporter for it, raise
-            raise _not_exportable(error) from error
+            raise _not_exportable(error) from None
     assert program is not None, "dynamo=True"
     model: onnx.ModelProto = program.model_proto
     if model.ByteSize() > MAX_BYTES:
         raise ExportFailed(f"the network has {model.ByteSize():,} bytes; a file of ONNX holds {MAX_BYTES:,}")
     _remove_traces(model)
     return model
+
+
+def _trace(network: ExportedNetwork, example: tuple[Tensor, ...]) -> torch.export.ExportedProgram:
+    """Returns the network as a graph, for any number of rows."""
+    batch = torch.export.Dim("batch")
+    shapes = (tuple({0: batch} for _ in example),)
+    try:
+        return torch.export.export(network, (example,), dynamic_shapes=shapes, strict=False)
+    except Exception:  # whatever it raises for code that it does not understand, such as len(tensor)
+        with contextlib.suppress(Exception):
+            return torch.export.export(network, (example,), dynamic_shapes=shapes, strict=True)
+        raise
 
 
 def _not_exportable(error: Exception) -> ExportFailed:

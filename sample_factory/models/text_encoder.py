@@ -34,5 +34,5 @@ class TextEncoder(nn.Module):
         with torch.autocast(tokens.device.type, enabled=False):  # not every CPU has an LSTM in bfloat16
             outputs, _ = self.rnn(self.words(tokens))
         last = (tokens > 0).sum(dim=1).sub(1).clamp(min=0)
-        features: Tensor = outputs[torch.arange(len(tokens), device=tokens.device), last]
+        features: Tensor = outputs[torch.arange(tokens.shape[0], device=tokens.device), last]
         return features

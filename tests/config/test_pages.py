@@ -20,6 +20,7 @@ from sample_factory.evaluation.eval_command import EvalFlags
 from sample_factory.evaluation.human_game import HumanGameFlags
 from sample_factory.evaluation.match_request import MatchFlags
 from sample_factory.evaluation.results import JsonFlags
+from sample_factory.exporting.export_flags import ExportFlags
 from sample_factory.hub import convert, load_from_hub
 from sample_factory.hub.hub_flags import EnjoyHubFlags, PushFlags
 from sample_factory.imitation.imitate_request import ImitateFlags
@@ -165,13 +166,14 @@ def test_every_command_of_the_pages_is_parsed(module, flags, tmp_path):
         "eval": {"results": EvalFlags},
         "enjoy": {"results": JsonFlags, "hub": EnjoyHubFlags},
         "hub.push_to_hub": {"hub": PushFlags},
+        "export": {"export": ExportFlags},
         "imitate": {"imitate": ImitateFlags},
         "match": {"match": MatchFlags},
         "play_doom": {"human_game": HumanGameFlags},
     }.get(module)
     argv = [*shlex.split(flags), f"--train_dir={tmp_path}"]
     experiment = re.search(r"--experiment=(\S+)", flags)
-    is_evaluation = module in ("enjoy", "eval", "hub.push_to_hub") and experiment is not None
+    is_evaluation = module in ("enjoy", "eval", "export", "hub.push_to_hub") and experiment is not None
     if is_evaluation:
         (tmp_path / experiment[1]).mkdir()
         (tmp_path / experiment[1] / "cfg.json").write_text('{"env": "doom_duel"}')

@@ -1,0 +1,258 @@
+"""An exported policy acts as the trained one, with observations and actions of the env."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+
+import sample_factory
+from sample_factory import ConfigError, register_core, register_env
+from sample_factory.checkpoints.store import Checkpoints
+from sample_factory.envs.abilities import NamesActions
+from sample_factory.export import main as export
+from sample_factory.exporting import export_policies
+from tests.mixed import MixedCounting
+
+ROOT = Path(__file__).parents[2]
+NUM_MASKED = 9  # 2 + 3 + 4 choices
+
+
+class Everything(gym.Env, NamesActions):
+    """An env with most kinds of observations, one of which is called as an output, and of actions."""
+
+    observation_space = gym.spaces.Dict(
+        action_0=gym.spaces.Discrete(3, start=5),
+        action_mask=gym.spaces.Box(0, 1, (NUM_MASKED,), np.int8),
+        binary=gym.spaces.MultiBinary(3),
+        nested=gym.spaces.Dict(several=gym.spaces.MultiDiscrete([3, 4], start=[1, 2])),
+        picture=gym.spaces.Box(0, 255, (36, 40, 3), np.uint8),
+        wide=gym.spaces.Box(-10, 10, (2,), np.float64),
+    )
+    action_space = gym.spaces.Tuple(
+        (
+            gym.spaces.Discrete(2, start=3),
+            gym.spaces.MultiDiscrete([3, 4], start=[1, 0]),
+            gym.spaces.Box(np.array([-0.1, -np.inf], np.float32), np.array([0.1, 0.2], np.float32)),
+        )
+    )
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        self._step = 0
+        return self._observe(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        assert self._mask[[action[0] - 3, *(action[1] - [1, 0] + [2, 5])]].all()
+        self._step += 1
+        return self._observe(), 1.0, self._step == 6, False, {}
+
+    def action_text(self, action):
+        return f"first {action[0]}"
+
+    def _observe(self):
+        observation = self.observation_space.sample()
+        self._mask = observation["action_mask"]
+        self._mask[[0, 2, 5]] = 1  # one of each choice is allowed
+        return observation
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory, save):
+    """Returns the train_dir of an experiment, and the file that the command wrote for it."""
+    register_env("everything", lambda *args, **kwargs: Everything())
+    folder = tmp_path_factory.mktemp("everything")
+    small = ["--hidden_size=8", "--encoder_mlp_layers", "8", "--use_rnn=True", "--normalize_input=True"]
+    identity = save(folder, "everything", *small, "--encoder_subtype=convnet_atari")
+    path = folder / "new" / "agent.onnx"
+    flags = ["--export_value=True", "--export_check_steps=20", f"--export_path={path}"]
+    assert export([*identity, *flags]) == 0
+    return folder, path
+
+
+def test_it_acts_like_the_loaded_policy_with_raw_observations(everything):
+    folder, path = everything
+    spaces = {"observation_space": Everything.observation_space, "action_space": Everything.action_space}
+    policy = sample_factory.load_policy("tiny", folder, deterministic=True, **spaces)
+    session = onnxruntime.InferenceSession(str(path))
+    assert [output.name for output in session.get_outputs()] == [
+        *["action_0", "action_1", "action_2", "logits_0", "logits_1", "mean_2", "stddev_2"],
+        *["next_rnn_state", "value"],
+    ]
+    env = Everything()
+    observation, _ = env.reset(seed=3)
+    memory = np.zeros((1, 8), np.float32)
+    seen = set()
+    for _ in range(12):
+        flat = {**observation, **{f"nested/{key}": x for key, x in observation["nested"].items()}}
+        flat["observation_action_0"] = flat.pop("action_0")
+        del flat["nested"]
+        inputs = {key: np.asarray(value)[None] for key, value in flat.items()}
+        names = ["action_0", "action_1", "action_2", "next_rnn_state"]
+        *exported, memory = session.run(names, {**inputs, "rnn_state": memory})
+        action = policy.act(observation)
+        for ours, theirs in zip(exported, action):
+            np.testing.assert_allclose(ours[0], theirs, atol=1e-5)
+        assert env.action_space.contains(tuple(part[0] for part in exported))
+        seen.add(str(action[:2]))
+        observation = env.step(action)[0]
+        if env._step == 6:
+            observation, _ = env.reset()
+            policy.reset()
+            memory = np.zeros((1, 8), np.float32)
+    assert len(seen) > 2, "the observations should matter"
+
+
+def test_the_file_describes_itself_and_holds_no_paths(everything):
+    folder, path = everything
+    model = onnx.load(path)
+    texts = {entry.key: entry.value for entry in model.metadata_props}
+    assert texts["env"] == "everything" and texts["sample_factory"] == sample_factory.__version__
+    assert (texts["train_steps"], texts["env_frames"], texts["rnn_state_size"]) == ("5", "40", "8")
+    observations = {entry["key"]: entry for entry in json.loads(texts["observations"])}
+    assert observations["picture"]["dtype"] == "uint8" and observations["wide"]["dtype"] == "float64"
+    assert observations["action_0"]["input"] == "observation_action_0"
+    first, second, third = json.loads(texts["actions"])
+    assert first["n"] == 2 and first["start"] == 3 and first["meanings"] == ["first 3", "first 4"]
+    assert second["nvec"] == [3, 4] and second["logits"] == "logits_1"
+    assert third["low"] == [pytest.approx(-0.1), None] and third["stddev"] == "stddev_2"
+    assert all(entry.type.tensor_type.shape.dim[0].dim_param for entry in model.graph.input)
+    root = str(Path(sample_factory.__file__).parents[1])
+    assert root.encode() not in path.read_bytes() and str(folder).encode() not in path.read_bytes()
+
+
+def test_a_difference_is_an_error_that_leaves_the_file_as_it_was(everything, monkeypatch, capsys):
+    folder, path = everything
+    broken = onnx.load(path)
+    weights = {tensor.name: tensor for tensor in broken.graph.initializer}
+    (weight,) = [weights[name] for name in weights if name.endswith("action_head.linear.bias")]
+    weight.raw_data = (np.frombuffer(weight.raw_data, np.float32) + np.float32(0.001)).tobytes()
+    monkeypatch.setattr(export_policies, "to_onnx", lambda *args: broken)
+    before = path.read_bytes()
+    flags = ["--experiment=tiny", f"--train_dir={folder}", "--export_value=True"]
+    assert export([*flags, f"--export_path={path}"]) == 1
+    assert export([*flags, f"--export_path={path.parent / 'other.onnx'}"]) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: the exported policy differs in step 0: ")
+    assert "by 0.001, where 0.0001 is allowed" in error
+    assert path.read_bytes() == before and list(path.parent.iterdir()) == [path]
+
+
+def test_each_kind_of_agents_gets_a_file(tmp_path, save):
+    register_env("mixed_", lambda *args, **kwargs: MixedCounting())
+    flags = ["--hidden_size=8", "--encoder_mlp_layers", "8", "--env_framestack=2", "--use_rnn=True"]
+    save(tmp_path, "mixed_x", *flags, "--rnn_type=lstm", "--actor_critic_share_weights=False")
+    exported = sample_factory.export_onnx("tiny", tmp_path / "agent.onnx", tmp_path, export_check_steps=12)
+    assert [one.path.name for one in exported] == ["agent_0.onnx", "agent_1.onnx"]
+    watcher, walker = (onnxruntime.InferenceSession(str(one.path)) for one in exported)
+    shapes = {entry.name: entry.shape[1:] for entry in watcher.get_inputs()}
+    assert shapes == {"picture": [2, 5, 4, 3], "where": [4], "rnn_state": [32]}
+    assert [output.name for output in walker.get_outputs()] == ["action", "mean", "stddev", "next_rnn_state"]
+    assert all(one.check.largest < 1e-4 and one.check.episodes >= 2 for one in exported)
+
+
+class Counter(nn.Module):
+    """A core that counts the steps."""
+
+    def __init__(self, flags, in_size):
+        super().__init__()
+        self.out_size = in_size
+        self.state_size = 1
+
+    def forward(self, x, rnn_state, resets):
+        outputs = []
+        for t in range(len(x)):
+            if resets is not None:
+                rnn_state = rnn_state * ~resets[t].unsqueeze(-1)
+            outputs.append(x[t] + rnn_state.expand(len(rnn_state), self.out_size))
+            rnn_state = rnn_state + 1
+        return torch.stack(outputs), rnn_state
+
+
+class Branching(Counter):
+    """A core that no exporter can follow."""
+
+    def forward(self, x, rnn_state, resets):
+        return super().forward(x * 1.0 if x.sum() > 0 else x, rnn_state, resets)
+
+
+def example(path, *flags):
+    """Returns the rewards that examples/play_onnx.py prints; it may import neither torch nor this package."""
+    program = (
+        "import runpy, sys; sys.modules.update({'torch': None, 'sample_factory': None}); "
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    script = f"import sys; del sys.argv[0]; {program}"
+    argv = [sys.executable, "-c", script, str(ROOT / "examples" / "play_onnx.py"), str(path), *flags]
+    shown = subprocess.run(argv, capture_output=True, text=True, timeout=120)
+    assert shown.returncode == 0, shown.stderr
+    return [float(reward) for reward in shown.stdout.splitlines()[0].split()[1:]]
+
+
+def rewards_of_loaded_policy(folder, episodes, seed):
+    env = gym.make("CartPole-v1")
+    spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
+    policy = sample_factory.load_policy("tiny", folder, deterministic=True, **spaces)
+    rewards = []
+    for episode in range(episodes):
+        observation, _ = env.reset(seed=seed + episode)
+        policy.reset()
+        rewards.append(0.0)
+        ended = False
+        while not ended:
+            observation, reward, terminated, truncated, _ = env.step(policy.act(observation))
+            rewards[-1] += reward
+            ended = terminated or truncated
+    env.close()
+    return rewards
+
+
+@pytest.mark.parametrize(("core", "code"), [(Counter, 0), (Branching, 1)])
+def test_a_users_core_is_exported_or_the_reason_is_one_line(tmp_path, save, capsys, core, code):
+    register_core("own", core)
+    identity = save(tmp_path, "gym_CartPole-v1", "--core_custom=own", "--encoder_mlp_layers", "4")
+    capsys.readouterr()
+    assert export([*identity, "--export_check_steps=30"]) == code
+    shown = capsys.readouterr()
+    path = tmp_path / "tiny" / "policy_0.onnx"
+    if code == 0:
+        assert "  outputs  action, logits, next_rnn_state\n  largest difference to torch " in shown.out
+        state = {"obs": np.zeros((1, 4), np.float32), "rnn_state": np.full((1, 1), 41, np.float32)}
+        assert onnxruntime.InferenceSession(str(path)).run(["next_rnn_state"], state)[0] == 42
+        assert example(path, "--episodes=3", "--seed=4") == rewards_of_loaded_policy(tmp_path, 3, seed=4)
+        assert example(path, "--episodes=1", "--sample")
+    else:
+        assert not path.exists()
+        assert len([line for line in shown.err.splitlines() if line.startswith("error: ")]) == 1
+        assert "torch cannot export this network; forward should have no branch" in shown.err
+
+
+def test_bad_input_is_one_line(tmp_path, save, capsys, monkeypatch):
+    identity = save(tmp_path, "gym_CartPole-v1", "--encoder_mlp_layers", "4")
+    Checkpoints(tmp_path / "tiny", 0, keep=1)
+    for flags, reason in {
+        "--export_path=agent.pb": "--export_path=agent.pb should end with .onnx",
+        "--policy_index=3": "policy 3 has no checkpoints; --policy_index may be 0",
+        "--checkpoint best": "checkpoint best: there is none",
+        "--checkpoint latest best": "one file is made of one checkpoint",
+        f"--export_path={tmp_path}/tiny/cfg.json/a.onnx": "is no folder to write to",
+    }.items():
+        assert export([*identity, *flags.split()]) == 2
+        assert reason in capsys.readouterr().err.splitlines()[-1]
+    with pytest.raises(ConfigError, match="export_path=agent.pb should end with .onnx"):
+        sample_factory.export_onnx("tiny", "agent.pb", tmp_path)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert export(identity) == 2
+    assert "needs the package onnxruntime, which is not installed: pip install -e '.[onnx]'" in (
+        capsys.readouterr().err
+    )
+    assert not list(tmp_path.rglob("*.onnx"))

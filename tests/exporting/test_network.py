@@ -1,0 +1,47 @@
+"""The network that is exported computes what the trained one does."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from sample_factory.config.sections import ModelFlags
+from sample_factory.exporting.network import with_plain_layers
+from sample_factory.models.cpu_layers import PatchConv2d
+from sample_factory.models.normalizers import RunningNormalizer
+from sample_factory.models.text_encoder import TextEncoder
+from sample_factory.models.towers import make_actor_critic
+from sample_factory.spaces.observations import Indices
+from tests.exporting.conftest import disturb
+
+PICTURE = gym.spaces.Dict(obs=gym.spaces.Box(0, 255, (3, 36, 40), np.uint8))
+MISSION = gym.spaces.Dict(
+    obs=Indices(np.full((5, 5, 3), 6)), direction=Indices((4,)), mission=Indices(np.full(7, 30))
+)
+
+
+@pytest.mark.parametrize(
+    ("space", "flags"),
+    [
+        (PICTURE, {"encoder_subtype": "convnet_simple", "normalize_input": True}),
+        (PICTURE, {"encoder_subtype": "resnet_impala", "rnn_type": "lstm"}),
+        (MISSION, {"encoder_custom": "minigrid", "encoder_subtype": "minigrid_convnet_tiny"}),
+    ],
+)
+def test_a_copy_with_plain_layers_has_the_same_outputs(space, flags):
+    torch.manual_seed(1)
+    model_flags = ModelFlags(hidden_size=8, use_rnn=True, **flags)
+    model = make_actor_critic(model_flags, space, gym.spaces.Discrete(5), normalize_returns=True).eval()
+    disturb(model)
+    plain = with_plain_layers(model)
+    space.seed(2)
+    rows = [space.sample() for _ in range(4)]
+    observations = {key: torch.from_numpy(np.stack([row[key] for row in rows])) for key in rows[0]}
+    state = torch.randn(4, model.state_size)
+    expected = model.act(observations, state, deterministic=True)
+    computed = plain.act(observations, state, deterministic=True)
+    for field in ("actions", "values", "logits", "rnn_state"):
+        torch.testing.assert_close(computed._asdict()[field], expected._asdict()[field], atol=1e-5, rtol=1e-5)
+    special = (PatchConv2d, RunningNormalizer)
+    assert any(isinstance(module, (*special, TextEncoder)) for module in model.modules())
+    assert not any(isinstance(module, special) for module in plain.modules())
