@@ -6,9 +6,8 @@ Importing this package imports neither torch nor gymnasium: functions are loaded
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "3.0.0"
-
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.version import VERSION
 from sample_factory.envs.env_registry import register_env
 from sample_factory.experiment.observer import Observer, register_observer
 from sample_factory.learning.algorithm_registry import register_algorithm
@@ -58,6 +57,8 @@ _MODULES = {
     "read_metrics": "sample_factory.plotting.read_metrics",
     "run": "sample_factory.experiment.run_from_python",
 }
+
+__version__ = VERSION
 
 finder.install()
 

@@ -43,8 +43,8 @@ class ExportedPolicy(NamedTuple):
             f"{self.choice}: {self.path} ({self.num_bytes / 1e6:.1f} MB)\n"
             f"  inputs   {', '.join(signature.inputs)}\n"
             f"  outputs  {', '.join(signature.outputs)}\n"
-            f"  largest difference to torch {check.largest:.1e} ({check.where}), in {check.steps} steps "
-            f"with {check.episodes} ends of episodes"
+            f"  largest difference to torch {check.largest:.1e} ({check.where}), in {check.steps} steps, "
+            f"{check.episodes} episodes"
         )
 
 

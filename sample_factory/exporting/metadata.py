@@ -1,4 +1,4 @@
-"""What a file of an exported policy says about itself: texts, some of them JSON. Imports no torch."""
+"""Texts that describe an exported policy in its file, some of them JSON. Imports no torch."""
 
 import json
 from collections.abc import Mapping
@@ -7,8 +7,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-import sample_factory
 from sample_factory.config.config import Config
+from sample_factory.config.version import VERSION
 from sample_factory.envs.abilities import NamesActions, find_ability
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.own_spaces import OwnSpaces
@@ -33,7 +33,7 @@ def make_metadata(
     state: the contents of the checkpoint. meanings: see `action_meanings`.
     """
     texts = {
-        "sample_factory": sample_factory.__version__,
+        "sample_factory": VERSION,
         "env": config.env_name,
         "env_frameskip": (config.env.env_frameskip or 1) * family.action_repeat,
         "env_framestack": config.env.env_framestack,

@@ -130,7 +130,7 @@ def test_the_file_describes_itself_and_holds_no_paths(everything):
     assert root.encode() not in path.read_bytes() and str(folder).encode() not in path.read_bytes()
 
 
-def test_a_difference_is_an_error_that_leaves_the_file_as_it_was(everything, monkeypatch, capsys):
+def test_a_difference_is_an_error_and_an_earlier_file_stays(everything, monkeypatch, capsys):
     folder, path = everything
     broken = onnx.load(path)
     weights = {tensor.name: tensor for tensor in broken.graph.initializer}
