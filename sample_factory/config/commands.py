@@ -156,9 +156,7 @@ EXPORT = Command(
             "Export the best checkpoint of the second policy, with its values.",
             "--experiment=basic --policy_index=1 --load_checkpoint_kind=best --export_value=True",
         ),
-        Example(
-            "Compare it with the trained one for longer.", "--experiment=basic --export_check_steps=5000"
-        ),
+        Example("Compare both policies for longer.", "--experiment=basic --export_check_steps=5000"),
     ),
     common=(
         "experiment",
