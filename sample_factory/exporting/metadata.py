@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -39,7 +40,7 @@ def make_metadata(
         "env_framestack": config.env.env_framestack,
         "experiment": config.run.experiment,
         "policy_index": choice.policy_index,
-        "checkpoint": choice.checkpoint,
+        "checkpoint": Path(choice.checkpoint).name,  # of a file, not its folders
         "train_steps": state.get("train_step", 0),
         "env_frames": state.get("env_steps", 0),
         "rnn_state_size": signature.state_size,

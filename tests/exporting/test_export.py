@@ -74,8 +74,9 @@ def everything(tmp_path_factory, save):
     small = ["--hidden_size=8", "--encoder_mlp_layers", "8", "--use_rnn=True", "--normalize_input=True"]
     identity = save(folder, "everything", *small, "--encoder_subtype=convnet_atari")
     path = folder / "new" / "agent.onnx"
-    flags = ["--export_value=True", "--export_check_steps=20", f"--export_path={path}"]
-    assert export([*identity, *flags]) == 0
+    (checkpoint,) = folder.glob("tiny/checkpoint_p0/*.pth")
+    flags = ["--export_value=True", "--export_check_steps=20", f"--checkpoint={checkpoint}"]
+    assert export([*identity, *flags, f"--export_path={path}"]) == 0
     return folder, path
 
 
@@ -117,6 +118,7 @@ def test_the_file_describes_itself_and_holds_no_paths(everything):
     model = onnx.load(path)
     texts = {entry.key: entry.value for entry in model.metadata_props}
     assert texts["env"] == "everything" and texts["sample_factory"] == sample_factory.__version__
+    assert texts["checkpoint"] == "checkpoint_000000005_40.pth"
     assert (texts["train_steps"], texts["env_frames"], texts["rnn_state_size"]) == ("5", "40", "8")
     observations = {entry["key"]: entry for entry in json.loads(texts["observations"])}
     assert observations["picture"]["dtype"] == "uint8" and observations["wide"]["dtype"] == "float64"
