@@ -91,7 +91,7 @@ MODULES: Mapping[str, str] = {
     "launcher": "grids of experiments are in sample_factory.runner, see sample_factory/runner/README.md",
     "huggingface": "call load_from_hub of sample_factory.hub.load_from_hub, and main of "
     "sample_factory.hub.push_to_hub; see sample_factory/hub/README.md",
-    "export_onnx": "there is no export to ONNX yet; sample_factory.load_policy acts from Python",
+    "export_onnx": "call sample_factory.export_onnx(experiment, path), or python -m sample_factory.export",
     "pbt": "population-based training is switched on by --with_pbt=True",
     "algorithms": PAGE,
     "cfg": PAGE,
