@@ -8,6 +8,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.keywords import in_words_of_python
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family, resolve_trained_family
+from sample_factory.evaluation.policy_choice import LATEST, chosen_policy
 from sample_factory.exporting.export_flags import ExportFlags, check_flags
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def export_onnx(
     train_dir: str | os.PathLike[str] | None = None,
     *,
     policy_index: int | None = None,
-    checkpoint: str | os.PathLike[str] = "latest",
+    checkpoint: str | os.PathLike[str] = LATEST,
     value: bool = False,
     **flags: Any,
 ) -> "list[ExportedPolicy]":
@@ -34,7 +35,7 @@ def export_onnx(
     path: of the file, by default policy_INDEX.onnx in the experiment's folder.
     policy_index: which policy, of an experiment with several; 0 by default. Where agents differ in their
         spaces, the policies of the other kinds get files too.
-    checkpoint: "latest", "best", "milestone:VERSION" or the path of a file.
+    checkpoint: "latest", "best", "milestone:VERSION" or the path of a file; not beside a file.
     value: whether the file has the output `value`.
     flags: other flags of the env and of the command, such as `export_check_steps` and `seed`.
 
@@ -46,11 +47,11 @@ def export_onnx(
     """
     try:
         named = find_experiment(experiment, train_dir)
-        index = named.policy_index if policy_index is None else policy_index
+        choice = chosen_policy(named, policy_index, checkpoint)
         keywords = {
             **named.keywords,
-            "policy_index": index or 0,
-            "checkpoint": str(named.checkpoint or checkpoint),
+            "policy_index": choice.policy_index,
+            "checkpoint": choice.checkpoint,
             "export_path": None if path is None else os.fspath(path),
             "export_value": value,
             **flags,
