@@ -91,7 +91,7 @@ def play(agent: Agent, env: gym.Env, episodes: int, seed: int) -> list[float]:
 
 def main(argv: list[str]) -> int:
     """Plays the episodes and prints their rewards. Returns the exit code."""
-    usage = "python examples/play_onnx.py FILE [--episodes=N] [--sample] [--seed=N]"
+    usage = f"python {sys.argv[0]} FILE [--episodes=N] [--sample] [--seed=N]"
     if not argv:
         print(f"usage: {usage}", file=sys.stderr)
         return 2

@@ -24,11 +24,18 @@ def pytest_addoption(parser):
     parser.addoption("--soak", type=float, default=0.0, metavar="SECONDS", help="length of test_soak.py")
 
 
+LOG = log_module.log
+LOGGING = (list(LOG.handlers), LOG.level, LOG.propagate, log_module._settings)  # before any test
+
+
+def restore_logging() -> None:
+    LOG.handlers[:], level, LOG.propagate, log_module._settings = LOGGING
+    LOG.setLevel(level)
+
+
 @pytest.fixture(autouse=True)
 def restored_logging():
-    """A test that sets logging up in this process must not change what the next one captures."""
-    log = log_module.log
-    handlers, level, propagate, settings = list(log.handlers), log.level, log.propagate, log_module._settings
+    """A test, or a fixture of many tests, that sets logging up must not change what the next one captures."""
+    restore_logging()
     yield
-    log.handlers[:], log.propagate, log_module._settings = handlers, propagate, settings
-    log.setLevel(level)
+    restore_logging()

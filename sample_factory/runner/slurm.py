@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from string import Template
 
+from sample_factory.config.experiment_folder import write_atomically
 from sample_factory.config.flags import ConfigError
 from sample_factory.runner.backend import CannotStart
 from sample_factory.runner.jobs import Job
@@ -80,7 +81,7 @@ class SlurmBackend:
         self._id_file(job).write_text(result.stdout)
         self._follow(job)
         ids = [self._id_of(job) for job in self._jobs.values()]
-        self.scancel_file.write_text(f"scancel {' '.join(ids)}\n")
+        write_atomically(self.scancel_file, f"scancel {' '.join(ids)}\n")  # it may be run at any moment
 
     def unfinished(self) -> Collection[str]:
         try:

@@ -56,8 +56,10 @@ def test_ctrl_c_leaves_the_jobs_in_the_queue_and_the_next_start_follows_them(gri
 def test_scancel_stops_the_runs_and_a_second_start_resumes_them(grid, cluster):
     (grid.folder / "wait").touch()
     process = grid.start(SLURM)
-    wait_until(lambda: submitted(cluster) == 3 and bool(grid.starts(0) and grid.starts(1)))
-    subprocess.run(["bash", str(grid.files / "scancel.sh")], env=grid.env, check=True)
+    scancel = grid.files / "scancel.sh"
+    wait_until(lambda: scancel.exists() and len(scancel.read_text().split()) == 4)  # the word, and three jobs
+    wait_until(lambda: bool(grid.starts(0) and grid.starts(1)))
+    subprocess.run(["bash", str(scancel)], env=grid.env, check=True)
     process.communicate(timeout=120)
     assert grid.states()["0"] == grid.states()["1"] == "stopped"
     (grid.folder / "wait").unlink()
