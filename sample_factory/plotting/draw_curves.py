@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PANEL_HEIGHT = 3.1  # inches
 NOTE_HEIGHT = 0.25
+MAX_TITLE = 46  # characters above one of several panels
 LABEL_WIDTH = 36  # characters
 MAX_LEGEND_INSIDE = 4  # lines of text; a longer legend would hide the curves and is drawn beneath them
 LEGEND_LINE_HEIGHT = 0.16
@@ -129,9 +130,10 @@ def _size(panels: Sequence[Sequence[Line]], num_columns: int, has_note: bool) ->
 
 
 def _title(lines: Sequence[Line]) -> str:
-    """Returns the env of a panel, with the name of its experiment if there is only one."""
+    """Returns the env of a panel, with the name of its experiment if there is only one and it has room."""
     names = [name for line in lines for name in line.experiments]
-    return f"{lines[0].env} ({names[0]})" if len(names) == 1 else lines[0].env
+    title = f"{lines[0].env} ({names[0]})"
+    return title if len(names) == 1 and len(title) <= MAX_TITLE else lines[0].env
 
 
 def _legend_height(lines: Sequence[Line]) -> int:
