@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sample_factory.config.commands import CONVERT
-from sample_factory.config.flags import ConfigError, explain, parse_bool
+from sample_factory.config.flags import ConfigError, parse_bool
 from sample_factory.config.help import make_command_parser
 from sample_factory.config.sections import RunFlags
-from sample_factory.config.unknown_flags import refuse_unknown_flags
+from sample_factory.config.unknown_flags import parse_words
 from sample_factory.experiment.exit_codes import run_command
 from sample_factory.hub.load_from_hub import next_commands
 from sample_factory.runtime.log import setup_logging
@@ -47,12 +47,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         help="also load checkpoints that hold more than tensors and numbers; loading them can run any code, "
         "so use it only for files that you trust (default: False)",
     )
-    try:
-        given = ["--help" if word == "--help=all" else word for word in argv]  # there is only one help
-        arguments, rest = parser.parse_known_args(given)
-    except argparse.ArgumentError as error:
-        raise ConfigError(explain(error)) from None
-    refuse_unknown_flags(parser, rest)
+    arguments = parse_words(parser, argv)
     if arguments.source is None:
         raise ConfigError("the old experiment is missing: --source=FOLDER")
     return arguments

@@ -16,10 +16,10 @@ from typing import Any
 from sample_factory.config.commands import LOAD_FROM_HUB
 from sample_factory.config.experiment_folder import experiment_folder, read_json
 from sample_factory.config.experiment_names import SAVED_NAMES, old_version
-from sample_factory.config.flags import ConfigError, explain, parse_bool
+from sample_factory.config.flags import ConfigError, parse_bool
 from sample_factory.config.help import make_command_parser
 from sample_factory.config.sections import RunFlags
-from sample_factory.config.unknown_flags import refuse_unknown_flags
+from sample_factory.config.unknown_flags import parse_words
 from sample_factory.envs.env_registry import UnknownEnvError
 from sample_factory.experiment.exit_codes import run_command
 from sample_factory.hub.hub_access import (
@@ -198,12 +198,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         metavar="True|False",
         help="replace an existing experiment",
     )
-    try:
-        given = ["--help" if word == "--help=all" else word for word in argv]  # there is only one help
-        arguments, rest = parser.parse_known_args(given)
-    except argparse.ArgumentError as error:
-        raise ConfigError(explain(error)) from None
-    refuse_unknown_flags(parser, rest)
+    arguments = parse_words(parser, argv)
     if arguments.hf_repository is None:
         raise ConfigError("the repository is missing: --hf_repository=USER/NAME")
     return arguments

@@ -131,14 +131,15 @@ class Learner:
                 minibatch = batch.select(columns)
                 share = self.group.share(minibatch.own)
                 last = self._sgd_step(minibatch, fixed, share)
-                policy_losses.append(self.group.mean(last.losses.terms[POLICY].detach(), share))
+                if self._flags.ppo_epochs > 1:
+                    policy_losses.append(self.group.mean(last.losses.terms[POLICY].detach(), share))
                 if self._lr.needs_kl and share.of_all:
                     kl = self.group.mean(last.evaluation.mean_kl(minibatch.own), share)
                     kls.append(float(kl))
                     self._lr.after_minibatch(kls[-1])
             if kls:
                 self._lr.after_epoch(float(np.mean(kls)))
-            if self._flags.ppo_epochs > 1:
+            if policy_losses:
                 loss = float(torch.stack(policy_losses).mean())
                 if former_loss is not None and abs(loss - former_loss) < SAME_LOSS:
                     break

@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sample_factory.config.flags import ConfigError, explain
-from sample_factory.config.unknown_flags import refuse_unknown_flags
+from sample_factory.config.flags import ConfigError
+from sample_factory.config.unknown_flags import parse_words
 from sample_factory.experiment.exit_codes import run_command
 
 OUT_SUFFIXES = (".png", ".svg", ".pdf")
@@ -28,12 +28,7 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
 
     Raises ConfigError. Prints the help and exits with 0 on --help.
     """
-    try:
-        given = ["--help" if word == "--help=all" else word for word in argv]  # there is only one help
-        arguments, rest = parser.parse_known_intermixed_args(given)
-    except argparse.ArgumentError as error:
-        raise ConfigError(explain(error)) from None
-    refuse_unknown_flags(parser, rest)
+    arguments = parse_words(parser, argv)
     check_out(arguments.out)
     return arguments
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sample_factory.config.commands import RUN_GRID
-from sample_factory.config.flags import ConfigError, explain, parse_bool
+from sample_factory.config.flags import ConfigError, parse_bool
 from sample_factory.config.help import make_command_parser
-from sample_factory.config.unknown_flags import refuse_unknown_flags
+from sample_factory.config.unknown_flags import parse_words
 from sample_factory.experiment.exit_codes import FAILED as EXIT_FAILED
 from sample_factory.experiment.exit_codes import INTERRUPTED, run_command
 from sample_factory.runner.backend import BACKENDS, Backend, find_backend
@@ -91,12 +91,7 @@ def _add_cluster_flags(parser: argparse.ArgumentParser) -> None:
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Raises ConfigError. Prints the help and exits with 0 on --help."""
     parser = _make_parser()
-    try:
-        given = ["--help" if word == "--help=all" else word for word in argv]  # there is only one help
-        arguments, rest = parser.parse_known_args(given)
-    except argparse.ArgumentError as error:
-        raise ConfigError(explain(error)) from None
-    refuse_unknown_flags(parser, rest)
+    arguments = parse_words(parser, argv)
     if not arguments.run:
         raise ConfigError(
             "--run is missing: name a module that defines RUN_DESCRIPTION, like --run=my_grid.py"

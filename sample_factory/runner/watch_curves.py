@@ -11,9 +11,9 @@ from pathlib import Path
 
 from sample_factory.config.commands import TB
 from sample_factory.config.experiment_folder import NUM_LISTED
-from sample_factory.config.flags import ConfigError, explain
+from sample_factory.config.flags import ConfigError
 from sample_factory.config.help import make_command_parser
-from sample_factory.config.unknown_flags import refuse_unknown_flags
+from sample_factory.config.unknown_flags import parse_words
 
 SUMMARIES = ".summary"
 SEPARATORS = (",", ":")  # between folders, and between a name and its folder
@@ -45,13 +45,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--reload_interval", type=int, default=60, help="seconds between two looks for new data (default: 60)"
     )
-    try:
-        given = ["--help" if word == "--help=all" else word for word in argv]  # there is only one help
-        arguments, rest = parser.parse_known_intermixed_args(given)
-    except argparse.ArgumentError as error:
-        raise ConfigError(explain(error)) from None
-    refuse_unknown_flags(parser, rest)
-    return arguments
+    return parse_words(parser, argv)
 
 
 def find_experiments(folder: Path, masks: Sequence[str]) -> list[Path]:
