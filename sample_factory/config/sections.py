@@ -304,7 +304,7 @@ class ModelFlags:
         at_most=MAX_WIDTH,
     )
     use_rnn: bool = flag(True, "give the network a memory: a recurrent core")
-    rnn_type: str = flag("gru", "cell of the recurrent core", choices=("gru", "lstm"))
+    rnn_type: str = flag("gru", "kind of recurrent core", choices=("gru", "lstm", "mingru"))
     rnn_num_layers: int = flag(1, "number of recurrent layers", at_least=1, at_most=100)
     nonlinearity: str = flag("elu", "activation function of the network", choices=("elu", "relu", "tanh"))
     policy_initialization: str = flag(

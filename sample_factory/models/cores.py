@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.custom_parts import CustomCore, make_custom_part
 from sample_factory.models.gru import GRU
+from sample_factory.models.mingru import MinGRU
 from sample_factory.models.network_registry import CORE
 
 
@@ -114,7 +115,13 @@ def _is_bfloat16_on_cpu(x: Tensor) -> bool:
     return autocast and torch.get_autocast_dtype("cpu") == torch.bfloat16
 
 
-Core = NoCore | RecurrentCore | CustomCore
+Core = NoCore | RecurrentCore | MinGRU | CustomCore
+
+BY_TYPE: dict[str, type[RecurrentCore | MinGRU]] = {
+    "gru": RecurrentCore,
+    "lstm": RecurrentCore,
+    "mingru": MinGRU,
+}
 
 
 def make_core(flags: ModelFlags, in_size: int) -> Core:
@@ -124,4 +131,6 @@ def make_core(flags: ModelFlags, in_size: int) -> Core:
     """
     if flags.core_custom is not None:
         return CustomCore(make_custom_part(CORE, flags.core_custom, flags, in_size))
-    return RecurrentCore(flags, in_size) if flags.use_rnn else NoCore(in_size)
+    if not flags.use_rnn:
+        return NoCore(in_size)
+    return BY_TYPE[flags.rnn_type](flags, in_size)

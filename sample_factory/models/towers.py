@@ -13,7 +13,7 @@ from sample_factory.config.sections import ModelFlags
 from sample_factory.models.action_distributions import columns
 from sample_factory.models.actor_critic import ActorCritic, NetworkOutput
 from sample_factory.models.cores import make_core
-from sample_factory.models.custom_parts import CustomCore, make_custom_part, out_size
+from sample_factory.models.custom_parts import make_custom_part, out_size
 from sample_factory.models.encoders import ComputesLogits, IndexLinear, make_encoder, mlp
 from sample_factory.models.network_registry import ACTOR_CRITIC, DECODER
 from sample_factory.models.normalizers import RunningNormalizer
@@ -231,15 +231,15 @@ def initialize(model: nn.Module, initialization: str, gain: float) -> None:
     """Initialises every linear and convolution layer: biases 0, weights by `initialization`.
 
     initialization: orthogonal (Saxe et al. 2014), xavier_uniform (Glorot and Bengio 2010), or torch_default,
-        which changes nothing. Recurrent cells always keep torch's defaults, and custom cores theirs.
+        which changes nothing. Cores always keep their own: a GRU and an LSTM torch's defaults.
     gain: scale of the weights.
     """
     if initialization == "torch_default":
         return
     initializers = {"orthogonal": nn.init.orthogonal_, "xavier_uniform": nn.init.xavier_uniform_}
     set_weights = initializers[initialization]
-    cores = [module for module in model.modules() if isinstance(module, CustomCore)]
-    kept = {module for core in cores for module in core.modules()}
+    towers = [module for module in model.modules() if isinstance(module, Tower)]
+    kept = {module for tower in towers for module in tower.core.modules()}
     for module in model.modules():
         if module in kept:
             continue

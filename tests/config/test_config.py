@@ -99,7 +99,7 @@ def test_values_are_parsed_by_type(tmp_path):
         (["--gamma=nan"], "must be a number"),
         (["--seed=1.5"], "not an integer"),
         (["--use_rnn=1"], "write True or False"),
-        (["--rnn_type=gur"], "choose one of gru, lstm"),
+        (["--rnn_type=gur"], "choose one of gru, lstm, mingru"),
         (["--num_envs_per_worker=3"], "multiple of --worker_num_splits"),
         (["--recurrence=5"], "must divide --rollout"),
         (["--use_cpc=True", "--cpc_forward_steps=33"], "at most --rollout"),

@@ -21,6 +21,7 @@ EXAMPLES = ROOT / "examples"
 WORKERS = "--num_workers=2"
 # In one process: the result is the same each time, and less time goes into the start of processes.
 SERIAL = ["--serial_mode=True", "--seed=1"]
+SHORT_MAZE = ["--corridor_length=4", "--rnn_type=mingru", "--rollout=16", "--batch_size=256"]
 
 
 def run(script: str, *arguments: str) -> subprocess.CompletedProcess:
@@ -61,6 +62,8 @@ def train_then_enjoy(script: str, train_dir: Path, flags: list[str], episodes: i
         ("custom_encoder.py", [*SERIAL, "--train_for_env_steps=30000"], 13),
         # Random actions get 2.3; a policy without a memory gets 3, the most is 9.
         ("custom_core.py", SERIAL, 8),
+        # Without a memory, 0.5; the most is 1.
+        ("t_maze.py", [*SERIAL, *SHORT_MAZE, "--train_for_env_steps=20000"], 0.9),
         # Random actions get 1.3; the built-in network 1.8 after as many frames, the most is 20.
         ("custom_actor_critic.py", [*SERIAL, "--train_for_env_steps=20000"], 8),
         # Random actions get 21, and 102 in the best of 1,000 episodes; the most is 500.

@@ -63,9 +63,11 @@ def random_resets():
 VARIANTS = {
     "default": {},
     "lstm": {"rnn_type": "lstm", "rnn_num_layers": 2},
+    "mingru": {"rnn_type": "mingru", "rnn_num_layers": 2},
     "no rnn": {"use_rnn": False},
     "separate": {"actor_critic_share_weights": False},
     "separate lstm": {"actor_critic_share_weights": False, "rnn_type": "lstm"},
+    "separate mingru": {"actor_critic_share_weights": False, "rnn_type": "mingru"},
     "decoder": {"decoder_mlp_layers": (10, 6)},
     "fixed deviation": {"adaptive_stddev": False, "initial_stddev": 0.5},
     "tanh": {"continuous_tanh_scale": 2.0},

@@ -11,6 +11,9 @@ IN = 6
 HIDDEN = 7
 
 
+RNN_TYPES = ["gru", "lstm", "mingru"]
+
+
 def make_test_core(rnn_type="gru", layers=1):
     torch.manual_seed(0)
     return make_core(ModelFlags(rnn_type=rnn_type, rnn_num_layers=layers, hidden_size=HIDDEN), IN)
@@ -38,7 +41,7 @@ RESETS = {
 
 @pytest.mark.parametrize("name", RESETS)
 @pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("rnn_type", ["gru", "lstm"])
+@pytest.mark.parametrize("rnn_type", RNN_TYPES)
 def test_a_whole_trajectory_equals_step_by_step(rnn_type, layers, name):
     core = make_test_core(rnn_type, layers)
     results = []
@@ -54,7 +57,7 @@ def test_a_whole_trajectory_equals_step_by_step(rnn_type, layers, name):
         torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("rnn_type", ["gru", "lstm"])
+@pytest.mark.parametrize("rnn_type", RNN_TYPES)
 def test_a_reset_forgets_what_was_before(rnn_type):
     core = make_test_core(rnn_type)
     resets = RESETS["first"].copy()
@@ -74,7 +77,8 @@ def test_no_resets_is_the_same_as_none():
 
 
 @pytest.mark.parametrize(
-    ("rnn_type", "layers", "size"), [("gru", 1, 7), ("gru", 2, 14), ("lstm", 1, 14), ("lstm", 2, 28)]
+    ("rnn_type", "layers", "size"),
+    [("gru", 1, 7), ("gru", 2, 14), ("lstm", 1, 14), ("lstm", 2, 28), ("mingru", 1, 7), ("mingru", 2, 14)],
 )
 def test_state_sizes(rnn_type, layers, size):
     assert make_test_core(rnn_type, layers).state_size == size
@@ -95,7 +99,7 @@ def test_without_an_rnn_features_pass_through():
     assert out is x and out_state is state
 
 
-@pytest.mark.parametrize("rnn_type", ["gru", "lstm"])
+@pytest.mark.parametrize("rnn_type", RNN_TYPES)
 def test_state_and_outputs_stay_float32_under_autocast(rnn_type):
     core = make_test_core(rnn_type, 2)
     x = torch.randn(STEPS, ROWS, IN)

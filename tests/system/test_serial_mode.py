@@ -1,5 +1,7 @@
 """--serial_mode is deterministic: two runs with one seed are bit-equal."""
 
+import itertools
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -98,10 +100,13 @@ class Nasty:
         """There is nothing to release."""
 
 
-@pytest.mark.parametrize("with_vtrace", ["True", "False"])
+CORES = [["--use_rnn=False"], ["--use_rnn=True"], ["--use_rnn=True", "--rnn_type=lstm", "--recurrence=4"]]
+LATER_CORES = [["--use_rnn=True", "--rnn_type=mingru", "--recurrence=4"]]
+
+
 @pytest.mark.parametrize(
-    "model",
-    [["--use_rnn=False"], ["--use_rnn=True"], ["--use_rnn=True", "--rnn_type=lstm", "--recurrence=4"]],
+    ("model", "with_vtrace"),
+    [*itertools.product(CORES, ["True", "False"]), *itertools.product(LATER_CORES, ["True"])],
 )
 def test_acting_and_training_agree_even_where_an_env_gives_broken_numbers(tmp_path, model, with_vtrace):
     """On-policy the ratio is 1 at every valid step: with the same resets and masks."""

@@ -1,0 +1,128 @@
+"""A minimal GRU, whose gates see the inputs only: a whole trajectory is one matrix product and a scan."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from sample_factory.config.sections import ModelFlags
+from sample_factory.models.cpu_layers import Linear
+
+# At the start, a unit forgets within this many steps: the first of a layer within 2, the last within 128.
+SHORTEST = 2.0
+LONGEST = 128.0
+
+
+class MinGRU(nn.Module):
+    """minGRU of any depth (Feng et al. 2024, "Were RNNs all we needed?", section 3.1).
+
+        h_t = (1 - z_t) * h_{t-1} + z_t * c_t;  z_t = sigmoid(W_z x_t + b_z), c_t = W_c x_t + b_c
+
+    A row of rnn_state holds h of layer after layer. The biases b_z start so that the units of a layer forget
+    at different speeds (as in Tallec and Ollivier 2018, "Can recurrent neural networks warp time?"); with
+    b_z near 0, all would forget within two steps, and learning to remember for longer takes far more steps.
+    """
+
+    def __init__(self, flags: ModelFlags, in_size: int):
+        super().__init__()
+        size = flags.hidden_size
+        widths = [in_size] + [size] * (flags.rnn_num_layers - 1)
+        self.layers = nn.ModuleList(_gate_and_candidate(width, size) for width in widths)
+        self.out_size = size
+        self.state_size = flags.rnn_num_layers * size
+
+    def forward(
+        self, x: Tensor, rnn_state: Tensor, resets: np.ndarray | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Runs T steps for B rows, see RecurrentCore."""
+        keep = None
+        if resets is not None and resets.any():
+            keep = torch.from_numpy(~resets).to(x.device, torch.float32, non_blocking=True).unsqueeze(-1)
+        last = []
+        for layer, state in zip(self.layers, rnn_state.split(self.out_size, dim=-1)):
+            gate, candidate = layer(x).float().chunk(2, dim=-1)
+            update = torch.sigmoid(gate)
+            decay = 1 - update
+            x = linear_scan(decay if keep is None else decay * keep, update * candidate, state)
+            last.append(x[-1])
+        return x, torch.cat(last, dim=-1)
+
+    def prepare_to_act(self, dtype: torch.dtype) -> None:
+        """Keeps the weights in `dtype`, to which autocast would round them."""
+        self.layers.to(dtype)
+
+
+def _gate_and_candidate(in_size: int, size: int) -> Linear:
+    """Returns the linear map of both, [in_size] to [2 * size], with biases for memories of many lengths."""
+    layer = Linear(in_size, 2 * size)
+    steps = torch.logspace(np.log2(SHORTEST), np.log2(LONGEST), size, base=2.0)
+    with torch.no_grad():
+        nn.init.zeros_(layer.bias)
+        layer.bias[:size] = -torch.log(steps - 1)  # the sigmoid of it is 1 / steps
+    return layer
+
+
+def scan_by_steps(decays: Tensor, inputs: Tensor, first: Tensor) -> Tensor:
+    """Returns h [T, B, H] with h_t = decays_t * h_{t-1} + inputs_t and h_{-1} = first [B, H], in T steps."""
+    outputs = torch.empty_like(inputs)
+    state = first
+    for decay, added, output in zip(decays, inputs, outputs):
+        state = torch.addcmul(added, decay, state, out=output)
+    return outputs
+
+
+def scan_by_doubling(decays: Tensor, inputs: Tensor, first: Tensor) -> Tensor:
+    """Returns the same as `scan_by_steps`, in about 3 log2(T) large operations (Hillis and Steele 1986).
+
+    Before each round, row t holds the steps from t - reach + 1 to t as one: its decay and its input. There
+    are no logarithms, with which Feng et al. compute it: a decay of 0, at a reset, has none, and sums of
+    logarithms over many steps lose the digits in which acting and learning should agree.
+    """
+    inputs = torch.cat([torch.addcmul(inputs[:1], decays[:1], first), inputs[1:]])
+    reach = 1
+    while reach < inputs.shape[0]:
+        joined = torch.addcmul(inputs[reach:], decays[reach:], inputs[:-reach])
+        inputs = torch.cat([inputs[:reach], joined])
+        decays = torch.cat([decays[:reach], decays[reach:] * decays[:-reach]])
+        reach *= 2
+    return inputs
+
+
+def _scan(decays: Tensor, inputs: Tensor, first: Tensor) -> Tensor:
+    return (scan_by_steps if inputs.is_cpu else scan_by_doubling)(decays, inputs, first)
+
+
+class _LinearScan(torch.autograd.Function):
+    """A scan whose backward pass is a scan from the last step to the first."""
+
+    @staticmethod
+    def forward(ctx: Any, decays: Tensor, inputs: Tensor, first: Tensor) -> Tensor:
+        outputs = _scan(decays, inputs, first)
+        ctx.save_for_backward(decays, first, outputs)
+        return outputs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        decays, first, outputs = ctx.saved_tensors
+        nothing = torch.zeros_like(first)
+        following = torch.cat([decays[1:], nothing.unsqueeze(0)])  # the decay of the step after each
+        total = _scan(following.flip(0), grad.flip(0), nothing).flip(0)  # gradient of h_t by all paths
+        before = torch.cat([first.unsqueeze(0), outputs[:-1]])
+        return total * before, total, decays[0] * total[0]
+
+
+_linear_scan: Callable[..., Tensor] = _LinearScan.apply
+
+
+def linear_scan(decays: Tensor, inputs: Tensor, first: Tensor) -> Tensor:
+    """Returns h [T, B, H] with h_t = decays_t * h_{t-1} + inputs_t and h_{-1} = first, differentiable.
+
+    decays, inputs: [T, B, H] float32. first: [B, H] float32. A decay of 0 forgets exactly.
+    """
+    if inputs.shape[0] == 1:  # acting
+        return torch.addcmul(inputs, decays, first)
+    return _linear_scan(decays, inputs, first)
