@@ -1,8 +1,8 @@
-"""Losses of policy and critic, most of them of proximal policy optimisation (PPO).
+"""Losses of policy and critic: of proximal policy optimisation (PPO), and those that algorithms share.
 
-Source: Schulman et al. 2017, https://arxiv.org/abs/1707.06347. Every loss is a mean over the valid rows only,
-and 0 with zero gradient where no row is valid. The policy and the value loss replace invalid rows before any
-nonlinearity: even a NaN in one reaches neither the loss nor a gradient.
+Source of PPO's: Schulman et al. 2017, https://arxiv.org/abs/1707.06347. Every loss is a mean over the valid
+rows only, and 0 with zero gradient where no row is valid. Losses of policy and critic replace invalid rows
+before any nonlinearity: even a NaN in one reaches neither the loss nor a gradient.
 """
 
 import math
@@ -88,6 +88,22 @@ def value_loss(
     errors = torch.where(valid, values - targets, 0.0)
     clipped_errors = torch.where(valid, clipped_values - targets, 0.0)
     return masked_mean(torch.maximum(errors.square(), clipped_errors.square()), valid)
+
+
+def policy_gradient_loss(log_probs: Tensor, advantages: Tensor, valid: Tensor) -> Tensor:
+    """Minus the mean of log pi(a|x) A, whose gradient is that of actor-critic methods.
+
+    Espeholt et al. 2018 (IMPALA), https://arxiv.org/abs/1802.01561, section 4.2.
+    log_probs: differentiable; advantages: no gradient; valid: bool. All of one shape.
+    """
+    surrogate = torch.where(valid, log_probs, 0.0) * torch.where(valid, advantages, 0.0)
+    return -masked_mean(surrogate, valid)
+
+
+def squared_error_loss(values: Tensor, targets: Tensor, valid: Tensor) -> Tensor:
+    """Half the mean of (V - target)^2. values: differentiable; targets: no gradient; valid: bool."""
+    errors = torch.where(valid, values - targets, 0.0)
+    return 0.5 * masked_mean(errors.square(), valid)
 
 
 def kl_loss(new_distribution: Distribution, behavior_distribution: Distribution, valid: Tensor) -> Tensor:

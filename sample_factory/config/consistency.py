@@ -1,7 +1,9 @@
 """Rules between flags, each with its reason. Bounds of a single flag are in its section."""
 
+import dataclasses
 from pathlib import Path
 
+from sample_factory.config.algorithm_defaults import BUILT_IN
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import experiment_folder
 from sample_factory.config.flags import ConfigError
@@ -10,6 +12,7 @@ from sample_factory.config.monitoring_flags import EVALUATED
 
 def check_consistency(config: Config) -> None:
     """Raises ConfigError if flags contradict each other."""
+    _check_owners(config)
     _check_sampling(config)
     _check_trajectories(config)
     _check_learning_rate(config)
@@ -17,6 +20,20 @@ def check_consistency(config: Config) -> None:
     _check_network(config)
     _check_folders(config)
     _check_evaluation(config)
+
+
+def _check_owners(config: Config) -> None:
+    """Refuses typed flags of another algorithm or optimizer. A user's own algorithm may use any flag."""
+    values = {"algo": config.run.algo, "optimizer": config.learning.optimizer}
+    for field in dataclasses.fields(config.learning):
+        for owner, names in field.metadata["only_with"].items():
+            value = values[owner]
+            is_unknown = owner == "algo" and value not in BUILT_IN
+            if field.name in config.typed and value not in names and not is_unknown:
+                raise ConfigError(
+                    f"--{field.name} belongs to --{owner}={' or '.join(names)} and has no effect with "
+                    f"--{owner}={value}; leave it out"
+                )
 
 
 def _check_sampling(config: Config) -> None:

@@ -32,6 +32,7 @@ def flag(
     aliases: Sequence[str] = (),
     is_folder: bool = False,
     metavar: str = "",
+    only_with: Mapping[str, Sequence[str]] | None = None,
     **checks: float,
 ) -> Any:
     """Returns a dataclass field that is also a command-line flag of the same name.
@@ -40,6 +41,7 @@ def flag(
     aliases: other names that are accepted (mostly those of v2).
     is_folder: the value is the path of a folder that must exist.
     metavar: placeholder of the value in the help; empty: INT, FLOAT or TEXT, depending on the type.
+    only_with: another flag -> its values with which this flag has an effect; None: it always has.
     checks: bounds of a number: `at_least`, `above`, `at_most`.
     """
     metadata = {
@@ -49,6 +51,7 @@ def flag(
         "checks": checks,
         "is_folder": is_folder,
         "metavar": metavar,
+        "only_with": only_with or {},
     }
     return dataclasses.field(default=default, metadata=metadata)
 

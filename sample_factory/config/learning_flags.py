@@ -4,6 +4,13 @@ from dataclasses import dataclass
 
 from sample_factory.config.flags import flag
 
+OF_PPO = {"algo": ("APPO",)}
+OF_SURROGATE = {"algo": ("APPO",)}
+OF_VTRACE = {"algo": ("APPO", "IMPALA")}
+OF_GAE = {"algo": ("APPO",)}
+OF_ADAM = {"optimizer": ("adam", "lamb")}
+OF_RMSPROP = {"optimizer": ("rmsprop",)}
+
 
 @dataclass(frozen=True)
 class LearningFlags:
@@ -52,13 +59,19 @@ class LearningFlags:
         "lambda of generalised advantage estimation (GAE), which is used with --with_vtrace=False",
         at_least=0,
         at_most=1,
+        only_with=OF_GAE,
     )
     with_vtrace: bool = flag(
         True,
         "correct for experience of older policies by V-trace; False: generalised advantage estimation (GAE)",
+        only_with=OF_PPO,
     )
-    vtrace_rho: float = flag(1.0, "upper limit of the importance ratio (rho) in V-trace", at_least=0)
-    vtrace_c: float = flag(1.0, "upper limit of the trace coefficient (c) in V-trace", at_least=0)
+    vtrace_rho: float = flag(
+        1.0, "upper limit of the importance ratio (rho) in V-trace", at_least=0, only_with=OF_VTRACE
+    )
+    vtrace_c: float = flag(
+        1.0, "upper limit of the trace coefficient (c) in V-trace", at_least=0, only_with=OF_VTRACE
+    )
     value_bootstrap: bool = flag(
         True,
         "where a time limit cuts an episode off, bootstrap from the value of the state before its last "
@@ -68,10 +81,13 @@ class LearningFlags:
         True, "the critic predicts returns normalised by their running mean and standard deviation"
     )
     ppo_clip_ratio: float = flag(
-        0.1, "clip range e of PPO: the ratio of probabilities is clipped to [1/(1+e), 1+e]", above=0
+        0.1,
+        "clip range e of PPO: the ratio of probabilities is clipped to [1/(1+e), 1+e]",
+        above=0,
+        only_with=OF_SURROGATE,
     )
     ppo_clip_value: float = flag(
-        1.0, "largest change of a value prediction in the clipped value loss", above=0
+        1.0, "largest change of a value prediction in the clipped value loss", above=0, only_with=OF_PPO
     )
     exploration_loss: str = flag(
         "entropy",
@@ -112,7 +128,11 @@ class LearningFlags:
         at_most=1_000_000,
     )
 
-    optimizer: str = flag("adam", "optimizer; lamb is for very large batches", choices=("adam", "lamb"))
+    optimizer: str = flag(
+        "adam",
+        "optimizer; lamb is for very large batches, rmsprop is that of IMPALA",
+        choices=("adam", "lamb", "rmsprop"),
+    )
     learning_rate: float = flag(
         1e-4, "step size of the optimizer at the start of training", above=0, at_most=1
     )
@@ -133,9 +153,17 @@ class LearningFlags:
     lr_adaptive_max: float = flag(
         1e-2, "largest learning rate of the kl_adaptive schedules", above=0, at_most=1
     )
-    adam_eps: float = flag(1e-6, "epsilon of Adam", above=0, at_most=1)
-    adam_beta1: float = flag(0.9, "beta1 of Adam", at_least=0, at_most=0.999999)
-    adam_beta2: float = flag(0.999, "beta2 of Adam", at_least=0, at_most=0.999999)
+    adam_eps: float = flag(1e-6, "epsilon of Adam", above=0, at_most=1, only_with=OF_ADAM)
+    adam_beta1: float = flag(0.9, "beta1 of Adam", at_least=0, at_most=0.999999, only_with=OF_ADAM)
+    adam_beta2: float = flag(0.999, "beta2 of Adam", at_least=0, at_most=0.999999, only_with=OF_ADAM)
+    rmsprop_alpha: float = flag(
+        0.99,
+        "decay of the mean of squared gradients in RMSprop",
+        at_least=0,
+        at_most=0.999999,
+        only_with=OF_RMSPROP,
+    )
+    rmsprop_eps: float = flag(0.01, "epsilon of RMSprop", above=0, at_most=1, only_with=OF_RMSPROP)
     max_grad_norm: float = flag(
         4.0, "the norm of the gradients is clipped to this; 0 turns it off", at_least=0
     )

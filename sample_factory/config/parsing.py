@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from sample_factory.config.algorithm_defaults import defaults_of
 from sample_factory.config.commands import TRAIN, Command
 from sample_factory.config.config import PROVENANCE_KEYS, Config
 from sample_factory.config.consistency import check_consistency
@@ -77,8 +78,8 @@ def parse_config(
 ) -> Config:
     """Turns a command line into a Config.
 
-    Precedence: default of the flag < default of the family < --cfg file < saved cfg.json < command line
-    < keywords.
+    Precedence: default of the flag < default of the family < default of the algorithm < --cfg file < saved
+    cfg.json < command line < keywords.
 
     resolve_family: returns the family of a full env name.
     evaluation: the experiment must exist, and --env may be left out, because its cfg.json has it.
@@ -105,15 +106,17 @@ def parse_config(
     if family is not None and family.flags is not None:
         sections["family"] = family.flags
     _index_fields(sections)
+    algo = identity.pop("algo", None) or saved.values.get("algo") or file.values.get("algo") or RunFlags.algo
+    own_defaults = Layer(f"defaults of --algo={algo}", defaults_of(str(algo)))
     if asks_for_help:
-        values = {} if family is None else family.defaults
+        values = {**({} if family is None else family.defaults), **own_defaults.values}
         show(command_help(command, sections, env_name, values, tuple(extra_sections or ()), everything))
         raise SystemExit(0)
     if family is None:
         refuse_missing_env(argv, command)
     if not evaluation:
         refuse_other_env(saved.values, identity, file.values)
-    defaults = Layer(f"defaults of {env_name}", dict(family.defaults))
+    defaults = [Layer(f"defaults of {env_name}", dict(family.defaults)), own_defaults]
     flags = {**_parse_typed(argv, sections), **_flags_of_keywords(given, sections)}
     config, typed, resumed = _merge_layers(flags, env_name, sections, defaults, file, saved)
     config = dataclasses.replace(config, argv=(*argv, *as_arguments(given.values)))
@@ -142,7 +145,7 @@ def _merge_layers(
     flags: Mapping[str, Any],
     env_name: str | None,
     sections: Mapping[str, type],
-    defaults: Layer,
+    defaults: Sequence[Layer],
     file: Layer,
     saved: Layer,
 ) -> tuple[Config, Layer, Layer]:
@@ -154,7 +157,7 @@ def _merge_layers(
     typed = Layer(COMMAND_LINE, {**flags, "env": env_name})
     kept = {key: value for key, value in saved.values.items() if key not in NOT_RESUMED_FLAGS}
     resumed = Layer(saved.source, kept)
-    return build_config(sections, [defaults, file, resumed, typed], flags), typed, resumed
+    return build_config(sections, [*defaults, file, resumed, typed], flags), typed, resumed
 
 
 def _flags_of(layer: Layer, sections: Mapping[str, type]) -> dict[str, Any]:
@@ -222,7 +225,7 @@ def _parse_identity(argv: Sequence[str]) -> dict[str, Any]:
     parser.add_argument(
         "-h", "--help", nargs="?", const=False, choices=(EVERYTHING,), default=argparse.SUPPRESS
     )
-    for name in (*IDENTITY, "cfg"):
+    for name in (*IDENTITY, "cfg", "algo"):
         parser.add_argument(f"--{name}", default=argparse.SUPPRESS)
     return vars(parse_known(parser, argv)[0])
 
@@ -244,7 +247,9 @@ def _parse_typed(argv: Sequence[str], sections: Mapping[str, type]) -> dict[str,
 
 def _identity_of(given: Layer) -> dict[str, Any]:
     """Returns the keywords that decide which flags exist. Raises ConfigError for a value of a wrong type."""
-    named = {key: given.values[key] for key in (*IDENTITY, "cfg") if given.values.get(key) is not None}
+    named = {
+        key: given.values[key] for key in (*IDENTITY, "cfg", "algo") if given.values.get(key) is not None
+    }
     try:
         return coerce(RunFlags, named, given.source)
     except ValueError as error:

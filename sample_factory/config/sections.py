@@ -31,7 +31,7 @@ class RunFlags:
     )
     algo: str = flag(
         "APPO",
-        "training algorithm: APPO, which is asynchronous PPO, one that was registered with "
+        "training algorithm: APPO, which is asynchronous PPO, IMPALA, one that was registered with "
         "register_algorithm, or module:attribute",
         metavar="NAME",
     )

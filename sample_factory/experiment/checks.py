@@ -10,7 +10,7 @@ from sample_factory.envs.env_registry import EnvFamily, UnknownEnvError
 from sample_factory.experiment.evaluation_plan import EvaluationPlan, with_eval_flags
 from sample_factory.experiment.observing import check_observers
 from sample_factory.experiment.start_from import transfer_file
-from sample_factory.learning.algorithm_registry import PPO, registered_algorithm
+from sample_factory.learning.algorithm_registry import BUILT_IN, registered_algorithm
 from sample_factory.models.encoder_choice import describe_encoders
 from sample_factory.models.network_registry import (
     ACTOR_CRITIC,
@@ -121,7 +121,7 @@ def _probe_users_parts(config: Config, info: EnvInfo) -> int:
             else state_size(config.model)
         )
         factory = registered_algorithm(config.run.algo)
-        if factory != PPO:
+        if factory not in BUILT_IN.values():
             call_in_child(
                 "algorithm_probe", _probe_algorithm, (config.run.algo, factory, specs[0], config.learning)
             )

@@ -129,7 +129,7 @@ def make_population(config: Config, info: EnvInfo, seed: int) -> Population | No
     learning = config.learning
     if not flags.with_pbt or config.sampling.sampler_only:
         return None
-    names = tuned_hyperparameters(flags)
+    names = tuned_hyperparameters(flags, config.run.algo)
     default = Member({name: getattr(learning, name) for name in names}, info.reward_shaping)
     rule = MutationRule(
         flags.pbt_mutation_rate,

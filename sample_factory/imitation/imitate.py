@@ -49,6 +49,7 @@ def imitate(request: ImitateRequest) -> Score:
         config.save()
         cloner = Cloner(learner.model, recording, config)
         score = clone(cloner, learner.model, chunks, flags.imitate_epochs, rng, _report)
+        learner.start_with(learner.state_dict())  # the algorithm may have copied the untrained network
         checkpoints = Checkpoints(config.experiment_dir, 0, config.monitoring.keep_checkpoints)
         if checkpoints.save(learner.state_dict(), 0, 0) is None:
             raise CheckpointError(f"the policy could not be saved to {checkpoints.folder}")

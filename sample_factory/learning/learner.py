@@ -206,6 +206,10 @@ class Learner:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Raises ValueError if the weights do not fit the model, with what differs first."""
         self._descent.load_state_dict(state)
+        if not self._algorithm.modules.keys() <= state.keys():
+            # Another algorithm was trained until now; the modules of this one may be copies of the network.
+            self._algorithm, self._descent = self._make_algorithm()
+            self._descent.load_state_dict(state)
         self.version = state["train_step"]
         self.env_frames = state["env_steps"]
         self.samples = state.get("samples", 0)

@@ -1,4 +1,4 @@
-"""Adam or LAMB, and how the learning rate changes."""
+"""Adam, LAMB or RMSprop, and how the learning rate changes."""
 
 import inspect
 from collections.abc import Iterable, Mapping
@@ -19,12 +19,14 @@ def make_optimizer(flags: LearningFlags, parameters: Iterable[torch.nn.Parameter
     betas = (flags.adam_beta1, flags.adam_beta2)
     if flags.optimizer == "lamb":
         return Lamb(parameters, flags.learning_rate, betas, flags.adam_eps)
+    if flags.optimizer == "rmsprop":
+        return RMSprop(parameters, flags.learning_rate, flags.rmsprop_alpha, flags.rmsprop_eps)
     return Adam(parameters, flags.learning_rate, betas, flags.adam_eps, fused=True)
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Loads moments from a saved state; betas and epsilon stay those of the current flags."""
-    flags = [{key: group[key] for key in ("betas", "eps")} for group in optimizer.param_groups]
+    """Loads moments from a saved state; betas, epsilon and the like stay those of the current flags."""
+    flags = [{key: group[key] for key in group if key != "params"} for group in optimizer.param_groups]
     optimizer.load_state_dict(dict(state))
     for group, own in zip(optimizer.param_groups, flags):
         group.update(own)
@@ -120,6 +122,38 @@ class Lamb(torch.optim.Optimizer):
             update_norm = update.norm()
             update *= torch.where((weight_norm > 0) & (update_norm > 0), weight_norm / update_norm, 1.0)
         parameter.sub_(update * group["lr"])
+
+
+class RMSprop(torch.optim.Optimizer):
+    """RMSprop without momentum (Tieleman and Hinton 2012), as in torch: p -= lr g / (sqrt(v) + eps).
+
+    v is the running mean of g^2. Like `Adam`, it loads nothing of the compiler.
+    """
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
+    zero_grad = Adam.zero_grad
+
+    def __init__(self, parameters: Iterable[torch.nn.Parameter], lr: float, alpha: float, eps: float):
+        super().__init__(parameters, {"lr": lr, "alpha": alpha, "eps": eps})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if not parameters:
+                continue
+            for parameter in parameters:
+                if not self.state[parameter]:
+                    self.state[parameter]["square_avg"] = torch.zeros_like(parameter)
+            gradients = [parameter.grad for parameter in parameters]
+            squares = [self.state[parameter]["square_avg"] for parameter in parameters]
+            torch._foreach_mul_(squares, group["alpha"])
+            torch._foreach_addcmul_(squares, gradients, gradients, 1 - group["alpha"])
+            denominators = torch._foreach_sqrt(squares)
+            torch._foreach_add_(denominators, group["eps"])
+            torch._foreach_addcdiv_(parameters, gradients, denominators, -group["lr"])
 
 
 class LearningRate:

@@ -56,7 +56,8 @@ class Registry:
         """Returns the factory of that name. Raises ValueError, with the nearest and all names."""
         if name in self._factories:
             return self._factories[name]
-        close = difflib.get_close_matches(name, self._factories, n=1)
+        upper = {known.upper(): known for known in self._factories}
+        close = [upper[found] for found in difflib.get_close_matches(name.upper(), upper, n=1)]
         hint = f"did you mean {close[0]}? " if close else ""
         names = ", ".join(sorted(self._factories)) or "none"
         raise ValueError(f"--{self._flag}={name}: {hint}known: {names}")

@@ -7,7 +7,7 @@ import torch
 
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.gradient_descent import clip_gradient
-from sample_factory.learning.optimizers import LearningRate, make_optimizer
+from sample_factory.learning.optimizers import LearningRate, load_optimizer, make_optimizer
 
 THRESHOLD = 0.01
 
@@ -109,6 +109,27 @@ assert torch.allclose(weights, torch.full((2,), -0.5)), weights
 assert "torch._dynamo" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_rmsprop_is_torch_s_and_continues_after_a_resume_with_its_own_constants():
+    start = [torch.randn(shape, generator=torch.manual_seed(0)) for shape in ((8, 5), (8,))]
+    ours, theirs = ([torch.nn.Parameter(tensor.clone()) for tensor in start] for _ in range(2))
+    flags = LearningFlags(optimizer="rmsprop", learning_rate=0.01)
+    optimizer = make_optimizer(flags, ours)
+    reference = torch.optim.RMSprop(theirs, lr=0.01, alpha=0.99, eps=0.01)
+    for step in range(4):
+        for mine, other in zip(ours, theirs):
+            mine.grad = torch.randn(mine.shape, generator=torch.manual_seed(step))
+            other.grad = mine.grad.clone()
+        optimizer.step()
+        reference.step()
+        if step == 1:
+            saved = optimizer.state_dict()
+            saved["param_groups"][0]["eps"] = 7.0
+            optimizer = make_optimizer(flags, ours)
+            load_optimizer(optimizer, saved)
+    for mine, other in zip(ours, theirs):
+        torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("limit", [0.5, 1e9, float("inf")])

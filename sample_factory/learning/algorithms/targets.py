@@ -11,6 +11,7 @@ from sample_factory.algo.gae import gae
 from sample_factory.algo.vtrace import vtrace
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.batch import Batch
+from sample_factory.models.actor_critic import ActorCritic
 
 
 class Targets(NamedTuple):
@@ -36,6 +37,18 @@ class Transitions(NamedTuple):
     rewards: Tensor
     discounts: Tensor
     continues: Tensor
+
+
+def unnormalized_values(model: ActorCritic, values: Tensor) -> Tensor:
+    """Returns values of the critic on the scale of rewards, without a gradient."""
+    values = values.detach()
+    return values if model.returns_normalizer is None else model.returns_normalizer.denormalize(values)
+
+
+def normalized_returns(model: ActorCritic, targets: Targets) -> Tensor:
+    """Returns the targets of the critic on the critic's scale."""
+    normalizer = model.returns_normalizer
+    return targets.returns if normalizer is None else normalizer.normalize(targets.returns)
 
 
 def vtrace_targets(flags: LearningFlags, batch: Batch, values: Tensor, log_ratios: Tensor) -> Targets:

@@ -1,0 +1,35 @@
+"""Defaults of flags that depend on --algo. Imports nothing of the algorithms."""
+
+from collections.abc import Mapping
+from typing import Any
+
+# Those of TorchBeast's monobeast.py; so are the defaults of rmsprop_alpha and rmsprop_eps. They suit losses
+# that are sums over a minibatch.
+IMPALA_DEFAULTS = {
+    "optimizer": "rmsprop",
+    "learning_rate": 4.8e-4,
+    "lr_schedule": "linear_decay",
+    "max_grad_norm": 40.0,
+    "exploration_loss_coeff": 6e-4,
+    "value_loss_coeff": 0.5,
+    "reward_clip": 1.0,
+    "normalize_returns": False,
+}
+
+# Flag -> default, by the name of the algorithm: instead of the default of the flag and of the env family,
+# which suit PPO.
+_DEFAULTS: dict[str, Mapping[str, Any]] = {
+    "APPO": {},
+    "IMPALA": IMPALA_DEFAULTS,
+}
+BUILT_IN = tuple(_DEFAULTS)
+
+
+def set_defaults(algo: str, defaults: Mapping[str, Any]) -> None:
+    """Sets the defaults of an algorithm: flag -> value."""
+    _DEFAULTS[algo] = dict(defaults)
+
+
+def defaults_of(algo: str) -> Mapping[str, Any]:
+    """Returns flag -> value; empty for an algorithm without defaults of its own."""
+    return _DEFAULTS.get(algo, {})

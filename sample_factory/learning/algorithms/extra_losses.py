@@ -1,0 +1,60 @@
+"""Losses that any built-in algorithm can add: exploration, a KL divergence, an auxiliary task."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sample_factory.algo.losses import EXPLORATION_LOSSES, kl_loss
+from sample_factory.config.learning_flags import LearningFlags
+from sample_factory.learning.algorithms.algorithm import Evaluation
+from sample_factory.learning.algorithms.cpc_task import cpc_loss, make_cpc
+from sample_factory.learning.batch import Batch
+from sample_factory.models.policy_spec import BuiltPolicy
+
+
+class ExtraLosses:
+    """The losses of --exploration_loss_coeff, --kl_loss_coeff and --use_cpc."""
+
+    def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
+        """The arguments of an algorithm's factory."""
+        self._flags = flags
+        self._device = policy.device
+        self._rng = rng
+        self._cpc = make_cpc(policy.model) if flags.use_cpc else None
+
+    @property
+    def modules(self) -> Mapping[str, nn.Module]:
+        """Modules beside the policy's network, see `Algorithm`."""
+        return {} if self._cpc is None else {"cpc": self._cpc}
+
+    def set_flags(self, flags: LearningFlags) -> None:
+        """Uses other flags from now on."""
+        self._flags = flags
+
+    def terms(self, minibatch: Batch, evaluation: Evaluation) -> dict[str, Tensor]:
+        """Returns the weighted losses by name; a loss that is turned off is 0."""
+        return {
+            "exploration": self._exploration_loss(evaluation, minibatch.own),
+            "kl": self._kl_loss(evaluation, minibatch.own),
+            "auxiliary": self._auxiliary_loss(minibatch, evaluation),
+        }
+
+    def _exploration_loss(self, evaluation: Evaluation, valid: Tensor) -> Tensor:
+        flags = self._flags
+        if flags.exploration_loss_coeff == 0:
+            return torch.zeros((), device=self._device)
+        loss = EXPLORATION_LOSSES[flags.exploration_loss](evaluation.distribution, valid)
+        return loss * flags.exploration_loss_coeff
+
+    def _kl_loss(self, evaluation: Evaluation, valid: Tensor) -> Tensor:
+        if self._flags.kl_loss_coeff == 0:
+            return torch.zeros((), device=self._device)
+        loss = kl_loss(evaluation.distribution, evaluation.behavior, valid)
+        return loss * self._flags.kl_loss_coeff
+
+    def _auxiliary_loss(self, minibatch: Batch, evaluation: Evaluation) -> Tensor:
+        if self._cpc is None:
+            return torch.zeros((), device=self._device)
+        return cpc_loss(self._flags, self._cpc, minibatch, evaluation.unrolled, self._rng)

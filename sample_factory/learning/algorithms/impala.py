@@ -1,0 +1,95 @@
+"""IMPALA: an actor-critic with V-trace targets (Espeholt et al. 2018, https://arxiv.org/abs/1802.01561)."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sample_factory.algo.losses import policy_gradient_loss, squared_error_loss
+from sample_factory.config.learning_flags import LearningFlags
+from sample_factory.learning.algorithms.algorithm import (
+    POLICY,
+    Evaluation,
+    Losses,
+    SGDStep,
+    evaluation_summaries,
+)
+from sample_factory.learning.algorithms.extra_losses import ExtraLosses
+from sample_factory.learning.algorithms.targets import (
+    Targets,
+    normalized_returns,
+    unnormalized_values,
+    vtrace_targets,
+)
+from sample_factory.learning.batch import Batch
+from sample_factory.models.policy_spec import BuiltPolicy
+
+
+class Diagnostics(NamedTuple):
+    """Values for the summaries."""
+
+    advantages: Tensor  # [T, B]
+
+
+class IMPALA:
+    """An `Algorithm`: the gradient of section 4.2, rho_t (r_t + gamma v_{t+1} - V(x_t)) grad log pi(a_t|x_t).
+
+    As in the paper and in TorchBeast, losses are sums over a minibatch: of --batch_size times their mean, so
+    that masked steps do not change the step size. The value loss is 1/2 (v_t - V(x_t))^2.
+    """
+
+    def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
+        self._flags = flags
+        self._model = policy.model
+        self._extra = ExtraLosses(flags, policy, rng)
+
+    @property
+    def modules(self) -> Mapping[str, nn.Module]:
+        return self._extra.modules
+
+    @property
+    def fixes_targets(self) -> bool:
+        """V-trace follows the ratios, which steps change."""
+        return False
+
+    def set_flags(self, flags: LearningFlags) -> None:
+        self._flags = flags
+        self._extra.set_flags(flags)
+
+    def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:
+        values = unnormalized_values(self._model, evaluation.unrolled.values)
+        return vtrace_targets(self._flags, batch, values, evaluation.log_ratios.detach())
+
+    def losses(self, minibatch: Batch, evaluation: Evaluation, targets: Targets) -> Losses:
+        valid = minibatch.own
+        # log_ratios differ from log-probabilities by a constant, and have the same gradient.
+        log_probs = evaluation.log_ratios + minibatch.log_probs
+        values = evaluation.unrolled.values[:-1]
+        value = squared_error_loss(values, normalized_returns(self._model, targets), valid)
+        means = {
+            POLICY: policy_gradient_loss(log_probs, targets.advantages, valid),
+            "value": value * self._flags.value_loss_coeff,
+            **self._extra.terms(minibatch, evaluation),
+        }
+        sums = {name: mean * self._flags.batch_size for name, mean in means.items()}
+        return Losses(sums, Diagnostics(targets.advantages))
+
+    def after_step(self, version: int) -> None:
+        """Does nothing."""
+
+    @torch.no_grad()
+    def summaries(self, step: SGDStep) -> dict[str, float]:
+        assert isinstance(step.losses.diagnostics, Diagnostics)
+        advantages = step.losses.diagnostics.advantages[step.minibatch.own]
+        rho = self._flags.vtrace_rho
+        ratio = step.evaluation.log_ratios.exp()[step.minibatch.own]
+        numbers = {
+            "fraction_truncated": (ratio > rho).float().mean(),
+            "adv_min": advantages.min(),
+            "adv_max": advantages.max(),
+            "adv_std": advantages.std(correction=0),
+        }
+        own = {name: float(number) for name, number in numbers.items()}
+        return {**evaluation_summaries(step.minibatch, step.evaluation), **own}
