@@ -115,7 +115,13 @@ def _check_population(config: Config) -> None:
 
 
 def _check_network(config: Config) -> None:
-    custom = config.model.actor_critic_custom
+    model = config.model
+    if model.use_rnn and model.rnn_type == "gtrxl" and model.hidden_size % model.gtrxl_heads:
+        raise ConfigError(
+            f"--gtrxl_heads={model.gtrxl_heads} must divide --hidden_size={model.hidden_size}: each head has "
+            "an equal share of it"
+        )
+    custom = model.actor_critic_custom
     if custom is not None and config.learning.use_cpc:
         raise ConfigError(
             f"--use_cpc=True needs the encoder and the core of the built-in network; --actor_critic_custom="

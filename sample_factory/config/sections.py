@@ -304,8 +304,17 @@ class ModelFlags:
         at_most=MAX_WIDTH,
     )
     use_rnn: bool = flag(True, "give the network a memory: a recurrent core")
-    rnn_type: str = flag("gru", "kind of recurrent core", choices=("gru", "lstm", "mingru"))
+    rnn_type: str = flag("gru", "kind of recurrent core", choices=("gru", "lstm", "mingru", "gtrxl"))
     rnn_num_layers: int = flag(1, "number of recurrent layers", at_least=1, at_most=100)
+    gtrxl_memory: int = flag(
+        32,
+        "with --rnn_type=gtrxl: steps before the present one that are remembered",
+        at_least=1,
+        at_most=4096,
+    )
+    gtrxl_heads: int = flag(
+        4, "with --rnn_type=gtrxl: number of attention heads, a divisor of --hidden_size", at_least=1
+    )
     nonlinearity: str = flag("elu", "activation function of the network", choices=("elu", "relu", "tanh"))
     policy_initialization: str = flag(
         "orthogonal",

@@ -33,7 +33,10 @@ from sample_factory.spaces.observations import Indices
 log = logging.getLogger("sample_factory")
 
 # Flags that describe a built-in part. A whole network may use those of all parts.
-REPLACED_FLAGS = {CORE: ("use_rnn", "rnn_type", "rnn_num_layers"), DECODER: ("decoder_mlp_layers",)}
+REPLACED_FLAGS = {
+    CORE: ("use_rnn", "rnn_type", "rnn_num_layers", "gtrxl_memory", "gtrxl_heads"),
+    DECODER: ("decoder_mlp_layers",),
+}
 
 
 class Probed(NamedTuple):

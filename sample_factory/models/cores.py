@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.custom_parts import CustomCore, make_custom_part
 from sample_factory.models.gru import GRU
+from sample_factory.models.gtrxl import GTrXL
 from sample_factory.models.mingru import MinGRU
 from sample_factory.models.network_registry import CORE
 
@@ -115,12 +116,13 @@ def _is_bfloat16_on_cpu(x: Tensor) -> bool:
     return autocast and torch.get_autocast_dtype("cpu") == torch.bfloat16
 
 
-Core = NoCore | RecurrentCore | MinGRU | CustomCore
+Core = NoCore | RecurrentCore | MinGRU | GTrXL | CustomCore
 
-BY_TYPE: dict[str, type[RecurrentCore | MinGRU]] = {
+BY_TYPE: dict[str, type[RecurrentCore | MinGRU | GTrXL]] = {
     "gru": RecurrentCore,
     "lstm": RecurrentCore,
     "mingru": MinGRU,
+    "gtrxl": GTrXL,
 }
 
 

@@ -157,8 +157,11 @@ def state_size(flags: ModelFlags) -> int:
     if not flags.use_rnn:
         return 0
     towers = 1 if flags.actor_critic_share_weights else 2
+    of_layers = flags.hidden_size * flags.rnn_num_layers
+    if flags.rnn_type == "gtrxl":
+        return towers * (1 + flags.gtrxl_memory * of_layers)  # the number of steps, and the steps
     parts = 2 if flags.rnn_type == "lstm" else 1  # LSTM: hidden and cell
-    return flags.hidden_size * flags.rnn_num_layers * parts * towers
+    return towers * parts * of_layers
 
 
 def probe_state_size(specs: Sequence[PolicySpec]) -> int:

@@ -31,6 +31,7 @@ ABOVE_ZERO = """
 num_policies num_workers num_envs_per_worker worker_num_splits policy_workers_per_policy max_policy_lag
 learners_per_policy
 num_batches_to_accumulate rollout batch_size num_batches_per_iteration ppo_epochs hidden_size rnn_num_layers
+gtrxl_memory gtrxl_heads
 encoder_mlp_layers decoder_mlp_layers encoder_conv_mlp_layers learning_rate lr_adaptive_min lr_adaptive_max
 adam_eps ppo_clip_ratio ppo_clip_value reward_clip obs_scale policy_init_gain initial_stddev
 reset_timeout_seconds train_for_env_steps train_for_seconds save_every_sec keep_checkpoints stats_avg

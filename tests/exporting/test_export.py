@@ -238,10 +238,9 @@ def test_a_users_core_is_exported_or_the_reason_is_one_line(tmp_path, save, caps
         assert "torch cannot export this network; forward should have no branch" in shown.err
 
 
-@pytest.mark.parametrize("rnn_type", ["mingru"])
-def test_a_core_other_than_gru_and_lstm_is_exported_with_its_state(tmp_path, save, rnn_type):
-    flags = ["--use_rnn=True", f"--rnn_type={rnn_type}", "--hidden_size=8", "--encoder_mlp_layers", "4"]
-    save(tmp_path, "gym_CartPole-v1", *flags, "--rnn_num_layers=2")
+def test_a_window_of_remembered_steps_is_exported_as_the_state(tmp_path, save):
+    flags = ["--use_rnn=True", "--rnn_type=gtrxl", "--hidden_size=8", "--encoder_mlp_layers", "4"]
+    save(tmp_path, "gym_CartPole-v1", *flags, "--gtrxl_memory=3")
     (exported,) = sample_factory.export_onnx("tiny", train_dir=tmp_path, export_check_steps=40)
     assert exported.check.largest < 1e-5 and exported.check.episodes >= 1
 

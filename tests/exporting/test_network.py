@@ -25,6 +25,7 @@ MISSION = gym.spaces.Dict(
     [
         (PICTURE, {"encoder_subtype": "convnet_simple", "normalize_input": True}),
         (PICTURE, {"encoder_subtype": "resnet_impala", "rnn_type": "lstm"}),
+        (PICTURE, {"encoder_subtype": "convnet_small", "rnn_type": "mingru"}),
         (MISSION, {"encoder_custom": "minigrid", "encoder_subtype": "minigrid_convnet_tiny"}),
     ],
 )

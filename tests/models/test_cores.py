@@ -11,12 +11,13 @@ IN = 6
 HIDDEN = 7
 
 
-RNN_TYPES = ["gru", "lstm", "mingru"]
+RNN_TYPES = ["gru", "lstm", "mingru", "gtrxl"]
 
 
 def make_test_core(rnn_type="gru", layers=1):
     torch.manual_seed(0)
-    return make_core(ModelFlags(rnn_type=rnn_type, rnn_num_layers=layers, hidden_size=HIDDEN), IN)
+    sizes = {"rnn_num_layers": layers, "hidden_size": HIDDEN, "gtrxl_memory": 3, "gtrxl_heads": 7}
+    return make_core(ModelFlags(rnn_type=rnn_type, **sizes), IN)
 
 
 def step_by_step(core, x, state, resets):
@@ -78,7 +79,10 @@ def test_no_resets_is_the_same_as_none():
 
 @pytest.mark.parametrize(
     ("rnn_type", "layers", "size"),
-    [("gru", 1, 7), ("gru", 2, 14), ("lstm", 1, 14), ("lstm", 2, 28), ("mingru", 1, 7), ("mingru", 2, 14)],
+    [
+        *[("gru", 1, 7), ("gru", 2, 14), ("lstm", 1, 14), ("lstm", 2, 28)],
+        *[("mingru", 1, 7), ("mingru", 2, 14), ("gtrxl", 1, 22), ("gtrxl", 2, 43)],
+    ],
 )
 def test_state_sizes(rnn_type, layers, size):
     assert make_test_core(rnn_type, layers).state_size == size

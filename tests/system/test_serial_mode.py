@@ -101,7 +101,10 @@ class Nasty:
 
 
 CORES = [["--use_rnn=False"], ["--use_rnn=True"], ["--use_rnn=True", "--rnn_type=lstm", "--recurrence=4"]]
-LATER_CORES = [["--use_rnn=True", "--rnn_type=mingru", "--recurrence=4"]]
+LATER_CORES = [
+    ["--use_rnn=True", "--rnn_type=mingru", "--recurrence=4"],
+    ["--use_rnn=True", "--rnn_type=gtrxl", "--recurrence=4", "--gtrxl_memory=6"],
+]
 
 
 @pytest.mark.parametrize(
