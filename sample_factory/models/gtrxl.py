@@ -171,8 +171,8 @@ class _WindowAttention(nn.Module):
         positions = torch.einsum("hwd,md->hwm", self.position, self.table)
         by_position = torch.einsum("bthw,hwm->bhtm", query + self.position_bias, positions)
         distances = torch.arange(self.memory, -1, -1, device=x.device)  # of the columns
-        hidden = distances > ages.unsqueeze(-1)  # [B, T, M + 1]
-        by_position = by_position.masked_fill(hidden.unsqueeze(1), -math.inf)
+        too_old = distances > ages.unsqueeze(-1)  # [B, T, M + 1]
+        by_position = by_position.masked_fill(too_old.unsqueeze(1), -math.inf)
         weights = torch.softmax(scores + shifted(by_position), dim=-1)
         read = self._products(weights, context)
         return cast(Tensor, self.out(torch.einsum("bhtd,hwd->bthw", read, self.value).flatten(2)))
