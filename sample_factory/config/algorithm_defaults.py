@@ -16,11 +16,19 @@ IMPALA_DEFAULTS = {
     "normalize_returns": False,
 }
 
+# That of RLlib, whose authors wrote the paper.
+IMPACT_DEFAULTS = {"ppo_clip_ratio": 0.4}
+
+# The n-step returns of Song et al. 2020 (V-MPO), which needs no entropy bonus.
+VMPO_DEFAULTS = {"gae_lambda": 1.0, "exploration_loss_coeff": 0.0, "value_loss_coeff": 1.0}
+
 # Flag -> default, by the name of the algorithm: instead of the default of the flag and of the env family,
 # which suit PPO.
 _DEFAULTS: dict[str, Mapping[str, Any]] = {
     "APPO": {},
     "IMPALA": IMPALA_DEFAULTS,
+    "IMPACT": IMPACT_DEFAULTS,
+    "VMPO": VMPO_DEFAULTS,
 }
 BUILT_IN = tuple(_DEFAULTS)
 

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from sample_factory.config.flags import flag
 
 OF_PPO = {"algo": ("APPO",)}
-OF_SURROGATE = {"algo": ("APPO",)}
-OF_VTRACE = {"algo": ("APPO", "IMPALA")}
-OF_GAE = {"algo": ("APPO",)}
+OF_IMPACT = {"algo": ("IMPACT",)}
+OF_SURROGATE = {"algo": ("APPO", "IMPACT")}
+OF_VTRACE = {"algo": ("APPO", "IMPALA", "IMPACT")}
+OF_VMPO = {"algo": ("VMPO",)}
+OF_GAE = {"algo": ("APPO", "VMPO")}
 OF_ADAM = {"optimizer": ("adam", "lamb")}
 OF_RMSPROP = {"optimizer": ("rmsprop",)}
 
@@ -56,7 +58,7 @@ class LearningFlags:
     )
     gae_lambda: float = flag(
         0.95,
-        "lambda of generalised advantage estimation (GAE), which is used with --with_vtrace=False",
+        "lambda of generalised advantage estimation (GAE), used by VMPO and with --with_vtrace=False",
         at_least=0,
         at_most=1,
         only_with=OF_GAE,
@@ -88,6 +90,66 @@ class LearningFlags:
     )
     ppo_clip_value: float = flag(
         1.0, "largest change of a value prediction in the clipped value loss", above=0, only_with=OF_PPO
+    )
+    impact_buffer_batches: int = flag(
+        4,
+        "IMPACT: number of batches in the circular buffer (N), which the learner's device has to hold",
+        at_least=1,
+        at_most=10_000,
+        only_with=OF_IMPACT,
+    )
+    impact_uses: int = flag(
+        2,
+        "IMPACT: number of times that each batch is trained on (K), spread over --impact_buffer_batches",
+        at_least=1,
+        at_most=1000,
+        only_with=OF_IMPACT,
+    )
+    impact_target_period: int = flag(
+        8,
+        "IMPACT: number of SGD steps between updates of the target network, usually N * K",
+        at_least=1,
+        at_most=1_000_000,
+        only_with=OF_IMPACT,
+    )
+    impact_rho: float = flag(
+        2.0,
+        "IMPACT: upper limit of the ratio between the policy that acted and the target network",
+        above=0,
+        only_with=OF_IMPACT,
+    )
+    vmpo_target_period: int = flag(
+        10,
+        "VMPO: number of SGD steps between updates of the target network",
+        at_least=1,
+        at_most=1_000_000,
+        only_with=OF_VMPO,
+    )
+    vmpo_temperature_kl: float = flag(
+        0.02,
+        "VMPO: KL divergence (epsilon_eta) that the temperature aims at, of the samples' weights from equal "
+        "weights",
+        above=0,
+        only_with=OF_VMPO,
+    )
+    vmpo_policy_kl: float = flag(
+        0.01,
+        "VMPO: limit of the KL divergence between target network and policy, for discrete actions "
+        "(epsilon_alpha)",
+        above=0,
+        only_with=OF_VMPO,
+    )
+    vmpo_mean_kl: float = flag(
+        0.01,
+        "VMPO: limit of that divergence by the means of continuous actions (epsilon_alpha_mu)",
+        above=0,
+        only_with=OF_VMPO,
+    )
+    vmpo_covariance_kl: float = flag(
+        5e-5,
+        "VMPO: limit of that divergence by their covariance (epsilon_alpha_Sigma)",
+        above=0,
+        only_with=OF_VMPO,
     )
     exploration_loss: str = flag(
         "entropy",

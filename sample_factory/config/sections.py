@@ -31,8 +31,8 @@ class RunFlags:
     )
     algo: str = flag(
         "APPO",
-        "training algorithm: APPO, which is asynchronous PPO, IMPALA, one that was registered with "
-        "register_algorithm, or module:attribute",
+        "training algorithm: APPO, which is asynchronous PPO, IMPALA, IMPACT, VMPO, one that was "
+        "registered with register_algorithm, or module:attribute",
         metavar="NAME",
     )
     observers: tuple[str, ...] = flag(

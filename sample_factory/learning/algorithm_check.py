@@ -1,6 +1,6 @@
 """Tries out a user's own algorithm, before training starts."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -62,6 +62,9 @@ def _check_members(name: str, algorithm: Algorithm) -> None:
 
 
 def _check_results(name: str, algorithm: Algorithm, policy: BuiltPolicy, batch: Batch) -> None:
+    earlier = _call(name, "earlier_batches", algorithm.earlier_batches, batch)
+    is_right = isinstance(earlier, Sequence) and all(isinstance(one, Batch) for one in earlier)
+    _expect(name, "earlier_batches", is_right, earlier, "a list of batches, empty if there are none")
     evaluation = evaluate(policy, batch)
     targets = _call(name, "targets", algorithm.targets, batch, evaluation)
     shape = batch.rewards.shape

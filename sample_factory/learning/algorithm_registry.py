@@ -13,6 +13,8 @@ PPO = "sample_factory.learning.algorithms.ppo:PPO"
 BUILT_IN: Mapping[str, str] = {
     "APPO": PPO,
     "IMPALA": "sample_factory.learning.algorithms.impala:IMPALA",
+    "IMPACT": "sample_factory.learning.algorithms.impact:IMPACT",
+    "VMPO": "sample_factory.learning.algorithms.vmpo:VMPO",
 }
 _REGISTRY = Registry("algo", BUILT_IN)
 

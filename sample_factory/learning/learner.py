@@ -79,14 +79,16 @@ class Learner:
         return algorithm, GradientDescent(self._flags, {MODEL: self.model, **algorithm.modules}, self.group)
 
     def train(self, batch: Batch, want_summaries: bool = False) -> TrainStats:
-        """Runs one iteration: every epoch over every minibatch of the batch."""
+        """Runs one iteration: every epoch over every minibatch of the batch.
+
+        The same is done before with the earlier batches that the algorithm uses again, if there are any.
+        """
         self._lr.at_frame(self.env_frames)
+        for earlier in self._algorithm.earlier_batches(batch):
+            self._train_on(earlier)
         lag = self.version - batch.versions
         own = batch.own
-        is_usable = (lag < self._settings.max_policy_lag) & (batch.generations == self._generation)
-        batch = batch._replace(own=own & is_usable)
-        is_current = not self.group.total(lag[batch.own].count_nonzero())
-        last = self._train_epochs(batch, self._fixed_targets(batch, is_current))
+        batch, last = self._train_on(batch)
         summaries = {}
         if want_summaries:
             summaries = {**self._step_summaries(last), **self._counters(lag[own], batch.own[own], last)}
@@ -96,6 +98,14 @@ class Learner:
         self.env_frames += num_own * self._settings.frameskip
         self.samples += num_samples
         return TrainStats(self.version, self.env_frames, summaries)
+
+    def _train_on(self, batch: Batch) -> tuple[Batch, SGDStep]:
+        """Returns the batch without the steps that must not be trained on, and the last SGD step."""
+        lag = self.version - batch.versions
+        is_usable = (lag < self._settings.max_policy_lag) & (batch.generations == self._generation)
+        batch = batch._replace(own=batch.own & is_usable)
+        is_current = not self.group.total(lag[batch.own].count_nonzero())
+        return batch, self._train_epochs(batch, self._fixed_targets(batch, is_current))
 
     @torch.no_grad()
     def _fixed_targets(self, batch: Batch, is_current: bool) -> Targets | None:

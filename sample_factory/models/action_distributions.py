@@ -42,6 +42,13 @@ class ActionDistribution(Protocol):
     def kl(self, other: Any) -> Tensor:
         """Returns KL(self || other); `other` is of the same class and space."""
 
+    def kl_parts(self, other: Any) -> dict[str, Tensor]:
+        """Returns parts of KL(self || other), each [...], which V-MPO limits (Song et al. 2020).
+
+        "discrete": of the discrete choices. "mean", "covariance": of Boxes, KL(self || q) where q has the
+        mean of `other` and the covariance of self, and the other way around. They do not add up to `kl`.
+        """
+
     def symmetric_kl_with_uniform(self) -> Tensor:
         """Returns the sum over components of (KL(pi || u) + KL(u || pi)) / 2.
 
@@ -152,6 +159,10 @@ class CategoricalActions:
         """Returns KL(self || other), [...]."""
         return (self.log_probs.exp() * (self.log_probs - other.log_probs)).sum(dim=(-2, -1))
 
+    def kl_parts(self, other: "CategoricalActions") -> dict[str, Tensor]:
+        """Returns KL(self || other) as "discrete"."""
+        return {"discrete": self.kl(other)}
+
     def symmetric_kl_with_uniform(self) -> Tensor:
         """Returns the sum over components of (KL(pi || u) + KL(u || pi)) / 2, [...].
 
@@ -194,6 +205,12 @@ class GaussianActions:
         log_std_ratio = self.log_stds - other.log_stds
         shift = (self.means - other.means) * (-other.log_stds).exp()
         return (0.5 * ((2 * log_std_ratio).exp() + shift.square() - 1) - log_std_ratio).sum(dim=-1)
+
+    def kl_parts(self, other: "GaussianActions") -> dict[str, Tensor]:
+        """Returns KL(self || other) for a change of the means only, and of the deviations only."""
+        mean = self.kl(GaussianActions(other.means, self.log_stds))
+        covariance = self.kl(GaussianActions(self.means, other.log_stds))
+        return {"mean": mean, "covariance": covariance}
 
     def symmetric_kl_with_uniform(self) -> Tensor:
         """Raises ValueError: there is no uniform distribution over the real numbers."""
@@ -241,6 +258,10 @@ class MixedActions:
     def kl(self, other: "MixedActions") -> Tensor:
         """Returns KL(self || other), [...]."""
         return self.discrete.kl(other.discrete) + self.box.kl(other.box)
+
+    def kl_parts(self, other: "MixedActions") -> dict[str, Tensor]:
+        """Returns the parts of both."""
+        return {**self.discrete.kl_parts(other.discrete), **self.box.kl_parts(other.box)}
 
     def symmetric_kl_with_uniform(self) -> Tensor:
         """Raises ValueError, like every distribution with a Box."""

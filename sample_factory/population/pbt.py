@@ -32,6 +32,11 @@ TUNED = (
     "max_grad_norm",
     "ppo_clip_ratio",
     "ppo_clip_value",
+    "impact_rho",
+    "vmpo_temperature_kl",
+    "vmpo_policy_kl",
+    "vmpo_mean_kl",
+    "vmpo_covariance_kl",
 )
 HOW_TO_REPAIR = "repair it, or delete it to start from the flags"
 

@@ -7,6 +7,7 @@ import pytest
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.sections import LearningFlags, ModelFlags
 from sample_factory.learning.algorithm_check import AlgorithmError, probe_algorithm
+from sample_factory.learning.algorithm_registry import BUILT_IN
 from sample_factory.learning.algorithms.ppo import PPO
 from sample_factory.models.policy_spec import PolicySpec
 from tests.system.own_algorithm import Tempered
@@ -30,6 +31,7 @@ class WithoutLoss:
         pass
 
     def set_flags(self, flags): ...
+    def earlier_batches(self, batch): ...
     def targets(self, batch, evaluation): ...
     def after_step(self, version): ...
     def summaries(self, step): ...
@@ -63,12 +65,17 @@ class Raises(PPO):
         return self.nothing
 
 
+class OneEarlierBatch(PPO):
+    def earlier_batches(self, batch):
+        return {"batch": batch}
+
+
 class AdvantagesOnly(PPO):
     def targets(self, batch, evaluation):
         return super().targets(batch, evaluation).advantages
 
 
-@pytest.mark.parametrize("factory", [PPO, Tempered])
+@pytest.mark.parametrize("factory", [*BUILT_IN.values(), Tempered])
 def test_an_algorithm_passes(factory):
     probe(factory)
 
@@ -81,6 +88,7 @@ def test_an_algorithm_passes(factory):
         (WithoutPolicyLoss, 'losses returned a dict of value; it should be .* "policy" among them'),
         (LossPerStep, "losses returned a dict of policy; it should be .* scalar tensors"),
         (WithoutGradient, "losses have no gradient"),
+        (OneEarlierBatch, "earlier_batches returned a dict of batch; it should be a list of batches"),
         (Raises, "algorithm MINE: targets raised AttributeError: 'Raises' object has no attribute 'nothing'"),
         (AdvantagesOnly, r"targets returned a Tensor; it should be Targets with .* of shape \[T, B\]"),
         (lambda flags: PPO, "its factory raised TypeError"),

@@ -9,6 +9,7 @@ import torch
 import torch.distributed
 
 from sample_factory.config.sections import LearningFlags, ModelFlags
+from sample_factory.learning.algorithm_registry import BUILT_IN, PPO
 from sample_factory.learning.batch import Batch
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.learner_group import LearnerGroup, LearnerLost, Order
@@ -35,6 +36,8 @@ CASES = {
         False,
         {"num_batches_per_iteration": 2, "ppo_epochs": 2, "lr_schedule": "kl_adaptive_minibatch"},
     ),
+    "impact": (4, True, {"num_batches_per_iteration": 2, "impact_buffer_batches": 2}),
+    "impala": (4, False, {"optimizer": "rmsprop", "max_grad_norm": 40.0}),
     "no_statistics": (20, True, {"normalize_returns": False, "max_grad_norm": 0.0}),
 }
 
@@ -45,7 +48,8 @@ def make_learner(case, group=None):
     learning = LearningFlags(**{**vars(learning), "shuffle_minibatches": False})
     model = ModelFlags(use_rnn=use_rnn, hidden_size=H, encoder_mlp_layers=(H,), normalize_input=True)
     policy = PolicySpec(model, SPACE, gym.spaces.Discrete(ACTIONS), learning.normalize_returns, "cpu", "fp32")
-    settings = LearnerSettings(policy, learning, 100, train_for_env_frames=10**9, frameskip=4, seed=1)
+    factory = BUILT_IN.get(case.upper(), PPO)
+    settings = LearnerSettings(policy, learning, 100, 10**9, frameskip=4, seed=1, algorithm=factory)
     return Learner(0, settings, group)
 
 
@@ -147,7 +151,7 @@ def test_two_learners_equal_one_with_the_whole_batch(trained, case):
     alone = train(case)
     of_two = list(numbers(first[case]))
     of_one = list(numbers(alone))
-    assert len(of_two) == len(of_one) > 20 and first[case]["train_step"] == alone["train_step"] >= 5
+    assert len(of_two) == len(of_one) > 20 and first[case]["train_step"] == alone["train_step"] >= 4
     for two, one in zip(of_two, of_one):
         torch.testing.assert_close(two, one, atol=1e-5, rtol=1e-5)
     assert first[case]["env_steps"] == alone["env_steps"] and first[case]["samples"] == alone["samples"]

@@ -39,6 +39,9 @@ class Tempered:
     def set_flags(self, flags):
         self._flags = flags
 
+    def earlier_batches(self, batch):
+        return ()
+
     def targets(self, batch, evaluation):
         values = evaluation.unrolled.values.detach()
         return vtrace_targets(self._flags, batch, values, evaluation.log_ratios.detach())

@@ -1,6 +1,6 @@
 """The interface between the SGD loop (`Learner`) and what it minimises."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -91,9 +91,10 @@ class Algorithm(Protocol):
     the steps where `own` is True; the Learner weighs them. Other statistics of a minibatch, such as the mean
     of advantages, are to be summed with `policy.total`.
 
-    For every minibatch, the Learner calls `targets` (or once before the first, see `fixes_targets`), updates
-    the statistics of returns, calls `losses`, makes the SGD step, and calls `after_step`. Except for
-    `after_step` and `set_flags`, no method changes any state.
+    For every new batch, the Learner calls `earlier_batches`. For every minibatch, it calls `targets` (or once
+    before the first, see `fixes_targets`), updates the statistics of returns, calls `losses`, makes the SGD
+    step, and calls `after_step`. Except for `earlier_batches`, `after_step` and `set_flags`, no method
+    changes any state.
     """
 
     @property
@@ -113,6 +114,12 @@ class Algorithm(Protocol):
 
     def set_flags(self, flags: LearningFlags) -> None:
         """Uses other flags from now on: population-based training has changed some."""
+
+    def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
+        """Returns batches of before that are trained on again, before this new one; usually none.
+
+        With --learners_per_policy, `batch` is this learner's share; all learners must return equally many.
+        """
 
     def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:
         """Returns targets for a batch or minibatch; no gradient must flow through them."""

@@ -1,6 +1,6 @@
 """IMPALA: an actor-critic with V-trace targets (Espeholt et al. 2018, https://arxiv.org/abs/1802.01561)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -58,14 +58,17 @@ class IMPALA:
         self._flags = flags
         self._extra.set_flags(flags)
 
+    def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
+        """Returns none."""
+        return ()
+
     def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:
         values = unnormalized_values(self._model, evaluation.unrolled.values)
         return vtrace_targets(self._flags, batch, values, evaluation.log_ratios.detach())
 
     def losses(self, minibatch: Batch, evaluation: Evaluation, targets: Targets) -> Losses:
         valid = minibatch.own
-        # log_ratios differ from log-probabilities by a constant, and have the same gradient.
-        log_probs = evaluation.log_ratios + minibatch.log_probs
+        log_probs = evaluation.distribution.log_prob(minibatch.actions)
         values = evaluation.unrolled.values[:-1]
         value = squared_error_loss(values, normalized_returns(self._model, targets), valid)
         means = {

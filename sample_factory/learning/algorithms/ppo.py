@@ -1,6 +1,6 @@
 """Asynchronous proximal policy optimisation (APPO): PPO's losses with V-trace or GAE targets."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -55,6 +55,10 @@ class PPO:
     def set_flags(self, flags: LearningFlags) -> None:
         self._flags = flags
         self._extra.set_flags(flags)
+
+    def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
+        """Returns none."""
+        return ()
 
     def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:
         values = unnormalized_values(self._model, evaluation.unrolled.values)

@@ -1,0 +1,119 @@
+"""IMPACT: a clipped surrogate against a target network (Luo et al. 2020, https://arxiv.org/abs/1912.00167)."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sample_factory.algo.impact import truncated_log_ratios
+from sample_factory.algo.losses import normalize_advantages, policy_loss, squared_error_loss
+from sample_factory.config.learning_flags import LearningFlags
+from sample_factory.learning.algorithms.algorithm import (
+    POLICY,
+    Evaluation,
+    Losses,
+    SGDStep,
+    evaluation_summaries,
+)
+from sample_factory.learning.algorithms.extra_losses import ExtraLosses
+from sample_factory.learning.algorithms.target_network import TargetNetwork
+from sample_factory.learning.algorithms.targets import (
+    Targets,
+    normalized_returns,
+    unnormalized_values,
+    vtrace_targets,
+)
+from sample_factory.learning.batch import Batch
+from sample_factory.learning.circular_buffer import CircularBuffer
+from sample_factory.models.policy_spec import BuiltPolicy
+
+TARGET_LOG_PROBS = "target_log_probs"
+
+
+class Diagnostics(NamedTuple):
+    """Values for the summaries."""
+
+    advantages: Tensor  # [T, B], normalised
+    log_ratios: Tensor  # [T, B], see truncated_log_ratios
+
+
+class IMPACT:
+    """An `Algorithm`. Each batch is trained on several times, see `CircularBuffer`, which is not saved.
+
+    V-trace corrects from the policy that acted to the target network, with the values of the current network;
+    the surrogate is PPO's, on the ratio of section 3.1 and on advantages that are normalised, as PPO's are
+    here. The value loss is 1/2 (v - V)^2.
+    """
+
+    def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
+        self._flags = flags
+        self._model = policy.model
+        self._total = policy.total
+        self._buffer = CircularBuffer(flags.impact_buffer_batches, flags.impact_uses)
+        self._target = TargetNetwork(policy)
+        self._extra = ExtraLosses(flags, policy, rng)
+
+    @property
+    def modules(self) -> Mapping[str, nn.Module]:
+        return {"target": self._target.module, **self._extra.modules}
+
+    @property
+    def fixes_targets(self) -> bool:
+        """The values change with every step, and the target network may."""
+        return False
+
+    def set_flags(self, flags: LearningFlags) -> None:
+        self._flags = flags
+        self._extra.set_flags(flags)
+
+    def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
+        """Returns those of the circular buffer, so that each batch is used --impact_uses times."""
+        return self._buffer.add(batch)
+
+    def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:
+        target_log_probs = self._model.distribution(self._target.logits(batch)).log_prob(batch.actions)
+        values = unnormalized_values(self._model, evaluation.unrolled.values)
+        targets = vtrace_targets(self._flags, batch, values, target_log_probs - batch.log_probs)
+        return targets._replace(extra={TARGET_LOG_PROBS: target_log_probs})
+
+    def losses(self, minibatch: Batch, evaluation: Evaluation, targets: Targets) -> Losses:
+        flags = self._flags
+        valid = minibatch.own
+        advantages = normalize_advantages(targets.advantages, valid, total=self._total)
+        log_ratios = truncated_log_ratios(
+            evaluation.distribution.log_prob(minibatch.actions),
+            targets.extra[TARGET_LOG_PROBS],
+            minibatch.log_probs,
+            flags.impact_rho,
+        )
+        returns = normalized_returns(self._model, targets)
+        value = squared_error_loss(evaluation.unrolled.values[:-1], returns, valid)
+        terms = {
+            POLICY: policy_loss(log_ratios, advantages, flags.ppo_clip_ratio, valid),
+            "value": value * flags.value_loss_coeff,
+            **self._extra.terms(minibatch, evaluation),
+        }
+        return Losses(terms, Diagnostics(advantages, log_ratios.detach()))
+
+    def after_step(self, version: int) -> None:
+        """Updates the target network every --impact_target_period steps."""
+        self._target.after_step(version, self._flags.impact_target_period)
+
+    @torch.no_grad()
+    def summaries(self, step: SGDStep) -> dict[str, float]:
+        assert isinstance(step.losses.diagnostics, Diagnostics)
+        valid = step.minibatch.own
+        advantages, log_ratios = step.losses.diagnostics
+        ratio = log_ratios[valid].exp()
+        widest = 1 + self._flags.ppo_clip_ratio
+        numbers = {
+            "fraction_clipped": ((ratio > widest) | (ratio < 1 / widest)).float().mean(),
+            "target_ratio_min": ratio.min(),
+            "target_ratio_max": ratio.max(),
+            "adv_min": advantages[valid].min(),
+            "adv_max": advantages[valid].max(),
+        }
+        own = {name: float(number) for name, number in numbers.items()}
+        return {**evaluation_summaries(step.minibatch, step.evaluation), **own}

@@ -1,0 +1,177 @@
+"""V-MPO: fits the policy to the better half of its samples (Song et al. 2020); see algo/vmpo.py."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sample_factory.algo.losses import squared_error_loss
+from sample_factory.algo.vmpo import (
+    sample_weights,
+    temperature_loss,
+    top_half,
+    trust_region_loss,
+    weighted_policy_loss,
+)
+from sample_factory.config.learning_flags import LearningFlags
+from sample_factory.learning.algorithms.algorithm import (
+    POLICY,
+    Evaluation,
+    Losses,
+    SGDStep,
+    evaluation_summaries,
+)
+from sample_factory.learning.algorithms.extra_losses import ExtraLosses
+from sample_factory.learning.algorithms.target_network import TargetNetwork
+from sample_factory.learning.algorithms.targets import (
+    Targets,
+    gae_targets,
+    normalized_returns,
+    unnormalized_values,
+)
+from sample_factory.learning.batch import Batch
+from sample_factory.models.policy_spec import BuiltPolicy
+
+TARGET_LOGITS = "target_logits"
+TEMPERATURE = "temperature"
+# Multipliers at the start, by the parts of the KL divergence; see ActionDistribution.kl_parts.
+FIRST_MULTIPLIERS = {"discrete": 5.0, "mean": 1.0, "covariance": 1.0}
+FIRST_TEMPERATURE = 1.0
+LEAST = 1e-8
+# In the paper, duals have the learning rate of the network, over many more steps than most runs here have.
+DUAL_SPEED = 10.0
+
+
+class Duals(nn.Module):
+    """Temperature and multipliers, trained by an optimizer of their own.
+
+    An Adam step moves a parameter by about the learning rate, and a dual by DUAL_SPEED times that.
+    """
+
+    def __init__(self, first: Mapping[str, float]):
+        """first: values at the start, by name."""
+        super().__init__()
+        parameters = {name: nn.Parameter(torch.tensor(value / DUAL_SPEED)) for name, value in first.items()}
+        self.parameters_by_name = nn.ParameterDict(parameters)
+
+    def value(self, name: str) -> Tensor:
+        """Returns a dual, a scalar above 0."""
+        value: Tensor = DUAL_SPEED * self.parameters_by_name[name]
+        return value
+
+    @torch.no_grad()
+    def project(self) -> None:
+        """Keeps all duals above 0."""
+        for parameter in self.parameters():
+            parameter.clamp_(min=LEAST / DUAL_SPEED)
+
+
+class Diagnostics(NamedTuple):
+    """Values for the summaries."""
+
+    kls: Mapping[str, Tensor]  # [T, B]: parts of KL(target || policy)
+    advantages: Tensor  # [T, B], on the critic's scale
+
+
+class VMPO:
+    """An `Algorithm`: losses of sections 4.1 and 4.2, with bootstrapped returns and no importance weights.
+
+    Unlike in the paper, the policy that acts is the newest one, not the target network. Advantages are on the
+    scale of normalised returns, as they are there with PopArt, so that temperatures suit any reward.
+    """
+
+    def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
+        self._flags = flags
+        self._model = policy.model
+        self._target = TargetNetwork(policy)
+        layout = policy.model.layout
+        parts = ("discrete",) * bool(layout.discrete_actions) + ("mean", "covariance") * bool(
+            layout.box_actions
+        )
+        first = {TEMPERATURE: FIRST_TEMPERATURE, **{part: FIRST_MULTIPLIERS[part] for part in parts}}
+        self._duals = Duals(first).to(policy.device)
+        self._extra = ExtraLosses(flags, policy, rng)
+
+    @property
+    def modules(self) -> Mapping[str, nn.Module]:
+        return {"target": self._target.module, "duals": self._duals, **self._extra.modules}
+
+    @property
+    def fixes_targets(self) -> bool:
+        """Returns, advantages and the target network's policy are those before the first step."""
+        return True
+
+    def set_flags(self, flags: LearningFlags) -> None:
+        self._flags = flags
+        self._extra.set_flags(flags)
+
+    def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
+        """Returns none."""
+        return ()
+
+    def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:
+        values = unnormalized_values(self._model, evaluation.unrolled.values)
+        targets = gae_targets(self._flags, batch, values)
+        return targets._replace(extra={TARGET_LOGITS: self._target.logits(batch)})
+
+    def losses(self, minibatch: Batch, evaluation: Evaluation, targets: Targets) -> Losses:
+        valid = minibatch.own
+        advantages = self._scaled(targets.advantages)
+        top = top_half(advantages, valid)
+        temperature = self._duals.value(TEMPERATURE)
+        weights = sample_weights(advantages, temperature, top)
+        log_probs = evaluation.distribution.log_prob(minibatch.actions)
+        old = self._model.distribution(targets.extra[TARGET_LOGITS])
+        kls = old.kl_parts(evaluation.distribution)
+        value = squared_error_loss(
+            evaluation.unrolled.values[:-1], normalized_returns(self._model, targets), valid
+        )
+        terms = {
+            POLICY: weighted_policy_loss(log_probs, weights),
+            "value": value * self._flags.value_loss_coeff,
+            TEMPERATURE: temperature_loss(advantages, temperature, self._flags.vmpo_temperature_kl, top),
+            **{f"{part}_kl": self._trust_region_loss(part, kl, valid) for part, kl in kls.items()},
+            **self._extra.terms(minibatch, evaluation),
+        }
+        detached = {part: kl.detach() for part, kl in kls.items()}
+        return Losses(terms, Diagnostics(detached, advantages))
+
+    def _scaled(self, advantages: Tensor) -> Tensor:
+        normalizer = self._model.returns_normalizer
+        return (
+            advantages
+            if normalizer is None
+            else advantages / (normalizer.variance + normalizer.eps).sqrt().float()
+        )
+
+    def _trust_region_loss(self, part: str, kl: Tensor, valid: Tensor) -> Tensor:
+        flags = self._flags
+        limits = {
+            "discrete": flags.vmpo_policy_kl,
+            "mean": flags.vmpo_mean_kl,
+            "covariance": flags.vmpo_covariance_kl,
+        }
+        return trust_region_loss(kl, self._duals.value(part), limits[part], valid)
+
+    def after_step(self, version: int) -> None:
+        """Keeps the duals positive, and updates the target network every --vmpo_target_period steps."""
+        self._duals.project()
+        self._target.after_step(version, self._flags.vmpo_target_period)
+
+    @torch.no_grad()
+    def summaries(self, step: SGDStep) -> dict[str, float]:
+        assert isinstance(step.losses.diagnostics, Diagnostics)
+        valid = step.minibatch.own
+        kls, advantages = step.losses.diagnostics
+        numbers = {
+            TEMPERATURE: self._duals.value(TEMPERATURE),
+            "adv_min": advantages[valid].min(),
+            "adv_max": advantages[valid].max(),
+        }
+        for part, kl in kls.items():
+            numbers[f"{part}_multiplier"] = self._duals.value(part)
+            numbers[f"{part}_target_kl"] = kl[valid].mean()
+        own = {name: float(number) for name, number in numbers.items()}
+        return {**evaluation_summaries(step.minibatch, step.evaluation), **own}

@@ -1,0 +1,102 @@
+"""Compares steps of IMPACT with a slow and simple implementation: one sample at a time."""
+
+import copy
+import math
+
+import pytest
+import torch
+
+from tests.learning.algorithms.learners import B, T, make_batch, make_learner, same, state_of
+from tests.learning.algorithms.test_impala import Column, forward
+from tests.learning.test_against_reference import reference_targets, reward_scale
+
+
+def reference_loss(flags, model, target_model, batch):
+    """Computes the loss of a minibatch sample by sample; updates the statistics of returns."""
+    samples = []
+    for b in range(B):
+        outputs = forward(model, batch, b, 1)
+        of_target = forward(target_model, batch, b, 1)
+        actions = batch.actions[:, b]
+        log_pi = [outputs[t][0].log_prob(actions[t]) for t in range(T)]
+        log_target = [float(of_target[t][0].log_prob(actions[t])) for t in range(T)]
+        log_mu = batch.log_probs[:, b].tolist()
+        ratios = {t: math.exp(log_target[t] - log_mu[t]) if batch.own[t, b] else 1.0 for t in range(T)}
+        values = [reward_scale(model, value) for _, value in outputs]
+        targets = reference_targets(flags, Column(batch, b), values, ratios)
+        for t in range(T):
+            if batch.own[t, b]:
+                towards_target = min(math.exp(log_mu[t] - log_target[t]), flags.impact_rho)
+                ratio = towards_target * (log_pi[t] - log_mu[t]).exp()
+                samples.append((ratio, outputs[t], *targets[t]))
+    advantages = torch.tensor([sample[-1] for sample in samples])
+    advantages = (advantages - advantages.mean()) / advantages.std(correction=0)
+    returns = torch.tensor([sample[-2] for sample in samples])
+    model.returns_normalizer.update(returns)
+    returns = model.returns_normalizer.normalize(returns)
+    e = flags.ppo_clip_ratio
+    total = 0.0
+    for (ratio, (distribution, value), _, _), advantage, target in zip(samples, advantages, returns):
+        total = total - min(ratio * advantage, ratio.clamp(1 / (1 + e), 1 + e) * advantage)
+        total = total + flags.value_loss_coeff * 0.5 * (value - target) ** 2
+        total = total - flags.exploration_loss_coeff * distribution.entropy()
+    return total / len(samples)
+
+
+@pytest.mark.parametrize("actions", ["discrete", "tuple"])
+def test_a_step_is_its_definition(actions):
+    flags = {"impact_rho": 1.2, "vtrace_rho": 0.9, "ppo_clip_ratio": 0.2, "impact_uses": 1}
+    learner = make_learner("IMPACT", actions, max_grad_norm=0.0, learning_rate=0.01, adam_eps=0.1, **flags)
+    learner.train(make_batch(learner, 1))
+    learner.train(make_batch(learner, 2))
+    batch = make_batch(learner, 7)
+    model = copy.deepcopy(learner.model)
+    target = learner._algorithm.modules["target"]
+    assert not torch.equal(next(target.parameters()), next(model.parameters())), "it lags behind"
+    model.zero_grad()
+    reference_loss(learner._flags, model, target, batch).backward()
+    learner.train(batch)
+    expected = dict(model.named_parameters())
+    for name, parameter in learner.model.named_parameters():
+        torch.testing.assert_close(parameter.grad, expected[name].grad, rtol=1e-3, atol=1e-5, msg=name)
+    statistics = learner.model.returns_normalizer, model.returns_normalizer
+    torch.testing.assert_close(statistics[0].mean, statistics[1].mean)
+
+
+def test_the_target_network_is_that_of_the_last_multiple_of_the_period():
+    learner = make_learner("IMPACT", impact_uses=1, impact_target_period=3)
+    networks = {}
+    for version in range(1, 8):
+        learner.train(make_batch(learner, version))
+        state = state_of(learner)
+        networks[version] = {name: value for name, value in state.items() if name.endswith("weight")}
+        target = {name: value for name, value in networks[version].items() if name.startswith("target.")}
+        as_target = {
+            name.replace("model.", "target.", 1): value
+            for name, value in networks.get(version // 3 * 3, {}).items()
+            if name.startswith("model.")
+        }
+        assert same(target, as_target) == (version >= 3)
+
+
+def test_each_batch_is_trained_on_k_times_and_its_frames_are_counted_once():
+    learner = make_learner("IMPACT", impact_buffer_batches=3, impact_uses=2, num_batches_per_iteration=2)
+    versions = []
+    for seed in range(5):
+        batch = make_batch(learner, seed, masked=0.0)
+        stats = learner.train(batch, want_summaries=True)
+        versions.append(learner.version)
+        assert stats.env_frames == learner.samples == (seed + 1) * T * B
+    assert versions == [2, 4, 8, 12, 16], "from the third on, the batch of two before, too"
+    count = learner.model.observation_normalizers.normalizers[0].count
+    assert float(count) == 1 + 5 * T * B, "the start counts as one"
+
+
+def test_batches_of_the_former_weights_are_not_used_after_a_takeover():
+    donor, receiver = (make_learner("IMPACT", impact_buffer_batches=2) for _ in range(2))
+    receiver.train(make_batch(receiver, 1))
+    receiver.take_over(donor.state_dict())
+    before = state_of(receiver)
+    batch = make_batch(receiver, 2)
+    receiver.train(batch._replace(own=torch.zeros_like(batch.own)))
+    assert same(state_of(receiver), before)
