@@ -10,7 +10,7 @@ from sample_factory.models.policy_spec import BuiltPolicy
 
 
 class TargetNetwork:
-    """The network of a policy as it was after an earlier SGD step. `module` is to be saved."""
+    """A copy of the network of a policy, from an earlier SGD step. `module` is to be saved."""
 
     def __init__(self, policy: BuiltPolicy):
         self._online = policy.model
