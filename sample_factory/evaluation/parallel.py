@@ -109,6 +109,7 @@ def sampling_only(config: Config, num_policies: int, num_agents: int = 1) -> Con
             sampling,
             num_policies=num_policies,
             num_workers=num_workers,
+            num_nodes=1,
             inline_samplers=min(sampling.inline_samplers, num_workers),
             num_envs_per_worker=num_envs,
             worker_num_splits=sampling.worker_num_splits if num_envs % sampling.worker_num_splits == 0 else 1,
@@ -191,7 +192,7 @@ def _prepare(config: Config, family: EnvFamily, probed: Probed, choice: PolicyCh
     flags = replace(config.evaluation, policy_index=(choice.policy_index,), checkpoint=(choice.checkpoint,))
     choices = choices_of_agents(replace(config, evaluation=flags), probed.info.kinds)
     topology = make_topology(config, probed.info, config.evaluation.eval_episodes)
-    parts = allocate(config, family, probed, topology)
+    parts = allocate(config, family, probed, topology, has_learner=False)
     with explains_other_env(config, warns=False):
         _publish_checkpoints(parts, choices)
     return _Prepared(parts, choices)

@@ -182,6 +182,7 @@ class StatsReport(NamedTuple):
 
 INCIDENTS = (
     "worker_restarts",
+    "node_restarts",
     "env_rebuilds",
     "broken_numbers",
     "memory_growth",

@@ -33,6 +33,7 @@ class Topology:
     buffers_per_worker: int
     rollouts_per_iteration: int | None  # of each split, with --async_rl=False; else None
     kind_of_agent: tuple[int, ...]  # one entry per agent of an env
+    num_nodes: int = 0  # other machines with rollout workers; each fills a partition of its own
     learners_per_policy: int = 1  # each trains on a share of every batch
     # Of an evaluation: the number of episodes that all agents play together, without a learner. None: train.
     num_episodes: int | None = None
@@ -60,14 +61,14 @@ class Topology:
 
     @property
     def num_buffers(self) -> int:
-        return self.buffers_per_worker * self.num_workers
+        return self.buffers_per_worker * (self.num_workers + self.num_nodes)
 
     @property
     def chunks_per_trajectory(self) -> int:
         return self.rollout // self.chunk_length
 
     def buffers_of(self, worker_index: int) -> range:
-        """Returns the partition of a worker."""
+        """Returns the partition of a worker; those after num_workers are nodes."""
         return range(worker_index * self.buffers_per_worker, (worker_index + 1) * self.buffers_per_worker)
 
     def episodes_of(self, agent_ids: np.ndarray) -> np.ndarray:
@@ -124,6 +125,7 @@ def make_topology(config: Config, info: EnvInfo, num_episodes: int | None = None
         ),
         rollouts_per_iteration=_rollouts_per_iteration(config, num_workers * agents_per_worker, trajectories),
         kind_of_agent=info.kinds.of_agent,
+        num_nodes=sampling.num_nodes - 1,
         learners_per_policy=sampling.learners_per_policy,
         num_episodes=num_episodes,
     )

@@ -43,14 +43,21 @@ class Parts(NamedTuple):
     observers: Mapping[str, Observer] = {}  # by name
     evaluation: EvaluationPlan | None = None  # with --eval_every_env_steps
     writers: Sequence[SummaryWriter] = ()  # of summaries, beside those for files of the experiment
+    has_learner: bool = True  # not in an evaluation, and not on a node
 
 
 def allocate(
-    config: Config, family: EnvFamily, probed: Probed, topology: Topology, lock: FolderLock | None = None
+    config: Config,
+    family: EnvFamily,
+    probed: Probed,
+    topology: Topology,
+    lock: FolderLock | None = None,
+    has_learner: bool = True,
 ) -> Parts:
     """Allocates shared memory and queues, makes the observers, and loads the population and the league of an
     earlier run.
 
+    has_learner: False for an evaluation, and on a node.
     Raises ConfigError if an observer cannot be made, or files in the experiment folder cannot be read.
     """
     info = probed.info
@@ -68,8 +75,8 @@ def allocate(
         seed,
         extra={"short": _starting_text(topology, seed)},
     )
-    if topology.num_episodes is not None:  # an evaluation: what follows steers a training
-        return Parts(config, family, info, buffers, channels, seed)
+    if not has_learner:  # what follows steers a training
+        return Parts(config, family, info, buffers, channels, seed, has_learner=False)
     population = make_population(config, info, seed)
     league = make_league(config)
     observers = make_observers(config)
@@ -96,7 +103,7 @@ def _starting_text(topology: Topology, seed: int) -> str:
 def _make_channels(config: Config, topology: Topology) -> Channels:
     num_inline = num_inline_samplers(config)  # whose rollout and policy workers share queues of their own
     return Channels(
-        inboxes=_make_queues(config, num_inline or topology.num_workers),
+        inboxes=_make_queues(config, (num_inline or topology.num_workers) + topology.num_nodes),
         requests=_make_queues(config, 0 if num_inline else topology.num_policies),
         learners=_make_queues(config, topology.num_policies),
         reports=_make_queues(config, 1)[0],

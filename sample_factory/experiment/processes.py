@@ -12,7 +12,13 @@ from sample_factory.exchange.channels import NO_ENV
 from sample_factory.experiment.main_loop import MainLoop, MakeLoop
 from sample_factory.experiment.parts import Parts
 from sample_factory.experiment.run_result import RunEnd
-from sample_factory.experiment.wiring import LEARNER_GRACE_SECONDS, WorkerId, WorkerSpec, worker_specs
+from sample_factory.experiment.wiring import (
+    LEARNER_GRACE_SECONDS,
+    NODES_GRACE_SECONDS,
+    WorkerId,
+    WorkerSpec,
+    worker_specs,
+)
 from sample_factory.monitoring.figures import RunProcess
 from sample_factory.runtime.child import Child, ChildFailed
 from sample_factory.runtime.supervisor import Limits, StopSignals, Supervisor
@@ -29,6 +35,7 @@ STARTING = {
     "sampler": "the envs are starting",
     "policy_worker": "the policies are starting",
     "learner": "the learner is starting",
+    "ingest": "the nodes are starting",
 }
 
 
@@ -49,6 +56,7 @@ class _ProcessRun:
         self._other_learners = self._make_children(specs.other_learners)
         self._samplers = self._make_children([*specs.policy_workers, *specs.inline_samplers])
         self._rollout_workers = self._make_children(specs.rollout_workers)
+        self._ingest = self._make_children(specs.ingest)
         # By the name of the child: a successor has the name of the worker that it replaces.
         self._worker_ids = {spec.worker_id.name: spec.worker_id for spec in specs.all}
         self._limits = Limits(
@@ -56,7 +64,13 @@ class _ProcessRun:
             silent_seconds=parts.config.monitoring.heartbeat_reporting_interval,
         )
         self._supervisor = Supervisor(
-            [*self._learners, *self._other_learners, *self._samplers, *self._rollout_workers],
+            [
+                *self._learners,
+                *self._other_learners,
+                *self._ingest,
+                *self._samplers,
+                *self._rollout_workers,
+            ],
             restartable=self._rollout_workers,
             limits=self._limits,
         )
@@ -154,6 +168,7 @@ class _ProcessRun:
         """Stops all workers. Returns (failures while stopping, failures to save)."""
         stages = [self._rollout_workers, self._samplers]
         stopped = self._supervisor.stop_all(stages, STOP_GRACE_SECONDS, self._describe)
+        nodes_stopped = self._supervisor.stop_all([self._ingest], NODES_GRACE_SECONDS)
         # Learners last and with more time: they finish an iteration and save what has been learned.
         learners_stopped = self._supervisor.stop_all(
             [self._learners], LEARNER_GRACE_SECONDS, dump_stacks=True
@@ -162,7 +177,7 @@ class _ProcessRun:
         unsaved = [ChildFailed(name, reason) for name in learners_stopped.killed]
         # The first learner of each policy has ended the others.
         others_stopped = self._supervisor.stop_all([self._other_learners], STOP_GRACE_SECONDS)
-        failed = [*stopped.failed, *learners_stopped.failed, *others_stopped.failed]
+        failed = [*stopped.failed, *nodes_stopped.failed, *learners_stopped.failed, *others_stopped.failed]
         return failed, unsaved
 
     def _describe(self, child: Child) -> str:

@@ -7,9 +7,12 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
+from sample_factory.config.config import Config
 from sample_factory.config.sections import POLICY_WORKER_NICENESS, ROLLOUT_WORKER_NICENESS
+from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.experiment.checks import Probed
 from sample_factory.experiment.observing import read_infos
 from sample_factory.experiment.parts import Parts, num_inline_samplers
 from sample_factory.experiment.start_from import transfer_file
@@ -33,20 +36,34 @@ from sample_factory.sampling.settings import (
 MAX_MIN_REQUESTS = 8
 MAX_RANDOM_SECONDS = 10.0
 CORES_PER_LEARNER_THREAD = 4
+NODES_GRACE_SECONDS = 40.0
 LEARNER_GRACE_SECONDS = 120.0  # to finish an iteration of training and save after the request to stop
 ROLLOUT_WORKER = "sample_factory.sampling.rollout.rollout_worker:RolloutWorker"
 POLICY_WORKER = "sample_factory.sampling.inference.policy_worker:PolicyWorker"
 INLINE_SAMPLER = "sample_factory.sampling.inline_sampler:InlineSampler"
 LEARNER_WORKER = "sample_factory.learning.learner_worker:LearnerWorker"
+INGEST = "sample_factory.cluster.ingest:Ingest"
 OTHER_LEARNER = "sample_factory.learning.other_learner:OtherLearner"
 
-WorkerArgs = RolloutWorkerArgs | PolicyWorkerArgs | InlineSamplerArgs | LearnerWorkerArgs
+
+class NodesArgs(NamedTuple):
+    """What the nodes need to know about a run."""
+
+    num_nodes: int
+    config: Config
+    family: EnvFamily
+    probed: Probed
+    seed: int
+
+
+WorkerArgs = NodesArgs | RolloutWorkerArgs | PolicyWorkerArgs | InlineSamplerArgs | LearnerWorkerArgs
 
 
 class WorkerId(NamedTuple):
     """Which worker of the run a process is.
 
-    role: "learner", "policy_worker", "rollout_worker" or "sampler" (--inline_samplers).
+    role: "learner", "policy_worker", "rollout_worker", "sampler" (--inline_samplers) or "ingest"
+        (--num_nodes).
     worker_index: counts the workers of one role; policy workers and learners are counted for each policy.
     policy_id: of a learner or policy worker.
     """
@@ -90,6 +107,7 @@ class WorkerSpecs(NamedTuple):
     policy_workers: list[WorkerSpec]
     inline_samplers: list[WorkerSpec]
     rollout_workers: list[WorkerSpec]
+    ingest: list[WorkerSpec]  # one, with --num_nodes
 
     @property
     def all(self) -> list[WorkerSpec]:
@@ -100,21 +118,22 @@ def worker_specs(parts: Parts) -> WorkerSpecs:
     """Returns the specifications of all workers of a run."""
     topology = parts.buffers.topology
     policies = range(topology.num_policies)
-    is_evaluation = topology.num_episodes is not None
-    learners = [] if is_evaluation else [learner_spec(parts, policy_id) for policy_id in policies]
-    ranks = range(1, 1 if is_evaluation else topology.learners_per_policy)
-    other_learners = [learner_spec(parts, policy_id, rank) for policy_id in policies for rank in ranks]
+    ranks = range(topology.learners_per_policy if parts.has_learner else 0)
+    all_learners = [learner_spec(parts, policy_id, rank) for policy_id in policies for rank in ranks]
+    learners = [spec for spec in all_learners if spec.worker_id.worker_index == 0]
+    other_learners = [spec for spec in all_learners if spec.worker_id.worker_index > 0]
+    ingest = [ingest_spec(parts)] if topology.num_nodes else []
     num_inline = num_inline_samplers(parts.config)
     if num_inline:
         samplers = [inline_sampler_spec(parts, index) for index in range(num_inline)]
-        return WorkerSpecs(learners, other_learners, [], samplers, [])
+        return WorkerSpecs(learners, other_learners, [], samplers, [], ingest)
     policy_workers = [
         policy_worker_spec(parts, policy_id, index)
         for policy_id in policies
         for index in range(topology.policy_workers_per_policy)
     ]
     rollout_workers = [rollout_worker_spec(parts, index) for index in range(topology.num_workers)]
-    return WorkerSpecs(learners, other_learners, policy_workers, [], rollout_workers)
+    return WorkerSpecs(learners, other_learners, policy_workers, [], rollout_workers, ingest)
 
 
 def policy_spec(parts: Parts, policy_id: int) -> PolicySpec:
@@ -210,6 +229,16 @@ def inline_sampler_spec(parts: Parts, index: int) -> WorkerSpec:
     options = ChildOptions(None, niceness, _thread_limits(parts), own_session=True)
     args = InlineSamplerArgs(index, rollout_workers, policy_workers)
     return WorkerSpec(WorkerId("sampler", index), INLINE_SAMPLER, args, options)
+
+
+def ingest_spec(parts: Parts) -> WorkerSpec:
+    """Returns the specification of the process that stores the trajectories of the nodes."""
+    probed = Probed(parts.info, parts.buffers.rnn_state_size)
+    num_nodes = parts.buffers.topology.num_nodes
+    args = NodesArgs(num_nodes, parts.config, parts.family, probed, parts.seed)
+    # The nodes stop their workers first.
+    options = ChildOptions(niceness=parts.config.sampling.default_niceness, grace_seconds=NODES_GRACE_SECONDS)
+    return WorkerSpec(WorkerId("ingest", 0), INGEST, args, options)
 
 
 def learner_spec(parts: Parts, policy_id: int, rank: int = 0) -> WorkerSpec:

@@ -1,0 +1,234 @@
+"""The workers of one node: rollout and policy workers with their own buffers, and no learner."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sample_factory.cluster.packing import Packed, pack
+from sample_factory.config.config import Config
+from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.exchange.messages import (
+    ComponentReady,
+    Incident,
+    Report,
+    Trajectories,
+    reports_in,
+)
+from sample_factory.exchange.policy_weights import Stamp
+from sample_factory.exchange.topology import make_topology
+from sample_factory.experiment.checks import Probed
+from sample_factory.experiment.parts import Parts, allocate
+from sample_factory.experiment.processes import run_in_processes
+from sample_factory.experiment.run_result import RunEnd
+from sample_factory.experiment.subscribers import Outbox
+from sample_factory.runtime import cpu
+from sample_factory.runtime.log import setup_logging
+from sample_factory.runtime.supervisor import StopSignals
+
+log = logging.getLogger("sample_factory")
+
+MAX_TRAJECTORIES = 64  # of a policy in one answer
+PULL_SECONDS = 0.5  # longest wait for the first trajectory
+STOP_SECONDS = 20.0
+SEEDS_OF_A_NODE = 100_003  # the seeds of its envs begin that far from those of the node before
+POLL_SECONDS = 0.005
+
+
+class NodePlan(NamedTuple):
+    """Everything that a node needs to know. number: 0 for the first node beside the learner's machine."""
+
+    number: int
+    config: Config
+    family: EnvFamily
+    probed: Probed
+    seed: int
+
+
+class Pulled(NamedTuple):
+    """Answer of a node: what its workers have produced since the last one.
+
+    incarnation: another one after a restart, when the node has lost all messages.
+    """
+
+    incarnation: float
+    packed: list[Packed]
+    reports: list[Report]
+    versions: Mapping[int, int]  # by policy: of the weights that the node acts with
+
+
+class NodeFailed(RuntimeError):
+    """The workers of a node have failed for good."""
+
+
+Fetch = Callable[[Any], np.ndarray]
+
+
+class Node:
+    """In the process of a node: starts its workers, and answers `pull`.
+
+    One thread calls `pull`, another supervises the workers. `_lock` guards the tickets.
+    """
+
+    def __init__(self, plan: NodePlan, fetch: Fetch):
+        """fetch: returns the weights, uint8, of a reference that `pull` has been given."""
+        setup_logging(f"node_{plan.number}")
+        cpu.raise_open_files_limit()
+        self._fetch = fetch
+        self._incarnation = time.time()
+        self._parts = _allocate(plan)
+        self._tickets: dict[int, list[int]] = {p: [] for p in range(self._num_policies)}
+        self._lock = threading.Lock()
+        self._loop = NodeLoop(self._parts, self._release_lost)
+        self._end: RunEnd | BaseException | None = None
+        self._supervisor = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
+        self._supervisor.start()
+
+    @property
+    def _num_policies(self) -> int:
+        return self._parts.buffers.topology.num_policies
+
+    def _supervise(self) -> None:
+        """Body of the supervising thread."""
+        try:
+            self._end = run_in_processes(self._parts, StopSignals(), lambda *_: self._loop)
+        except BaseException as error:  # `pull` raises it
+            self._end = error
+
+    def pull(self, weights: Mapping[int, tuple[Stamp, Any]], messages: Sequence[Any]) -> Pulled:
+        """Returns trajectories, as soon as there are any, and reports.
+
+        weights: by policy, the newest stamp and a reference for `fetch`. messages: for the rollout workers.
+        Raises NodeFailed.
+        """
+        self._raise_failure()
+        for message in messages:
+            self._loop.forward(message)
+        self._update_weights(weights)
+        deadline = time.monotonic() + PULL_SECONDS
+        packed = self._take_trajectories()
+        while not packed and time.monotonic() < deadline:
+            self._raise_failure()
+            time.sleep(POLL_SECONDS)
+            packed = self._take_trajectories()
+        versions = {p: channel.newest.version for p, channel in enumerate(self._parts.channels.weights)}
+        return Pulled(self._incarnation, packed, self._loop.take_reports(), versions)
+
+    def _raise_failure(self) -> None:
+        if isinstance(self._end, BaseException):
+            raise NodeFailed(f"{type(self._end).__name__}: {self._end}") from self._end
+        if self._end is not None and self._end.failures:
+            raise NodeFailed(str(self._end.failures[0]))
+
+    def _update_weights(self, weights: Mapping[int, tuple[Stamp, Any]]) -> None:
+        for policy_id, (stamp, reference) in weights.items():
+            channel = self._parts.channels.weights[policy_id]
+            if channel.newest != stamp:
+                channel.publish({"slot": self._fetch(reference)}, stamp)
+
+    def _take_trajectories(self) -> list[Packed]:
+        packed = []
+        for policy_id, tickets in self._tickets.items():
+            with self._lock:
+                self._receive_tickets(policy_id)
+                indices = np.array(tickets[:MAX_TRAJECTORIES], np.int64)
+                if not len(indices):
+                    continue
+                packed.append(pack(self._parts.buffers, policy_id, indices))
+                self._parts.buffers.release(indices, policy_id)
+                del tickets[: len(indices)]
+        return packed
+
+    def _receive_tickets(self, policy_id: int) -> None:
+        for message in self._parts.channels.learners[policy_id].get_many(timeout=0.0):
+            if isinstance(message, Trajectories):
+                self._tickets[policy_id].extend(message.buffer_indices)
+
+    def _release_lost(self, worker_index: int) -> None:
+        """In the supervising thread, after a rollout worker has died."""
+        with self._lock:
+            for policy_id, tickets in self._tickets.items():
+                self._receive_tickets(policy_id)
+                self._parts.buffers.release_lost(worker_index, policy_id, tickets)
+
+    def stop(self) -> None:
+        """Stops all workers."""
+        self._loop.is_done = True
+        self._supervisor.join(STOP_SECONDS)
+
+
+def _allocate(plan: NodePlan) -> Parts:
+    """Returns the parts of a run with the workers of this node alone."""
+    sampling = plan.config.sampling
+    config = replace(
+        plan.config,
+        run=replace(plan.config.run, seed=plan.seed + SEEDS_OF_A_NODE * (plan.number + 1)),
+        sampling=replace(
+            sampling,
+            num_workers=sampling.node_workers or len(cpu.available_cores()),
+            num_envs_per_worker=sampling.node_envs_per_worker or sampling.num_envs_per_worker,
+            num_nodes=1,
+            learners_per_policy=1,
+        ),
+    )
+    topology = make_topology(config, plan.probed.info)
+    return allocate(config, plan.family, plan.probed, topology, has_learner=False)
+
+
+class NodeLoop:
+    """A `Loop`: keeps the reports of the workers for the learner's machine, and sends them its messages."""
+
+    def __init__(self, parts: Parts, release_lost: Callable[[int], None]):
+        """release_lost: called with the index of a rollout worker that has died."""
+        self.is_done = False
+        self.stop_reason = ""
+        self._reports_queue = parts.channels.reports
+        self._outbox = Outbox(parts.channels)
+        self._release_lost = release_lost
+        self._reports: list[Report] = []
+        self._latest: dict[tuple[type, int], Any] = {}  # messages for a worker that replaces a dead one
+
+    def forward(self, message: Any) -> None:
+        """Sends a message to all rollout workers."""
+        self._latest[type(message), message.policy_id] = message
+        self._outbox.send_to_all_rollout_workers(message)
+
+    def take_reports(self) -> list[Report]:
+        """Returns the reports since the last call."""
+        reports, self._reports = self._reports, []
+        return reports
+
+    def receive(self, timeout: float) -> None:
+        """Keeps the reports that arrive within `timeout` seconds."""
+        reports = reports_in(self._reports_queue.get_many(timeout))
+        self._reports = [*self._reports, *(r for r in reports if not isinstance(r, ComponentReady))]
+
+    def started(self) -> None:
+        """Does nothing."""
+
+    def turn(self, timeout: float) -> None:
+        """Keeps reports."""
+        self.receive(timeout)
+
+    def worker_replaced(self, index: int, text: str, details: str = "") -> None:
+        """Frees the buffers of a dead worker, and sends its successor what it had received."""
+        self._release_lost(index)
+        self._reports = [*self._reports, Incident("worker_restarts", text, details=details)]
+        for message in self._latest.values():
+            self._outbox.send_to_rollout_worker(index, message)
+
+    def stopping(self) -> None:
+        """Does nothing."""
+
+    def close(self, may_wait: Callable[[], bool]) -> None:
+        """Does nothing."""
+
+    def log_summary(self, has_failed: bool = False) -> None:
+        """Does nothing."""
+
+    def summary(self) -> None:
+        """Returns nothing: the run belongs to the learner's machine."""

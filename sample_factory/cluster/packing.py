@@ -1,0 +1,76 @@
+"""Trajectories as compressed bytes: what travels from a node to the learner's machine."""
+
+from typing import NamedTuple
+
+import lz4.frame
+import numpy as np
+
+from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+
+
+class Packed(NamedTuple):
+    """Trajectories of one policy."""
+
+    policy_id: int
+    num_trajectories: int
+    data: bytes  # compressed arrays, in the order of `_arrays`
+
+
+class Unpacked(NamedTuple):
+    """Trajectories of one policy that are to be written to buffers. arrays: in the order of `_arrays`."""
+
+    policy_id: int
+    arrays: list[np.ndarray]  # [n, ...]
+
+    @property
+    def num_trajectories(self) -> int:
+        return len(self.arrays[0])
+
+    def split(self, count: int) -> "tuple[Unpacked, Unpacked]":
+        """Returns the first `count` trajectories, and the others."""
+        first = [array[:count] for array in self.arrays]
+        others = [array[count:] for array in self.arrays]
+        return self._replace(arrays=first), self._replace(arrays=others)
+
+
+def _arrays(buffers: TrajectoryBuffers, policy_id: int) -> list[np.ndarray]:
+    """Returns all arrays of trajectories of a policy, [N, ...]: what `Batcher` reads."""
+    storage = buffers.storage_of_policy(policy_id)
+    return [
+        *(storage.obs[key] for key in sorted(storage.obs)),
+        storage.outputs,
+        buffers.versions,
+        buffers.generations,
+        buffers.rewards,
+        buffers.terminated,
+        buffers.truncated,
+        buffers.policy_ids,
+        buffers.active_at_end,
+        buffers.chunk_rnn_states,
+    ]
+
+
+def pack(buffers: TrajectoryBuffers, policy_id: int, buffer_indices: np.ndarray) -> Packed:
+    """Returns the trajectories in these buffers, [n] int64."""
+    raw = b"".join(array[buffer_indices].tobytes() for array in _arrays(buffers, policy_id))
+    return Packed(policy_id, len(buffer_indices), lz4.frame.compress(raw))
+
+
+def unpack(buffers: TrajectoryBuffers, packed: Packed) -> Unpacked:
+    """Returns the trajectories that a node has packed; its buffers have rows as large as these ones."""
+    raw = lz4.frame.decompress(packed.data)
+    arrays = []
+    begin = 0
+    for array in _arrays(buffers, packed.policy_id):
+        shape = (packed.num_trajectories, *array.shape[1:])
+        values = np.frombuffer(raw, array.dtype, int(np.prod(shape)), begin).reshape(shape)
+        begin += values.nbytes
+        arrays.append(values)
+    assert begin == len(raw), "the node has other arrays"
+    return Unpacked(packed.policy_id, arrays)
+
+
+def write(buffers: TrajectoryBuffers, unpacked: Unpacked, buffer_indices: np.ndarray) -> None:
+    """Writes trajectories to these buffers, [n] int64."""
+    for array, values in zip(_arrays(buffers, unpacked.policy_id), unpacked.arrays):
+        array[buffer_indices] = values

@@ -1,0 +1,44 @@
+"""Trajectories travel as bytes, and arrive as they were."""
+
+import numpy as np
+import pytest
+
+from sample_factory.cluster.packing import pack, unpack, write
+from tests.counting import CountingEnv, make_config, make_shared
+
+
+@pytest.fixture
+def two_machines():
+    """Returns buffers of a node, full of random bytes, and those of the learner's machine, which are more."""
+    node, _ = make_shared(make_config(), CountingEnv())
+    learner, _ = make_shared(make_config(num_workers=3), CountingEnv())
+    rng = np.random.default_rng(1)
+    for array in (node.obs["obs"], node.outputs, node.rewards, node.versions, node.chunk_rnn_states):
+        array.view(np.uint8)[...] = rng.integers(0, 255, array.view(np.uint8).shape, np.uint8)
+    for array in (node.terminated, node.truncated, node.active_at_end):
+        array[...] = rng.random(array.shape) < 0.5
+    return node, learner
+
+
+def test_all_arrays_that_learners_read_arrive_bit_by_bit(two_machines):
+    node, learner = two_machines
+    sent = np.array([3, 1])
+    received = np.array([7, 0])
+    first, others = unpack(learner, pack(node, 0, sent)).split(1)
+    assert first.num_trajectories == others.num_trajectories == 1
+    write(learner, first, received[:1])
+    write(learner, others, received[1:])
+    names = (
+        "outputs versions generations rewards terminated truncated policy_ids active_at_end chunk_rnn_states"
+    )
+    for name in names.split():
+        there, here = getattr(node, name)[sent], getattr(learner, name)[received]
+        assert there.tobytes() == here.tobytes(), name
+    assert node.obs["obs"][sent].tobytes() == learner.obs["obs"][received].tobytes()
+
+
+def test_repetitive_frames_travel_in_a_fraction_of_their_size(two_machines):
+    node, _ = two_machines
+    node.poison()
+    raw = sum(array[:2].nbytes for array in (node.obs["obs"], node.outputs, node.chunk_rnn_states))
+    assert len(pack(node, 0, np.array([0, 1])).data) < raw / 2
