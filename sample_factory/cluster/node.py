@@ -192,6 +192,11 @@ class NodeLoop:
         self._reports: list[Report] = []
         self._latest: dict[tuple[type, int], Any] = {}  # messages for a worker that replaces a dead one
 
+    @property
+    def is_evaluating(self) -> bool:
+        """False: evaluations are played on the learner's machine."""
+        return False
+
     def forward(self, message: Any) -> None:
         """Sends a message to all rollout workers."""
         self._latest[type(message), message.policy_id] = message
