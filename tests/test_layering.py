@@ -27,6 +27,7 @@ FLOORS = {
     "monitoring": 4,
     "population": 4,
     "experiment": 6,
+    "cluster": 7,  # allocates the parts of a run on each node
     "evaluation": 7,  # plays with the workers of experiment, without a learner
     "imitation": 7,
     "plotting": 7,

@@ -1,18 +1,18 @@
 """On the learner's machine: the process that lets nodes sample, and writes their trajectories to buffers."""
 
 import logging
-import os
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayTaskError
 
-from sample_factory.cluster.node import Node, NodePlan, Pulled
+from sample_factory.cluster.node import Node, NodeFailed, NodePlan, Pulled
 from sample_factory.cluster.packing import Unpacked, unpack, write
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.messages import (
+    ComponentReady,
     Incident,
     Report,
     Reports,
@@ -23,6 +23,7 @@ from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.experiment.wiring import NodesArgs
 from sample_factory.runtime.child_side import ChildContext
+from sample_factory.runtime.local_ray import LocalRay
 
 log = logging.getLogger("sample_factory")
 
@@ -58,7 +59,7 @@ class Ingest:
         self._channels = channels
         self._context = context
         self._weights: dict[int, tuple[Stamp, list]] = {}  # by policy: newest stamp and reference
-        _connect(args)
+        self._own_ray = _connect(args)
         first_inbox = len(channels.inboxes) - args.num_nodes
         self._nodes = [
             NodeLink(self._make_plan(index), channels.inboxes[first_inbox + index])
@@ -111,6 +112,9 @@ class Ingest:
             self._report([pulled])
             return
         self._report(pulled.reports)
+        if pulled.packed and not node.has_answered:
+            node.has_answered = True
+            self._report([ComponentReady("node", f"node {node.number}: its first trajectories have arrived")])
         node.unstored.extend(unpack(self._buffers, packed) for packed in pulled.packed)
 
     def _report(self, reports: Iterable[Report]) -> None:
@@ -154,7 +158,10 @@ class Ingest:
         ray.wait(stopping, num_returns=len(stopping), timeout=STOP_SECONDS)
         for node in self._nodes:
             ray.kill(node.actor)
-        ray.shutdown()
+        if self._own_ray is None:
+            ray.shutdown()
+        else:
+            self._own_ray.close()
 
 
 class NodeLink:
@@ -167,6 +174,7 @@ class NodeLink:
         self.actor: Any = actor_class.options(max_restarts=-1, num_cpus=0).remote(plan)
         self.calls: list = []
         self.unstored: list[Unpacked] = []
+        self.has_answered = False  # with trajectories, since it was started
         self._inbox = inbox
         self._incarnation: float | None = None
         self._latest: dict[tuple[type, int], RolloutMessage] = {}
@@ -180,15 +188,19 @@ class NodeLink:
             self.calls.append(self.actor.pull.remote(weights, messages))
 
     def result(self, call: Any) -> Pulled | Incident:
-        """Returns the result of a call that has ended; an Incident if the node could not answer.
+        """Returns the result of a call that has ended; an Incident if the node is being restarted.
 
-        Raises RayError if its workers have failed for good.
+        Raises NodeFailed if its workers have failed for good.
         """
         self.calls.remove(call)
         try:
             pulled: Pulled = ray.get(call)
         except RayActorError as error:
-            return Incident("node_restarts", f"node {self.number} is restarted: {str(error).splitlines()[0]}")
+            self.has_answered = False
+            reason = str(error).partition("\n")[0]
+            return Incident("node_restarts", f"node {self.number} died and is restarted: {reason}")
+        except RayTaskError as error:
+            raise NodeFailed(f"node {self.number}: {error.cause}") from None
         if self._incarnation not in (None, pulled.incarnation):
             for message in self._latest.values():
                 self._inbox.put(message)
@@ -196,10 +208,17 @@ class NodeLink:
         return pulled
 
 
-def _connect(args: NodesArgs) -> None:
-    """Connects to the cluster, or starts Ray on this machine alone."""
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+def _connect(args: NodesArgs) -> LocalRay | None:
+    """Connects to the cluster; without an address, starts Ray on this machine alone, and returns that.
+
+    Raises NodeFailed if the cluster cannot be reached, CommandFailed if Ray does not start.
+    """
     address = args.config.sampling.ray_address
-    ray.init(
-        address=address or "local", include_dashboard=False, log_to_driver=True, logging_level=logging.WARNING
-    )
+    options: dict[str, Any] = {"logging_level": logging.WARNING}
+    if address is None:
+        return LocalRay("--num_nodes", args.config.experiment_dir, options)
+    try:
+        ray.init(address=address, **options)
+    except (ConnectionError, ValueError) as error:
+        raise NodeFailed(f"--ray_address={address}: {error}") from None
+    return None

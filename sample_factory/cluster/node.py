@@ -27,6 +27,7 @@ from sample_factory.experiment.processes import run_in_processes
 from sample_factory.experiment.run_result import RunEnd
 from sample_factory.experiment.subscribers import Outbox
 from sample_factory.runtime import cpu
+from sample_factory.runtime.failures import Explained
 from sample_factory.runtime.log import setup_logging
 from sample_factory.runtime.supervisor import StopSignals
 
@@ -61,8 +62,8 @@ class Pulled(NamedTuple):
     versions: Mapping[int, int]  # by policy: of the weights that the node acts with
 
 
-class NodeFailed(RuntimeError):
-    """The workers of a node have failed for good."""
+class NodeFailed(Explained, RuntimeError):
+    """The cluster cannot be reached, or the workers of a node have failed for good."""
 
 
 Fetch = Callable[[Any], np.ndarray]

@@ -101,6 +101,7 @@ def make_topology(config: Config, info: EnvInfo, num_episodes: int | None = None
     _check_policies(sampling.num_policies, info)
     if num_episodes is None:
         _check_learners(config)
+        _check_nodes(config)
     trajectories = learning.batch_size * learning.num_batches_per_iteration // learning.rollout
     if config.population.pbt_optimize_batch_size:
         trajectories = math.ceil(trajectories * MAX_BATCH_GROWTH)  # the most that PBT allows
@@ -155,6 +156,24 @@ def _check_learners(config: Config) -> None:
     for flag, (is_set, reason) in refused.items():
         if is_set:
             raise ConfigError(f"--learners_per_policy={count} does not work with {flag}: {reason}")
+
+
+def _check_nodes(config: Config) -> None:
+    """Raises ConfigError for flags that do not work with other machines."""
+    sampling = config.sampling
+    if sampling.num_nodes == 1:
+        return
+    refused = {
+        "--serial_mode=True": (sampling.serial_mode, "everything is in one process"),
+        "--async_rl=False": (not sampling.async_rl, "nodes sample while the learner trains"),
+        "--selfplay_past_share": (
+            config.selfplay.selfplay_past_share > 0,
+            "past selves are files on the learner's machine",
+        ),
+    }
+    for flag, (is_set, reason) in refused.items():
+        if is_set:
+            raise ConfigError(f"--num_nodes={sampling.num_nodes} does not work with {flag}: {reason}")
 
 
 def _check_policies(num_policies: int, info: EnvInfo) -> None:

@@ -7,6 +7,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
 from sample_factory.envs.env_registry import EnvFamily, UnknownEnvError
+from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.experiment.evaluation_plan import EvaluationPlan, with_eval_flags
 from sample_factory.experiment.observing import check_observers
 from sample_factory.experiment.start_from import transfer_file
@@ -62,6 +63,7 @@ def check_and_probe(config: Config, family: EnvFamily) -> Probed:
     _check_device(config)
     for policy_id in range(config.sampling.num_policies):
         transfer_file(config, policy_id)  # raises
+    _check_nodes_packages(config)
     check_transport(config.sampling.queue)
     info = _probe(config, family)
     check_observations(config, info)
@@ -71,6 +73,13 @@ def check_and_probe(config: Config, family: EnvFamily) -> Probed:
     check_encoders(config, info)
     state_size = _probe_users_parts(config, info)
     return Probed(info, state_size, plan_evaluation(config, family, info, state_size))
+
+
+def _check_nodes_packages(config: Config) -> None:
+    """Raises MissingPackage unless the packages for --num_nodes are installed."""
+    for package in ("ray", "lz4") if config.sampling.num_nodes > 1 else ():
+        if not is_installed(package):
+            raise missing_package(f"--num_nodes={config.sampling.num_nodes}", package, "ray")
 
 
 def plan_evaluation(

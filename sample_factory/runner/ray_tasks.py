@@ -2,11 +2,8 @@
 
 import argparse
 import os
-import secrets
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -14,12 +11,10 @@ from typing import Any
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.runner.jobs import Job
-from sample_factory.runtime.command_failed import CommandFailed
+from sample_factory.runtime.local_ray import LocalRay
 
-MAX_FOLDER = 40  # characters: Ray adds 62 for its sockets, whose path may have 107
 STORE_BYTES = 80 * 2**20  # near Ray's minimum; no data goes through Ray
 POLL_SECONDS = 0.2
-MAX_STARTS = 4
 QUIET: Mapping[str, Any] = {"log_to_driver": False, "logging_level": "error"}
 THREADS = "OMP_NUM_THREADS"  # set by Ray for its workers
 
@@ -33,7 +28,8 @@ class RayBackend:
     outlives_runner = False
 
     def __init__(self, arguments: argparse.Namespace, files: Path):
-        """Raises ConfigError if the cluster cannot be reached, ImportError if Ray is not installed."""
+        """Raises ConfigError if the cluster cannot be reached, CommandFailed if Ray does not start here,
+        ImportError if Ray is not installed."""
         try:
             import ray
         except ImportError as error:
@@ -43,39 +39,20 @@ class RayBackend:
         per_gpu = arguments.experiments_per_gpu
         self._gpus = 1 / per_gpu if per_gpu > 0 else 0.0
         self._tasks: dict[str, Any] = {}
-        self._folder: str | None = None
-        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        self._own: LocalRay | None = None
         if arguments.ray_address:
             try:
                 ray.init(address=arguments.ray_address, **QUIET)
             except (ConnectionError, ValueError) as error:
                 raise ConfigError(f"--ray_address={arguments.ray_address}: {error}") from None
             return
-        self._folder = _short_folder(files)
-        try:
-            self._start_ray(arguments)
-        except BaseException:
-            self.close()
-            raise
-
-    def _start_ray(self, arguments: argparse.Namespace) -> None:
-        """Starts Ray on this machine. Raises CommandFailed."""
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex())  # otherwise Ray writes one to ~/.ray
-        for attempt in range(1, MAX_STARTS + 1):
-            try:
-                self._ray.init(
-                    num_cpus=max(1, round(arguments.max_parallel * self._cpus)),
-                    num_gpus=arguments.num_gpus if self._gpus else None,
-                    include_dashboard=False,
-                    object_store_memory=STORE_BYTES,
-                    _temp_dir=self._folder,
-                    **QUIET,
-                )
-                return
-            except Exception as error:  # Ray raises a bare Exception after 30 s, e.g. on a busy machine
-                self._ray.shutdown()
-                if attempt == MAX_STARTS:
-                    raise CommandFailed(f"--runner=ray: Ray does not start: {error}") from None
+        options = {
+            "num_cpus": max(1, round(arguments.max_parallel * self._cpus)),
+            "num_gpus": arguments.num_gpus if self._gpus else None,
+            "object_store_memory": STORE_BYTES,
+            **QUIET,
+        }
+        self._own = LocalRay("--runner=ray", files, options)
 
     def adopt(self, job: Job) -> bool:
         """Returns False: jobs end with the runner that has started them."""
@@ -101,20 +78,10 @@ class RayBackend:
             self._ray.cancel(task)
 
     def close(self) -> None:
-        self._ray.shutdown()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _short_folder(files: Path) -> str:
-    """Returns a new folder, whose path is short enough for Ray's sockets: in `files` if possible.
-
-    files: an absolute path.
-    """
-    is_short = len(str(files)) < MAX_FOLDER - len("/r12345678")
-    if is_short:
-        files.mkdir(parents=True, exist_ok=True)
-    return tempfile.mkdtemp(prefix="r", dir=files if is_short else None)
+        if self._own is None:
+            self._ray.shutdown()
+        else:
+            self._own.close()
 
 
 def _run_on_worker(order: str, threads: str | None) -> None:
