@@ -1,15 +1,19 @@
 """On the learner's machine: the process that lets nodes sample, and writes their trajectories to buffers."""
 
 import logging
+import time
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import ray
-from ray.exceptions import RayActorError, RayTaskError
 
-from sample_factory.cluster.node import Node, NodeFailed, NodePlan, Pulled
-from sample_factory.cluster.packing import Unpacked, unpack, write
+from sample_factory.cluster.node import NodePlan, Pulled
+from sample_factory.cluster.node_link import NodeDied, NodeLink
+from sample_factory.cluster.packing import unpack, write
+from sample_factory.cluster.ray_cluster import RayCluster
+from sample_factory.cluster.traffic import Traffic
+from sample_factory.cluster.weights_sync import SyncRule
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.messages import (
     ComponentReady,
@@ -23,30 +27,51 @@ from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.experiment.wiring import NodesArgs
 from sample_factory.runtime.child_side import ChildContext
-from sample_factory.runtime.local_ray import LocalRay
+from sample_factory.runtime.clock import Every
+from sample_factory.runtime.queues import Queue
 
 log = logging.getLogger("sample_factory")
 
-PULLS_IN_FLIGHT = 2
 WAIT_SECONDS = 0.02
+LOOK_SECONDS = 2.0  # between two looks for machines that have joined
+SILENT_SECONDS = 30.0  # without an answer, before a warning
+REPORT_SECONDS = 5.0
 STOP_SECONDS = 25.0
 
 
-class _Actor:
-    """A Node as a Ray actor."""
+class Place:
+    """One of --num_nodes: it has a node, or waits for a machine that has none."""
 
-    def __init__(self, plan: NodePlan):
-        self._node = Node(plan, lambda reference: ray.get(reference[0]))
+    def __init__(self, number: int, inbox: Queue):
+        """inbox: messages of the main process for the rollout workers of the node."""
+        self.number = number
+        self.link: NodeLink | None = None
+        self._inbox = inbox
+        self._latest: dict[tuple[type, int], RolloutMessage] = {}
+        self._unsent: list[RolloutMessage] = []
 
-    def pull(self, weights: dict, messages: list) -> Pulled:
-        return self._node.pull(weights, messages)
+    def connect(self, link: NodeLink) -> None:
+        """Gives the place a new node, which gets the last message of each kind about each policy."""
+        self.link = link
+        self._unsent = list(self._latest.values())
 
-    def stop(self) -> None:
-        self._node.stop()
+    def take_messages(self) -> list[RolloutMessage]:
+        """Returns the messages for its node since the last call."""
+        unsent, self._unsent = self._unsent, []
+        return unsent
+
+    def receive(self) -> None:
+        """Receives messages; also without a node, so that the inbox never becomes full."""
+        for message in self._inbox.get_many(timeout=0.0):
+            self._latest[type(message), message.policy_id] = message
+            self._unsent.append(message)
+        if self.link is None:
+            self._unsent = []
 
 
 class Ingest:
-    """In the child: keeps PULLS_IN_FLIGHT calls to every node running, and stores what they return.
+    """In the child: starts nodes on the machines that are there, keeps calls to each of them running, and
+    stores what they return.
 
     A node's next call is made when its trajectories have found free buffers, which is the back-pressure.
     """
@@ -58,17 +83,17 @@ class Ingest:
         self._buffers = buffers
         self._channels = channels
         self._context = context
-        self._weights: dict[int, tuple[Stamp, list]] = {}  # by policy: newest stamp and reference
-        self._own_ray = _connect(args)
-        first_inbox = len(channels.inboxes) - args.num_nodes
-        self._nodes = [
-            NodeLink(self._make_plan(index), channels.inboxes[first_inbox + index])
-            for index in range(args.num_nodes)
-        ]
-
-    def _make_plan(self, index: int) -> NodePlan:
-        args = self._args
-        return NodePlan(index, args.config, args.family, args.probed, args.seed)
+        self._partition = buffers.topology.num_workers
+        self._newest: dict[int, tuple[Stamp, Any]] = {}  # by policy: stamp and reference
+        self._rule = SyncRule(args.config.cluster, args.config.sampling.max_policy_lag)
+        self._traffic = Traffic()
+        self._time_to_report = Every(REPORT_SECONDS)
+        self._time_to_look = Every(LOOK_SECONDS, at_first=True)
+        self._last_answer: dict[int, float] = {}  # by number of a place
+        self._num_missing = 0
+        inboxes = channels.inboxes[len(channels.inboxes) - args.num_nodes :]
+        self._places = [Place(number, inbox) for number, inbox in enumerate(inboxes, start=1)]
+        self._cluster = RayCluster(args.config)
 
     def run(self) -> None:
         """Pulls until asked to stop, then stops the nodes."""
@@ -81,144 +106,144 @@ class Ingest:
 
     def step(self) -> None:
         """Handles the answers that arrive within WAIT_SECONDS, and makes the next calls."""
-        self._put_weights()
-        for node in self._nodes:
-            self._store(node)
-            if self._weights and not node.unstored:
-                node.call(self._weights)
-        calls = [call for node in self._nodes for call in node.calls]
-        if not calls:
+        if self._time_to_look():
+            self._look_for_machines()
+            self._warn_of_silence()
+        for place in self._places:
+            place.receive()
+            if place.link is not None:
+                self._store(place.link)
+                self._call(place, place.link)
+        calls = [call for place in self._places if place.link is not None for call in place.link.calls]
+        if calls:
+            ready, _ = ray.wait(calls, num_returns=len(calls), timeout=WAIT_SECONDS)
+            for place in self._places:
+                self._receive(place, ready)
+        else:
             self._context.stopping.wait(WAIT_SECONDS)
-            return
-        ready, _ = ray.wait(calls, num_returns=len(calls), timeout=WAIT_SECONDS)
-        for node in self._nodes:
-            for call in [call for call in node.calls if call in ready]:
-                self._receive(node, call)
+        if self._time_to_report():
+            self._report([self._traffic.take_report()])
 
-    def _put_weights(self) -> None:
-        """Puts newly published weights into Ray's object store, once for all nodes."""
+    def _look_for_machines(self) -> None:
+        """Starts nodes on machines that have none, as long as there are free places."""
+        free_places = [place for place in self._places if place.link is None]
+        in_use = {place.link.machine.ray_id for place in self._places if place.link is not None}
+        machines = self._cluster.free_machines(in_use) if free_places else []
+        if self._cluster.is_local:
+            machines *= len(free_places)
+        args = self._args
+        for place, machine in zip(free_places, machines):
+            plan = NodePlan(place.number, args.config, args.family, args.probed, args.seed, args.registered)
+            place.connect(NodeLink(plan, machine, has_machine=not self._cluster.is_local))
+            self._last_answer[place.number] = time.monotonic()
+        num_missing = max(0, len(free_places) - len(machines))
+        if num_missing > self._num_missing:
+            log.warning(
+                "%d of %d other machines are not there; the run takes them up when they join Ray "
+                "(ray start --address=...)",
+                num_missing,
+                args.num_nodes,
+            )
+        self._num_missing = num_missing
+
+    def _warn_of_silence(self) -> None:
+        now = time.monotonic()
+        for place in self._places:
+            if place.link is not None and now - self._last_answer[place.number] > SILENT_SECONDS:
+                log.warning("%s has not answered for %.0f s", place.link.name, SILENT_SECONDS)
+                self._last_answer[place.number] = now
+
+    def _call(self, place: Place, link: NodeLink) -> None:
+        while link.has_room and all(channel.slot_bytes for channel in self._channels.weights):
+            link.pull(self._due_weights(link), place.take_messages())
+
+    def _due_weights(self, link: NodeLink) -> dict[int, tuple[Stamp, Any]]:
+        """Returns the weights that the node gets with its next call, by policy."""
+        due = {}
         for policy_id, channel in enumerate(self._channels.weights):
-            stamp = channel.newest
-            known = self._weights.get(policy_id)
-            if channel.slot_bytes == 0 or (known is not None and known[0] == stamp):
-                continue
+            held = link.held.get(policy_id)
+            newest = channel.newest
+            diverged = int(self._channels.progress["diverged"][policy_id])
+            if self._rule.is_due(held, newest, diverged):
+                due[policy_id] = self._put(policy_id)
+            if link.offered.get(policy_id) != newest:
+                link.offered[policy_id] = newest
+                self._traffic.offered(channel.slot_bytes, newest, held, is_sent=policy_id in due)
+        return due
+
+    def _put(self, policy_id: int) -> tuple[Stamp, Any]:
+        """Puts the newest weights into Ray's object store, once for all nodes."""
+        channel = self._channels.weights[policy_id]
+        if policy_id not in self._newest or self._newest[policy_id][0] != channel.newest:
             slot = np.empty(channel.slot_bytes, np.uint8)
             stamp = channel.fetch(slot)
-            self._weights[policy_id] = (stamp, [ray.put(slot)])
+            self._newest[policy_id] = stamp, ray.put(slot)
+        return self._newest[policy_id]
 
-    def _receive(self, node: "NodeLink", call: Any) -> None:
-        pulled = node.result(call)
-        if isinstance(pulled, Incident):
-            self._report([pulled])
-            return
+    def _receive(self, place: Place, ready: list[Any]) -> None:
+        """Takes the results of those calls of a place that have ended."""
+        link = place.link
+        for call in [] if link is None else [call for call in link.calls if call in ready]:
+            assert link is not None
+            try:
+                self._take(link, link.take(call))
+            except NodeDied as died:
+                place.link = None
+                link.close()
+                self._report([Incident("node_restarts", f"{died}; it is started again")])
+                return
+            self._last_answer[place.number] = time.monotonic()
+
+    def _take(self, link: NodeLink, pulled: Pulled) -> None:
         self._report(pulled.reports)
-        if pulled.packed and not node.has_answered:
-            node.has_answered = True
-            self._report([ComponentReady("node", f"node {node.number}: its first trajectories have arrived")])
-        node.unstored.extend(unpack(self._buffers, packed) for packed in pulled.packed)
+        if pulled.packed and not link.has_answered:
+            link.has_answered = True
+            self._report([ComponentReady("node", f"{link.name}: its first trajectories have arrived")])
+        for packed in pulled.packed:
+            unpacked = unpack(self._buffers, packed)
+            self._traffic.received(packed, unpacked)
+            link.unstored.append(unpacked)
 
     def _report(self, reports: Iterable[Report]) -> None:
         for report in reports:
             self._channels.reports.put(Reports([report]), self._context.keep_going)
 
-    def _store(self, node: "NodeLink") -> None:
-        """Writes trajectories of a node to its partition of the buffers, as far as there are free ones."""
-        partition = self._buffers.topology.num_workers + node.number
-        while node.unstored:
-            trajectories = node.unstored[0]
-            indices, count = self._acquire(partition, trajectories.num_trajectories)
-            if indices is None:
+    def _store(self, link: NodeLink) -> None:
+        """Writes trajectories of a node to buffers, as far as there are free ones."""
+        while link.unstored:
+            trajectories = link.unstored[0]
+            indices = self._acquire(trajectories.num_trajectories)
+            if not len(indices):
                 return
-            stored, others = trajectories.split(count)
+            stored, others = trajectories.split(len(indices))
             write(self._buffers, stored, indices)
-            acted = np.zeros((count, self._buffers.topology.num_policies), bool)
+            acted = np.zeros((len(indices), self._buffers.topology.num_policies), bool)
             acted[:, stored.policy_id] = True
-            self._buffers.hand_over(indices, self._owners(partition, count), acted)
+            self._buffers.hand_over(indices, self._owners(len(indices)), acted)
             tickets = Trajectories(indices.tolist())
             self._channels.learners[stored.policy_id].put(tickets, self._context.keep_going)
-            node.unstored[0] = others
+            link.unstored[0] = others
             if not others.num_trajectories:
-                node.unstored.pop(0)
+                link.unstored.pop(0)
 
-    def _acquire(self, partition: int, count: int) -> tuple[np.ndarray | None, int]:
-        """Returns as many free buffers as there are, at most `count`, and their number; None if none."""
+    def _acquire(self, count: int) -> np.ndarray:
+        """Returns as many free buffers as there are, at most `count`, or half of them or so; [n] int64."""
         while count:
-            indices = self._buffers.acquire(partition, self._owners(partition, count))
+            indices = self._buffers.acquire(self._partition, self._owners(count))
             if indices is not None:
-                return indices, count
+                return indices
             count //= 2
-        return None, 0
+        return np.empty(0, np.int64)
 
-    def _owners(self, partition: int, count: int) -> np.ndarray:
-        """Ids of the agents of a node, which are no agents of this machine."""
-        return np.full(count, self._buffers.topology.num_agents + partition)
+    def _owners(self, count: int) -> np.ndarray:
+        """Ids of the agents of nodes, which are no agents of this machine."""
+        return np.full(count, self._buffers.topology.num_agents)
 
     def _stop(self) -> None:
-        stopping = [node.actor.stop.remote() for node in self._nodes]
-        ray.wait(stopping, num_returns=len(stopping), timeout=STOP_SECONDS)
-        for node in self._nodes:
-            ray.kill(node.actor)
-        if self._own_ray is None:
-            ray.shutdown()
-        else:
-            self._own_ray.close()
-
-
-class NodeLink:
-    """The connection to one node."""
-
-    def __init__(self, plan: NodePlan, inbox: Any):
-        """inbox: messages of the main process for the rollout workers of the node."""
-        self.number = plan.number
-        actor_class: Any = ray.remote(_Actor)
-        self.actor: Any = actor_class.options(max_restarts=-1, num_cpus=0).remote(plan)
-        self.calls: list = []
-        self.unstored: list[Unpacked] = []
-        self.has_answered = False  # with trajectories, since it was started
-        self._inbox = inbox
-        self._incarnation: float | None = None
-        self._latest: dict[tuple[type, int], RolloutMessage] = {}
-
-    def call(self, weights: dict[int, tuple[Stamp, list]]) -> None:
-        """Calls the node until PULLS_IN_FLIGHT calls are running."""
-        while len(self.calls) < PULLS_IN_FLIGHT:
-            messages = self._inbox.get_many(timeout=0.0)
-            for message in messages:
-                self._latest[type(message), message.policy_id] = message
-            self.calls.append(self.actor.pull.remote(weights, messages))
-
-    def result(self, call: Any) -> Pulled | Incident:
-        """Returns the result of a call that has ended; an Incident if the node is being restarted.
-
-        Raises NodeFailed if its workers have failed for good.
-        """
-        self.calls.remove(call)
-        try:
-            pulled: Pulled = ray.get(call)
-        except RayActorError as error:
-            self.has_answered = False
-            reason = str(error).partition("\n")[0]
-            return Incident("node_restarts", f"node {self.number} died and is restarted: {reason}")
-        except RayTaskError as error:
-            raise NodeFailed(f"node {self.number}: {error.cause}") from None
-        if self._incarnation not in (None, pulled.incarnation):
-            for message in self._latest.values():
-                self._inbox.put(message)
-        self._incarnation = pulled.incarnation
-        return pulled
-
-
-def _connect(args: NodesArgs) -> LocalRay | None:
-    """Connects to the cluster; without an address, starts Ray on this machine alone, and returns that.
-
-    Raises NodeFailed if the cluster cannot be reached, CommandFailed if Ray does not start.
-    """
-    address = args.config.sampling.ray_address
-    options: dict[str, Any] = {"logging_level": logging.WARNING}
-    if address is None:
-        return LocalRay("--num_nodes", args.config.experiment_dir, options)
-    try:
-        ray.init(address=address, **options)
-    except (ConnectionError, ValueError) as error:
-        raise NodeFailed(f"--ray_address={address}: {error}") from None
-    return None
+        links = [place.link for place in self._places if place.link is not None]
+        stopping = [link.ask_to_stop() for link in links]
+        if stopping:
+            ray.wait(stopping, num_returns=len(stopping), timeout=STOP_SECONDS)
+        for link in links:
+            link.close()
+        self._cluster.close()

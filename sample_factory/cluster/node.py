@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sample_factory.cluster.packing import Packed, pack
+from sample_factory.cluster.ray_cluster import NodeFailed
 from sample_factory.config.config import Config
+from sample_factory.config.version import VERSION
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.messages import (
     ComponentReady,
@@ -22,12 +24,11 @@ from sample_factory.exchange.messages import (
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.exchange.topology import make_topology
 from sample_factory.experiment.checks import Probed
-from sample_factory.experiment.parts import Parts, allocate
+from sample_factory.experiment.parts import Parts, Registered, allocate
 from sample_factory.experiment.processes import run_in_processes
 from sample_factory.experiment.run_result import RunEnd
 from sample_factory.experiment.subscribers import Outbox
 from sample_factory.runtime import cpu
-from sample_factory.runtime.failures import Explained
 from sample_factory.runtime.log import setup_logging
 from sample_factory.runtime.supervisor import StopSignals
 
@@ -41,32 +42,22 @@ POLL_SECONDS = 0.005
 
 
 class NodePlan(NamedTuple):
-    """Everything that a node needs to know. number: 0 for the first node beside the learner's machine."""
+    """Everything that a node needs to know. number: 1 for the first node beside the learner's machine."""
 
     number: int
     config: Config
     family: EnvFamily
     probed: Probed
     seed: int
+    registered: Registered
+    package_version: str = VERSION
 
 
 class Pulled(NamedTuple):
-    """Answer of a node: what its workers have produced since the last one.
+    """Answer of a node: what its workers have produced since the last one."""
 
-    incarnation: another one after a restart, when the node has lost all messages.
-    """
-
-    incarnation: float
     packed: list[Packed]
     reports: list[Report]
-    versions: Mapping[int, int]  # by policy: of the weights that the node acts with
-
-
-class NodeFailed(Explained, RuntimeError):
-    """The cluster cannot be reached, or the workers of a node have failed for good."""
-
-
-Fetch = Callable[[Any], np.ndarray]
 
 
 class Node:
@@ -75,12 +66,16 @@ class Node:
     One thread calls `pull`, another supervises the workers. `_lock` guards the tickets.
     """
 
-    def __init__(self, plan: NodePlan, fetch: Fetch):
-        """fetch: returns the weights, uint8, of a reference that `pull` has been given."""
+    def __init__(self, plan: NodePlan):
+        """Raises NodeFailed if another version of this package is installed here."""
+        if plan.package_version != VERSION:
+            raise NodeFailed(
+                f"sample-factory {VERSION} is installed there, and {plan.package_version} on the learner's "
+                "machine; install the same version"
+            )
         setup_logging(f"node_{plan.number}")
         cpu.raise_open_files_limit()
-        self._fetch = fetch
-        self._incarnation = time.time()
+        self._name = f"node {plan.number}"
         self._parts = _allocate(plan)
         self._tickets: dict[int, list[int]] = {p: [] for p in range(self._num_policies)}
         self._lock = threading.Lock()
@@ -100,36 +95,36 @@ class Node:
         except BaseException as error:  # `pull` raises it
             self._end = error
 
-    def pull(self, weights: Mapping[int, tuple[Stamp, Any]], messages: Sequence[Any]) -> Pulled:
+    def pull(self, stamps: Mapping[int, Stamp], messages: Sequence[Any], *slots: np.ndarray) -> Pulled:
         """Returns trajectories, as soon as there are any, and reports.
 
-        weights: by policy, the newest stamp and a reference for `fetch`. messages: for the rollout workers.
-        Raises NodeFailed.
+        stamps: of new weights, by policy; slots: these weights, uint8, in the same order. messages: for the
+        rollout workers. Raises NodeFailed.
         """
         self._raise_failure()
+        for (policy_id, stamp), slot in zip(stamps.items(), slots, strict=True):
+            self._parts.channels.weights[policy_id].publish({"slot": slot}, stamp)
         for message in messages:
             self._loop.forward(message)
-        self._update_weights(weights)
         deadline = time.monotonic() + PULL_SECONDS
         packed = self._take_trajectories()
         while not packed and time.monotonic() < deadline:
             self._raise_failure()
             time.sleep(POLL_SECONDS)
             packed = self._take_trajectories()
-        versions = {p: channel.newest.version for p, channel in enumerate(self._parts.channels.weights)}
-        return Pulled(self._incarnation, packed, self._loop.take_reports(), versions)
+        return Pulled(packed, [self._named(report) for report in self._loop.take_reports()])
+
+    def _named(self, report: Report) -> Report:
+        """Returns the report with the name of this node in it, if it is one for the log."""
+        if isinstance(report, Incident) and report.text:
+            return report._replace(text=f"{self._name}: {report.text}")
+        return report
 
     def _raise_failure(self) -> None:
         if isinstance(self._end, BaseException):
             raise NodeFailed(f"{type(self._end).__name__}: {self._end}") from self._end
         if self._end is not None and self._end.failures:
             raise NodeFailed(str(self._end.failures[0]))
-
-    def _update_weights(self, weights: Mapping[int, tuple[Stamp, Any]]) -> None:
-        for policy_id, (stamp, reference) in weights.items():
-            channel = self._parts.channels.weights[policy_id]
-            if channel.newest != stamp:
-                channel.publish({"slot": self._fetch(reference)}, stamp)
 
     def _take_trajectories(self) -> list[Packed]:
         packed = []
@@ -164,20 +159,27 @@ class Node:
 
 def _allocate(plan: NodePlan) -> Parts:
     """Returns the parts of a run with the workers of this node alone."""
+    flags = plan.config.cluster
     sampling = plan.config.sampling
+    num_workers = flags.node_workers or len(cpu.available_cores())
     config = replace(
         plan.config,
-        run=replace(plan.config.run, seed=plan.seed + SEEDS_OF_A_NODE * (plan.number + 1)),
+        run=replace(plan.config.run, seed=plan.seed + SEEDS_OF_A_NODE * plan.number),
         sampling=replace(
             sampling,
-            num_workers=sampling.node_workers or len(cpu.available_cores()),
-            num_envs_per_worker=sampling.node_envs_per_worker or sampling.num_envs_per_worker,
-            num_nodes=1,
+            num_workers=num_workers,
+            num_envs_per_worker=flags.node_envs_per_worker or sampling.num_envs_per_worker,
+            inline_samplers=num_workers if sampling.inline_samplers else 0,
             learners_per_policy=1,
         ),
+        cluster=replace(flags, num_nodes=1, ray_address=None),
     )
     topology = make_topology(config, plan.probed.info)
-    return allocate(config, plan.family, plan.probed, topology, has_learner=False)
+    # Buffers to fill, and as many that wait to be sent: no batch is collected here, and what waits gets old.
+    num_buffers = 2 * topology.agents_per_worker + topology.agents_per_split
+    topology = replace(topology, buffers_per_worker=num_buffers)
+    parts = allocate(config, plan.family, plan.probed, topology, has_learner=False)
+    return parts._replace(registered=plan.registered)
 
 
 class NodeLoop:

@@ -13,7 +13,7 @@ class Packed(NamedTuple):
 
     policy_id: int
     num_trajectories: int
-    data: bytes  # compressed arrays, in the order of `_arrays`
+    data: np.ndarray  # [k] uint8: compressed arrays, in the order of `_arrays`
 
 
 class Unpacked(NamedTuple):
@@ -25,6 +25,11 @@ class Unpacked(NamedTuple):
     @property
     def num_trajectories(self) -> int:
         return len(self.arrays[0])
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the arrays."""
+        return sum(array.nbytes for array in self.arrays)
 
     def split(self, count: int) -> "tuple[Unpacked, Unpacked]":
         """Returns the first `count` trajectories, and the others."""
@@ -53,7 +58,7 @@ def _arrays(buffers: TrajectoryBuffers, policy_id: int) -> list[np.ndarray]:
 def pack(buffers: TrajectoryBuffers, policy_id: int, buffer_indices: np.ndarray) -> Packed:
     """Returns the trajectories in these buffers, [n] int64."""
     raw = b"".join(array[buffer_indices].tobytes() for array in _arrays(buffers, policy_id))
-    return Packed(policy_id, len(buffer_indices), lz4.frame.compress(raw))
+    return Packed(policy_id, len(buffer_indices), np.frombuffer(lz4.frame.compress(raw), np.uint8))
 
 
 def unpack(buffers: TrajectoryBuffers, packed: Packed) -> Unpacked:

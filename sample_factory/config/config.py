@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sample_factory.config.cluster_flags import ClusterFlags
 from sample_factory.config.experiment_folder import experiment_folder, write_atomically
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.monitoring_flags import EvaluationFlags, MonitoringFlags
@@ -50,6 +51,7 @@ class Config:
     population: PbtFlags
     selfplay: SelfplayFlags
     evaluation: EvaluationFlags
+    cluster: ClusterFlags
     family: Any = None
     typed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     unknown: Mapping[str, Any] = dataclasses.field(default_factory=dict)

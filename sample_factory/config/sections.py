@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from sample_factory.config.cluster_flags import ClusterFlags
 from sample_factory.config.flags import flag
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.monitoring_flags import EvaluationFlags, MonitoringFlags
@@ -203,27 +204,6 @@ class SamplingFlags:
         at_least=-20,
         at_most=19,
     )
-    num_nodes: int = flag(
-        1,
-        "number of machines that sample, this one included; the others are reached through Ray",
-        at_least=1,
-        at_most=1000,
-    )
-    ray_address: str | None = flag(
-        None, "address of a Ray cluster, or auto; by default Ray is started on this machine alone"
-    )
-    node_workers: int = flag(
-        0,
-        "number of rollout workers on each other machine; 0: as many as it has cores",
-        at_least=0,
-        at_most=10_000,
-    )
-    node_envs_per_worker: int = flag(
-        0,
-        "number of environments in each rollout worker of other machines; 0: --num_envs_per_worker",
-        at_least=0,
-        at_most=100_000,
-    )
     learners_per_policy: int = flag(
         1,
         "number of processes that train each policy together, each on its share of every batch and, if there "
@@ -396,6 +376,7 @@ TRAINING_SECTIONS: dict[str, type] = {
     "population": PbtFlags,
     "selfplay": SelfplayFlags,
     "evaluation": EvaluationFlags,
+    "cluster": ClusterFlags,
 }
 
 

@@ -109,7 +109,6 @@ def sampling_only(config: Config, num_policies: int, num_agents: int = 1) -> Con
             sampling,
             num_policies=num_policies,
             num_workers=num_workers,
-            num_nodes=1,
             inline_samplers=min(sampling.inline_samplers, num_workers),
             num_envs_per_worker=num_envs,
             worker_num_splits=sampling.worker_num_splits if num_envs % sampling.worker_num_splits == 0 else 1,

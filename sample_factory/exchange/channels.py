@@ -11,6 +11,7 @@ from sample_factory.runtime.queues import LocalQueue, Queue
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 
 NO_ENV = -1  # no env is being stepped
+NO_VERSION = -1
 
 
 class Channels(NamedTuple):
@@ -33,14 +34,19 @@ def make_progress(topology: Topology) -> SharedArrays:
     stepping [num_workers] int64: index of the env that a rollout worker steps, or NO_ENV, written by it.
     copied [num_policies, learners_per_policy - 1] int64: shares of batches that each learner but the first
         has copied out of the trajectory buffers, written by it.
+    diverged [num_policies] int64: newest version that the policy has left behind by more than the threshold
+        of --weights_sync=divergence, or NO_VERSION, written by the learners.
     """
-    return SharedArrays(
+    progress = SharedArrays(
         {
             "iterations": ArraySpec((topology.num_policies,), np.int64),
             "stepping": ArraySpec((topology.num_workers,), np.int64),
             "copied": ArraySpec((topology.num_policies, topology.learners_per_policy - 1), np.int64),
+            "diverged": ArraySpec((topology.num_policies,), np.int64),
         }
     )
+    progress["diverged"][:] = NO_VERSION
+    return progress
 
 
 def with_local_queues(channels: Channels, topology: Topology) -> Channels:

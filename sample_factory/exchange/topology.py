@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sample_factory.config.cluster_flags import DIVERGENCE, EVERY, LAG
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.population_flags import MAX_BATCH_GROWTH
@@ -16,7 +17,8 @@ class Topology:
     """Counts of processes, envs, agents and trajectory buffers.
 
     Buffers are partitioned: only worker w fills buffers w * buffers_per_worker to (w + 1) *
-    buffers_per_worker - 1, so acquiring one needs no lock, and a dead worker's buffers are known.
+    buffers_per_worker - 1, so acquiring one needs no lock, and a dead worker's buffers are known. The last
+    partition is that of the trajectories of other machines.
     """
 
     num_workers: int
@@ -33,7 +35,8 @@ class Topology:
     buffers_per_worker: int
     rollouts_per_iteration: int | None  # of each split, with --async_rl=False; else None
     kind_of_agent: tuple[int, ...]  # one entry per agent of an env
-    num_nodes: int = 0  # other machines with rollout workers; each fills a partition of its own
+    num_nodes: int = 0  # other machines with rollout workers
+    buffers_for_nodes: int = 0  # size of the partition for their trajectories
     learners_per_policy: int = 1  # each trains on a share of every batch
     # Of an evaluation: the number of episodes that all agents play together, without a learner. None: train.
     num_episodes: int | None = None
@@ -61,15 +64,18 @@ class Topology:
 
     @property
     def num_buffers(self) -> int:
-        return self.buffers_per_worker * (self.num_workers + self.num_nodes)
+        return self.buffers_per_worker * self.num_workers + self.buffers_for_nodes
 
     @property
     def chunks_per_trajectory(self) -> int:
         return self.rollout // self.chunk_length
 
     def buffers_of(self, worker_index: int) -> range:
-        """Returns the partition of a worker; those after num_workers are nodes."""
-        return range(worker_index * self.buffers_per_worker, (worker_index + 1) * self.buffers_per_worker)
+        """Returns the partition of a worker, or that of other machines for `num_workers`."""
+        begin = worker_index * self.buffers_per_worker
+        return range(
+            begin, self.num_buffers if worker_index == self.num_workers else begin + self.buffers_per_worker
+        )
 
     def episodes_of(self, agent_ids: np.ndarray) -> np.ndarray:
         """Returns how many episodes each agent plays in an evaluation, [n] int64.
@@ -105,6 +111,7 @@ def make_topology(config: Config, info: EnvInfo, num_episodes: int | None = None
     trajectories = learning.batch_size * learning.num_batches_per_iteration // learning.rollout
     if config.population.pbt_optimize_batch_size:
         trajectories = math.ceil(trajectories * MAX_BATCH_GROWTH)  # the most that PBT allows
+    num_nodes = config.cluster.num_nodes - 1 if num_episodes is None else 0
     num_workers = 1 if sampling.serial_mode else sampling.num_workers
     envs_per_worker = sampling.num_envs_per_worker * (sampling.num_workers if sampling.serial_mode else 1)
     agents_per_worker = envs_per_worker * info.num_agents
@@ -126,7 +133,8 @@ def make_topology(config: Config, info: EnvInfo, num_episodes: int | None = None
         ),
         rollouts_per_iteration=_rollouts_per_iteration(config, num_workers * agents_per_worker, trajectories),
         kind_of_agent=info.kinds.of_agent,
-        num_nodes=sampling.num_nodes - 1,
+        num_nodes=num_nodes,
+        buffers_for_nodes=2 * sampling.num_policies * trajectories if num_nodes else 0,
         learners_per_policy=sampling.learners_per_policy,
         num_episodes=num_episodes,
     )
@@ -160,9 +168,17 @@ def _check_learners(config: Config) -> None:
 
 def _check_nodes(config: Config) -> None:
     """Raises ConfigError for flags that do not work with other machines."""
-    sampling = config.sampling
-    if sampling.num_nodes == 1:
+    flags = config.cluster
+    if flags.weights_sync == EVERY and flags.weights_sync_threshold is not None:
+        raise ConfigError(
+            f"--weights_sync_threshold={flags.weights_sync_threshold:g} needs --weights_sync={LAG} or "
+            f"--weights_sync={DIVERGENCE}"
+        )
+    if flags.num_nodes == 1:
+        if flags.ray_address is not None:
+            raise ConfigError(f"--ray_address={flags.ray_address} needs --num_nodes of at least 2")
         return
+    sampling = config.sampling
     refused = {
         "--serial_mode=True": (sampling.serial_mode, "everything is in one process"),
         "--async_rl=False": (not sampling.async_rl, "nodes sample while the learner trains"),
@@ -173,7 +189,7 @@ def _check_nodes(config: Config) -> None:
     }
     for flag, (is_set, reason) in refused.items():
         if is_set:
-            raise ConfigError(f"--num_nodes={sampling.num_nodes} does not work with {flag}: {reason}")
+            raise ConfigError(f"--num_nodes={flags.num_nodes} does not work with {flag}: {reason}")
 
 
 def _check_policies(num_policies: int, info: EnvInfo) -> None:

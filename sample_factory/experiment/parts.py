@@ -17,6 +17,7 @@ from sample_factory.experiment.checks import Probed
 from sample_factory.experiment.evaluation_plan import EvaluationPlan
 from sample_factory.experiment.observer import Observer
 from sample_factory.experiment.observing import make_observers
+from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.monitoring.summaries import SummaryWriter
 from sample_factory.population.league import League
 from sample_factory.population.mutation import MutationRule
@@ -24,8 +25,17 @@ from sample_factory.population.pbt import Member, Population, tuned_hyperparamet
 from sample_factory.runtime.folder_lock import FolderLock
 from sample_factory.runtime.queue_transports import make_queue
 from sample_factory.runtime.queues import LocalQueue, Queue
+from sample_factory.sampling.matchmaking.registry import MatchmakingChoice
 
 log = logging.getLogger("sample_factory")
+
+
+class Registered(NamedTuple):
+    """What workers need of the parts that a user's script has registered, which other machines do not run."""
+
+    policies: Sequence[PolicySpec]  # the networks
+    matchmaking: MatchmakingChoice
+    reports_infos: bool  # whether an observer reads the infos of episodes
 
 
 class Parts(NamedTuple):
@@ -44,6 +54,7 @@ class Parts(NamedTuple):
     evaluation: EvaluationPlan | None = None  # with --eval_every_env_steps
     writers: Sequence[SummaryWriter] = ()  # of summaries, beside those for files of the experiment
     has_learner: bool = True  # not in an evaluation, and not on a node
+    registered: Registered | None = None  # on a node; elsewhere the registries of this process are read
 
 
 def allocate(

@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
+from sample_factory.config.cluster_flags import DIVERGENCE
 from sample_factory.config.config import Config
 from sample_factory.config.sections import POLICY_WORKER_NICENESS, ROLLOUT_WORKER_NICENESS
 from sample_factory.envs.env_registry import EnvFamily
@@ -14,7 +15,7 @@ from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.experiment.checks import Probed
 from sample_factory.experiment.observing import read_infos
-from sample_factory.experiment.parts import Parts, num_inline_samplers
+from sample_factory.experiment.parts import Parts, Registered, num_inline_samplers
 from sample_factory.experiment.start_from import transfer_file
 from sample_factory.learning.algorithm_registry import registered_algorithm
 from sample_factory.learning.settings import LearnerSettings, LearnerWorkerArgs, LearnerWorkerSettings
@@ -47,13 +48,14 @@ OTHER_LEARNER = "sample_factory.learning.other_learner:OtherLearner"
 
 
 class NodesArgs(NamedTuple):
-    """What the nodes need to know about a run."""
+    """What other machines need to know about a run."""
 
     num_nodes: int
     config: Config
     family: EnvFamily
     probed: Probed
     seed: int
+    registered: Registered
 
 
 WorkerArgs = NodesArgs | RolloutWorkerArgs | PolicyWorkerArgs | InlineSamplerArgs | LearnerWorkerArgs
@@ -116,6 +118,7 @@ class WorkerSpecs(NamedTuple):
 
 def worker_specs(parts: Parts) -> WorkerSpecs:
     """Returns the specifications of all workers of a run."""
+    parts = parts._replace(registered=registered(parts))
     topology = parts.buffers.topology
     policies = range(topology.num_policies)
     ranks = range(topology.learners_per_policy if parts.has_learner else 0)
@@ -136,8 +139,23 @@ def worker_specs(parts: Parts) -> WorkerSpecs:
     return WorkerSpecs(learners, other_learners, policy_workers, [], rollout_workers, ingest)
 
 
+def registered(parts: Parts) -> Registered:
+    """Returns the parts that --encoder_custom, --matchmaking, --observers and the like name."""
+    if parts.registered is not None:
+        return parts.registered
+    policies = [
+        _make_policy_spec(parts, policy_id) for policy_id in range(parts.config.sampling.num_policies)
+    ]
+    matchmaking = chosen_matchmaking(parts.config.selfplay.matchmaking)
+    return Registered(policies, matchmaking, read_infos(parts.observers))
+
+
 def policy_spec(parts: Parts, policy_id: int) -> PolicySpec:
     """Returns the description of the network that all processes of a policy build."""
+    return registered(parts).policies[policy_id]
+
+
+def _make_policy_spec(parts: Parts, policy_id: int) -> PolicySpec:
     spaces = parts.info.kinds.spaces[parts.buffers.topology.kind_of_policy(policy_id)]
     return make_policy_spec(parts.config, spaces.observation, spaces.action)
 
@@ -173,8 +191,8 @@ def _rollout_worker_args(parts: Parts, index: int) -> RolloutWorkerArgs:
         decorrelate_seconds=0.0 if sampling.benchmark else sampling.decorrelate_experience_max_seconds,
         mix_policies=sampling.pbt_mix_policies_in_one_env,
         past_share=parts.config.selfplay.selfplay_past_share,
-        matchmaking=chosen_matchmaking(parts.config.selfplay.matchmaking),
-        reports_infos=read_infos(parts.observers),
+        matchmaking=registered(parts).matchmaking,
+        reports_infos=registered(parts).reports_infos,
         # A serial run must be repeatable, so that it depends on no time.
         max_random_seconds=math.inf if sampling.serial_mode else MAX_RANDOM_SECONDS,
     )
@@ -235,7 +253,7 @@ def ingest_spec(parts: Parts) -> WorkerSpec:
     """Returns the specification of the process that stores the trajectories of the nodes."""
     probed = Probed(parts.info, parts.buffers.rnn_state_size)
     num_nodes = parts.buffers.topology.num_nodes
-    args = NodesArgs(num_nodes, parts.config, parts.family, probed, parts.seed)
+    args = NodesArgs(num_nodes, parts.config, parts.family, probed, parts.seed, registered(parts))
     # The nodes stop their workers first.
     options = ChildOptions(niceness=parts.config.sampling.default_niceness, grace_seconds=NODES_GRACE_SECONDS)
     return WorkerSpec(WorkerId("ingest", 0), INGEST, args, options)
@@ -246,6 +264,7 @@ def learner_spec(parts: Parts, policy_id: int, rank: int = 0) -> WorkerSpec:
     config = parts.config
     sampling = config.sampling
     monitoring = config.monitoring
+    cluster = config.cluster
     num_learners = parts.buffers.topology.learners_per_policy
     cores = len(cpu.available_cores()) // num_learners
     evolved = {} if parts.population is None else parts.population.members[policy_id].hyperparameters
@@ -258,6 +277,7 @@ def learner_spec(parts: Parts, policy_id: int, rank: int = 0) -> WorkerSpec:
         seed=parts.seed + policy_id,
         compile=config.run.compile,
         algorithm=registered_algorithm(config.run.algo),
+        divergence_threshold=cluster.threshold if cluster.weights_sync == DIVERGENCE else None,
     )
     settings = LearnerWorkerSettings(
         learner,

@@ -11,11 +11,13 @@ import torch
 
 from sample_factory.checkpoints.file_format import check_fits
 from sample_factory.config.learning_flags import LearningFlags
+from sample_factory.exchange.channels import NO_VERSION
 from sample_factory.exchange.messages import LearnerReady
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.learning.algorithms.algorithm import POLICY, Algorithm, SGDStep, evaluate, recorded
 from sample_factory.learning.algorithms.targets import Targets
 from sample_factory.learning.batch import Batch
+from sample_factory.learning.divergence import newest_diverged
 from sample_factory.learning.gradient_descent import MODEL, GradientDescent
 from sample_factory.learning.learner_group import LearnerGroup, Share
 from sample_factory.learning.optimizers import LearningRate
@@ -33,11 +35,16 @@ CPP_COMPILERS = ("g++", "clang++")
 
 
 class TrainStats(NamedTuple):
-    """Result of one iteration of training. `summaries` is empty unless it was asked for."""
+    """Result of one iteration of training.
+
+    summaries: empty unless it was asked for. newest_diverged: see divergence.py; without a threshold
+        NO_VERSION.
+    """
 
     version: int
     env_frames: int
     summaries: Mapping[str, float]
+    newest_diverged: int = NO_VERSION
 
 
 class Learner:
@@ -97,7 +104,7 @@ class Learner:
         num_own, num_samples = self.group.total(torch.stack((own.sum(), batch.own.sum()))).tolist()
         self.env_frames += num_own * self._settings.frameskip
         self.samples += num_samples
-        return TrainStats(self.version, self.env_frames, summaries)
+        return TrainStats(self.version, self.env_frames, summaries, self._newest_diverged(last))
 
     def _train_on(self, batch: Batch) -> tuple[Batch, SGDStep]:
         """Returns the batch without the steps that must not be trained on, and the last SGD step."""
@@ -166,6 +173,12 @@ class Learner:
         self.version += 1
         self._algorithm.after_step(self.version)
         return SGDStep(minibatch, evaluation, losses, grad_norm)
+
+    def _newest_diverged(self, last: SGDStep) -> int:
+        threshold = self._settings.divergence_threshold
+        if threshold is None:
+            return NO_VERSION
+        return newest_diverged(last, threshold, min_samples=self._flags.rollout)
 
     @torch.no_grad()
     def _step_summaries(self, step: SGDStep) -> dict[str, float]:

@@ -20,6 +20,7 @@ class LearnerSettings(NamedTuple):
     seed: int
     compile: bool = False  # the encoders, with torch.compile
     algorithm: AlgorithmFactory | str = PPO
+    divergence_threshold: float | None = None  # nats, with --weights_sync=divergence
 
 
 class LearnerWorkerSettings(NamedTuple):

@@ -48,6 +48,7 @@ class Trainer:
         self._handover = handover
         self._weights = channels.weights[learner.policy_id]
         self._num_iterations = channels.progress["iterations"]
+        self._diverged = channels.progress["diverged"]
         self._send = send
         self._clock = Clock()
         self._time_to_report = Every(REPORT_SECONDS)
@@ -69,7 +70,9 @@ class Trainer:
         stats = self._learner.train(batch, want_summaries=self._time_to_summarise())
         self._clock.lap("train")
         self.publish()
-        self._num_iterations[self._learner.policy_id] += 1
+        policy_id = self._learner.policy_id
+        self._num_iterations[policy_id] += 1
+        self._diverged[policy_id] = max(self._diverged[policy_id], stats.newest_diverged)
         self._clock.lap("publish")
         self.report(stats.summaries)
         self._saver.save_when_due(self._send)

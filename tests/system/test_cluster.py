@@ -9,12 +9,12 @@ from tests.processes import alive
 from tests.system.running import FOREVER, SMALL, descendants, kill, start, stop, wait_for_line
 
 NODE = ["--num_nodes=2", "--node_workers=1", "--node_envs_per_worker=4", "--num_workers=1"]
-ARRIVED = "node 0: its first trajectories have arrived"
+ARRIVED = "its first trajectories have arrived"
 
 
 def node_of(run: subprocess.Popen) -> psutil.Process:
     """Returns the process of the only node; Ray names it after the class, and while it answers the method."""
-    [node] = [process for process in descendants(run) if process.name().startswith("ray::_Actor")]
+    [node] = [process for process in descendants(run) if process.name().startswith("ray::Node")]
     return node
 
 
@@ -26,7 +26,7 @@ def test_a_node_samples_is_restarted_when_it_dies_and_ends_with_the_run(tmp_path
     workers = node.children(recursive=True)
     assert len(workers) >= 2, "a rollout worker and a policy worker"
     kill(node)
-    wait_for_line(run, "node 0 died and is restarted")
+    wait_for_line(run, "it is started again")
     wait_for_line(run, ARRIVED)
     assert not alive(workers), "they end with their node"
     family = descendants(run)
