@@ -11,7 +11,8 @@ from sample_factory.config.config import Config
 from sample_factory.runtime.failures import Explained
 from sample_factory.runtime.local_ray import LocalRay
 
-OPTIONS: dict[str, Any] = {"logging_level": logging.WARNING}
+# What nodes log is in the log files of Ray on their machines; what concerns the run arrives as reports.
+OPTIONS: dict[str, Any] = {"logging_level": logging.WARNING, "log_to_driver": False}
 
 
 class NodeFailed(Explained, RuntimeError):
