@@ -9,7 +9,7 @@ import numpy as np
 import ray
 
 from sample_factory.cluster.node import NodePlan, Pulled
-from sample_factory.cluster.node_link import NodeDied, NodeLink
+from sample_factory.cluster.node_link import NodeDied, NodeLink, NodeUnavailable
 from sample_factory.cluster.packing import unpack, write
 from sample_factory.cluster.ray_cluster import RayCluster
 from sample_factory.cluster.traffic import Traffic
@@ -51,8 +51,12 @@ class Place:
         self._unsent: list[RolloutMessage] = []
 
     def connect(self, link: NodeLink) -> None:
-        """Gives the place a new node, which gets the last message of each kind about each policy."""
+        """Gives the place a new node."""
         self.link = link
+        self.send_again()
+
+    def send_again(self) -> None:
+        """Sends the last message of each kind about each policy again."""
         self._unsent = list(self._latest.values())
 
     def take_messages(self) -> list[RolloutMessage]:
@@ -111,14 +115,15 @@ class Ingest:
             self._warn_of_silence()
         for place in self._places:
             place.receive()
-            if place.link is not None:
-                self._store(place.link)
-                self._call(place, place.link)
-        calls = [call for place in self._places if place.link is not None for call in place.link.calls]
+        connected = [(place, place.link) for place in self._places if place.link is not None]
+        for place, link in connected:
+            self._store(link)
+            self._call(place, link)
+        calls = [call for _, link in connected for call in link.calls]
         if calls:
             ready, _ = ray.wait(calls, num_returns=len(calls), timeout=WAIT_SECONDS)
-            for place in self._places:
-                self._receive(place, ready)
+            for place, link in connected:
+                self._receive(place, link, [call for call in link.calls if call in ready])
         else:
             self._context.stopping.wait(WAIT_SECONDS)
         if self._time_to_report():
@@ -180,19 +185,22 @@ class Ingest:
             self._newest[policy_id] = stamp, ray.put(slot)
         return self._newest[policy_id]
 
-    def _receive(self, place: Place, ready: list[Any]) -> None:
-        """Takes the results of those calls of a place that have ended."""
-        link = place.link
-        for call in [] if link is None else [call for call in link.calls if call in ready]:
-            assert link is not None
+    def _receive(self, place: Place, link: NodeLink, ended: list[Any]) -> None:
+        """Takes the results of calls that have ended."""
+        for call in ended:
+            was_reachable = link.is_reachable
             try:
                 self._take(link, link.take(call))
+                self._last_answer[place.number] = time.monotonic()
+            except NodeUnavailable as unavailable:
+                if was_reachable:
+                    log.warning("%s; what it has sent is lost", unavailable)
+                place.send_again()
             except NodeDied as died:
                 place.link = None
                 link.close()
-                self._report([Incident("node_restarts", f"{died}; it is started again")])
+                self._report([Incident("node_restarts", f"{died}; another one is started")])
                 return
-            self._last_answer[place.number] = time.monotonic()
 
     def _take(self, link: NodeLink, pulled: Pulled) -> None:
         self._report(pulled.reports)
@@ -241,7 +249,7 @@ class Ingest:
 
     def _stop(self) -> None:
         links = [place.link for place in self._places if place.link is not None]
-        stopping = [link.ask_to_stop() for link in links]
+        stopping = [link.ask_to_stop() for link in links if link.is_running]
         if stopping:
             ray.wait(stopping, num_returns=len(stopping), timeout=STOP_SECONDS)
         for link in links:

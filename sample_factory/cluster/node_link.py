@@ -1,10 +1,11 @@
 """On the learner's machine: the connection to one node."""
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sample_factory.cluster.node import Node, NodePlan, Pulled
@@ -16,8 +17,15 @@ from sample_factory.exchange.policy_weights import Stamp
 CALLS_IN_FLIGHT = 2
 
 
+RETRY_SECONDS = 1.0  # between calls to a node that cannot be reached
+
+
 class NodeDied(Exception):
-    """The process of a node, or its machine, cannot be reached any more."""
+    """The process of a node, or its machine, has ended or is regarded as lost."""
+
+
+class NodeUnavailable(Exception):
+    """A node cannot be reached at the moment. What it would have returned is lost."""
 
 
 class NodeLink:
@@ -31,7 +39,9 @@ class NodeLink:
         self.offered: dict[int, Stamp] = {}  # the newest weights at its last call
         self.unstored: list[Unpacked] = []
         self.has_answered = False  # with trajectories
+        self.is_reachable = True
         self._calls: list[Any] = []
+        self._next_call = 0.0  # time.monotonic()
         actor_class: Any = ray.remote(Node)
         resources = machine.resources if has_machine else {}
         self._actor: Any = actor_class.options(
@@ -49,7 +59,13 @@ class NodeLink:
     @property
     def has_room(self) -> bool:
         """Whether another call can be made."""
-        return len(self._calls) < CALLS_IN_FLIGHT and not self.unstored
+        limit = CALLS_IN_FLIGHT if self.is_reachable else 1
+        return len(self._calls) < limit and not self.unstored and time.monotonic() >= self._next_call
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has answered, and can be reached as far as is known."""
+        return self.has_answered and self.is_reachable
 
     def pull(self, weights: Mapping[int, tuple[Stamp, Any]], messages: list[RolloutMessage]) -> None:
         """Makes a call. weights: by policy, stamp and reference of the slot. Ray fetches them before."""
@@ -61,18 +77,23 @@ class NodeLink:
     def take(self, call: Any) -> Pulled:
         """Returns the result of a call that has ended.
 
-        Raises NodeDied, or NodeFailed if its workers have failed for good.
+        Raises NodeUnavailable, NodeDied, or NodeFailed if its workers have failed for good.
         """
         self._calls.remove(call)
         try:
             pulled: Pulled = ray.get(call)
         except RayTaskError as error:
             raise NodeFailed(f"{self.name}: {error.cause}") from None
+        except ActorUnavailableError:
+            self.is_reachable = False
+            self.held.clear()  # weights may have been lost
+            self._next_call = time.monotonic() + RETRY_SECONDS
+            raise NodeUnavailable(f"{self.name} cannot be reached at the moment") from None
         except RayActorError as error:
-            reason = _last_line(str(error)) if error.actor_init_failed else _first_line(str(error))
             if error.actor_init_failed:
-                raise NodeFailed(f"{self.name} cannot start: {reason}") from None
-            raise NodeDied(f"{self.name} died: {reason}") from None
+                raise NodeFailed(f"{self.name} cannot start: {_last_line(error)}") from None
+            raise NodeDied(f"{self.name} died: {_first_line(error)}") from None
+        self.is_reachable = True
         return pulled
 
     def ask_to_stop(self) -> Any:
@@ -84,9 +105,9 @@ class NodeLink:
         ray.kill(self._actor)
 
 
-def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0]
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".")
 
 
-def _last_line(text: str) -> str:
-    return text.strip().rpartition("\n")[2]
+def _last_line(error: Exception) -> str:
+    return str(error).strip().rpartition("\n")[2]

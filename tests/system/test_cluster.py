@@ -26,7 +26,7 @@ def test_a_node_samples_is_restarted_when_it_dies_and_ends_with_the_run(tmp_path
     workers = node.children(recursive=True)
     assert len(workers) >= 2, "a rollout worker and a policy worker"
     kill(node)
-    wait_for_line(run, "it is started again")
+    wait_for_line(run, "another one is started")
     wait_for_line(run, ARRIVED)
     assert not alive(workers), "they end with their node"
     family = descendants(run)
