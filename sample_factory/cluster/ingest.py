@@ -159,21 +159,28 @@ class Ingest:
                 self._last_answer[place.number] = now
 
     def _call(self, place: Place, link: NodeLink) -> None:
-        while link.has_room and all(channel.slot_bytes for channel in self._channels.weights):
-            link.pull(self._due_weights(link), place.take_messages())
+        while link.may_pull:
+            link.pull(place.take_messages())
+        if link.may_update:
+            weights = self._due_weights(link)
+            if weights:
+                link.update(weights)
 
     def _due_weights(self, link: NodeLink) -> dict[int, tuple[Stamp, Any]]:
-        """Returns the weights that the node gets with its next call, by policy."""
+        """Returns the weights that the node is to get now, by policy."""
         due = {}
         for policy_id, channel in enumerate(self._channels.weights):
-            held = link.held.get(policy_id)
             newest = channel.newest
+            held = link.held.get(policy_id)
+            if channel.slot_bytes == 0 or newest == held:
+                continue
             diverged = int(self._channels.progress["diverged"][policy_id])
-            if self._rule.is_due(held, newest, diverged):
+            is_due = self._rule.is_due(held, newest, diverged)
+            if is_due:
                 due[policy_id] = self._put(policy_id)
-            if link.offered.get(policy_id) != newest:
+            if is_due or link.offered.get(policy_id) != newest:
                 link.offered[policy_id] = newest
-                self._traffic.offered(channel.slot_bytes, newest, held, is_sent=policy_id in due)
+                self._traffic.offered(channel.slot_bytes, newest, held, is_due)
         return due
 
     def _put(self, policy_id: int) -> tuple[Stamp, Any]:
@@ -202,7 +209,9 @@ class Ingest:
                 self._report([Incident("node_restarts", f"{died}; another one is started")])
                 return
 
-    def _take(self, link: NodeLink, pulled: Pulled) -> None:
+    def _take(self, link: NodeLink, pulled: Pulled | None) -> None:
+        if pulled is None:
+            return
         self._report(pulled.reports)
         if pulled.packed and not link.has_answered:
             link.has_answered = True

@@ -35,10 +35,12 @@ from sample_factory.runtime.supervisor import StopSignals
 log = logging.getLogger("sample_factory")
 
 MAX_TRAJECTORIES = 64  # of a policy in one answer
+MIN_TRAJECTORIES = 16  # fewer are returned only after GATHER_SECONDS: a call costs about a millisecond
+GATHER_SECONDS = 0.1
 PULL_SECONDS = 0.5  # longest wait for the first trajectory
 STOP_SECONDS = 20.0
 SEEDS_OF_A_NODE = 100_003  # the seeds of its envs begin that far from those of the node before
-POLL_SECONDS = 0.005
+POLL_SECONDS = 0.01
 
 
 class NodePlan(NamedTuple):
@@ -60,14 +62,22 @@ class Pulled(NamedTuple):
     reports: list[Report]
 
 
-class Node:
-    """In the process of a node: starts its workers, and answers `pull`.
+# Returns the weights, uint8, of a reference.
+Fetch = Callable[[Any], np.ndarray]
 
-    One thread calls `pull`, another supervises the workers. `_lock` guards the tickets.
+
+class Node:
+    """In the process of a node: starts its workers, and answers `pull` and `update`.
+
+    One thread calls `pull`, one `update`, one `stop`; another one supervises the workers. `_lock` guards the
+    tickets.
     """
 
-    def __init__(self, plan: NodePlan):
-        """Raises NodeFailed if another version of this package is installed here."""
+    def __init__(self, plan: NodePlan, fetch: Fetch):
+        """fetch: waits for weights and returns them.
+
+        Raises NodeFailed if another version of this package is installed here.
+        """
         if plan.package_version != VERSION:
             raise NodeFailed(
                 f"sample-factory {VERSION} is installed there, and {plan.package_version} on the learner's "
@@ -76,6 +86,7 @@ class Node:
         setup_logging(f"node_{plan.number}")
         cpu.raise_open_files_limit()
         self._name = f"node {plan.number}"
+        self._fetch = fetch
         self._parts = _allocate(plan)
         self._tickets: dict[int, list[int]] = {p: [] for p in range(self._num_policies)}
         self._lock = threading.Lock()
@@ -95,23 +106,25 @@ class Node:
         except BaseException as error:  # `pull` raises it
             self._end = error
 
-    def pull(self, stamps: Mapping[int, Stamp], messages: Sequence[Any], *slots: np.ndarray) -> Pulled:
-        """Returns trajectories, as soon as there are any, and reports.
+    def update(self, weights: Mapping[int, tuple[Stamp, Any]]) -> None:
+        """Publishes new weights to the policy workers of this node.
 
-        stamps: of new weights, by policy; slots: these weights, uint8, in the same order. messages: for the
-        rollout workers. Raises NodeFailed.
+        weights: by policy, the stamp and a reference for `fetch`. They may take long to arrive; meanwhile the
+        node samples with those that it has.
+        """
+        for policy_id, (stamp, reference) in weights.items():
+            self._parts.channels.weights[policy_id].publish({"slot": self._fetch(reference)}, stamp)
+
+    def pull(self, messages: Sequence[Any]) -> Pulled:
+        """Returns trajectories, as soon as there are enough, and reports.
+
+        messages: for the rollout workers. Raises NodeFailed.
         """
         self._raise_failure()
-        for (policy_id, stamp), slot in zip(stamps.items(), slots, strict=True):
-            self._parts.channels.weights[policy_id].publish({"slot": slot}, stamp)
         for message in messages:
             self._loop.forward(message)
-        deadline = time.monotonic() + PULL_SECONDS
+        self._wait_for_trajectories()
         packed = self._take_trajectories()
-        while not packed and time.monotonic() < deadline:
-            self._raise_failure()
-            time.sleep(POLL_SECONDS)
-            packed = self._take_trajectories()
         return Pulled(packed, [self._named(report) for report in self._loop.take_reports()])
 
     def _named(self, report: Report) -> Report:
@@ -126,17 +139,31 @@ class Node:
         if self._end is not None and self._end.failures:
             raise NodeFailed(str(self._end.failures[0]))
 
+    def _wait_for_trajectories(self) -> None:
+        """Waits for MIN_TRAJECTORIES, GATHER_SECONDS for as many as there are, PULL_SECONDS for one."""
+        began = time.monotonic()
+        while (count := self._count_tickets()) < MIN_TRAJECTORIES:
+            seconds = time.monotonic() - began
+            if seconds > (GATHER_SECONDS if count else PULL_SECONDS):
+                return
+            self._raise_failure()
+            time.sleep(POLL_SECONDS)
+
+    def _count_tickets(self) -> int:
+        with self._lock:
+            for policy_id in self._tickets:
+                self._receive_tickets(policy_id)
+            return sum(map(len, self._tickets.values()))
+
     def _take_trajectories(self) -> list[Packed]:
         packed = []
-        for policy_id, tickets in self._tickets.items():
-            with self._lock:
-                self._receive_tickets(policy_id)
+        with self._lock:
+            for policy_id, tickets in self._tickets.items():
                 indices = np.array(tickets[:MAX_TRAJECTORIES], np.int64)
-                if not len(indices):
-                    continue
-                packed.append(pack(self._parts.buffers, policy_id, indices))
-                self._parts.buffers.release(indices, policy_id)
-                del tickets[: len(indices)]
+                if len(indices):
+                    packed.append(pack(self._parts.buffers, policy_id, indices))
+                    self._parts.buffers.release(indices, policy_id)
+                    del tickets[: len(indices)]
         return packed
 
     def _receive_tickets(self, policy_id: int) -> None:

@@ -14,7 +14,7 @@ from sample_factory.cluster.ray_cluster import Machine, NodeFailed
 from sample_factory.exchange.messages import RolloutMessage
 from sample_factory.exchange.policy_weights import Stamp
 
-CALLS_IN_FLIGHT = 2
+PULLS_IN_FLIGHT = 2
 
 
 RETRY_SECONDS = 1.0  # between calls to a node that cannot be reached
@@ -35,70 +35,92 @@ class NodeLink:
         """has_machine: whether the node reserves the whole machine, or shares it with others."""
         self.machine = machine
         self.name = f"node {plan.number} ({machine.address})"
-        self.held: dict[int, Stamp] = {}  # by policy: the weights that it has, or that are on their way
-        self.offered: dict[int, Stamp] = {}  # the newest weights at its last call
+        self.held: dict[int, Stamp] = {}  # by policy: the weights that it has
+        self.offered: dict[int, Stamp] = {}  # the newest weights when they were last compared with `held`
         self.unstored: list[Unpacked] = []
         self.has_answered = False  # with trajectories
         self.is_reachable = True
-        self._calls: list[Any] = []
-        self._next_call = 0.0  # time.monotonic()
-        actor_class: Any = ray.remote(Node)
+        self._pulls: list[Any] = []
+        self._next_pull = 0.0  # time.monotonic()
+        self._update: Any = None
+        self._on_the_way: dict[int, Stamp] = {}  # weights, by policy
+        # Threads of their own: weights may be on their way for long, and stopping must not wait for `pull`.
+        remote: Any = ray.remote
+        actor_class: Any = remote(concurrency_groups={"weights": 1, "control": 1})(Node)
         resources = machine.resources if has_machine else {}
         self._actor: Any = actor_class.options(
             num_cpus=resources.get("CPU", 0),
             num_gpus=resources.get("GPU", 0),
             max_restarts=0,
             scheduling_strategy=NodeAffinitySchedulingStrategy(machine.ray_id, soft=False),
-        ).remote(plan)
+        ).remote(plan, ray.get)
 
     @property
     def calls(self) -> list[Any]:
-        """References of the calls that are running, the oldest first."""
-        return self._calls
+        """References of all calls that are running."""
+        return self._pulls if self._update is None else [*self._pulls, self._update]
 
     @property
-    def has_room(self) -> bool:
-        """Whether another call can be made."""
-        limit = CALLS_IN_FLIGHT if self.is_reachable else 1
-        return len(self._calls) < limit and not self.unstored and time.monotonic() >= self._next_call
+    def may_pull(self) -> bool:
+        """Whether `pull` may be called: not before its trajectories are stored."""
+        limit = PULLS_IN_FLIGHT if self.is_reachable else 1
+        return len(self._pulls) < limit and not self.unstored and time.monotonic() >= self._next_pull
+
+    @property
+    def may_update(self) -> bool:
+        """Whether `update` may be called: not before the former weights have arrived."""
+        return self._update is None and self.is_reachable
+
+    def pull(self, messages: list[RolloutMessage]) -> None:
+        """Calls Node.pull."""
+        self._pulls.append(self._actor.pull.remote(messages))
+
+    def update(self, weights: Mapping[int, tuple[Stamp, Any]]) -> None:
+        """Calls Node.update. weights: by policy, stamp and reference of the slot."""
+        # In a dict, references are sent as such; Node.update waits for what they stand for.
+        self._update = self._actor.update.options(concurrency_group="weights").remote(weights)
+        self._on_the_way = {policy_id: stamp for policy_id, (stamp, _) in weights.items()}
+
+    def take(self, call: Any) -> Pulled | None:
+        """Returns the result of a call that has ended; None of `update`.
+
+        Raises NodeUnavailable, NodeDied, or NodeFailed if its workers have failed for good.
+        """
+        is_update = call == self._update
+        if is_update:
+            self._update = None
+        else:
+            self._pulls.remove(call)
+        result = self._result(call)
+        if is_update:
+            self.held.update(self._on_the_way)
+            return None
+        self.is_reachable = True
+        return result
+
+    def _result(self, call: Any) -> Pulled | None:
+        try:
+            result: Pulled | None = ray.get(call)
+            return result
+        except RayTaskError as error:
+            raise NodeFailed(f"{self.name}: {error.cause}") from None
+        except ActorUnavailableError:
+            self.is_reachable = False
+            self._next_pull = time.monotonic() + RETRY_SECONDS
+            raise NodeUnavailable(f"{self.name} cannot be reached at the moment") from None
+        except RayActorError as error:
+            if error.actor_init_failed:
+                raise NodeFailed(f"{self.name} cannot start: {_last_line(error)}") from None
+            raise NodeDied(f"{self.name} died: {_first_line(error)}") from None
 
     @property
     def is_running(self) -> bool:
         """Whether it has answered, and can be reached as far as is known."""
         return self.has_answered and self.is_reachable
 
-    def pull(self, weights: Mapping[int, tuple[Stamp, Any]], messages: list[RolloutMessage]) -> None:
-        """Makes a call. weights: by policy, stamp and reference of the slot. Ray fetches them before."""
-        stamps = {policy_id: stamp for policy_id, (stamp, _) in weights.items()}
-        self.held.update(stamps)
-        references = [reference for _, reference in weights.values()]
-        self._calls.append(self._actor.pull.remote(stamps, messages, *references))
-
-    def take(self, call: Any) -> Pulled:
-        """Returns the result of a call that has ended.
-
-        Raises NodeUnavailable, NodeDied, or NodeFailed if its workers have failed for good.
-        """
-        self._calls.remove(call)
-        try:
-            pulled: Pulled = ray.get(call)
-        except RayTaskError as error:
-            raise NodeFailed(f"{self.name}: {error.cause}") from None
-        except ActorUnavailableError:
-            self.is_reachable = False
-            self.held.clear()  # weights may have been lost
-            self._next_call = time.monotonic() + RETRY_SECONDS
-            raise NodeUnavailable(f"{self.name} cannot be reached at the moment") from None
-        except RayActorError as error:
-            if error.actor_init_failed:
-                raise NodeFailed(f"{self.name} cannot start: {_last_line(error)}") from None
-            raise NodeDied(f"{self.name} died: {_first_line(error)}") from None
-        self.is_reachable = True
-        return pulled
-
     def ask_to_stop(self) -> Any:
         """Returns the reference of a call that stops its workers."""
-        return self._actor.stop.remote()
+        return self._actor.stop.options(concurrency_group="control").remote()
 
     def close(self) -> None:
         """Kills what is left of it."""

@@ -36,7 +36,7 @@ class Traffic:
         if is_sent:
             self._fetches += 1
             self._fetched_bytes += num_bytes
-        elif newest != held:
+        else:
             self._saved_fetches += 1
             self._saved_bytes += num_bytes
 
