@@ -254,8 +254,11 @@ def ingest_spec(parts: Parts) -> WorkerSpec:
     probed = Probed(parts.info, parts.buffers.rnn_state_size)
     num_nodes = parts.buffers.topology.num_nodes
     args = NodesArgs(num_nodes, parts.config, parts.family, probed, parts.seed, registered(parts))
-    # The nodes stop their workers first.
-    options = ChildOptions(niceness=parts.config.sampling.default_niceness, grace_seconds=NODES_GRACE_SECONDS)
+    options = ChildOptions(
+        niceness=parts.config.sampling.default_niceness,
+        grace_seconds=NODES_GRACE_SECONDS,  # the nodes stop their workers first
+        exit_hint="Ray ends this process when its head, or its part of this machine, has died or was stopped",
+    )
     return WorkerSpec(WorkerId("ingest", 0), INGEST, args, options)
 
 

@@ -178,7 +178,10 @@ class Learner:
         threshold = self._settings.divergence_threshold
         if threshold is None:
             return NO_VERSION
-        return newest_diverged(last, threshold, min_samples=self._flags.rollout)
+        minibatch = last.minibatch
+        return newest_diverged(
+            last.evaluation.kl, minibatch.versions, minibatch.own, threshold, min_samples=self._flags.rollout
+        )
 
     @torch.no_grad()
     def _step_summaries(self, step: SGDStep) -> dict[str, float]:

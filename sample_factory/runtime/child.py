@@ -153,7 +153,10 @@ class Child:
             return None
         if self._finished:
             return "its run() returned without a request to stop"
-        return None if exit_code is None else _describe_exit(exit_code)
+        if exit_code is None:
+            return None
+        hint = self.options.exit_hint
+        return f"{_describe_exit(exit_code)}{'; ' if hint else ''}{hint}"
 
     @property
     def is_permanent_failure(self) -> bool:

@@ -37,6 +37,7 @@ class ChildOptions(NamedTuple):
     one_shot: its `run` may return before it is asked to stop.
     own_session: for a child that takes turns with processes which it starts, such as simulators. Several such
         pairs in one session kept the programs of other sessions from the cores for 17 s (Linux 6.18).
+    exit_hint: a likely cause of an exit for which the child gives no reason, e.g. by a library.
     """
 
     cores: frozenset[int] | None = None
@@ -45,6 +46,7 @@ class ChildOptions(NamedTuple):
     grace_seconds: float = 10.0
     one_shot: bool = False
     own_session: bool = False
+    exit_hint: str = ""
 
 
 class Body(NamedTuple):

@@ -80,6 +80,30 @@ def test_several_learners_refuse_what_they_cannot_share(flags, message):
         topology(learners_per_policy=2, **flags)
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"num_nodes": 3, "serial_mode": True}, "--num_nodes=3 does not work with --serial_mode=True"),
+        ({"num_nodes": 3, "async_rl": False}, "--num_nodes=3 does not work with --async_rl=False"),
+        ({"num_nodes": 3, "selfplay_past_share": 0.5}, "does not work with --selfplay_past_share"),
+        ({"ray_address": "auto"}, "--ray_address=auto needs --num_nodes of at least 2"),
+        ({"num_nodes": 2, "weights_sync_threshold": 5.0}, "threshold=5 needs --weights_sync=lag or"),
+    ],
+)
+def test_other_machines_are_refused_where_they_cannot_work(flags, message):
+    with pytest.raises(ConfigError, match=message):
+        topology(**flags)
+
+
+def test_other_machines_share_a_partition_of_the_buffers_after_those_of_the_workers():
+    alone = topology(num_workers=3)
+    t = topology(num_workers=3, num_nodes=4)
+    assert t.num_buffers == alone.num_buffers + t.buffers_for_nodes
+    partitions = [t.buffers_of(worker) for worker in range(4)]
+    assert [b for partition in partitions for b in partition] == list(range(t.num_buffers))
+    assert len(partitions[3]) >= 2 * t.trajectories_per_batch
+
+
 def test_alternation_with_sizes_that_never_fit_is_refused_with_a_size_that_does():
     with pytest.raises(ConfigError, match="the nearest that works is 128"):
         topology(num_workers=4, num_envs_per_worker=4, async_rl=False, batch_size=136)

@@ -169,6 +169,12 @@ def test_a_silent_end_is_a_failure_whatever_the_exit_code(start, code):
     assert child.failure == f"ended with exit code {code} without a request to stop"
 
 
+def test_a_silent_end_is_reported_with_its_likely_cause(start):
+    child = start(ExitsWith, 1, exit_hint="the head has died")
+    assert child.join(15)
+    assert child.failure == "ended with exit code 1 without a request to stop; the head has died"
+
+
 def test_a_run_that_returns_unasked_is_a_failure_unless_the_child_is_one_shot(start):
     worker, probe = start(Returns), start(Returns, one_shot=True)
     assert worker.join(15) and "returned" in worker.failure

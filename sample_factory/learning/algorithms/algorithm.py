@@ -24,9 +24,14 @@ class Evaluation(NamedTuple):
     behavior: Distribution  # mu, the policy that acted, [T, B]
     log_ratios: Tensor  # [T, B]: log pi - log mu of the actions
 
+    @property
+    def kl(self) -> Tensor:
+        """KL(mu || pi) of each step, [T, B]; no gradient."""
+        return self.behavior.kl(self.distribution).detach()
+
     def mean_kl(self, valid: Tensor) -> Tensor:
         """Mean KL(mu || pi) over the valid steps, bool [T, B]; no gradient."""
-        return masked_mean(self.behavior.kl(self.distribution).detach(), valid)
+        return masked_mean(self.kl, valid)
 
 
 def evaluate(policy: BuiltPolicy, batch: Batch) -> Evaluation:
