@@ -77,7 +77,7 @@ def check_and_probe(config: Config, family: EnvFamily) -> Probed:
 
 def _check_nodes_packages(config: Config) -> None:
     """Raises MissingPackage unless the packages for --num_nodes are installed."""
-    for package in ("ray", "lz4") if config.cluster.num_nodes > 1 else ():
+    for package in ("ray", "zstandard") if config.cluster.num_nodes > 1 else ():
         if not is_installed(package):
             raise missing_package(f"--num_nodes={config.cluster.num_nodes}", package, "ray")
 
