@@ -67,7 +67,7 @@ def pack(buffers: TrajectoryBuffers, policy_id: int, buffer_indices: np.ndarray)
 
 def unpack(buffers: TrajectoryBuffers, packed: Packed) -> Unpacked:
     """Returns the trajectories that a node has packed; its buffers have rows as large as these ones."""
-    raw = zstandard.ZstdDecompressor().decompress(memoryview(packed.data))
+    raw = zstandard.ZstdDecompressor().decompress(packed.data.tobytes())
     arrays = []
     begin = 0
     for array in _arrays(buffers, packed.policy_id):
