@@ -60,9 +60,17 @@ def _arrays(buffers: TrajectoryBuffers, policy_id: int) -> list[np.ndarray]:
 
 def pack(buffers: TrajectoryBuffers, policy_id: int, buffer_indices: np.ndarray) -> Packed:
     """Returns the trajectories in these buffers, [n] int64."""
-    raw = b"".join(array[buffer_indices].tobytes() for array in _arrays(buffers, policy_id))
-    compressed = zstandard.ZstdCompressor(level=LEVEL).compress(raw)
-    return Packed(policy_id, len(buffer_indices), np.frombuffer(compressed, np.uint8))
+    arrays = _arrays(buffers, policy_id)
+    count = len(buffer_indices)
+    raw = np.empty(sum(count * array[0].nbytes for array in arrays), np.uint8)
+    begin = 0
+    for array in arrays:
+        end = begin + count * array[0].nbytes
+        into = raw[begin:end].view(array.dtype).reshape(count, *array.shape[1:])
+        np.take(array, buffer_indices, axis=0, out=into, mode="clip")  # other modes copy once more
+        begin = end
+    compressed = zstandard.ZstdCompressor(level=LEVEL).compress(raw.data)
+    return Packed(policy_id, count, np.frombuffer(compressed, np.uint8))
 
 
 def unpack(buffers: TrajectoryBuffers, packed: Packed) -> Unpacked:
