@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import ray
 
 from sample_factory.cluster.node import NodePlan, Pulled
 from sample_factory.cluster.node_link import NodeDied, NodeLink, NodeUnavailable
-from sample_factory.cluster.packing import unpack, write
+from sample_factory.cluster.packing import THREADS, unpack, write
 from sample_factory.cluster.ray_cluster import RayCluster
 from sample_factory.cluster.traffic import Traffic
 from sample_factory.cluster.weights_sync import SyncRule
@@ -91,6 +92,7 @@ class Ingest:
         self._newest: dict[int, tuple[Stamp, Any]] = {}  # by policy: stamp and reference
         self._rule = SyncRule(args.config.cluster, args.config.sampling.max_policy_lag)
         self._traffic = Traffic()
+        self._threads = ThreadPoolExecutor(THREADS)
         self._time_to_report = Every(REPORT_SECONDS)
         self._time_to_look = Every(LOOK_SECONDS, at_first=True)
         self._last_answer: dict[int, float] = {}  # by number of a place
@@ -216,8 +218,8 @@ class Ingest:
         if pulled.packed and not link.has_answered:
             link.has_answered = True
             self._report([ComponentReady("node", f"{link.name}: its first trajectories have arrived")])
-        for packed in pulled.packed:
-            unpacked = unpack(self._buffers, packed)
+        unpacked_parts = self._threads.map(lambda packed: unpack(self._buffers, packed), pulled.packed)
+        for packed, unpacked in zip(pulled.packed, unpacked_parts):
             self._traffic.received(packed, unpacked)
             link.unstored.append(unpacked)
 

@@ -4,12 +4,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sample_factory.cluster.packing import Packed, pack
+from sample_factory.cluster.packing import THREADS, Packed, pack
 from sample_factory.cluster.ray_cluster import NodeFailed
 from sample_factory.config.config import Config
 from sample_factory.config.version import VERSION
@@ -35,7 +36,7 @@ from sample_factory.runtime.supervisor import StopSignals
 log = logging.getLogger("sample_factory")
 
 MAX_TRAJECTORIES = 64  # of a policy in one answer
-MIN_TRAJECTORIES = 16  # fewer are returned only after GATHER_SECONDS: a call costs about a millisecond
+MIN_TRAJECTORIES = 16  # fewer are returned only after GATHER_SECONDS, since a call takes milliseconds
 GATHER_SECONDS = 0.1
 PULL_SECONDS = 0.5  # longest wait for the first trajectory
 STOP_SECONDS = 20.0
@@ -90,6 +91,7 @@ class Node:
         self._parts = _allocate(plan)
         self._tickets: dict[int, list[int]] = {p: [] for p in range(self._num_policies)}
         self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(THREADS)
         self._loop = NodeLoop(self._parts, self._release_lost)
         self._end: RunEnd | BaseException | None = None
         self._supervisor = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
@@ -156,14 +158,18 @@ class Node:
             return sum(map(len, self._tickets.values()))
 
     def _take_trajectories(self) -> list[Packed]:
-        packed = []
-        with self._lock:
-            for policy_id, tickets in self._tickets.items():
-                indices = np.array(tickets[:MAX_TRAJECTORIES], np.int64)
-                if len(indices):
-                    packed.append(pack(self._parts.buffers, policy_id, indices))
-                    self._parts.buffers.release(indices, policy_id)
-                    del tickets[: len(indices)]
+        buffers = self._parts.buffers
+        with self._lock:  # until they are released: the buffers of a dead worker are searched for others
+            parts = [
+                (policy_id, np.array(tickets[first : first + MIN_TRAJECTORIES]))
+                for policy_id, tickets in self._tickets.items()
+                for first in range(0, min(len(tickets), MAX_TRAJECTORIES), MIN_TRAJECTORIES)
+            ]
+            packed = list(self._threads.map(lambda part: pack(buffers, *part), parts))
+            for policy_id, indices in parts:
+                buffers.release(indices, policy_id)
+            for tickets in self._tickets.values():
+                del tickets[:MAX_TRAJECTORIES]
         return packed
 
     def _receive_tickets(self, policy_id: int) -> None:
@@ -203,8 +209,7 @@ def _allocate(plan: NodePlan) -> Parts:
     )
     topology = make_topology(config, plan.probed.info)
     # Buffers to fill, and as many that wait to be sent: no batch is collected here, and what waits gets old.
-    num_buffers = 2 * topology.agents_per_worker + topology.agents_per_split
-    topology = replace(topology, buffers_per_worker=num_buffers)
+    topology = replace(topology, buffers_per_worker=2 * topology.agents_per_worker)
     parts = allocate(config, plan.family, plan.probed, topology, has_learner=False)
     return parts._replace(registered=plan.registered)
 
