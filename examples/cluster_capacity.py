@@ -31,7 +31,7 @@ class Costs:
     pack: float = 0.0025  # on the node, by THREADS threads
     unpack: float = 0.0013  # on the learner's machine, by THREADS threads
     write: float = 0.0002  # there, by one thread
-    call: float = 0.002  # core-seconds of an answer, in the same thread
+    call: float = 0.004  # core-seconds of an answer, in the same thread
     megabytes: float = 0.155  # compressed
     weights: float = 12.8  # megabytes of a version
     learner: float = 150_000  # env frames per second that the learner trains on, without waiting

@@ -35,6 +35,7 @@ log = logging.getLogger("sample_factory")
 
 WAIT_SECONDS = 0.02
 LOOK_SECONDS = 2.0  # between two looks for machines that have joined
+REST_SECONDS = 30.0  # of a machine whose node has died before its first trajectories
 SILENT_SECONDS = 30.0  # without an answer, before a warning
 REPORT_SECONDS = 5.0
 STOP_SECONDS = 25.0
@@ -96,6 +97,7 @@ class Ingest:
         self._time_to_report = Every(REPORT_SECONDS)
         self._time_to_look = Every(LOOK_SECONDS, at_first=True)
         self._last_answer: dict[int, float] = {}  # by number of a place
+        self._resting: dict[str, float] = {}  # id of a machine -> until when (time.monotonic())
         self._num_missing = 0
         inboxes = channels.inboxes[len(channels.inboxes) - args.num_nodes :]
         self._places = [Place(number, inbox) for number, inbox in enumerate(inboxes, start=1)]
@@ -135,7 +137,9 @@ class Ingest:
         """Starts nodes on machines that have none, as long as there are free places."""
         free_places = [place for place in self._places if place.link is None]
         in_use = {place.link.machine.ray_id for place in self._places if place.link is not None}
+        resting = {ray_id for ray_id, until in self._resting.items() if time.monotonic() < until}
         machines = self._cluster.free_machines(in_use) if free_places else []
+        machines = [machine for machine in machines if machine.ray_id not in resting]
         if self._cluster.is_local:
             machines *= len(free_places)
         args = self._args
@@ -208,6 +212,8 @@ class Ingest:
             except NodeDied as died:
                 place.link = None
                 link.close()
+                if not link.has_answered:
+                    self._resting[link.machine.ray_id] = time.monotonic() + REST_SECONDS
                 self._report([Incident("node_restarts", f"{died}; another one is started")])
                 return
 

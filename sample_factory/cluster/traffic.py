@@ -1,4 +1,4 @@
-"""What travels between the learner's machine and the nodes, for summaries."""
+"""Counts of the traffic between the learner's machine and the nodes, for summaries."""
 
 import time
 

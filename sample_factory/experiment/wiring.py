@@ -48,7 +48,7 @@ OTHER_LEARNER = "sample_factory.learning.other_learner:OtherLearner"
 
 
 class NodesArgs(NamedTuple):
-    """What other machines need to know about a run."""
+    """A run, as other machines need to know it."""
 
     num_nodes: int
     config: Config

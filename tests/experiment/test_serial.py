@@ -56,7 +56,7 @@ class Evaluating:
 def test_no_worker_steps_while_an_evaluation_is_played_and_a_signal_ends_the_wait(
     monkeypatch, end, signal, num_steps
 ):
-    monkeypatch.setattr(serial, "worker_specs", lambda parts: WorkerSpecs([], [], [], [], []))
+    monkeypatch.setattr(serial, "worker_specs", lambda parts: WorkerSpecs([], [], [], [], [], []))
     signals = SimpleNamespace(requested=None)
     loop = Evaluating(signals, end, signal)
     run = SerialRun(None, lambda *_: loop, None)
