@@ -185,27 +185,31 @@ def main() -> None:
         first = min(rates, key=lambda part: rates[part])
         simulated, age = Simulation(cluster, costs, seed=1).run(arguments.seconds, warm_up=5.0)
         lag = cluster.weights_lag(costs, rates[first])
-        rows.append((gigabits, nodes, rates[first] * FRAMES, simulated * FRAMES))
+        rows.append((gigabits, nodes, simulated * FRAMES))
         print(
             f"| {gigabits:g} | {nodes} | {rates[first] * FRAMES:,.0f} | {first} | {simulated * FRAMES:,.0f} "
             f"| {age:.2f} s | {lag:.1f} |"
         )
     if arguments.out:
-        draw(rows, arguments.out)
+        draw(rows, arguments.cores, costs, arguments.out)
 
 
-def draw(rows: list[tuple[float, int, float, float]], out: str) -> None:
+def draw(rows: list[tuple[float, int, float]], cores: int, costs: Costs, out: str) -> None:
     """Draws the rate over the number of nodes: lines by formula, dots simulated."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
+    numbers = sorted({nodes for _, nodes, _ in rows})
+    every = range(numbers[0], numbers[-1] + 1)
     for color, gigabits in enumerate(sorted({row[0] for row in rows})):
-        own = [row for row in rows if row[0] == gigabits]
-        nodes = [row[1] for row in own]
-        axes.plot(nodes, [row[2] for row in own], color=f"C{color}", label=f"{gigabits:g} Gbit/s")
-        axes.plot(nodes, [row[3] for row in own], "o", color=f"C{color}")
+        dots = [(nodes, simulated) for found, nodes, simulated in rows if found == gigabits]
+        line = [min(Cluster(nodes, cores, gigabits).rates(costs).values()) * FRAMES for nodes in every]
+        axes.plot(every, line, color=f"C{color}", linewidth=4 - color, label=f"{gigabits:g} Gbit/s")
+        axes.plot(*zip(*dots), "o", color=f"C{color}", markersize=9 - 2 * color)
     axes.set_xscale("log", base=2)
+    axes.set_xticks(numbers, [str(number) for number in numbers])
+    axes.set_ylim(bottom=0)
     axes.set_xlabel("machines that sample, beside the learner's")
     axes.set_ylabel("env frames per second")
     axes.set_title("doom_battle: by formula (lines) and simulated (dots)")

@@ -31,7 +31,7 @@ log = logging.getLogger("sample_factory")
 
 
 class Registered(NamedTuple):
-    """The parts that a user's script may have registered, as far as workers need them; nodes do not run it."""
+    """The parts that a user's script has registered, as far as workers need them; nodes do not run it."""
 
     policies: Sequence[PolicySpec]  # the networks
     matchmaking: MatchmakingChoice

@@ -214,3 +214,16 @@ experiment.params = experiment.params[::3]
     assert json.loads((folder / "cartpole" / rows[0]["run"] / "result.json").read_text())["status"] == "done"
     assert (folder / "curves.png").exists()
     assert "learning_rate=0.001" in ended.stdout
+
+
+def test_the_queues_of_a_cluster_carry_what_the_formula_says(tmp_path):
+    picture = tmp_path / "cluster.svg"
+    sizes = ["--nodes", "1", "4", "--gigabits", "1", "10", "--seconds=10", f"--out={picture}"]
+    drawn = run("cluster_capacity.py", *sizes)
+    assert drawn.returncode == 0, drawn.stdout
+    rows = [line.split("|") for line in drawn.stdout.splitlines() if line.startswith("| 1")]
+    assert len(rows) == 4 and picture.stat().st_size > 0
+    assert {row[4].strip() for row in rows} == {"sampling", "network", "learner"}
+    for row in rows:
+        by_formula, simulated = (float(row[column].replace(",", "")) for column in (3, 5))
+        assert simulated == pytest.approx(by_formula, rel=0.03)

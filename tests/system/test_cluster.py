@@ -6,7 +6,18 @@ import psutil
 import pytest
 
 from tests.processes import alive
-from tests.system.running import FOREVER, SMALL, descendants, kill, start, stop, wait_for_line
+from tests.system.running import (
+    FOREVER,
+    LIMIT_SECONDS,
+    SMALL,
+    assert_all_gone,
+    checkpoints,
+    descendants,
+    kill,
+    start,
+    stop,
+    wait_for_line,
+)
 
 NODE = ["--num_nodes=2", "--node_workers=1", "--node_envs_per_worker=4", "--num_workers=1"]
 ARRIVED = "its first trajectories have arrived"
@@ -19,12 +30,14 @@ def node_of(run: subprocess.Popen) -> psutil.Process:
 
 
 @pytest.mark.timeout(600)
-def test_a_node_samples_is_restarted_when_it_dies_and_ends_with_the_run(tmp_path):
-    run = start("train", tmp_path, "--env=gym_CartPole-v1", "--experiment=a", FOREVER, *SMALL, *NODE)
+def test_a_node_samples_is_replaced_when_it_dies_and_ends_with_the_run(tmp_path):
+    own = ["--env=counter", "--encoder_custom=own", "--observers=watcher", "--num_policies=2"]
+    run = start("own_parts.py", tmp_path, *own, "--experiment=a", FOREVER, *SMALL, *NODE)
+    wait_for_line(run, "info of an episode: own_parts")
     wait_for_line(run, ARRIVED)
     node = node_of(run)
     workers = node.children(recursive=True)
-    assert len(workers) >= 2, "a rollout worker and a policy worker"
+    assert len(workers) >= 3, "a rollout worker and two policy workers"
     kill(node)
     wait_for_line(run, "another one is started")
     wait_for_line(run, ARRIVED)
@@ -32,3 +45,16 @@ def test_a_node_samples_is_restarted_when_it_dies_and_ends_with_the_run(tmp_path
     family = descendants(run)
     stop(run)
     assert not alive(family)
+
+
+@pytest.mark.timeout(600)
+def test_a_run_whose_ray_dies_saves_and_names_it(tmp_path):
+    run = start("train", tmp_path, "--env=gym_CartPole-v1", "--experiment=a", FOREVER, *SMALL, *NODE)
+    wait_for_line(run, ARRIVED)
+    family = descendants(run)
+    kill(next(process for process in family if process.name() == "raylet"))
+    output, _ = run.communicate(timeout=LIMIT_SECONDS)
+    assert run.returncode == 1
+    assert "ingest_0 failed" in output and "Ray ends this process when its head" in output
+    assert checkpoints(tmp_path / "a")
+    assert_all_gone(family, timeout=60)
