@@ -8,7 +8,7 @@ EVERY = "every"
 LAG = "lag"
 DIVERGENCE = "divergence"
 # --weights_sync_threshold that is used if none is given: SGD steps, nats.
-DEFAULT_THRESHOLDS = {LAG: 20.0, DIVERGENCE: 0.01}
+DEFAULT_THRESHOLDS = {LAG: 20.0, DIVERGENCE: 0.003}
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class ClusterFlags:
     weights_sync_threshold: float | None = flag(
         None,
         "threshold of --weights_sync=lag, in SGD steps (20 if left out), or of divergence, the mean KL "
-        "divergence from the learner's policy in nats (0.01 if left out)",
+        "divergence from the learner's policy in nats (0.003 if left out)",
         above=0,
     )
 
