@@ -1,6 +1,8 @@
 """The specifications of a run's processes."""
 
 import pkgutil
+import subprocess
+import sys
 import types
 
 import pytest
@@ -64,3 +66,17 @@ def test_inline_samplers_hold_all_rollout_workers_once():
 @pytest.mark.parametrize("factory", ["ROLLOUT_WORKER", "POLICY_WORKER", "INLINE_SAMPLER", "LEARNER_WORKER"])
 def test_the_names_of_the_workers_classes_are_right(factory):
     assert isinstance(pkgutil.resolve_name(vars(wiring)[factory]), type)
+
+
+def test_no_process_of_a_run_on_one_machine_loads_ray():
+    code = (
+        "import sys\n"
+        "import sample_factory.experiment.run\n"
+        "from sample_factory.experiment import wiring\n"
+        "from sample_factory.runtime.registry import import_attribute\n"
+        "workers = ['ROLLOUT_WORKER', 'POLICY_WORKER', 'INLINE_SAMPLER', 'LEARNER_WORKER', 'OTHER_LEARNER']\n"
+        "for name in workers:\n"
+        "    import_attribute(getattr(wiring, name))\n"
+        "assert not {'ray', 'zstandard'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
