@@ -156,7 +156,7 @@ def test_a_script_for_version_2_trains_unchanged(tmp_path):
     assert float(re.search(r"best mean reward ([\d.]+)", shown.stdout)[1]) > 8, shown.stdout
 
 
-WITHOUT_COMMANDS = {"from_python.py", "grid.py", "sample_factory_2.py"}
+WITHOUT_COMMANDS = {"cluster_capacity.py", "from_python.py", "grid.py", "sample_factory_2.py"}
 # All in one process: most of the time goes into the import of torch.
 CALL_EACH = """
 import runpy, sys

@@ -260,6 +260,7 @@ def test_summaries_have_the_keys_of_v1(make_monitor, fake_time, tmp_path):
         "0_aux/_sample_throughput": 10,
         "0_aux/env_frames": 1000,
         "health/worker_restarts": 1,
+        "health/node_restarts": 0,
         "health/env_rebuilds": 0,
         "health/lost_opponents": 0,
         "health/observer_errors": 0,
