@@ -12,7 +12,7 @@ import ray
 from sample_factory.cluster.node import NodePlan, Pulled
 from sample_factory.cluster.node_link import NodeDied, NodeLink, NodeUnavailable
 from sample_factory.cluster.packing import THREADS, unpack, write
-from sample_factory.cluster.ray_cluster import RayCluster
+from sample_factory.cluster.ray_cluster import NodeFailed, RayCluster
 from sample_factory.cluster.traffic import Traffic
 from sample_factory.cluster.weights_sync import SyncRule
 from sample_factory.exchange.channels import Channels
@@ -24,7 +24,7 @@ from sample_factory.exchange.messages import (
     RolloutMessage,
     Trajectories,
 )
-from sample_factory.exchange.policy_weights import Stamp
+from sample_factory.exchange.policy_weights import NOTHING_PUBLISHED, Stamp
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.experiment.wiring import NodesArgs
 from sample_factory.runtime.child_side import ChildContext
@@ -34,8 +34,8 @@ from sample_factory.runtime.queues import Queue
 log = logging.getLogger("sample_factory")
 
 WAIT_SECONDS = 0.02
-LOOK_SECONDS = 2.0  # between two looks for machines that have joined
-REST_SECONDS = 30.0  # of a machine whose node has died before its first trajectories
+SEARCH_SECONDS = 2.0  # between searches for machines that have joined
+RETRY_SECONDS = 30.0  # before the next node on a machine whose last one has not delivered anything
 SILENT_SECONDS = 30.0  # without an answer, before a warning
 REPORT_SECONDS = 5.0
 STOP_SECONDS = 25.0
@@ -95,9 +95,10 @@ class Ingest:
         self._traffic = Traffic()
         self._threads = ThreadPoolExecutor(THREADS)
         self._time_to_report = Every(REPORT_SECONDS)
-        self._time_to_look = Every(LOOK_SECONDS, at_first=True)
+        self._time_to_look = Every(SEARCH_SECONDS, at_first=True)
         self._last_answer: dict[int, float] = {}  # by number of a place
-        self._resting: dict[str, float] = {}  # id of a machine -> until when (time.monotonic())
+        self._retry_at: dict[str, float] = {}  # id of a machine -> time.monotonic() of the next start
+        self._has_received = False  # trajectories of any node
         self._num_missing = 0
         inboxes = channels.inboxes[len(channels.inboxes) - args.num_nodes :]
         self._places = [Place(number, inbox) for number, inbox in enumerate(inboxes, start=1)]
@@ -109,6 +110,9 @@ class Ingest:
             while self._context.keep_going():
                 self._context.beat()
                 self.step()
+        except NodeFailed as failed:
+            log.warning("%s; all nodes are stopped, and the run ends", failed)
+            raise
         finally:
             self._stop()
 
@@ -137,20 +141,20 @@ class Ingest:
         """Starts nodes on machines that have none, as long as there are free places."""
         free_places = [place for place in self._places if place.link is None]
         in_use = {place.link.machine.ray_id for place in self._places if place.link is not None}
-        resting = {ray_id for ray_id, until in self._resting.items() if time.monotonic() < until}
         machines = self._cluster.free_machines(in_use) if free_places else []
-        machines = [machine for machine in machines if machine.ray_id not in resting]
         if self._cluster.is_local:
             machines *= len(free_places)
+        num_missing = max(0, len(free_places) - len(machines))
+        now = time.monotonic()
+        machines = [machine for machine in machines if now >= self._retry_at.get(machine.ray_id, 0.0)]
         args = self._args
         for place, machine in zip(free_places, machines):
             plan = NodePlan(place.number, args.config, args.family, args.probed, args.seed, args.registered)
             place.connect(NodeLink(plan, machine, has_machine=not self._cluster.is_local))
             self._last_answer[place.number] = time.monotonic()
-        num_missing = max(0, len(free_places) - len(machines))
         if num_missing > self._num_missing:
             log.warning(
-                "%d of %d other machines are not there; the run takes them up when they join Ray "
+                "%d of %d other machines are not connected; they are used when they join Ray "
                 "(ray start --address=...)",
                 num_missing,
                 args.num_nodes,
@@ -178,7 +182,7 @@ class Ingest:
         for policy_id, channel in enumerate(self._channels.weights):
             newest = channel.newest
             held = link.held.get(policy_id)
-            if channel.slot_bytes == 0 or newest == held:
+            if newest.version == NOTHING_PUBLISHED or newest == held:
                 continue
             diverged = int(self._channels.progress["diverged"][policy_id])
             is_due = self._rule.is_due(held, newest, diverged)
@@ -199,30 +203,40 @@ class Ingest:
         return self._newest[policy_id]
 
     def _receive(self, place: Place, link: NodeLink, ended: list[Any]) -> None:
-        """Takes the results of calls that have ended."""
+        """Takes the results of calls that have ended.
+
+        Raises NodeFailed if the workers of a node have failed before any node has delivered anything.
+        Later, a fault of one machine does not end the run.
+        """
+        lost: NodeDied | NodeFailed | None = None
         for call in ended:
             was_reachable = link.is_reachable
             try:
-                self._take(link, link.take(call))
-                self._last_answer[place.number] = time.monotonic()
+                self._take(place, link, link.take(call))
             except NodeUnavailable as unavailable:
                 if was_reachable:
-                    log.warning("%s; what it has sent is lost", unavailable)
+                    log.warning("%s; the results of its calls are lost", unavailable)
                 place.send_again()
-            except NodeDied as died:
-                place.link = None
-                link.close()
-                if not link.has_answered:
-                    self._resting[link.machine.ray_id] = time.monotonic() + REST_SECONDS
-                self._report([Incident("node_restarts", f"{died}; another one is started")])
-                return
+            except (NodeDied, NodeFailed) as error:
+                lost = error
+        if lost is None:
+            return
+        if isinstance(lost, NodeFailed) and not self._has_received:
+            raise lost
+        place.link = None
+        link.close()
+        if isinstance(lost, NodeFailed) or not link.has_answered:
+            self._retry_at[link.machine.ray_id] = time.monotonic() + RETRY_SECONDS
+        text = f"{lost}; it is replaced when its machine or another one is free"
+        self._report([Incident("node_restarts", text)])
 
-    def _take(self, link: NodeLink, pulled: Pulled | None) -> None:
+    def _take(self, place: Place, link: NodeLink, pulled: Pulled | None) -> None:
         if pulled is None:
             return
+        self._last_answer[place.number] = time.monotonic()
         self._report(pulled.reports)
         if pulled.packed and not link.has_answered:
-            link.has_answered = True
+            link.has_answered = self._has_received = True
             self._report([ComponentReady("node", f"{link.name}: its first trajectories have arrived")])
         unpacked_parts = self._threads.map(lambda packed: unpack(self._buffers, packed), pulled.packed)
         for packed, unpacked in zip(pulled.packed, unpacked_parts):
@@ -266,9 +280,11 @@ class Ingest:
 
     def _stop(self) -> None:
         links = [place.link for place in self._places if place.link is not None]
-        stopping = [link.ask_to_stop() for link in links if link.is_running]
-        if stopping:
-            ray.wait(stopping, num_returns=len(stopping), timeout=STOP_SECONDS)
-        for link in links:
-            link.close()
-        self._cluster.close()
+        try:
+            stopping = [link.ask_to_stop() for link in links if link.is_running]
+            if stopping:
+                ray.wait(stopping, num_returns=len(stopping), timeout=STOP_SECONDS)
+            for link in links:
+                link.close()
+        finally:
+            self._cluster.close()

@@ -12,6 +12,7 @@ import numpy as np
 
 from sample_factory.cluster.packing import THREADS, Packed, pack
 from sample_factory.cluster.ray_cluster import NodeFailed
+from sample_factory.config.cluster_flags import ClusterFlags
 from sample_factory.config.config import Config
 from sample_factory.config.version import VERSION
 from sample_factory.envs.env_registry import EnvFamily
@@ -193,11 +194,12 @@ class Node:
 def _allocate(plan: NodePlan) -> Parts:
     """Returns the parts of a run with the workers of this node alone."""
     flags = plan.config.cluster
+    run = plan.config.run
     sampling = plan.config.sampling
     num_workers = flags.node_workers or len(cpu.available_cores())
     config = replace(
         plan.config,
-        run=replace(plan.config.run, seed=plan.seed + SEEDS_OF_A_NODE * plan.number),
+        run=replace(run, seed=plan.seed + SEEDS_OF_A_NODE * plan.number, device=_device(run.device)),
         sampling=replace(
             sampling,
             num_workers=num_workers,
@@ -205,13 +207,19 @@ def _allocate(plan: NodePlan) -> Parts:
             inline_samplers=num_workers if sampling.inline_samplers else 0,
             learners_per_policy=1,
         ),
-        cluster=replace(flags, num_nodes=1, ray_address=None),
+        cluster=ClusterFlags(),
     )
     topology = make_topology(config, plan.probed.info)
     # Buffers to fill, and as many that wait to be sent: no batch is collected here, and what waits gets old.
     topology = replace(topology, buffers_per_worker=2 * topology.agents_per_worker)
     parts = allocate(config, plan.family, plan.probed, topology, has_learner=False)
-    return parts._replace(registered=plan.registered)
+    policies = [policy._replace(device=_device(policy.device)) for policy in plan.registered.policies]
+    return parts._replace(registered=plan.registered._replace(policies=policies))
+
+
+def _device(device: str) -> str:
+    """Returns --device for a node: the machine may have no GPU where that of the learner has one."""
+    return "auto" if device == "gpu" else device
 
 
 class NodeLoop:
@@ -224,6 +232,7 @@ class NodeLoop:
         self._reports_queue = parts.channels.reports
         self._outbox = Outbox(parts.channels)
         self._release_lost = release_lost
+        self._lock = threading.Lock()  # of the two following: one thread pulls, another one supervises
         self._reports: list[Report] = []
         self._latest: dict[tuple[type, int], Any] = {}  # messages for a worker that replaces a dead one
 
@@ -234,18 +243,21 @@ class NodeLoop:
 
     def forward(self, message: Any) -> None:
         """Sends a message to all rollout workers."""
-        self._latest[type(message), message.policy_id] = message
+        with self._lock:
+            self._latest[type(message), message.policy_id] = message
         self._outbox.send_to_all_rollout_workers(message)
 
     def take_reports(self) -> list[Report]:
         """Returns the reports since the last call."""
-        reports, self._reports = self._reports, []
+        with self._lock:
+            reports, self._reports = self._reports, []
         return reports
 
     def receive(self, timeout: float) -> None:
         """Keeps the reports that arrive within `timeout` seconds."""
         reports = reports_in(self._reports_queue.get_many(timeout))
-        self._reports = [*self._reports, *(r for r in reports if not isinstance(r, ComponentReady))]
+        with self._lock:
+            self._reports.extend(report for report in reports if not isinstance(report, ComponentReady))
 
     def started(self) -> None:
         """Does nothing."""
@@ -257,8 +269,10 @@ class NodeLoop:
     def worker_replaced(self, index: int, text: str, details: str = "") -> None:
         """Frees the buffers of a dead worker, and sends its successor what it had received."""
         self._release_lost(index)
-        self._reports = [*self._reports, Incident("worker_restarts", text, details=details)]
-        for message in self._latest.values():
+        with self._lock:
+            self._reports.append(Incident("worker_restarts", text, details=details))
+            latest = list(self._latest.values())
+        for message in latest:
             self._outbox.send_to_rollout_worker(index, message)
 
     def stopping(self) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import ray
-from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
+from ray.exceptions import ActorUnavailableError, ObjectLostError, RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sample_factory.cluster.node import Node, NodePlan, Pulled
@@ -104,7 +104,7 @@ class NodeLink:
             return result
         except RayTaskError as error:
             raise NodeFailed(f"{self.name}: {error.cause}") from None
-        except ActorUnavailableError:
+        except (ActorUnavailableError, ObjectLostError):  # the latter: during the transfer of its result
             self.is_reachable = False
             self._next_pull = time.monotonic() + RETRY_SECONDS
             raise NodeUnavailable(f"{self.name} cannot be reached at the moment") from None
@@ -112,6 +112,8 @@ class NodeLink:
             if error.actor_init_failed:
                 raise NodeFailed(f"{self.name} cannot start: {_last_line(error)}") from None
             raise NodeDied(f"{self.name} died: {_first_line(error)}") from None
+        except RayError as error:
+            raise NodeDied(f"{self.name} is lost: {_first_line(error)}") from None
 
     @property
     def is_running(self) -> bool:
@@ -123,7 +125,7 @@ class NodeLink:
         return self._actor.stop.options(concurrency_group="control").remote()
 
     def close(self) -> None:
-        """Kills what is left of it."""
+        """Kills the actor."""
         ray.kill(self._actor)
 
 

@@ -9,7 +9,7 @@ import ray
 from sample_factory.config.cluster_flags import ClusterFlags
 from sample_factory.config.config import Config
 from sample_factory.runtime.failures import Explained
-from sample_factory.runtime.local_ray import LocalRay
+from sample_factory.runtime.local_ray import LocalRay, keeping_sigterm
 
 # What nodes log is in the log files of Ray on their machines; what concerns the run arrives as reports.
 OPTIONS: dict[str, Any] = {"logging_level": logging.WARNING, "log_to_driver": False}
@@ -72,7 +72,8 @@ def _connect(flags: ClusterFlags, config: Config) -> LocalRay | None:
     if flags.ray_address is None:
         return LocalRay("--num_nodes", config.experiment_dir, OPTIONS)
     try:
-        ray.init(address=flags.ray_address, **OPTIONS)
+        with keeping_sigterm():
+            ray.init(address=flags.ray_address, **OPTIONS)
     except (ConnectionError, ValueError) as error:
         raise NodeFailed(f"--ray_address={flags.ray_address}: {error}") from None
     return None

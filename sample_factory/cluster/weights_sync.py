@@ -23,7 +23,7 @@ class SyncRule:
             return True
         lag = newest.version - held.version
         if self._kind == LAG:
-            return lag > self._threshold
+            return lag > min(self._threshold, self._max_lag)
         if self._kind == DIVERGENCE:
             return lag > 0 and (diverged >= held.version or lag > self._max_lag)
         return lag != 0

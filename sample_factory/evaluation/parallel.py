@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
+from sample_factory.config.cluster_flags import ClusterFlags
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.sections import POLICY_WORKER_NICENESS, RunFlags
@@ -121,6 +122,7 @@ def sampling_only(config: Config, num_policies: int, num_agents: int = 1) -> Con
         learning=replace(config.learning, batch_size=config.learning.rollout, num_batches_per_iteration=1),
         monitoring=replace(config.monitoring, eval_every_env_steps=0, eval_flags=""),
         population=replace(config.population, with_pbt=False, pbt_optimize_batch_size=False),
+        cluster=ClusterFlags(),
         selfplay=replace(config.selfplay, selfplay_past_share=0.0, matchmaking=RANDOM),
     )
 

@@ -1,5 +1,6 @@
 """All counts of a run that are derived from the flags, computed once."""
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -175,8 +176,10 @@ def _check_nodes(config: Config) -> None:
             f"--weights_sync={DIVERGENCE}"
         )
     if flags.num_nodes == 1:
-        if flags.ray_address is not None:
-            raise ConfigError(f"--ray_address={flags.ray_address} needs --num_nodes of at least 2")
+        for field in dataclasses.fields(flags):
+            value = getattr(flags, field.name)
+            if field.name in config.typed and value != field.default:
+                raise ConfigError(f"--{field.name}={value} needs --num_nodes of at least 2")
         return
     sampling = config.sampling
     refused = {

@@ -1,9 +1,12 @@
 """Starts Ray on this machine. Ray is an extra, and is imported only here and where it is used."""
 
+import contextlib
 import os
 import secrets
 import shutil
+import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,16 @@ from sample_factory.runtime.command_failed import CommandFailed
 
 MAX_FOLDER = 40  # characters: Ray adds 62 for its sockets, whose path may have 107
 MAX_STARTS = 4
+
+
+@contextlib.contextmanager
+def keeping_sigterm() -> Iterator[None]:
+    """In the main thread: restores the handler of SIGTERM, which ray.init replaces by one that exits."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
 
 
 class LocalRay:
@@ -36,7 +49,8 @@ class LocalRay:
     def _start(self, flag: str, options: dict[str, Any]) -> None:
         for attempt in range(1, MAX_STARTS + 1):
             try:
-                self._ray.init(include_dashboard=False, _temp_dir=self._folder, **options)
+                with keeping_sigterm():
+                    self._ray.init(include_dashboard=False, _temp_dir=self._folder, **options)
                 return
             except Exception as error:  # Ray raises a bare Exception after 30 s, e.g. on a busy machine
                 self._ray.shutdown()

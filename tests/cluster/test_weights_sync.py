@@ -31,6 +31,10 @@ def test_by_lag_weights_are_sent_when_they_are_older_than_the_threshold():
     assert is_due(Stamp(5), Stamp(8), weights_sync="lag", weights_sync_threshold=2.0)
 
 
+def test_by_lag_weights_are_sent_before_samples_become_too_old_whatever_the_threshold():
+    assert is_due(Stamp(0), Stamp(MAX_POLICY_LAG // 2 + 1), weights_sync="lag", weights_sync_threshold=500.0)
+
+
 def test_by_divergence_weights_are_sent_when_the_version_held_or_a_newer_one_has_diverged():
     assert not is_due(Stamp(5), Stamp(9), weights_sync="divergence")
     assert not is_due(Stamp(5), Stamp(9), diverged=4, weights_sync="divergence")

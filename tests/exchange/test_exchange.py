@@ -87,6 +87,7 @@ def test_several_learners_refuse_what_they_cannot_share(flags, message):
         ({"num_nodes": 3, "async_rl": False}, "--num_nodes=3 does not work with --async_rl=False"),
         ({"num_nodes": 3, "selfplay_past_share": 0.5}, "does not work with --selfplay_past_share"),
         ({"ray_address": "auto"}, "--ray_address=auto needs --num_nodes of at least 2"),
+        ({"weights_sync": "lag"}, "--weights_sync=lag needs --num_nodes of at least 2"),
         ({"num_nodes": 2, "weights_sync_threshold": 5.0}, "threshold=5 needs --weights_sync=lag or"),
     ],
 )

@@ -39,7 +39,7 @@ def test_a_node_samples_is_replaced_when_it_dies_and_ends_with_the_run(tmp_path)
     workers = node.children(recursive=True)
     assert len(workers) >= 3, "a rollout worker and two policy workers"
     kill(node)
-    wait_for_line(run, "another one is started")
+    wait_for_line(run, "it is replaced when its machine")
     wait_for_line(run, ARRIVED)
     assert not alive(workers), "they end with their node"
     family = descendants(run)
