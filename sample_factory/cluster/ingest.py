@@ -95,7 +95,7 @@ class Ingest:
         self._traffic = Traffic()
         self._threads = ThreadPoolExecutor(THREADS)
         self._time_to_report = Every(REPORT_SECONDS)
-        self._time_to_look = Every(SEARCH_SECONDS, at_first=True)
+        self._time_to_search = Every(SEARCH_SECONDS, at_first=True)
         self._last_answer: dict[int, float] = {}  # by number of a place
         self._retry_at: dict[str, float] = {}  # id of a machine -> time.monotonic() of the next start
         self._has_received = False  # trajectories of any node
@@ -118,8 +118,8 @@ class Ingest:
 
     def step(self) -> None:
         """Handles the answers that arrive within WAIT_SECONDS, and makes the next calls."""
-        if self._time_to_look():
-            self._look_for_machines()
+        if self._time_to_search():
+            self._search_machines()
             self._warn_of_silence()
         for place in self._places:
             place.receive()
@@ -137,7 +137,7 @@ class Ingest:
         if self._time_to_report():
             self._report([self._traffic.take_report()])
 
-    def _look_for_machines(self) -> None:
+    def _search_machines(self) -> None:
         """Starts nodes on machines that have none, as long as there are free places."""
         free_places = [place for place in self._places if place.link is None]
         in_use = {place.link.machine.ray_id for place in self._places if place.link is not None}
@@ -147,17 +147,16 @@ class Ingest:
         num_missing = max(0, len(free_places) - len(machines))
         now = time.monotonic()
         machines = [machine for machine in machines if now >= self._retry_at.get(machine.ray_id, 0.0)]
-        args = self._args
         for place, machine in zip(free_places, machines):
-            plan = NodePlan(place.number, args.config, args.family, args.probed, args.seed, args.registered)
+            plan = NodePlan(place.number, self._args)
             place.connect(NodeLink(plan, machine, has_machine=not self._cluster.is_local))
-            self._last_answer[place.number] = time.monotonic()
+            self._last_answer[place.number] = now
         if num_missing > self._num_missing:
             log.warning(
                 "%d of %d other machines are not connected; they are used when they join Ray "
                 "(ray start --address=...)",
                 num_missing,
-                args.num_nodes,
+                self._args.num_nodes,
             )
         self._num_missing = num_missing
 
@@ -266,7 +265,7 @@ class Ingest:
                 link.unstored.pop(0)
 
     def _acquire(self, count: int) -> np.ndarray:
-        """Returns as many free buffers as there are, at most `count`, or half of them or so; [n] int64."""
+        """Returns `count` free buffers, or the largest of its halves for which there are enough; [n] int64."""
         while count:
             indices = self._buffers.acquire(self._partition, self._owners(count))
             if indices is not None:

@@ -13,9 +13,7 @@ import numpy as np
 from sample_factory.cluster.packing import THREADS, Packed, pack
 from sample_factory.cluster.ray_cluster import NodeFailed
 from sample_factory.config.cluster_flags import ClusterFlags
-from sample_factory.config.config import Config
 from sample_factory.config.version import VERSION
-from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.messages import (
     ComponentReady,
     Incident,
@@ -25,11 +23,11 @@ from sample_factory.exchange.messages import (
 )
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.exchange.topology import make_topology
-from sample_factory.experiment.checks import Probed
-from sample_factory.experiment.parts import Parts, Registered, allocate
+from sample_factory.experiment.parts import Parts, allocate
 from sample_factory.experiment.processes import run_in_processes
 from sample_factory.experiment.run_result import RunEnd
 from sample_factory.experiment.subscribers import Outbox
+from sample_factory.experiment.wiring import NodesArgs
 from sample_factory.runtime import cpu
 from sample_factory.runtime.log import setup_logging
 from sample_factory.runtime.supervisor import StopSignals
@@ -49,11 +47,7 @@ class NodePlan(NamedTuple):
     """Everything that a node needs to know. number: 1 for the first node beside the learner's machine."""
 
     number: int
-    config: Config
-    family: EnvFamily
-    probed: Probed
-    seed: int
-    registered: Registered
+    run: NodesArgs
     package_version: str = VERSION
 
 
@@ -90,17 +84,14 @@ class Node:
         self._name = f"node {plan.number}"
         self._fetch = fetch
         self._parts = _allocate(plan)
-        self._tickets: dict[int, list[int]] = {p: [] for p in range(self._num_policies)}
+        num_policies = self._parts.buffers.topology.num_policies
+        self._tickets: dict[int, list[int]] = {policy_id: [] for policy_id in range(num_policies)}
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(THREADS)
         self._loop = NodeLoop(self._parts, self._release_lost)
         self._end: RunEnd | BaseException | None = None
         self._supervisor = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
         self._supervisor.start()
-
-    @property
-    def _num_policies(self) -> int:
-        return self._parts.buffers.topology.num_policies
 
     def _supervise(self) -> None:
         """Body of the supervising thread."""
@@ -193,13 +184,13 @@ class Node:
 
 def _allocate(plan: NodePlan) -> Parts:
     """Returns the parts of a run with the workers of this node alone."""
-    flags = plan.config.cluster
-    run = plan.config.run
-    sampling = plan.config.sampling
+    flags = plan.run.config.cluster
+    run = plan.run.config.run
+    sampling = plan.run.config.sampling
     num_workers = flags.node_workers or len(cpu.available_cores())
     config = replace(
-        plan.config,
-        run=replace(run, seed=plan.seed + SEEDS_OF_A_NODE * plan.number, device=_device(run.device)),
+        plan.run.config,
+        run=replace(run, seed=plan.run.seed + SEEDS_OF_A_NODE * plan.number, device=_device(run.device)),
         sampling=replace(
             sampling,
             num_workers=num_workers,
@@ -209,12 +200,12 @@ def _allocate(plan: NodePlan) -> Parts:
         ),
         cluster=ClusterFlags(),
     )
-    topology = make_topology(config, plan.probed.info)
+    topology = make_topology(config, plan.run.probed.info)
     # Buffers to fill, and as many that wait to be sent: no batch is collected here, and what waits gets old.
     topology = replace(topology, buffers_per_worker=2 * topology.agents_per_worker)
-    parts = allocate(config, plan.family, plan.probed, topology, has_learner=False)
-    policies = [policy._replace(device=_device(policy.device)) for policy in plan.registered.policies]
-    return parts._replace(registered=plan.registered._replace(policies=policies))
+    parts = allocate(config, plan.run.family, plan.run.probed, topology, has_learner=False)
+    policies = [policy._replace(device=_device(policy.device)) for policy in plan.run.registered.policies]
+    return parts._replace(registered=plan.run.registered._replace(policies=policies))
 
 
 def _device(device: str) -> str:

@@ -15,8 +15,6 @@ from sample_factory.exchange.messages import RolloutMessage
 from sample_factory.exchange.policy_weights import Stamp
 
 PULLS_IN_FLIGHT = 2
-
-
 RETRY_SECONDS = 1.0  # between calls to a node that cannot be reached
 
 
