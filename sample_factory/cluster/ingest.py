@@ -265,7 +265,7 @@ class Ingest:
                 link.unstored.pop(0)
 
     def _acquire(self, count: int) -> np.ndarray:
-        """Returns `count` free buffers, or the largest of its halves for which there are enough; [n] int64."""
+        """Returns `count` free buffers, or half as many until there are enough; [n] int64."""
         while count:
             indices = self._buffers.acquire(self._partition, self._owners(count))
             if indices is not None:
