@@ -1,8 +1,9 @@
 """V-MPO, on-policy maximum a posteriori policy optimisation (Song et al. 2020, https://arxiv.org/abs/1909.12238).
 
 From the better half of the samples, a distribution psi over them is computed that the policy is fitted to
-(section 4.1, the E-step); KL divergences limit how far the policy moves meanwhile (section 4.2, the M-step).
-Temperature and multipliers of the limits are trained by losses of their own. Masked rows have no effect.
+(section 4.2.1, the E-step); KL divergences limit how far the policy moves meanwhile (section 4.2.2, the
+M-step). Temperature and multipliers of the limits are trained by losses of their own. Masked rows have no
+effect. The losses are also those of rlax, rlax/_src/mpo_ops.py.
 """
 
 import torch
@@ -47,7 +48,7 @@ def sample_weights(advantages: Tensor, temperature: Tensor, top: Tensor) -> Tens
 
 
 def weighted_policy_loss(log_probs: Tensor, weights: Tensor) -> Tensor:
-    """Returns minus the sum of psi log pi(a|x), L_pi.
+    """Returns minus the sum of psi log pi(a|x): L_pi, eq. (3).
 
     log_probs: differentiable; weights: psi, from `sample_weights`.
     """
@@ -55,7 +56,7 @@ def weighted_policy_loss(log_probs: Tensor, weights: Tensor) -> Tensor:
 
 
 def temperature_loss(advantages: Tensor, temperature: Tensor, limit: float, top: Tensor) -> Tensor:
-    """Returns eta (epsilon + log mean exp(A / eta)) over the samples `top` (bool), L_eta.
+    """Returns eta (epsilon + log mean exp(A / eta)) over the samples `top` (bool): L_eta, eq. (4).
 
     Its minimum over eta, the temperature, is where KL(psi || uniform over these samples) is epsilon, `limit`.
     """
@@ -64,10 +65,11 @@ def temperature_loss(advantages: Tensor, temperature: Tensor, limit: float, top:
 
 
 def trust_region_loss(kl: Tensor, multiplier: Tensor, limit: float, valid: Tensor) -> Tensor:
-    """Returns the mean of alpha (epsilon - sg[KL]) + sg[alpha] KL over the valid rows, L_alpha.
+    """Returns the mean of alpha (epsilon - sg[KL]) + sg[alpha] KL over the valid rows: L_alpha, eq. (5).
 
-    sg: stop-gradient. kl: KL(pi_target || pi), differentiable; multiplier: alpha, which grows while the
-    divergence is above epsilon, `limit`, and falls otherwise.
+    All valid rows count, not only the better half. sg: stop-gradient. kl: KL(pi_target || pi),
+    differentiable; multiplier: alpha, which grows while the divergence is above epsilon, `limit`, and falls
+    otherwise.
     """
     kl = torch.where(valid, kl, 0.0)
     return masked_mean(multiplier * (limit - kl.detach()) + multiplier.detach() * kl, valid)

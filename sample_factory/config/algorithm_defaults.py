@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-# Those of TorchBeast's monobeast.py; so are the defaults of rmsprop_alpha and rmsprop_eps. They suit losses
-# that are sums over a minibatch.
+# Those of TorchBeast, torchbeast/monobeast.py and polybeast_learner.py; so are the defaults of rmsprop_alpha,
+# rmsprop_eps and gamma. They suit losses that are sums over a minibatch. Its unrolls of 80 steps and
+# minibatches of 8 are in algo/README.md only: they depend on the number of envs.
 IMPALA_DEFAULTS = {
     "optimizer": "rmsprop",
     "learning_rate": 4.8e-4,
@@ -16,10 +17,12 @@ IMPALA_DEFAULTS = {
     "normalize_returns": False,
 }
 
-# That of RLlib, whose authors wrote the paper.
+# RLlib's (rllib/algorithms/appo/appo.py), and by its tuned example the paper's for HalfCheetah; the authors'
+# example of Pong has 0.3.
 IMPACT_DEFAULTS = {"ppo_clip_ratio": 0.4}
 
-# The n-step returns of Song et al. 2020 (V-MPO), which needs no entropy bonus.
+# Song et al. 2020 (V-MPO): n-step returns (section 4.1), no entropy bonus, and the sum of all losses without
+# weights (eq. 1), where that of the critic has the factor 1/2 (eq. 6).
 VMPO_DEFAULTS = {"gae_lambda": 1.0, "exploration_loss_coeff": 0.0, "value_loss_coeff": 1.0}
 
 # Flag -> default, by the name of the algorithm: instead of the default of the flag and of the env family,

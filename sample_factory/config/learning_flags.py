@@ -91,6 +91,8 @@ class LearningFlags:
     ppo_clip_value: float = flag(
         1.0, "largest change of a value prediction in the clipped value loss", above=0, only_with=OF_PPO
     )
+    # Luo et al. 2020 have N = 4 and K = 2 for discrete actions, 16 and 20 (HalfCheetah: 32) for continuous
+    # ones; rho is 2 (RLlib, rllib/algorithms/appo/appo.py and rllib/tuned_examples/appo/halfcheetah_appo.py).
     impact_buffer_batches: int = flag(
         4,
         "IMPACT: number of batches in the circular buffer (N), which the learner's device has to hold",
@@ -106,9 +108,9 @@ class LearningFlags:
         only_with=OF_IMPACT,
     )
     impact_target_period: int = flag(
-        8,
-        "IMPACT: number of SGD steps between updates of the target network, usually N * K",
-        at_least=1,
+        0,
+        "IMPACT: number of SGD steps between updates of the target network; 0: those of N * K batches",
+        at_least=0,
         at_most=1_000_000,
         only_with=OF_IMPACT,
     )
@@ -118,6 +120,10 @@ class LearningFlags:
         above=0,
         only_with=OF_IMPACT,
     )
+    # Song et al. 2020, for continuous actions (Gym): T_target 100, epsilon_eta 0.01, limits that are drawn
+    # from [0.005, 0.01] for the mean and [5e-6, 5e-5] for the covariance, of which these are the upper ends.
+    # For discrete actions, public implementations have an epsilon_eta of 0.01 (rlpyt) or 0.02 (JORLDY) and an
+    # epsilon_alpha of 0.01 (rlpyt) or 0.1 (JORLDY).
     vmpo_target_period: int = flag(
         10,
         "VMPO: number of SGD steps between updates of the target network",

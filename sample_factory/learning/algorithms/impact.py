@@ -42,9 +42,11 @@ class Diagnostics(NamedTuple):
 class IMPACT:
     """An `Algorithm`. Each batch is trained on several times, see `CircularBuffer`, which is not saved.
 
-    V-trace corrects from the policy that acted to the target network, with the values of the current network;
-    the surrogate is PPO's, on the ratio of section 3.1 and on advantages that are normalised, as PPO's are
-    here. The value loss is 1/2 (v - V)^2.
+    V-trace corrects from the policy that acted to the target network, with the values of the current network
+    (section 3.1; so does RLlib, rllib/algorithms/appo/torch/appo_torch_learner.py). The surrogate is PPO's
+    here, with its symmetric interval and normalised advantages, on the ratio of section 3.1. The value loss
+    is 1/2 (v - V)^2. Not here: the paper's lambda in V-trace, which is 1, and its loss of the KL divergence
+    from the target network, for continuous actions; RLlib's defaults have neither.
     """
 
     def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
@@ -98,8 +100,8 @@ class IMPACT:
         return Losses(terms, Diagnostics(advantages, log_ratios.detach()))
 
     def after_step(self, version: int) -> None:
-        """Updates the target network every --impact_target_period steps."""
-        self._target.after_step(version, self._flags.impact_target_period)
+        """Updates the target network every `target_period` steps."""
+        self._target.after_step(version, target_period(self._flags))
 
     @torch.no_grad()
     def summaries(self, step: SGDStep) -> dict[str, float]:
@@ -117,3 +119,15 @@ class IMPACT:
         }
         own = {name: float(number) for name, number in numbers.items()}
         return {**evaluation_summaries(step.minibatch, step.evaluation), **own}
+
+
+def target_period(flags: LearningFlags) -> int:
+    """Returns the number of SGD steps between updates of the target network.
+
+    Unless --impact_target_period sets it, that is the paper's unit (section 4.1.1): the steps of N * K
+    batches, one pass through the circular buffer. Results are said to be robust from 1/8 to 4 of it.
+    """
+    if flags.impact_target_period:
+        return flags.impact_target_period
+    steps_of_batch = flags.ppo_epochs * flags.num_batches_per_iteration
+    return flags.impact_buffer_batches * flags.impact_uses * steps_of_batch

@@ -36,11 +36,14 @@ from sample_factory.models.policy_spec import BuiltPolicy
 
 TARGET_LOGITS = "target_logits"
 TEMPERATURE = "temperature"
-# Multipliers at the start, by the parts of the KL divergence; see ActionDistribution.kl_parts.
+# Multipliers at the start, by the parts of the KL divergence; see ActionDistribution.kl_parts. These and the
+# first temperature are those of rlpyt's V-MPO, which reached the paper's reward on Ant-v3.
 FIRST_MULTIPLIERS = {"discrete": 5.0, "mean": 1.0, "covariance": 1.0}
 FIRST_TEMPERATURE = 1.0
-LEAST = 1e-8
-# In the paper, duals have the learning rate of the network, over many more steps than most runs here have.
+LEAST = 1e-8  # section 4.2.2
+# In the paper, duals have the learning rate of the network (section 4), over many more steps than most runs
+# here have. Ten times is the speed of the temperature in SEED RL,
+# agents/policy_gradient/modules/policy_losses.py.
 DUAL_SPEED = 10.0
 
 
@@ -78,8 +81,12 @@ class Diagnostics(NamedTuple):
 class VMPO:
     """An `Algorithm`: losses of sections 4.1 and 4.2, with bootstrapped returns and no importance weights.
 
+    The better half is that of a minibatch. Limits hold for whole actions: for the sum over all discrete
+    components, and over all dimensions of the continuous ones.
+
     Unlike in the paper, the policy that acts is the newest one, not the target network. Advantages are on the
-    scale of normalised returns, as they are there with PopArt, so that temperatures suit any reward.
+    scale of normalised returns, as in rlpyt's V-MPO, so that temperatures suit any reward; by the paper's
+    equations, they are on that of rewards. Running statistics of returns replace PopArt.
     """
 
     def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):

@@ -18,16 +18,23 @@ CHOICES = 3
 ACTIONS = {
     "discrete": gym.spaces.Discrete(CHOICES),
     "box": gym.spaces.Box(-1, 1, (2,), np.float32),
-    "tuple": gym.spaces.Tuple((gym.spaces.Discrete(CHOICES), gym.spaces.Box(-1, 1, (2,), np.float32))),
+    "tuple": gym.spaces.Tuple(
+        (
+            gym.spaces.Discrete(CHOICES),
+            gym.spaces.Box(-1, 1, (2,), np.float32),
+            gym.spaces.Discrete(2),
+        )
+    ),
 }
+NUM_MASKED = {"discrete": CHOICES, "tuple": CHOICES + 2}  # discrete logits
 
 
 def make_learner(algo, actions="discrete", use_rnn=True, **flags):
     """Returns a learner with the defaults of the algorithm, apart from `flags`."""
     space = ACTIONS[actions]
     observations = {"obs": gym.spaces.Box(-5, 5, (4,), np.float32)}
-    if actions != "box":
-        observations[ACTION_MASK] = gym.spaces.Box(0, 1, (CHOICES,), np.uint8)
+    if actions in NUM_MASKED:
+        observations[ACTION_MASK] = gym.spaces.Box(0, 1, (NUM_MASKED[actions],), np.uint8)
     chosen = {"rollout": T, "batch_size": T * B, **defaults_of(algo), **flags}
     learning = LearningFlags(**chosen)
     model = ModelFlags(use_rnn=use_rnn, hidden_size=H, encoder_mlp_layers=(H,))
@@ -55,7 +62,7 @@ def make_batch(learner, seed=0, columns=B, num_chunks=1, masked=0.15):
     obs = {"obs": normal(T + 1, columns, 4)}
     model = learner.model
     if ACTION_MASK in model.observation_shapes:
-        allowed = np.ones((T + 1, columns, CHOICES), np.uint8)
+        allowed = np.ones((T + 1, columns, *model.observation_shapes[ACTION_MASK]), np.uint8)
         allowed[..., 0] = rng.random((T + 1, columns)) < 0.5
         obs[ACTION_MASK] = torch.from_numpy(allowed)
     states = normal(num_chunks, columns, model.state_size) * 0.3

@@ -2,10 +2,13 @@
 
 import copy
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
+from sample_factory.config.learning_flags import LearningFlags
+from sample_factory.learning.algorithms.impact import target_period
 from tests.learning.algorithms.learners import B, T, make_batch, make_learner, same, state_of
 from tests.learning.algorithms.test_impala import Column, forward
 from tests.learning.test_against_reference import reference_targets, reward_scale
@@ -28,7 +31,7 @@ def reference_loss(flags, model, target_model, batch):
             if batch.own[t, b]:
                 towards_target = min(math.exp(log_mu[t] - log_target[t]), flags.impact_rho)
                 ratio = towards_target * (log_pi[t] - log_mu[t]).exp()
-                samples.append((ratio, outputs[t], *targets[t]))
+                samples.append((ratio.clamp(1 / 20, 20), outputs[t], *targets[t]))
     advantages = torch.tensor([sample[-1] for sample in samples])
     advantages = (advantages - advantages.mean()) / advantages.std(correction=0)
     returns = torch.tensor([sample[-2] for sample in samples])
@@ -77,6 +80,21 @@ def test_the_target_network_is_that_of_the_last_multiple_of_the_period():
             if name.startswith("model.")
         }
         assert same(target, as_target) == (version >= 3)
+
+
+def test_without_a_period_the_target_network_is_updated_every_n_k_batches():
+    flags = LearningFlags(impact_buffer_batches=16, impact_uses=20)
+    assert target_period(LearningFlags()) == 8
+    assert target_period(flags) == 320
+    assert target_period(replace(flags, ppo_epochs=2, num_batches_per_iteration=3)) == 6 * 320
+    assert target_period(replace(flags, impact_target_period=5)) == 5
+    learner = make_learner("IMPACT", impact_buffer_batches=2, impact_uses=1)
+    target = learner._algorithm.modules["target"]
+    followed = []
+    for seed in range(4):
+        learner.train(make_batch(learner, seed))
+        followed.append(torch.equal(next(target.parameters()), next(learner.model.parameters())))
+    assert followed == [False, True, False, True]
 
 
 def test_each_batch_is_trained_on_k_times_and_its_frames_are_counted_once():

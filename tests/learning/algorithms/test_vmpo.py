@@ -28,9 +28,10 @@ def gaussian_kls(old, new):
 def kls_of(old, new, actions):
     if actions == "box":
         return gaussian_kls(old, new)
-    discrete = [one.discrete if actions == "tuple" else one for one in (old, new)]
-    log_p, log_q = (one.log_probs[0].double() for one in discrete)
-    kl = sum(float(p.exp()) * (p - q) for p, q in zip(log_p, log_q))
+    tables = [(one.discrete if actions == "tuple" else one).log_probs.double() for one in (old, new)]
+    components = list(zip(*tables))
+    assert len(components) == (2 if actions == "tuple" else 1)
+    kl = sum(float(p.exp()) * (p - q) for component in components for p, q in zip(*component))
     return {"discrete": kl, **(gaussian_kls(old.box, new.box) if actions == "tuple" else {})}
 
 
