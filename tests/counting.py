@@ -14,9 +14,11 @@ from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_info import env_info
 from sample_factory.exchange.channels import Channels, make_progress
 from sample_factory.exchange.kind_storage import KindLayout, RowLayout
+from sample_factory.exchange.messages import Incident
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import make_topology
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.experiment.main_loop import DeadProcess
 from sample_factory.models.actor_critic import PolicyOutput
 from sample_factory.runtime.queues import LocalQueue
 
@@ -114,6 +116,11 @@ def make_config(**typed: Any) -> Config:
         "hidden_size": 1,
     }
     return build_config(TRAINING_SECTIONS, [("small defaults", small), ("test", typed)], typed)
+
+
+def dead_worker(index: int) -> DeadProcess:
+    """Returns a rollout worker that has died."""
+    return DeadProcess(index, [index], Incident("worker_restarts", f"rollout_worker_{index} died"))
 
 
 def make_shared(config: Config, env: Any, num_logits: int = 1) -> tuple[TrajectoryBuffers, Channels]:

@@ -30,11 +30,14 @@ from sample_factory.benchmarking.program import signals_like_ctrl_c
 from sample_factory.benchmarking.run_stage import STAGES, counts, run_stage
 from sample_factory.benchmarking.stage_measurement import Stage
 from sample_factory.config.config import Config
+from sample_factory.config.experiment_folder import read_file_of_flags
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import parse_config
 from sample_factory.monitoring.bottleneck import EnvCounts, describe_bottleneck
 from sample_factory.plotting.draw_bars import Bar, draw_bars
 from sample_factory.runtime.cpu import available_cores
 
+NOT_IN_CFG = ("cfg", "experiment", "train_dir", "experiments_root", "restart_behavior")
 RECORDED_PACKAGES = ("torch", "numpy", "gymnasium")
 USUAL_START_SECONDS = 6  # for the announced durations
 SWEEP_RUNS = 12
@@ -56,6 +59,7 @@ def benchmark(request: BenchmarkRequest, version: str) -> None:
 
 def _measure_and_report(request: BenchmarkRequest, version: str, folder: Path) -> None:
     load = psutil.getloadavg()[0]
+    request = with_chosen_values(request)
     trials = run_sweep(request, folder) if request.flags.sweep else []
     if trials:
         request = with_values(request, fastest(trials).values)
@@ -70,6 +74,21 @@ def _measure_and_report(request: BenchmarkRequest, version: str, folder: Path) -
         draw_chart(request, request.flags.chart, stages, hardware)
     if trials:
         _print_fastest(request, trials)
+    if request.flags.sweep_cfg is not None:
+        _write_cfg(request, Path(request.flags.sweep_cfg).expanduser())
+
+
+def with_chosen_values(request: BenchmarkRequest) -> BenchmarkRequest:
+    """Returns the request with the flags that a run would choose itself, so that the report can name them."""
+    # These load gymnasium, which the help does without.
+    from sample_factory.envs.env_registry import resolve_family
+    from sample_factory.experiment.arrangement import num_inline_samplers, with_num_envs
+    from sample_factory.experiment.checks import probe
+
+    config = request.config
+    chosen = with_num_envs(config, probe(config, resolve_family(config.env_name))).sampling.envs_per_worker
+    values = {"num_envs_per_worker": chosen, "inline_samplers": num_inline_samplers(config)}
+    return with_values(request, values)
 
 
 def run_sweep(request: BenchmarkRequest, folder: Path) -> list[Trial]:
@@ -155,7 +174,7 @@ def report(
 
 def _what(request: BenchmarkRequest) -> str:
     sampling = request.config.sampling
-    envs = f"{sampling.num_workers} workers x {sampling.num_envs_per_worker} envs"
+    envs = f"{sampling.num_workers} workers x {sampling.envs_per_worker} envs"
     return f"{request.config.env_name}: {envs}, batch size {request.config.learning.batch_size:,}"
 
 
@@ -209,10 +228,10 @@ def situation(request: BenchmarkRequest, training: Stage, simulation: Stage) -> 
 
 def _env_counts(config: Config, training: Stage) -> EnvCounts:
     sampling = config.sampling
-    num_envs = sampling.num_workers * sampling.num_envs_per_worker
+    num_envs = sampling.num_workers * sampling.envs_per_worker
     return EnvCounts(
         sampling.worker_num_splits,
-        sampling.num_envs_per_worker // sampling.worker_num_splits,
+        sampling.envs_per_worker // sampling.worker_num_splits,
         max(1, training.agents // num_envs),
         not sampling.async_rl,
     )
@@ -272,3 +291,17 @@ def _print_fastest(request: BenchmarkRequest, trials: Sequence[Trial]) -> None:
         print("\nnote: --batch_size changes not only the speed, but also what is learned from a frame")
     command = shlex.join(["python", "-m", "sample_factory.train", *request.training_flags])
     print(f"\nthe fastest: {command}")
+
+
+def _write_cfg(request: BenchmarkRequest, file: Path) -> None:
+    """Writes the flags of the command line, of its --cfg file and of the sweep."""
+    from sample_factory.envs.env_registry import resolve_family
+
+    config = request.config
+    in_file = read_file_of_flags(config.run.cfg).values if config.run.cfg else {}
+    parsed = parse_config(request.training_flags, resolve_family)
+    names = dict.fromkeys(("env", *in_file, *parsed.typed))
+    values = parsed.flat()
+    flags = {name: values[name] for name in names if name in values and name not in NOT_IN_CFG}
+    file.write_text(json.dumps(flags, indent=4) + "\n")
+    print(f"\nfor sample_factory.train --cfg={file}: {file} has these flags")

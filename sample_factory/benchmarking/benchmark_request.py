@@ -40,6 +40,11 @@ class BenchmarkFlags:
         f"search for faster values of {', '.join(SWEPT_FLAGS)} first, and measure with these",
     )
     sweep_seconds: float = flag(20.0, "length of each measurement of --sweep, in seconds", at_least=2)
+    sweep_cfg: str | None = flag(
+        None,
+        "file for the flags that --sweep finds, for --cfg of sample_factory.train; with --sweep",
+        metavar="FILE",
+    )
 
 
 class BenchmarkRequest(NamedTuple):
@@ -91,7 +96,9 @@ def _name_and_fps(text: str) -> tuple[str, float]:
 
 def _check_files(flags: BenchmarkFlags) -> None:
     """Finds before the measurement what would otherwise fail after it. Raises ConfigError."""
-    for name, file in (("json", flags.json), ("chart", flags.chart)):
+    if flags.sweep_cfg is not None and not flags.sweep:
+        raise ConfigError("--sweep_cfg: nothing is found without --sweep; add --sweep=True")
+    for name, file in (("json", flags.json), ("chart", flags.chart), ("sweep_cfg", flags.sweep_cfg)):
         if file is not None and not Path(file).expanduser().absolute().parent.is_dir():
             raise ConfigError(f"--{name}={file}: there is no such folder")
     if flags.chart is not None:

@@ -12,6 +12,7 @@ MAX_BATCH_SIZE = 16384  # larger batches change what is learned more than the sp
 # In the order of the search. The first ones matter most, and change nothing about what is learned.
 SWEPT_FLAGS = (
     "num_envs_per_worker",
+    "inline_samplers",
     "worker_num_splits",
     "policy_workers_per_policy",
     "batch_size",
@@ -110,6 +111,10 @@ def _try(values: Values, flag: str, to_beat: float, measure: Callable[[Values], 
 
 def _ladder(flag: str, values: Values, factor: float, rollout: int, cores: int) -> list[int]:
     """Returns the values of a flag to try, nearest first, as far as they are valid with the other flags."""
+    if flag == "inline_samplers":  # one per core, or none
+        most = min(cores, values["num_workers"])
+        other = most if factor > 1 else 0
+        return [other] if other != values[flag] else []
     found = []
     for step in range(1, MAX_STEPS + 1):
         value = values[flag] * factor**step
@@ -121,13 +126,14 @@ def _ladder(flag: str, values: Values, factor: float, rollout: int, cores: int) 
 
 def _is_valid(flag: str, values: Values, rollout: int, cores: int) -> bool:
     if (
-        any(value < 1 for value in values.values())
+        any(value < 1 for name, value in values.items() if name != "inline_samplers")
+        or values["inline_samplers"] > values["num_workers"]
         or values["num_envs_per_worker"] % values["worker_num_splits"]
     ):
         return False
     limits = {
         "worker_num_splits": MAX_SPLITS,
-        "policy_workers_per_policy": max(1, cores // 2),
+        "policy_workers_per_policy": 1 if values["inline_samplers"] else max(1, cores // 2),
         "batch_size": MAX_BATCH_SIZE,
         "num_workers": 2 * cores,
     }

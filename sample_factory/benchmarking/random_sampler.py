@@ -206,7 +206,7 @@ def _make_worker(config: Config, family: EnvFamily, progress: SharedArrays, inde
     sampling = config.sampling
     flags: RandomSamplerFlags = config.extra["random_sampler"]
     settings = SamplerSettings(
-        sampling.num_envs_per_worker,
+        sampling.envs_per_worker,
         config.env.env_frameskip or 1,
         flags.sample_env_frames_per_worker,
         config.run.seed,

@@ -23,6 +23,7 @@ from sample_factory.exchange.messages import (
 )
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.exchange.topology import make_topology
+from sample_factory.experiment.main_loop import DeadProcess
 from sample_factory.experiment.parts import Parts, allocate
 from sample_factory.experiment.processes import run_in_processes
 from sample_factory.experiment.run_result import RunEnd
@@ -194,8 +195,8 @@ def _allocate(plan: NodePlan) -> Parts:
         sampling=replace(
             sampling,
             num_workers=num_workers,
-            num_envs_per_worker=flags.node_envs_per_worker or sampling.num_envs_per_worker,
-            inline_samplers=num_workers if sampling.inline_samplers else 0,
+            num_envs_per_worker=flags.node_envs_per_worker or sampling.envs_per_worker,
+            inline_samplers=num_workers if sampling.inline_samplers else sampling.inline_samplers,
             learners_per_policy=1,
         ),
         cluster=ClusterFlags(),
@@ -257,14 +258,15 @@ class NodeLoop:
         """Keeps reports."""
         self.receive(timeout)
 
-    def worker_replaced(self, index: int, text: str, details: str = "") -> None:
-        """Frees the buffers of a dead worker, and sends its successor what it had received."""
-        self._release_lost(index)
+    def process_replaced(self, dead: DeadProcess) -> None:
+        """Frees the buffers that it had handed over, and sends its successor what it had received."""
+        for index in dead.rollout_workers:
+            self._release_lost(index)
         with self._lock:
-            self._reports.append(Incident("worker_restarts", text, details=details))
+            self._reports.append(dead.incident)
             latest = list(self._latest.values())
         for message in latest:
-            self._outbox.send_to_rollout_worker(index, message)
+            self._outbox.send_to_rollout_worker(dead.inbox, message)
 
     def stopping(self) -> None:
         """Does nothing."""

@@ -38,9 +38,10 @@ def _check_owners(config: Config) -> None:
 
 def _check_sampling(config: Config) -> None:
     sampling = config.sampling
-    if sampling.num_envs_per_worker % sampling.worker_num_splits:
+    num_envs = sampling.num_envs_per_worker
+    if num_envs is not None and num_envs % sampling.worker_num_splits:
         raise ConfigError(
-            f"--num_envs_per_worker={sampling.num_envs_per_worker} must be a multiple of --worker_num_splits="
+            f"--num_envs_per_worker={num_envs} must be a multiple of --worker_num_splits="
             f"{sampling.worker_num_splits}: each split gets equally many envs. An odd number works with "
             "--worker_num_splits=1"
         )

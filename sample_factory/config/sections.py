@@ -131,9 +131,10 @@ class SamplingFlags:
         at_least=1,
         at_most=10_000,
     )
-    num_envs_per_worker: int = flag(
-        2,
-        "number of environments in each worker process; 8 or more are often several times faster than 2",
+    num_envs_per_worker: int | None = flag(
+        None,
+        "number of environments in each worker process; if left out, 16 agents are divided by those of an "
+        "environment, more if it steps in microseconds, fewer if memory is short",
         at_least=1,
         at_most=100_000,
     )
@@ -146,10 +147,10 @@ class SamplingFlags:
     policy_workers_per_policy: int = flag(
         1, "number of processes that compute the actions of each policy", at_least=1, at_most=1000
     )
-    inline_samplers: int = flag(
-        0,
-        "if above 0: this many processes step the environments and also compute the actions; much "
-        "faster for environments that step in microseconds",
+    inline_samplers: int | None = flag(
+        None,
+        "if above 0: this many processes step the environments and also compute the actions; if left out, "
+        "one per core where the network runs on a CPU that the worker processes occupy, otherwise 0",
         at_least=0,
         at_most=10_000,
     )
@@ -221,6 +222,12 @@ class SamplingFlags:
         False, "measure the speed: no decorrelation at the start, and an end after 2e6 env frames"
     )
     sampler_only: bool = flag(False, "collect experience but do not train, to measure the speed of sampling")
+
+    @property
+    def envs_per_worker(self) -> int:
+        """--num_envs_per_worker, after it has been chosen; see experiment.arrangement."""
+        assert self.num_envs_per_worker is not None, "it is chosen when the env has been probed"
+        return self.num_envs_per_worker
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ class EnvInfo(NamedTuple):
     reward_shaping: the initial one.
     max_episode_steps: after which an episode ends at the latest; None if it is not known.
     receives_training_info: whether it has the ability TrainingInfo.
+    step_seconds: of one env step, with all agents; None if it was not measured.
+    has_simulator: whether it has a process of its own.
     """
 
     kinds: AgentKinds
@@ -36,6 +38,8 @@ class EnvInfo(NamedTuple):
     reward_shaping: Mapping[str, Any] = {}
     max_episode_steps: int | None = None
     receives_training_info: bool = False
+    step_seconds: float | None = None
+    has_simulator: bool = False
 
     @property
     def num_agents(self) -> int:
@@ -53,6 +57,7 @@ def env_info(env: MultiAgentEnv, cfg: Any) -> EnvInfo:
         cfg.env_frameskip or 1,
         shaping,
         receives_training_info=env.training_info.has_receiver,
+        has_simulator=type(env.process) is not OwnsProcess,
     )
 
 
@@ -98,8 +103,8 @@ def _probe(family: EnvFamily, cfg: Any) -> EnvInfo:
                 frameskip=info.frameskip * family.action_repeat,
                 max_episode_steps=max_episode_steps(env.env),
             )
-        if type(env.process) is OwnsProcess:  # others would start a simulator
-            try_out(env, family.env_name)
+        if not info.has_simulator:  # a step would start it
+            info = info._replace(step_seconds=try_out(env, family.env_name))
         if isinstance(env.env, (OldGymEnv, OldListEnv)) and env.env.has_old_api:
             log.info(OLD_API_NOTE, family.env_name)
     finally:

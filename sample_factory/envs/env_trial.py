@@ -1,6 +1,7 @@
 """A trial of an env before a run starts: a reset and a few random steps, which show most mistakes."""
 
 import math
+import statistics
 import time
 
 import numpy as np
@@ -26,21 +27,29 @@ def check_mask_size(spaces: KindSpaces) -> None:
         )
 
 
-def try_out(env: MultiAgentEnv, env_name: str) -> None:
-    """Resets the env and takes at least one random step. Raises EnvError for whatever is wrong."""
+def try_out(env: MultiAgentEnv, env_name: str) -> float:
+    """Resets the env and takes at least one random step. Returns the seconds of a step, the median.
+
+    Raises EnvError for whatever is wrong.
+    """
     rows = ObservationRows.allocate(env.kinds)
     draw_actions = RandomActions(env.kinds, seed=0)
     start = time.monotonic()
     with named_faults(env_name, "reset"):
         active = env.reset(0, rows)
         _check_rows(env, rows, active)
+    seconds = []
     for _ in range(MAX_STEPS):
+        actions = draw_actions(rows)
+        began = time.monotonic()
         with named_faults(env_name, "step"):
-            result = env.step(draw_actions(rows), rows)
+            result = env.step(actions, rows)
+            seconds.append(time.monotonic() - began)
             _check_rewards(np.asarray(result.rewards, float))
             _check_rows(env, rows, result.active)
         if time.monotonic() - start > MAX_SECONDS:
-            return
+            break
+    return statistics.median(seconds)
 
 
 def _check_rewards(rewards: np.ndarray) -> None:

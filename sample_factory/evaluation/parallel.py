@@ -26,7 +26,9 @@ from sample_factory.evaluation.trained_env import explains_other_env
 from sample_factory.exchange.messages import EpisodeReport, Incident, Report, reports_in
 from sample_factory.exchange.policy_weights import PolicyWeights, Stamp
 from sample_factory.exchange.topology import make_topology
+from sample_factory.experiment.arrangement import USUAL_AGENTS
 from sample_factory.experiment.checks import Probed, check_and_probe
+from sample_factory.experiment.main_loop import DeadProcess
 from sample_factory.experiment.parts import Parts, allocate, chosen_seed
 from sample_factory.experiment.processes import run_in_processes
 from sample_factory.experiment.serial import SerialRun
@@ -69,7 +71,7 @@ def evaluate_in_parallel(
     config = replace(config, run=replace(config.run, seed=chosen_seed(config)))  # one for all checkpoints
     with StopSignals(keeps_process=keeps_process) as signals:
         with explains_other_env(config):
-            probed = check_and_probe(sampling_only(config, 1), family)
+            _, probed = check_and_probe(sampling_only(config, 1), family)
         info = probed.info
         config = sampling_only(config, len(info.kinds.spaces), info.num_agents)
         for number, choice in enumerate(chosen, start=1):
@@ -95,7 +97,7 @@ def sampling_only(config: Config, num_policies: int, num_agents: int = 1) -> Con
     sampling = config.sampling
     envs_needed = -(-config.evaluation.eval_episodes // num_agents)
     num_workers = min(sampling.num_workers, envs_needed)
-    num_envs = min(sampling.num_envs_per_worker, -(-envs_needed // num_workers))
+    num_envs = min(sampling.num_envs_per_worker or USUAL_AGENTS, -(-envs_needed // num_workers))
     return replace(
         config,
         # As `enjoy`: checkpoints are trained in any precision, and measured in the best one.
@@ -110,7 +112,7 @@ def sampling_only(config: Config, num_policies: int, num_agents: int = 1) -> Con
             sampling,
             num_policies=num_policies,
             num_workers=num_workers,
-            inline_samplers=min(sampling.inline_samplers, num_workers),
+            inline_samplers=sampling.inline_samplers and min(sampling.inline_samplers, num_workers),
             num_envs_per_worker=num_envs,
             worker_num_splits=sampling.worker_num_splits if num_envs % sampling.worker_num_splits == 0 else 1,
             async_rl=True,
@@ -290,11 +292,12 @@ class EvaluationLoop:
         if self._progress is not None:
             self._progress.update(len(self._found), self._describe)
 
-    def worker_replaced(self, index: int, text: str, details: str = "") -> None:
-        """Expects the episodes of a dead worker's agents once more."""
-        self._incidents.add_incident(Incident("worker_restarts", text, details=details))
+    def process_replaced(self, dead: DeadProcess) -> None:
+        """Expects the episodes of its agents once more."""
+        self._incidents.add_incident(dead.incident)
         of_worker = self._topology.agents_per_worker
-        self._num_ended[index * of_worker : (index + 1) * of_worker] = 0
+        for index in dead.rollout_workers:
+            self._num_ended[index * of_worker : (index + 1) * of_worker] = 0
 
     def stopping(self) -> None:
         """Does nothing: the workers have nothing to save."""

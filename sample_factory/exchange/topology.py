@@ -100,7 +100,7 @@ def make_topology(config: Config, info: EnvInfo, num_episodes: int | None = None
     """
     sampling = config.sampling
     learning = config.learning
-    if sampling.inline_samplers > sampling.num_workers:
+    if (sampling.inline_samplers or 0) > sampling.num_workers:
         raise ConfigError(
             f"--inline_samplers={sampling.inline_samplers} share out the rollout workers, and there are only "
             f"--num_workers={sampling.num_workers}"
@@ -114,7 +114,7 @@ def make_topology(config: Config, info: EnvInfo, num_episodes: int | None = None
         trajectories = math.ceil(trajectories * MAX_BATCH_GROWTH)  # the most that PBT allows
     num_nodes = config.cluster.num_nodes - 1 if num_episodes is None else 0
     num_workers = 1 if sampling.serial_mode else sampling.num_workers
-    envs_per_worker = sampling.num_envs_per_worker * (sampling.num_workers if sampling.serial_mode else 1)
+    envs_per_worker = sampling.envs_per_worker * (sampling.num_workers if sampling.serial_mode else 1)
     agents_per_worker = envs_per_worker * info.num_agents
     agents_per_split = agents_per_worker // sampling.worker_num_splits
     return Topology(

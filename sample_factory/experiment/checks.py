@@ -8,6 +8,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
 from sample_factory.envs.env_registry import EnvFamily, UnknownEnvError
 from sample_factory.envs.packages import is_installed, missing_package
+from sample_factory.experiment.arrangement import with_num_envs
 from sample_factory.experiment.evaluation_plan import EvaluationPlan, with_eval_flags
 from sample_factory.experiment.observing import check_observers
 from sample_factory.experiment.start_from import transfer_file
@@ -51,8 +52,9 @@ class Probed(NamedTuple):
     evaluation: EvaluationPlan | None = None
 
 
-def check_and_probe(config: Config, family: EnvFamily) -> Probed:
-    """Makes all checks and returns what they have found out.
+def check_and_probe(config: Config, family: EnvFamily) -> tuple[Config, Probed]:
+    """Makes all checks. Returns the configuration, with the number of envs if it was left out, and what the
+    checks have found out.
 
     Raises ConfigError with what is wrong and what would be right, ImportError for a missing package, and
     ChildFailed if the env or a user's own network cannot be made.
@@ -65,14 +67,15 @@ def check_and_probe(config: Config, family: EnvFamily) -> Probed:
         transfer_file(config, policy_id)  # raises
     _check_nodes_packages(config)
     check_transport(config.sampling.queue)
-    info = _probe(config, family)
+    info = probe(config, family)
+    config = with_num_envs(config, info)
     check_observations(config, info)
     _check_actions(config, info)
     _check_population(config, info)
     _check_selfplay(config, info)
     check_encoders(config, info)
     state_size = _probe_users_parts(config, info)
-    return Probed(info, state_size, plan_evaluation(config, family, info, state_size))
+    return config, Probed(info, state_size, plan_evaluation(config, family, info, state_size))
 
 
 def _check_nodes_packages(config: Config) -> None:
@@ -97,7 +100,7 @@ def plan_evaluation(
     plan = with_eval_flags(EvaluationPlan(config, family, info, state_size))
     if not monitoring.eval_flags:
         return plan
-    probed = _probe(plan.config, plan.family)
+    probed = probe(plan.config, plan.family)
     if probed.kinds.spaces != info.kinds.spaces:
         raise ConfigError(
             f"--eval_flags={monitoring.eval_flags}: the env of the evaluations has other spaces than that of "
@@ -157,7 +160,8 @@ def _check_device(config: Config) -> None:
         raise ConfigError(f"--device=gpu, but {why}. Use --device=cpu or auto")
 
 
-def _probe(config: Config, family: EnvFamily) -> EnvInfo:
+def probe(config: Config, family: EnvFamily) -> EnvInfo:
+    """Returns the properties of the env, found out in a child. Raises ConfigError and ChildFailed."""
     try:
         return probe_env_info(family, config.namespace())
     except ChildFailed as failure:

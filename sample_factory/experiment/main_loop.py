@@ -8,7 +8,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sample_factory.config.monitoring_flags import EVALUATED
 from sample_factory.exchange.messages import Incident, Report, WorkerDied, reports_in
@@ -37,6 +37,17 @@ log = logging.getLogger("sample_factory")
 BENCHMARK_FRAMES = 2_000_000
 
 
+class DeadProcess(NamedTuple):
+    """A process with rollout workers that has died and is replaced.
+
+    inbox: index of its queue in Channels.inboxes. rollout_workers: indices of those that it had.
+    """
+
+    inbox: int
+    rollout_workers: Sequence[int]
+    incident: Incident
+
+
 class Loop(Protocol):
     """In the main process: what happens there while the workers run."""
 
@@ -57,8 +68,8 @@ class Loop(Protocol):
     def turn(self, timeout: float) -> None:
         """Called repeatedly after `started`: receives reports, and does what is due."""
 
-    def worker_replaced(self, index: int, text: str, details: str = "") -> None:
-        """Called when a rollout worker has died, before its successor starts. text, details: see Incident."""
+    def process_replaced(self, dead: DeadProcess) -> None:
+        """Called when a process with rollout workers has died, before its successor starts."""
 
     def stopping(self) -> None:
         """Called when the workers are about to be stopped."""
@@ -183,18 +194,16 @@ class MainLoop:
         for subscriber in self._subscribers:
             subscriber.handle(report)
 
-    def worker_replaced(self, index: int, text: str, details: str = "") -> None:
-        """Reports the death of a rollout worker, and sends its successor what the dead one had received.
+    def process_replaced(self, dead: DeadProcess) -> None:
+        """Reports its death, and sends its successor what the dead one had received."""
+        self.publish(dead.incident)
+        for index in dead.rollout_workers:
+            self._outbox.send_to_all_learners(WorkerDied(index))
+        self._start_worker(dead.inbox)
 
-        text, details: see Incident.
-        """
-        self.publish(Incident("worker_restarts", text, details=details))
-        self._outbox.send_to_all_learners(WorkerDied(index))
-        self._start_worker(index)
-
-    def _start_worker(self, index: int) -> None:
+    def _start_worker(self, inbox: int) -> None:
         for subscriber in self._subscribers:
-            subscriber.worker_started(index)
+            subscriber.worker_started(inbox)
 
     def stopping(self) -> None:
         """Ends the time of the run: saving and stopping do not count for its mean FPS."""

@@ -13,6 +13,7 @@ from sample_factory.exchange.kind_storage import kind_layouts
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import Topology
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.experiment.arrangement import num_inline_samplers
 from sample_factory.experiment.checks import Probed
 from sample_factory.experiment.evaluation_plan import EvaluationPlan
 from sample_factory.experiment.observer import Observer
@@ -131,11 +132,6 @@ def _make_queues(config: Config, count: int) -> Sequence[Queue]:
     if config.sampling.serial_mode:
         return [LocalQueue(waits=False) for _ in range(count)]
     return [make_queue(config.sampling.queue) for _ in range(count)]
-
-
-def num_inline_samplers(config: Config) -> int:
-    """Number of inline samplers; 0 in serial mode, where all workers are in one process anyway."""
-    return 0 if config.sampling.serial_mode else config.sampling.inline_samplers
 
 
 def make_population(config: Config, info: EnvInfo, seed: int) -> Population | None:

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from sample_factory.exchange.channels import NO_ENV
-from sample_factory.experiment.main_loop import MainLoop, MakeLoop
+from sample_factory.exchange.messages import Incident
+from sample_factory.experiment.main_loop import DeadProcess, MainLoop, MakeLoop
 from sample_factory.experiment.parts import Parts
 from sample_factory.experiment.run_result import RunEnd
 from sample_factory.experiment.wiring import (
     LEARNER_GRACE_SECONDS,
     NODES_GRACE_SECONDS,
-    WorkerId,
     WorkerSpec,
     worker_specs,
 )
@@ -58,7 +58,7 @@ class _ProcessRun:
         self._rollout_workers = self._make_children(specs.rollout_workers)
         self._ingest = self._make_children(specs.ingest)
         # By the name of the child: a successor has the name of the worker that it replaces.
-        self._worker_ids = {spec.worker_id.name: spec.worker_id for spec in specs.all}
+        self._specs = {spec.worker_id.name: spec for spec in specs.all}
         self._limits = Limits(
             start_seconds=parts.config.sampling.reset_timeout_seconds,
             silent_seconds=parts.config.monitoring.heartbeat_reporting_interval,
@@ -71,10 +71,14 @@ class _ProcessRun:
                 *self._samplers,
                 *self._rollout_workers,
             ],
-            restartable=self._rollout_workers,
+            restartable=filter(self._workers_in, (*self._samplers, *self._rollout_workers)),
             limits=self._limits,
         )
         self._loop = make_loop(parts, self._processes)
+
+    def _workers_in(self, child: Child) -> Sequence[int]:
+        """Returns the indices of the rollout workers in a process."""
+        return self._specs[child.name].rollout_workers
 
     def _make_children(self, specs: Sequence[WorkerSpec]) -> list[Child]:
         return [spec.make_child(self._parts.buffers, self._parts.channels) for spec in specs]
@@ -113,7 +117,7 @@ class _ProcessRun:
         """Returns the processes that run at the moment, this one included."""
         processes = [RunProcess("main", 0, os.getpid())]
         for child in self._supervisor.children:
-            role, worker_index, policy_id = self._worker_ids[child.name]
+            role, worker_index, policy_id = self._specs[child.name].worker_id
             if child.is_alive:
                 processes.append(RunProcess(role, worker_index, child.pid, policy_id))
         return processes
@@ -140,7 +144,7 @@ class _ProcessRun:
     def _log_starting(self, seconds: float) -> None:
         """seconds: since the start."""
         children = self._supervisor.children
-        starting = [self._worker_ids[child.name].role for child in children if not child.ready]
+        starting = [self._specs[child.name].worker_id.role for child in children if not child.ready]
         if starting:
             log.info(starting_text(len(children), starting, seconds))
 
@@ -152,15 +156,20 @@ class _ProcessRun:
                 self._replace(dead)
 
     def _replace(self, dead: Child) -> None:
-        """Reclaims the buffers of a rollout worker that has died, and starts a new one in its place."""
-        index = self._worker_ids[dead.name].worker_index
-        env = int(self._parts.channels.progress["stepping"][index])
-        where = f" while its env {env} was stepped" if env != NO_ENV else ""
+        """Reclaims the buffers of a process with rollout workers that has died, and starts a new one in its
+        place."""
+        workers = self._workers_in(dead)
+        env = busy_env(workers, self._parts.channels.progress["stepping"])
+        where = f" while its {env} was stepped" if env else ""
         self._loop.receive(0.0)  # the reports that it sent before it died
-        count = self._parts.buffers.reclaim(index)
+        count = sum(self._parts.buffers.reclaim(index) for index in workers)
         error = dead.error
         reason, trace = ("", "") if error is None else (error.reason, error.traceback)
-        self._loop.worker_replaced(index, f"{dead.name} died{where} and is replaced: {reason}", trace)
+        text = f"{dead.name} died{where} and is replaced: {reason}"
+        inbox = self._specs[dead.name].worker_id.worker_index
+        self._loop.process_replaced(
+            DeadProcess(inbox, workers, Incident("worker_restarts", text, details=trace))
+        )
         self._supervisor.restart(dead)
         log.info("Reclaimed %d buffers of %s.", count, dead.name)
 
@@ -181,17 +190,20 @@ class _ProcessRun:
         return failed, unsaved
 
     def _describe(self, child: Child) -> str:
-        return busy_text(self._worker_ids[child.name], self._parts.channels.progress["stepping"])
+        env = busy_env(self._workers_in(child), self._parts.channels.progress["stepping"])
+        return f"{child.name} (busy with {env})" if env else child.name
 
 
-def busy_text(worker: WorkerId, stepping: np.ndarray) -> str:
-    """Returns the name of a worker, for a rollout worker with the env that it is calling.
+def busy_env(rollout_workers: Sequence[int], stepping: np.ndarray) -> str:
+    """Returns the env that one of a process's rollout workers is calling, e.g. "env 1", with the worker if
+    there are several; empty if there is none.
 
     stepping: see make_progress.
     """
-    if worker.role != "rollout_worker" or stepping[worker.worker_index] == NO_ENV:
-        return worker.name
-    return f"{worker.name} (busy with env {stepping[worker.worker_index]})"
+    for index in rollout_workers:
+        if stepping[index] != NO_ENV:
+            return f"env {stepping[index]}" + (f" of worker {index}" if len(rollout_workers) > 1 else "")
+    return ""
 
 
 def starting_text(num_processes: int, starting: Sequence[str], seconds: float) -> str:

@@ -71,7 +71,7 @@ def _train(config: Config, family: EnvFamily, keeps_process: bool) -> RunResult:
     with StopSignals(lambda: describe_last_checkpoints(config), keeps_process) as signals:
         try:
             with signals.interrupting():
-                probed = check_and_probe(config, family)
+                config, probed = check_and_probe(config, family)
                 config, wandb_writer = start_wandb(config)
         except StopRequested:
             log.info("Stopped before the training began")

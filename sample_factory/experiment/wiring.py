@@ -4,6 +4,7 @@ Workers are named as "module:attribute" strings, which the child imports: the ma
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -13,9 +14,10 @@ from sample_factory.config.sections import POLICY_WORKER_NICENESS, ROLLOUT_WORKE
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.experiment.arrangement import num_inline_samplers
 from sample_factory.experiment.checks import Probed
 from sample_factory.experiment.observing import read_infos
-from sample_factory.experiment.parts import Parts, Registered, num_inline_samplers
+from sample_factory.experiment.parts import Parts, Registered
 from sample_factory.experiment.start_from import transfer_file
 from sample_factory.learning.algorithm_registry import registered_algorithm
 from sample_factory.learning.settings import LearnerSettings, LearnerWorkerArgs, LearnerWorkerSettings
@@ -95,6 +97,16 @@ class WorkerSpec(NamedTuple):
     factory: str
     args: WorkerArgs
     options: ChildOptions
+
+    @property
+    def rollout_workers(self) -> Sequence[int]:
+        """Indices of the rollout workers in the process."""
+        match self.args:
+            case RolloutWorkerArgs():
+                return [self.args.worker_index]
+            case InlineSamplerArgs():
+                return [worker.worker_index for worker in self.args.rollout_workers]
+        return []
 
     def make_child(self, buffers: TrajectoryBuffers, channels: Channels) -> Child:
         """In the parent: returns the process, not yet started."""
@@ -238,7 +250,7 @@ def inline_sampler_spec(parts: Parts, index: int) -> WorkerSpec:
     """
     sampling = parts.config.sampling
     topology = parts.buffers.topology
-    worker_indices = range(index, topology.num_workers, sampling.inline_samplers)
+    worker_indices = range(index, topology.num_workers, num_inline_samplers(parts.config))
     rollout_workers = [_rollout_worker_args(parts, worker_index) for worker_index in worker_indices]
     policy_workers = [
         _policy_worker_args(parts, policy_id, index) for policy_id in range(topology.num_policies)

@@ -205,10 +205,9 @@ class ELU(nn.Module):
     """x where x > 0, exp(x) - 1 elsewhere (Clevert et al. 2016, equation 15, alpha 1), in any dtype."""
 
     def forward(self, x: Tensor) -> Tensor:
-        is_faster = x.requires_grad or x.dtype == torch.bfloat16
-        if x.is_cpu and is_faster and not torch.compiler.is_compiling():
+        if x.is_cpu and not torch.compiler.is_compiling():
             # `apply` itself takes longer than the ELU of a few rows: only where there is a gradient.
-            return _elu_with_gradient(x) if x.requires_grad else _bfloat16_elu(x)
+            return _elu_with_gradient(x) if x.requires_grad else _elu(x)
         return nn.functional.elu(x)
 
 
@@ -221,7 +220,7 @@ class _Elu(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        out = _bfloat16_elu(x) if x.dtype == torch.bfloat16 else nn.functional.elu(x)
+        out = _elu(x)
         ctx.save_for_backward(out)
         return out
 
@@ -235,16 +234,16 @@ class _Elu(torch.autograd.Function):
 _elu_with_gradient: Callable[[Tensor], Tensor] = _Elu.apply
 
 
-def _bfloat16_elu(x: Tensor) -> Tensor:
-    """Computes exp(x) - 1 in float32 and rounds it to bfloat16.
+def _elu(x: Tensor) -> Tensor:
+    """Computes exp(x) - 1, where torch computes expm1: faster, and with an error of up to 6e-8 near 0.
 
-    torch computes expm1, whose additional accuracy is lost in rounding. Measured on [2112, 32, 17, 31], one
-    core: 38 instead of 45 ms.
+    bfloat16 is computed in float32. Measured with one core: 38 instead of 45 ms for [2112, 32, 17, 31] in
+    bfloat16, 0.42 instead of 0.65 ms for [16, 32, 17, 31] in float32.
     """
     out = torch.empty_like(x)
     rows = max(1, ELU_CHUNK // max(1, x[:1].numel()))
     for rows_in, rows_out in zip(torch.split(x, rows), torch.split(out, rows)):
-        floats = rows_in.float()
+        floats = rows_in.float() if x.dtype == torch.bfloat16 else rows_in
         negative = floats.clamp(max=0).exp_().sub_(1)
-        rows_out.copy_(torch.maximum(floats, negative, out=floats))
+        torch.maximum(floats, negative, out=rows_out)
     return out

@@ -2,6 +2,10 @@
 
 import os
 import sys
+from importlib import metadata
+
+# Of the drivers of NVIDIA, of NVIDIA within WSL, and of AMD.
+DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 
 
 def resolve_device(device: str, index: int = 0) -> str:
@@ -37,6 +41,16 @@ def why_no_gpu() -> str | None:
     return (
         f"torch {torch.__version__} (CUDA {torch.version.cuda}) finds no GPU; check whether nvidia-smi does"
     )
+
+
+def may_have_gpu(device: str) -> bool:
+    """Returns whether the network may run on a GPU with --device=auto|gpu|cpu, without loading torch: True
+    also for a driver whose GPU torch then cannot use."""
+    if device != "auto":
+        return device == "gpu"
+    if metadata.version("torch").endswith("+cpu") or os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+        return False
+    return any(os.path.exists(file) for file in DRIVER_FILES)
 
 
 def has_bf16(device: object) -> bool:

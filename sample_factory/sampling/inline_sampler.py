@@ -4,12 +4,17 @@ from sample_factory.exchange.channels import Channels, with_local_queues
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Every
+from sample_factory.runtime.failures import PermanentFailure, one_line
 from sample_factory.sampling.inference.policy_worker import PolicyWorker
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
 from sample_factory.sampling.settings import InlineSamplerArgs
 
 READ_SECONDS = 0.2  # between looks into the inbox: no message is urgent
 IDLE_SECONDS = 0.001  # pause while all splits wait for the learner to release buffers
+
+
+class InferenceFailed(PermanentFailure):
+    """A network raises: it would raise again in a new process, unlike an env or a simulator."""
 
 
 class InlineSampler:
@@ -59,7 +64,10 @@ class InlineSampler:
         if self._time_to_read():
             self._forward_messages()
         has_sampled = [worker.step(timeout=0.0) for worker in self._rollout_workers]
-        has_answered = [worker.step(timeout=0.0) for worker in self._policy_workers]
+        try:
+            has_answered = [worker.step(timeout=0.0) for worker in self._policy_workers]
+        except Exception as error:  # any error of a user's network
+            raise InferenceFailed(f"computing actions raised {one_line(error)}") from error
         return any(has_sampled) or any(has_answered)
 
     def _forward_messages(self) -> None:

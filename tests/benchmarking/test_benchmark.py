@@ -11,8 +11,11 @@ import pytest
 from sample_factory import benchmark
 from sample_factory.benchmarking import benchmark as benchmark_module
 from sample_factory.benchmarking.benchmark_request import parse_arguments, with_values
+from sample_factory.benchmarking.flag_sweep import SWEPT_FLAGS
 from sample_factory.benchmarking.run_stage import StageFailed, counts, run_stage
 from sample_factory.benchmarking.stage_measurement import Stage
+from sample_factory.config.parsing import parse_config
+from sample_factory.envs.env_registry import resolve_family
 from tests.processes import alive
 
 CARTPOLE = ["--env=gym_CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4"]
@@ -97,28 +100,40 @@ def test_a_sweep_measures_with_the_fastest_values_and_prints_the_command(capsys,
     measured = []
     monkeypatch.setattr(benchmark_module, "run_stage", fake_run)
     argv = [*CARTPOLE, "--sweep", "--sweep_seconds=4", "--seconds=30", f"--json={tmp_path / 'all.json'}"]
+    argv += ["--num_envs_per_worker=2", "--inline_samplers=0", f"--sweep_cfg={tmp_path / 'fast.json'}"]
     assert benchmark.main(argv) == 0
     printed = capsys.readouterr().out.splitlines()
-    best = "--num_envs_per_worker=32 --worker_num_splits=2 --policy_workers_per_policy=1 --batch_size=1024"
-    assert printed[-1] == (
-        f"the fastest: python -m sample_factory.train --env=gym_CartPole-v1 {best} --num_workers=2"
+    best = "--num_envs_per_worker=16 --inline_samplers=0 --worker_num_splits=2 --policy_workers_per_policy=1"
+    assert printed[-3] == (
+        "the fastest: python -m sample_factory.train --env=gym_CartPole-v1 "
+        f"{best} --batch_size=1024 --num_workers=2"
     )
+    fast = tmp_path / "fast.json"
+    assert str(fast) in printed[-1]
+    config = parse_config([f"--cfg={fast}"], resolve_family)
+    assert config.env_name == "gym_CartPole-v1" and config.sampling.num_envs_per_worker == 16
+    assert json.loads(fast.read_text()).keys() == {"env", *SWEPT_FLAGS}
     assert measured[0] == ("training", (15.0, 4.0))
     assert measured[-3:] == [(name, (15.0, 30.0)) for name in ("simulation", "sampling", "training")]
     found = json.loads((tmp_path / "all.json").read_text())
-    assert found["stages"]["training"]["fps"] == 32000
-    assert found["sweep"][1]["values"]["num_envs_per_worker"] == 8
+    assert found["stages"]["training"]["fps"] == 16000
+    assert found["sweep"][1]["values"]["num_envs_per_worker"] == 4
 
 
 def test_a_stage_that_fails_prints_the_end_of_its_output_and_is_exit_code_1(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    argv = ["--env=gym_CartPole-v1", '--env_kwargs={"nothing": 1}', "--num_workers=1"]
+    argv = [*CARTPOLE, "--batch_size=96", "--async_rl=False", "--seconds=2", "--warmup_seconds=0"]
     assert benchmark.main(argv) == 1
     error = capsys.readouterr().err.strip().splitlines()
-    assert error[0].startswith("error: simulation, random actions: failed with exit code 1; the end")
-    assert "has no argument 'nothing'" in error[-1] and len(error) <= 21
+    assert error[0].startswith("error: training: failed with exit code 2; the end")
+    assert "must be a multiple of" in error[-1] and len(error) <= 21
     assert not list(tmp_path.iterdir())
+
+
+def test_an_env_that_cannot_be_made_is_found_before_the_first_stage(capsys):
+    assert benchmark.main([*CARTPOLE, '--env_kwargs={"nothing": 1}']) == 2
+    assert "has no argument 'nothing'" in capsys.readouterr().err
 
 
 def test_flags_that_do_not_fit_together_are_found_by_the_stage_itself(tmp_path):

@@ -4,6 +4,7 @@ from sample_factory.benchmarking.flag_sweep import DoesNotRun, fastest, sweep
 
 START = {
     "num_envs_per_worker": 8,
+    "inline_samplers": 0,
     "worker_num_splits": 2,
     "policy_workers_per_policy": 1,
     "batch_size": 1024,
@@ -51,6 +52,17 @@ def test_a_sweep_tries_only_valid_values_that_suit_the_machine():
     assert tried(trials, "policy_workers_per_policy") == []
     assert tried(trials, "batch_size") == [192]  # 48 samples are no whole trajectories of 32
     assert tried(trials, "num_workers") == [2]  # 8 are too many for one core
+
+
+def test_a_sweep_tries_an_inline_sampler_per_core_and_none():
+    trials = swept(lambda values: 1000 + values["inline_samplers"], {**START, "num_workers": 3})
+    assert tried(trials, "inline_samplers") == [3]
+    trials = swept(lambda values: 1000 + 100 * values["inline_samplers"])
+    assert tried(trials, "inline_samplers") == [4]
+    assert tried(trials, "policy_workers_per_policy") == [], "an inline sampler has one"
+    assert tried(trials, "num_workers") == [8], "2 workers cannot be shared out among 4 samplers"
+    trials = swept(lambda values: 1000 - 100 * values["inline_samplers"], {**START, "inline_samplers": 4})
+    assert tried(trials, "inline_samplers") == [0]
 
 
 def test_a_trial_that_does_not_run_is_recorded_and_skipped():

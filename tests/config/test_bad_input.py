@@ -103,7 +103,7 @@ def test_a_number_below_its_range_is_refused(tmp_path, name, value):
         ("--save_best_metric=", "is empty; leave it out for reward"),
         ("--video_name=", "is empty"),
         ("--rnn_type=gru\nlstm", r"'gru\\nlstm': choose one of"),
-        ("--worker_num_splits=4", "multiple of --worker_num_splits=4"),
+        ("--num_envs_per_worker=3", "multiple of --worker_num_splits=2"),
         ("--batch_size=16", "multiple of --rollout=32"),
     ],
 )

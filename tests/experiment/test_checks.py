@@ -102,7 +102,7 @@ def test_a_core_of_the_main_script_is_built_in_a_child_which_gives_the_size_of_i
 
     register_core("of_this_test", Core)
     own = config("--core_custom=of_this_test", "--actor_critic_share_weights=False")
-    assert check_and_probe(own, resolve_family(own.env_name)).state_size == 6
+    assert check_and_probe(own, resolve_family(own.env_name))[1].state_size == 6
 
 
 def test_a_faulty_algorithm_is_found_before_training():

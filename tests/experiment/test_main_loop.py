@@ -22,7 +22,7 @@ from sample_factory.exchange.messages import (
 from sample_factory.experiment.main_loop import MainLoop
 from sample_factory.experiment.parts import Parts, make_league, make_population
 from sample_factory.spaces.agent_kinds import AgentKinds
-from tests.counting import CountingEnv, make_config, make_shared
+from tests.counting import CountingEnv, dead_worker, make_config, make_shared
 
 MILESTONE = Milestone(0, version=1, env_frames=100)
 
@@ -67,7 +67,7 @@ def test_all_rollout_workers_get_a_new_milestone_and_a_replaced_one_gets_all(mak
     loop.turn(0.1)
     assert opponents(channels, 0) == opponents(channels, 1) == [(MILESTONE,)]
     loop.turn(0.0)
-    loop.worker_replaced(1, "rollout_worker_1 died")
+    loop.process_replaced(dead_worker(1))
     assert opponents(channels, 0) == [] and opponents(channels, 1) == [(MILESTONE,)]
     loop.close()
 
@@ -130,7 +130,7 @@ def test_a_policy_that_takes_over_another_starts_a_new_window_of_episodes(make_l
 def test_a_replaced_worker_is_reported_to_the_learners_and_gets_the_evolved_shaping(make_loop):
     loop, channels, _ = make_loop(num_policies=2, with_pbt=True)
     assert len(received(channels.inboxes[1], NewShaping)) == 2
-    loop.worker_replaced(1, "rollout_worker_1 died")
+    loop.process_replaced(dead_worker(1))
     assert [received(learner, WorkerDied) for learner in channels.learners] == [[WorkerDied(1)]] * 2
     assert [message.policy_id for message in received(channels.inboxes[1], NewShaping)] == [0, 1]
     assert not received(channels.inboxes[0], Opponents)[2:], "the other workers get nothing again"

@@ -20,7 +20,7 @@ from sample_factory.experiment.observing import check_observers, make_observers,
 from sample_factory.experiment.parts import Parts
 from sample_factory.runtime.registry import Registry
 from sample_factory.spaces.agent_kinds import AgentKinds
-from tests.counting import CountingEnv, make_config, make_shared
+from tests.counting import CountingEnv, dead_worker, make_config, make_shared
 from tests.experiment.test_main_loop import received, summaries
 
 EPISODE = EpisodeReport(0, 5.0, 10, 5.0, {"kills": 2.0}, {"level": 3})
@@ -279,7 +279,7 @@ def test_values_reach_all_workers_replaced_ones_too_and_earlier_ones_stay(make_l
     report(loop, channels, EPISODE)
     second = {**first, "level": 3}
     assert values(channels, 0)[-1] == values(channels, 1)[-1] == second
-    loop.worker_replaced(1, "rollout_worker_1 died")
+    loop.process_replaced(dead_worker(1))
     assert values(channels, 0) == [] and values(channels, 1) == [second]
     loop.close()
 
@@ -288,7 +288,7 @@ def test_values_are_those_at_the_time_of_sending_although_the_observer_changes_t
     levels = [1]
     loop, channels, _ = make_loop(Sending({"levels": levels}))
     levels.append(2)
-    loop.worker_replaced(1, "rollout_worker_1 died")
+    loop.process_replaced(dead_worker(1))
     assert [sent["levels"] for sent in values(channels, 1)] == [[1], [1]]
     loop.close()
 
@@ -339,7 +339,7 @@ def test_values_that_cannot_be_sent_switch_the_observer_off_and_the_earlier_ones
     loop, channels, _ = make_loop(Sending({"level": 1}, arguments))
     values(channels)
     report(loop, channels, EPISODE)
-    loop.worker_replaced(0, "rollout_worker_0 died")
+    loop.process_replaced(dead_worker(0))
     assert values(channels)[-1]["level"] == 1
     loop.close()
     (line,) = [record.getMessage() for record in caplog.records if "switched off" in record.getMessage()]

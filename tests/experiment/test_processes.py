@@ -1,8 +1,7 @@
 import numpy as np
 
 from sample_factory.exchange.channels import NO_ENV
-from sample_factory.experiment.processes import busy_text, starting_text
-from sample_factory.experiment.wiring import WorkerId
+from sample_factory.experiment.processes import busy_env, starting_text
 from sample_factory.monitoring.status_line import MAX_WIDTH
 
 
@@ -14,9 +13,8 @@ def test_the_line_about_processes_that_are_not_ready_is_short_and_says_what_the_
     assert starting_text(4, ["learner"], 15.0).endswith("; the learner is starting")
 
 
-def test_only_a_rollout_worker_is_busy_with_an_env():
-    stepping = np.array([3, NO_ENV])
-    assert busy_text(WorkerId("rollout_worker", 0), stepping) == "rollout_worker_0 (busy with env 3)"
-    assert busy_text(WorkerId("rollout_worker", 1), stepping) == "rollout_worker_1"
-    assert busy_text(WorkerId("sampler", 0), stepping) == "sampler_0", "it has several rollout workers"
-    assert busy_text(WorkerId("policy_worker", 2, 0), stepping) == "policy_worker_0_2", "there may be more"
+def test_a_process_is_busy_with_an_env_of_its_rollout_workers():
+    stepping = np.array([3, NO_ENV, 5])
+    assert busy_env([0], stepping) == "env 3"
+    assert busy_env([1], stepping) == "" and busy_env([], stepping) == ""
+    assert busy_env([1, 2], stepping) == "env 5 of worker 2"

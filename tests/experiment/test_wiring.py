@@ -61,6 +61,7 @@ def test_inline_samplers_hold_all_rollout_workers_once():
     assert not specs.policy_workers and not specs.rollout_workers
     held = [[args.worker_index for args in spec.args.rollout_workers] for spec in specs.inline_samplers]
     assert held == [[0, 2, 4], [1, 3]]
+    assert [spec.rollout_workers for spec in specs.inline_samplers] == held
 
 
 @pytest.mark.parametrize("factory", ["ROLLOUT_WORKER", "POLICY_WORKER", "INLINE_SAMPLER", "LEARNER_WORKER"])

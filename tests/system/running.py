@@ -23,6 +23,7 @@ ENGINE = "vizdoom"  # the process name of a Doom engine
 
 SMALL = [
     "--num_workers=2",
+    "--inline_samplers=0",  # the same processes on any number of cores
     "--num_envs_per_worker=4",
     "--rollout=16",
     "--batch_size=128",

@@ -20,6 +20,8 @@ from tests.system.running import (
     start,
     stop,
     wait_for_frames,
+    wait_for_line,
+    wait_for_progress,
 )
 
 CARTPOLE = ["--env=gym_CartPole-v1", "--experiment=a", *SMALL]
@@ -129,14 +131,20 @@ def test_more_inline_samplers_than_workers_are_refused(tmp_path):
     assert not (tmp_path / "a").exists()
 
 
-def test_a_dead_inline_sampler_ends_the_run_and_is_named(tmp_path):
-    process = start("train", tmp_path, *CARTPOLE, "--inline_samplers=1")
+def test_a_dead_inline_sampler_is_replaced(tmp_path):
+    flags = ["--num_workers=3", "--inline_samplers=2"]
+    process = start("train", tmp_path, *CARTPOLE, *flags)
     wait_for_frames(process, 0)
     family = descendants(process)
     child(family, "sampler_0").kill()
-    output, _ = process.communicate(timeout=30)
-    assert process.returncode == 1 and "sampler_0" in output
-    assert_all_gone(family)
+    wait_for_line(process, "sampler_0 died")
+    assert "of sampler_0" in wait_for_line(process, "Reclaimed ")
+    wait_for_line(process, "worker 2: envs are ready")
+    wait_for_progress(process)
+    successors = descendants(process)
+    stop(process)
+    assert_all_gone([*family, *successors])
+    assert scalars(tmp_path / "a")["health/worker_restarts"][-1][1] == 1
 
 
 def test_acting_and_training_agree_between_processes(tmp_path):

@@ -1,0 +1,84 @@
+"""Values of flags that are left out and depend on the machine and the env."""
+
+import dataclasses
+
+import gymnasium.spaces as S
+import psutil
+import pytest
+
+from sample_factory.envs.env_info import EnvInfo
+from sample_factory.experiment import arrangement
+from sample_factory.experiment.arrangement import num_inline_samplers, with_num_envs
+from sample_factory.spaces.agent_kinds import AgentKinds
+from sample_factory.spaces.observations import observation_layout
+from tests.counting import make_config
+
+SPACE = observation_layout(S.Box(-1, 1, (2,))).space
+
+
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch):
+    monkeypatch.setattr(arrangement, "available_cores", lambda: [0, 1])
+
+
+def config_with(past_share=0.0, with_pbt=False, **flags):
+    config = make_config(**{"inline_samplers": None, "device": "cpu", "num_workers": 2, **flags})
+    selfplay = dataclasses.replace(config.selfplay, selfplay_past_share=past_share)
+    population = dataclasses.replace(config.population, with_pbt=with_pbt)
+    return dataclasses.replace(config, selfplay=selfplay, population=population)
+
+
+@pytest.mark.parametrize("num_workers, samplers", [(1, 0), (2, 2), (5, 2)])
+def test_inline_samplers_are_one_per_core_if_the_workers_occupy_all_cores(num_workers, samplers):
+    assert num_inline_samplers(config_with(num_workers=num_workers)) == samplers
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"device": "gpu"},
+        {"num_policies": 2},
+        {"policy_workers_per_policy": 2},
+        {"serial_mode": True},
+        {"actor_worker_gpus": (0,)},
+        {"past_share": 0.5},
+        {"with_pbt": True},
+        {"inline_samplers": 0},
+    ],
+    ids=lambda flags: next(iter(flags)),
+)
+def test_there_are_no_inline_samplers_where_separate_processes_are_needed_or_asked_for(flags):
+    assert num_inline_samplers(config_with(**flags)) == 0
+
+
+def chosen(num_agents=1, step_seconds=None, has_simulator=False, **flags):
+    kinds = AgentKinds.one(SPACE, S.Discrete(2), num_agents)
+    info = EnvInfo(kinds, 1, step_seconds=step_seconds, has_simulator=has_simulator)
+    flags = {"rollout": 32, "batch_size": 1024, **flags}
+    return with_num_envs(config_with(**{"num_envs_per_worker": None, **flags}), info).sampling.envs_per_worker
+
+
+@pytest.mark.parametrize(
+    "num_agents, splits, expected", [(1, 2, 16), (2, 2, 8), (3, 2, 4), (3, 1, 5), (40, 2, 2), (1, 3, 15)]
+)
+def test_sixteen_agents_are_divided_by_those_of_an_env_in_equal_splits(num_agents, splits, expected):
+    assert chosen(num_agents, worker_num_splits=splits) == expected
+
+
+@pytest.mark.parametrize("batch_size, num_workers, expected", [(1024, 2, 32), (4096, 2, 64), (512, 8, 16)])
+def test_an_env_that_steps_in_microseconds_gets_more_up_to_two_batches(batch_size, num_workers, expected):
+    flags = {"batch_size": batch_size, "num_workers": num_workers, "num_batches_per_iteration": 1}
+    assert chosen(step_seconds=2e-5, **flags) == expected
+    assert chosen(step_seconds=2e-4, **flags) == 16
+    assert chosen(step_seconds=2e-5, serial_mode=True, **flags) == 2, "it depends on no time"
+
+
+def test_simulators_get_half_of_the_free_memory_at_most(monkeypatch):
+    free = psutil.virtual_memory()._replace(available=1200 * 2**20)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
+    assert chosen(has_simulator=True) == 2  # 3 of 100 MB in each of 2 workers, in 2 splits
+    assert chosen() == 16
+
+
+def test_a_number_of_envs_that_is_given_stays():
+    assert chosen(num_envs_per_worker=6) == 6
