@@ -47,7 +47,7 @@ def counts(config: Config) -> Counts:
     return Counts(
         config.env.env_frameskip or 1,
         sampling.num_workers,
-        sampling.num_policies * sampling.policy_workers_per_policy,
+        sampling.num_policies * (sampling.inline_samplers or sampling.policy_workers_per_policy),
         sampling.num_policies,
         learning.batch_size * learning.num_batches_per_iteration,
     )

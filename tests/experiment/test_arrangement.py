@@ -51,6 +51,15 @@ def test_there_are_no_inline_samplers_where_separate_processes_are_needed_or_ask
     assert num_inline_samplers(config_with(**flags)) == 0
 
 
+def test_inline_samplers_need_half_of_the_memory_at_most(monkeypatch):
+    monkeypatch.setattr(arrangement, "available_cores", lambda: range(64))
+    large = psutil.virtual_memory()._replace(total=2**36)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: large)
+    assert num_inline_samplers(config_with(num_workers=64)) == 64
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: large._replace(total=2**35))
+    assert num_inline_samplers(config_with(num_workers=64)) == 0
+
+
 def chosen(num_agents=1, step_seconds=None, has_simulator=False, **flags):
     kinds = AgentKinds.one(SPACE, S.Discrete(2), num_agents)
     info = EnvInfo(kinds, 1, step_seconds=step_seconds, has_simulator=has_simulator)

@@ -147,6 +147,14 @@ def test_a_dead_inline_sampler_is_replaced(tmp_path):
     assert scalars(tmp_path / "a")["health/worker_restarts"][-1][1] == 1
 
 
+def test_a_network_that_raises_in_an_inline_sampler_ends_the_run_and_is_named(tmp_path):
+    """It would raise again in a successor, unlike an env."""
+    done = run("failing_network.py", tmp_path, *CARTPOLE, "--encoder_custom=failing", "--inline_samplers=2")
+    assert done.returncode == 1, done.stdout
+    assert "computing actions raised ValueError: a broken layer" in done.stdout.splitlines()[-1]
+    assert "is replaced" not in done.stdout
+
+
 def test_acting_and_training_agree_between_processes(tmp_path):
     """With alternation and fp32, the probability ratio of the first pass over each batch is exactly 1.
 
