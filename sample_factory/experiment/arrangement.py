@@ -27,9 +27,9 @@ def num_inline_samplers(config: Config) -> int:
     and the network runs on them too, otherwise 0.
 
     On two cores without bf16, doom_benchmark is trained 7 to 16 % faster than by separate processes, and
-    sampled 32 % faster: there are fewer switches between processes. With a GPU, batches of all workers together are
-    faster; with cores to spare, simulation overlaps with inference in another process. In serial mode all
-    workers are in one process anyway.
+    sampled 32 % faster: there are fewer switches between processes. With a GPU, batches of all workers
+    together are faster; with cores to spare, simulation overlaps with inference in another process. In serial
+    mode all workers are in one process anyway.
     """
     sampling = config.sampling
     if sampling.serial_mode:
@@ -52,17 +52,22 @@ def num_inline_samplers(config: Config) -> int:
 
 
 def with_num_envs(config: Config, info: EnvInfo) -> Config:
-    """Returns the configuration with a value for --num_envs_per_worker. Logs it if it was left out."""
+    """Returns the configuration with a value for --num_envs_per_worker."""
     if config.sampling.num_envs_per_worker is not None:
         return config
     num_envs = chosen_num_envs(config, info)
+    return replace(config, sampling=replace(config.sampling, num_envs_per_worker=num_envs))
+
+
+def log_num_envs(config: Config, info: EnvInfo) -> None:
+    """Logs the number that `with_num_envs` has chosen, and why."""
+    num_envs = config.sampling.envs_per_worker
     log.info(
         "%d envs per worker%s",
         num_envs,
         _reason(config, info, num_envs),
         extra={"short": f"{num_envs} envs per worker; --num_envs_per_worker sets another number"},
     )
-    return replace(config, sampling=replace(config.sampling, num_envs_per_worker=num_envs))
 
 
 def _reason(config: Config, info: EnvInfo, num_envs: int) -> str:

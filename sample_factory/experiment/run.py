@@ -9,6 +9,7 @@ from sample_factory.config.experiment_folder import read_expectation
 from sample_factory.config.parsing import RETIRED_FLAGS
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.topology import make_topology
+from sample_factory.experiment.arrangement import log_num_envs
 from sample_factory.experiment.checks import (
     Probed,
     check_and_probe,
@@ -71,7 +72,10 @@ def _train(config: Config, family: EnvFamily, keeps_process: bool) -> RunResult:
     with StopSignals(lambda: describe_last_checkpoints(config), keeps_process) as signals:
         try:
             with signals.interrupting():
+                is_chosen = config.sampling.num_envs_per_worker is None
                 config, probed = check_and_probe(config, family)
+                if is_chosen:
+                    log_num_envs(config, probed.info)
                 config, wandb_writer = start_wandb(config)
         except StopRequested:
             log.info("Stopped before the training began")

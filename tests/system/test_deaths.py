@@ -33,7 +33,7 @@ from tests.system.running import (
 )
 
 CARTPOLE = ["--env=gym_CartPole-v1", "--experiment=a", FOREVER, *SMALL]
-DOOM = ["--env=doom_basic", "--experiment=a", FOREVER, "--num_workers=2"]
+DOOM = ["--env=doom_basic", "--experiment=a", FOREVER, "--num_workers=2", "--inline_samplers=0"]
 DOOM += ["--num_envs_per_worker=2", "--rollout=16", "--batch_size=128", "--device=cpu", "--hidden_size=32"]
 DOOM += ["--experiment_summaries_interval=1", "--save_every_sec=2", "--status_interval=0.5"]
 # Long enough that an engine is stopped in a step, not between two episodes.

@@ -20,7 +20,14 @@ from tests.system.running import (
 )
 
 DUEL = ["--env=doom_duel", "--experiment=a", "--num_policies=2", FOREVER]
-DUEL += ["--num_workers=2", "--num_envs_per_worker=2", "--timelimit=0.1", "--rollout=16", "--batch_size=128"]
+DUEL += [
+    "--num_workers=2",
+    "--inline_samplers=0",
+    "--num_envs_per_worker=2",
+    "--timelimit=0.1",
+    "--rollout=16",
+    "--batch_size=128",
+]
 DUEL += [
     "--device=cpu",
     "--hidden_size=32",

@@ -18,6 +18,7 @@ from tests.system.running import (
 )
 
 FLAGS = ["--env=doom_basic", "--experiment=a", "--num_workers=2", "--num_envs_per_worker=8", "--device=cpu"]
+FLAGS += ["--inline_samplers=0"]
 FLAGS += ["--rollout=32", "--batch_size=512", "--seed=1"]
 PAUSE_SECONDS = (20.0, 40.0)
 LEARNED = 0.6  # doom_basic reaches about 0.8
