@@ -1,5 +1,6 @@
 """The benchmark: an optional sweep, three measured stages, a report, files."""
 
+import dataclasses
 import importlib.metadata
 import json
 import platform
@@ -14,7 +15,12 @@ from typing import Any
 import psutil
 
 from sample_factory.benchmarking.advice import Situation, advice
-from sample_factory.benchmarking.benchmark_request import BenchmarkRequest, with_values
+from sample_factory.benchmarking.benchmark_request import (
+    BenchmarkFlags,
+    BenchmarkRequest,
+    parse_arguments,
+    with_values,
+)
 from sample_factory.benchmarking.benchmark_table import (
     disturbance,
     median_run,
@@ -30,9 +36,7 @@ from sample_factory.benchmarking.program import signals_like_ctrl_c
 from sample_factory.benchmarking.run_stage import STAGES, counts, run_stage
 from sample_factory.benchmarking.stage_measurement import Stage
 from sample_factory.config.config import Config
-from sample_factory.config.experiment_folder import read_file_of_flags
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.parsing import parse_config
 from sample_factory.monitoring.bottleneck import EnvCounts, describe_bottleneck
 from sample_factory.plotting.draw_bars import Bar, draw_bars
 from sample_factory.runtime.cpu import available_cores
@@ -63,6 +67,8 @@ def _measure_and_report(request: BenchmarkRequest, version: str, folder: Path) -
     trials = run_sweep(request, folder) if request.flags.sweep else []
     if trials:
         request = with_values(request, fastest(trials).values)
+    if request.flags.sweep_cfg is not None:
+        _write_cfg(request, Path(request.flags.sweep_cfg).expanduser())
     runs = run_stages(request, folder)
     stages = {name: median_run(several) for name, several in runs.items()}
     hardware = describe_hardware()
@@ -74,8 +80,6 @@ def _measure_and_report(request: BenchmarkRequest, version: str, folder: Path) -
         draw_chart(request, request.flags.chart, stages, hardware)
     if trials:
         _print_fastest(request, trials)
-    if request.flags.sweep_cfg is not None:
-        _write_cfg(request, Path(request.flags.sweep_cfg).expanduser())
 
 
 def with_chosen_values(request: BenchmarkRequest) -> BenchmarkRequest:
@@ -294,14 +298,15 @@ def _print_fastest(request: BenchmarkRequest, trials: Sequence[Trial]) -> None:
 
 
 def _write_cfg(request: BenchmarkRequest, file: Path) -> None:
-    """Writes the flags of the command line, of its --cfg file and of the sweep."""
-    from sample_factory.envs.env_registry import resolve_family
-
-    config = request.config
-    in_file = read_file_of_flags(config.run.cfg).values if config.run.cfg else {}
-    parsed = parse_config(request.training_flags, resolve_family)
-    names = dict.fromkeys(("env", *in_file, *parsed.typed))
-    values = parsed.flat()
-    flags = {name: values[name] for name in names if name in values and name not in NOT_IN_CFG}
-    file.write_text(json.dumps(flags, indent=4) + "\n")
-    print(f"\nfor sample_factory.train --cfg={file}: {file} has these flags")
+    """Writes the flags of the sweep, and those that differ from the defaults of the env."""
+    env = request.config.env_name
+    default = parse_arguments([f"--env={env}"]).config.flat()
+    flags = {
+        name: value
+        for name, value in request.config.flat().items()
+        if name in SWEPT_FLAGS or (value != default[name] and name not in NOT_IN_CFG)
+    }
+    own = [field.name for field in dataclasses.fields(BenchmarkFlags)]
+    flags = {name: value for name, value in flags.items() if name not in own}
+    file.write_text(json.dumps({"env": env, **flags}, indent=4) + "\n")
+    print(f"the fastest flags are in {file}, for sample_factory.train --cfg={file}")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,8 @@ from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.monitoring_flags import EvaluationFlags, MonitoringFlags
 from sample_factory.config.population_flags import PbtFlags, SelfplayFlags
 
+# A batch system may leave only some of the machine's cores to this process.
+NUM_CORES = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 # Bounds that catch typing errors before they use up the memory or the time of the machine.
 MAX_SECONDS = 1_000_000
 MAX_WIDTH = 100_000
@@ -126,15 +129,15 @@ class SamplingFlags:
         choices=("sockets", "faster_fifo"),
     )
     num_workers: int = flag(
-        os.cpu_count() or 1,
-        "number of processes that step environments; by default one per CPU core",
+        NUM_CORES,
+        "number of processes that step environments; by default one per CPU core that may be used",
         at_least=1,
         at_most=10_000,
     )
     num_envs_per_worker: int | None = flag(
         None,
-        "number of environments in each worker process; if left out, 16 agents are divided by those of an "
-        "environment, more if it steps in microseconds, fewer if memory is short",
+        "number of environments in each worker process; chosen by the environment and the machine if left "
+        "out, e.g. 16",
         at_least=1,
         at_most=100_000,
     )
@@ -149,8 +152,8 @@ class SamplingFlags:
     )
     inline_samplers: int | None = flag(
         None,
-        "if above 0: this many processes step the environments and also compute the actions; if left out, "
-        "one per core where the network runs on a CPU that the worker processes occupy, otherwise 0",
+        "number of processes that step the environments and also compute the actions; chosen by the machine "
+        "if left out; 0: separate processes",
         at_least=0,
         at_most=10_000,
     )
@@ -196,12 +199,14 @@ class SamplingFlags:
         at_least=0,
         at_most=1000,
     )
-    set_workers_cpu_affinity: bool = flag(True, "pin each worker process and its simulators to a core")
+    set_workers_cpu_affinity: bool = flag(
+        True, "pin each worker process and its simulators to a core; not with --inline_samplers"
+    )
     force_envs_single_thread: bool = flag(True, "limit the maths libraries in worker processes to one thread")
     default_niceness: int = flag(
         0,
-        f"nice value of learners (higher: less priority); policy workers add {POLICY_WORKER_NICENESS}, "
-        f"rollout workers and simulators add {ROLLOUT_WORKER_NICENESS}",
+        f"nice value of learners (higher: less priority); policy workers and inline samplers add "
+        f"{POLICY_WORKER_NICENESS}, rollout workers and simulators add {ROLLOUT_WORKER_NICENESS}",
         at_least=-20,
         at_most=19,
     )

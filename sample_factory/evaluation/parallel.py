@@ -97,7 +97,9 @@ def sampling_only(config: Config, num_policies: int, num_agents: int = 1) -> Con
     sampling = config.sampling
     envs_needed = -(-config.evaluation.eval_episodes // num_agents)
     num_workers = min(sampling.num_workers, envs_needed)
-    num_envs = min(sampling.num_envs_per_worker or USUAL_AGENTS, -(-envs_needed // num_workers))
+    num_envs = min(
+        sampling.num_envs_per_worker or max(1, USUAL_AGENTS // num_agents), -(-envs_needed // num_workers)
+    )
     return replace(
         config,
         # As `enjoy`: checkpoints are trained in any precision, and measured in the best one.

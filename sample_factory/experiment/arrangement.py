@@ -8,7 +8,7 @@ import psutil
 
 from sample_factory.config.config import Config
 from sample_factory.envs.env_info import EnvInfo
-from sample_factory.runtime.cpu import available_cores
+from sample_factory.runtime.cpu import available_cores, memory_limit_mb
 from sample_factory.runtime.gpu import may_have_gpu
 
 log = logging.getLogger("sample_factory")
@@ -16,6 +16,8 @@ log = logging.getLogger("sample_factory")
 USUAL_AGENTS = 16  # of a rollout worker
 SERIAL_AGENTS = 2
 MOST_AGENTS = 64  # where a step takes FAST_SECONDS at most
+MOST_BATCHES = 8
+FEW_BATCHES = 2
 FAST_SECONDS = 1e-4
 SIMULATOR_MB = 100.0  # of an env with a process of its own
 SAMPLER_MB = 300.0  # of an inline sampler, with torch and a network
@@ -45,7 +47,7 @@ def num_inline_samplers(config: Config) -> int:
         or bool(sampling.actor_worker_gpus)
     )
     # Not the free memory, which changes while a run starts.
-    has_memory = cores * SAMPLER_MB <= MEMORY_SHARE * psutil.virtual_memory().total / 2**20
+    has_memory = cores * SAMPLER_MB <= MEMORY_SHARE * memory_limit_mb(psutil.virtual_memory().total)
     if needs_separate_processes or sampling.num_workers < cores or may_have_gpu(config.run.device):
         return 0
     return cores if has_memory else 0
@@ -84,21 +86,23 @@ def _reason(config: Config, info: EnvInfo, num_envs: int) -> str:
 def chosen_num_envs(config: Config, info: EnvInfo) -> int:
     """Returns the number of envs that gives a rollout worker USUAL_AGENTS.
 
-    Up to MOST_AGENTS if an env steps in FAST_SECONDS, as long as all agents together fill at most two batches
-    in a rollout: more would make the experience older. Fewer where simulators would need more memory than
-    MEMORY_SHARE of what is free. SERIAL_AGENTS in serial mode, which depends on no time. A multiple of
-    --worker_num_splits.
+    Fewer where all agents together would fill more than MOST_BATCHES in a rollout, since experience that
+    waits for the learner gets old; up to MOST_AGENTS if an env steps in FAST_SECONDS, as long as they fill
+    FEW_BATCHES at most. Fewer where simulators would need more memory than MEMORY_SHARE of what is free.
+    SERIAL_AGENTS in serial mode, which depends on no time. A multiple of --worker_num_splits.
     """
     sampling = config.sampling
     learning = config.learning
-    agents = SERIAL_AGENTS if sampling.serial_mode else USUAL_AGENTS
-    is_fast = info.step_seconds is not None and info.step_seconds <= FAST_SECONDS
-    if is_fast and not sampling.serial_mode:
-        of_two_batches = 2 * learning.batch_size * learning.num_batches_per_iteration // learning.rollout
-        agents = min(MOST_AGENTS, max(USUAL_AGENTS, of_two_batches // sampling.num_workers))
+    trajectories = learning.batch_size * learning.num_batches_per_iteration // learning.rollout
+    of_batch = trajectories / sampling.num_workers
+    agents = min(USUAL_AGENTS, MOST_BATCHES * of_batch)
+    if info.step_seconds is not None and info.step_seconds <= FAST_SECONDS:
+        agents = max(agents, min(MOST_AGENTS, FEW_BATCHES * of_batch))
+    if sampling.serial_mode:
+        agents = SERIAL_AGENTS
     envs = agents / info.num_agents
     if info.has_simulator:
-        free_mb = psutil.virtual_memory().available / 2**20
+        free_mb = memory_limit_mb(psutil.virtual_memory().available)
         envs = min(envs, MEMORY_SHARE * free_mb / SIMULATOR_MB / sampling.num_workers)
     splits = sampling.worker_num_splits
     return splits * max(1, math.floor(envs / splits))

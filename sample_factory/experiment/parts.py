@@ -77,10 +77,12 @@ def allocate(
     channels = _make_channels(config, topology)
     seed = chosen_seed(config)
     log.info(
-        "%d workers x %d envs x %d agents; %d trajectory buffers of %d steps, %.0f MB shared; seed %d",
+        "%d workers x %d envs x %d agents, %d inline samplers; %d trajectory buffers of %d steps, "
+        "%.0f MB shared; seed %d",
         topology.num_workers,
         topology.envs_per_split * topology.num_splits,
         topology.agents_per_env,
+        num_inline_samplers(config),
         topology.num_buffers,
         topology.rollout,
         buffers.nbytes / 2**20,

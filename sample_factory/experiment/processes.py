@@ -1,4 +1,4 @@
-"""Runs an experiment with one process per worker, which is the default."""
+"""Runs an experiment in processes, which is the default."""
 
 import logging
 import os
@@ -159,7 +159,9 @@ class _ProcessRun:
         """Reclaims the buffers of a process with rollout workers that has died, and starts a new one in its
         place."""
         workers = self._workers_in(dead)
-        env = busy_env(workers, self._parts.channels.progress["stepping"])
+        stepping = self._parts.channels.progress["stepping"]
+        env = busy_env(workers, stepping)
+        stepping[workers] = NO_ENV
         where = f" while its {env} was stepped" if env else ""
         self._loop.receive(0.0)  # the reports that it sent before it died
         count = sum(self._parts.buffers.reclaim(index) for index in workers)

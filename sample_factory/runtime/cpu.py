@@ -1,11 +1,13 @@
 """Cores and memory of this machine."""
 
 import ctypes
+import math
 import os
 import random
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import psutil
 
@@ -75,6 +77,18 @@ def rss_mb(pid: int | None = None) -> float:
     Raises psutil.NoSuchProcess if there is no such process.
     """
     return float(psutil.Process(pid).memory_info().rss) / 2**20
+
+
+def memory_limit_mb(of_machine: float, file: str = "/sys/fs/cgroup/memory.max") -> float:
+    """Returns the memory that this process may use in MB: of_machine, or the limit of its container.
+
+    of_machine: in bytes. file: with the limit in bytes; "max" or no file: there is none.
+    """
+    try:
+        limit = Path(file).read_text().strip()
+    except OSError:
+        limit = ""
+    return min(of_machine, float(limit) if limit.isdigit() else math.inf) / 2**20
 
 
 def private_mb() -> float:

@@ -25,8 +25,12 @@ class Explained(Exception):
     """
 
 
-class PermanentFailure(Explained):
+class FailsAgain(Exception):
     """Raised in a child that would fail in the same way if it were started again."""
+
+
+class PermanentFailure(Explained, FailsAgain):
+    """A FailsAgain with a message that is complete."""
 
 
 class FactoryNotFound(PermanentFailure):
@@ -44,7 +48,7 @@ class Failed(NamedTuple):
     exception_types: qualified names ("module.QualName") of the exception's class and of its base classes.
     cause_types: the same for the exceptions that it was raised from, or while they were handled.
     explained: whether its message is printed alone, see Explained.
-    permanent: whether it was a PermanentFailure.
+    permanent: whether it was a FailsAgain.
     """
 
     error: str
@@ -108,7 +112,7 @@ def describe_exception(error: BaseException) -> Failed:
         exception_types=tuple(qualified_name(cls) for cls in type(error).__mro__),
         cause_types=tuple(qualified_name(cls) for cause in causes for cls in type(cause).__mro__),
         explained=is_explained(error),
-        permanent=isinstance(error, PermanentFailure),
+        permanent=isinstance(error, FailsAgain),
     )
 
 

@@ -48,7 +48,9 @@ def may_have_gpu(device: str) -> bool:
     also for a driver whose GPU torch then cannot use."""
     if device != "auto":
         return device == "gpu"
-    if metadata.version("torch").endswith("+cpu") or os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+    versions = [package.version for package in metadata.distributions(name="torch")]
+    is_for_cpus = bool(versions) and versions[0].endswith("+cpu")
+    if is_for_cpus or os.environ.get("CUDA_VISIBLE_DEVICES") == "":
         return False
     return any(os.path.exists(file) for file in DRIVER_FILES)
 

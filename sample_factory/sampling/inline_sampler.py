@@ -4,7 +4,7 @@ from sample_factory.exchange.channels import Channels, with_local_queues
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Every
-from sample_factory.runtime.failures import PermanentFailure, one_line
+from sample_factory.runtime.failures import FailsAgain, one_line
 from sample_factory.sampling.inference.policy_worker import PolicyWorker
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
 from sample_factory.sampling.settings import InlineSamplerArgs
@@ -13,7 +13,7 @@ READ_SECONDS = 0.2  # between looks into the inbox: no message is urgent
 IDLE_SECONDS = 0.001  # pause while all splits wait for the learner to release buffers
 
 
-class InferenceFailed(PermanentFailure):
+class InferenceFailed(FailsAgain):
     """A network raises: it would raise again in a new process, unlike an env or a simulator."""
 
 

@@ -17,8 +17,13 @@ SPACE = observation_layout(S.Box(-1, 1, (2,))).space
 
 
 @pytest.fixture(autouse=True)
-def two_cores(monkeypatch):
+def machine(monkeypatch):
+    """Two cores and 64 GB."""
+    memory = psutil.virtual_memory()._replace(total=2**36, available=2**36)
     monkeypatch.setattr(arrangement, "available_cores", lambda: [0, 1])
+    monkeypatch.setattr(arrangement, "memory_limit_mb", lambda of_machine: of_machine / 2**20)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    return memory
 
 
 def config_with(past_share=0.0, with_pbt=False, **flags):
@@ -51,12 +56,10 @@ def test_there_are_no_inline_samplers_where_separate_processes_are_needed_or_ask
     assert num_inline_samplers(config_with(**flags)) == 0
 
 
-def test_inline_samplers_need_half_of_the_memory_at_most(monkeypatch):
+def test_inline_samplers_need_half_of_the_memory_at_most(monkeypatch, machine):
     monkeypatch.setattr(arrangement, "available_cores", lambda: range(64))
-    large = psutil.virtual_memory()._replace(total=2**36)
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: large)
     assert num_inline_samplers(config_with(num_workers=64)) == 64
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: large._replace(total=2**35))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: machine._replace(total=2**35))
     assert num_inline_samplers(config_with(num_workers=64)) == 0
 
 
@@ -74,7 +77,7 @@ def test_sixteen_agents_are_divided_by_those_of_an_env_in_equal_splits(num_agent
     assert chosen(num_agents, worker_num_splits=splits) == expected
 
 
-@pytest.mark.parametrize("batch_size, num_workers, expected", [(1024, 2, 32), (4096, 2, 64), (512, 8, 16)])
+@pytest.mark.parametrize("batch_size, num_workers, expected", [(1024, 2, 32), (4096, 2, 64), (1024, 8, 16)])
 def test_an_env_that_steps_in_microseconds_gets_more_up_to_two_batches(batch_size, num_workers, expected):
     flags = {"batch_size": batch_size, "num_workers": num_workers, "num_batches_per_iteration": 1}
     assert chosen(step_seconds=2e-5, **flags) == expected
@@ -82,11 +85,16 @@ def test_an_env_that_steps_in_microseconds_gets_more_up_to_two_batches(batch_siz
     assert chosen(step_seconds=2e-5, serial_mode=True, **flags) == 2, "it depends on no time"
 
 
-def test_simulators_get_half_of_the_free_memory_at_most(monkeypatch):
-    free = psutil.virtual_memory()._replace(available=1200 * 2**20)
+def test_simulators_get_half_of_the_free_memory_at_most(monkeypatch, machine):
+    free = machine._replace(available=1200 * 2**20)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
     assert chosen(has_simulator=True) == 2  # 3 of 100 MB in each of 2 workers, in 2 splits
     assert chosen() == 16
+
+
+@pytest.mark.parametrize("num_workers, expected", [(16, 16), (36, 6), (256, 2)])
+def test_all_agents_together_fill_eight_batches_at_most(num_workers, expected):
+    assert chosen(num_workers=num_workers, num_batches_per_iteration=1) == expected
 
 
 def test_a_number_of_envs_that_is_given_stays():

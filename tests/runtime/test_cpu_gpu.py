@@ -3,6 +3,7 @@
 import os
 import resource
 import sys
+import types
 
 import pytest
 
@@ -73,3 +74,34 @@ def test_bf16_on_a_cpu_follows_its_instruction_set(monkeypatch):
     for flags, expected in [({"avx2"}, False), ({"avx2", "avx512_bf16"}, True), ({"amx_bf16"}, True)]:
         monkeypatch.setattr(gpu, "cpu_flags", lambda flags=flags: frozenset(flags))
         assert gpu.has_bf16("cpu") is expected
+
+
+@pytest.mark.parametrize("text, expected", [("max\n", 1024), ("536870912\n", 512), ("99999999999\n", 1024)])
+def test_the_memory_is_that_of_the_machine_or_the_limit_of_a_container(tmp_path, text, expected):
+    file = tmp_path / "memory.max"
+    file.write_text(text)
+    assert cpu.memory_limit_mb(2**30, str(file)) == expected
+    assert cpu.memory_limit_mb(2**30, str(tmp_path / "none")) == 1024
+
+
+@pytest.mark.parametrize(
+    "device, version, visible, has_driver, expected",
+    [
+        ("gpu", "2.13.0+cpu", None, False, True),
+        ("cpu", "2.13.0", None, True, False),
+        ("auto", "2.13.0", None, True, True),
+        ("auto", "2.13.0", None, False, False),
+        ("auto", "2.13.0+cpu", None, True, False),
+        ("auto", "2.13.0", "", True, False),
+    ],
+)
+def test_a_gpu_is_expected_by_its_driver_unless_torch_cannot_use_it(
+    monkeypatch, tmp_path, device, version, visible, has_driver, expected
+):
+    package = types.SimpleNamespace(version=version)
+    monkeypatch.setattr(gpu.metadata, "distributions", lambda name: [package])
+    monkeypatch.setattr(gpu, "DRIVER_FILES", [str(tmp_path)] if has_driver else [])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert gpu.may_have_gpu(device) is expected
