@@ -70,7 +70,8 @@ def old(tmp_path):
 
     def unpack(name):
         with tarfile.open(PUBLISHED / f"{name}.tar.xz") as archive:
-            archive.extractall(tmp_path / "old", filter="data")
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none
+            archive.extractall(tmp_path / "old")
         return tmp_path / "old" / name
 
     return unpack

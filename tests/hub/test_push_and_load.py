@@ -297,7 +297,8 @@ def test_an_older_experiment_that_cannot_be_converted_is_kept_with_the_reason(
 
 def test_an_experiment_that_version_2_has_pushed_is_converted(hub, tmp_path):
     with tarfile.open(PUBLISHED / "v2_mujoco_hopper.tar.xz") as archive:
-        archive.extractall(tmp_path / "old", filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none
+        archive.extractall(tmp_path / "old")
     repository_of(hub, {**contents(tmp_path / "old" / "v2_mujoco_hopper"), "README.md": b"Hopper"})
     assert load_from_hub.main(["-r", NAME, "-d", str(tmp_path / "new")]) == 0
     folder = tmp_path / "new" / "pole_repository"
