@@ -301,12 +301,11 @@ def _write_cfg(request: BenchmarkRequest, file: Path) -> None:
     """Writes the flags of the sweep, and those that differ from the defaults of the env."""
     env = request.config.env_name
     default = parse_arguments([f"--env={env}"]).config.flat()
+    not_in_cfg = {*NOT_IN_CFG, *(field.name for field in dataclasses.fields(BenchmarkFlags))}
     flags = {
         name: value
         for name, value in request.config.flat().items()
-        if name in SWEPT_FLAGS or (value != default[name] and name not in NOT_IN_CFG)
+        if name in SWEPT_FLAGS or (value != default[name] and name not in not_in_cfg)
     }
-    own = [field.name for field in dataclasses.fields(BenchmarkFlags)]
-    flags = {name: value for name, value in flags.items() if name not in own}
     file.write_text(json.dumps({"env": env, **flags}, indent=4) + "\n")
     print(f"the fastest flags are in {file}, for sample_factory.train --cfg={file}")

@@ -41,6 +41,7 @@ class DeadProcess(NamedTuple):
     """A process with rollout workers that has died and is replaced.
 
     inbox: index of its queue in Channels.inboxes. rollout_workers: indices of those that it had.
+    incident: its death, for the log and the summaries.
     """
 
     inbox: int
