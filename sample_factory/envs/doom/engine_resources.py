@@ -14,8 +14,9 @@ import vizdoom
 ENGINE_PROGRAM = Path(vizdoom.__file__).parent / "vizdoom"
 
 # The engine creates a folder in its working directory, hence `cd`. The script writes the process id, and the
-# id in the names of the engine's shared memory, to the file `engine`. The engine ignores Ctrl+C, which a
-# terminal sends to all processes: its owner ends it.
+# id in the names of the engine's shared memory, to the file `engine`. Without its owner, the engine is not
+# started: the reaper may have looked for that file too early. The engine ignores Ctrl+C, which a terminal
+# sends to all processes: its owner ends it.
 LAUNCHER = """#!/bin/sh
 trap '' INT
 cd '{folder}' || exit 1
@@ -23,6 +24,7 @@ for argument in "$@"; do
     [ "$previous" = "+viz_instance_id" ] && echo "$$ $argument" > engine
     previous=$argument
 done
+[ -e ../owned ] || exit 1
 exec '{program}' "$@" {redirection}
 """
 # In a net game the engine prints a lot. Its error messages are kept in its folder.
@@ -30,12 +32,31 @@ QUIETLY = "> /dev/null 2> errors"
 
 # An engine whose owner is killed would wait for it forever. So a shell waits for the end of a pipe that only
 # the owner holds open. Then it ends the engines that are recorded in the folders and removes their files.
+#
+# An owner that is killed in the middle of a start leaves message queues, which it has created, and no record,
+# which the launcher writes later. These queues are the files that are not older than the launcher and that no
+# process has open. They are listed first: a process has a file open from its creation to the end of its use,
+# as a descriptor at first and then in its memory map.
 REAPER = """
 trap '' INT TERM HUP
+remove_unused() {
+    files=$(ls -d /dev/shm/ViZDoom* 2> /dev/null)
+    used=$({ ls -l /proc/[0-9]*/fd; cat /proc/[0-9]*/maps; } 2> /dev/null | grep -o '/dev/shm/ViZDoom[^ ]*')
+    for file in $files; do
+        [ -O "$file" ] && [ ! "$1" -nt "$file" ] || continue
+        echo "$used" | grep -qxF "$file" || rm -f "$file"
+    done
+}
 read -r _
-for record in "$1"/*/engine; do
-    [ -f "$record" ] || continue
-    read -r pid instance < "$record"
+rm "$1/owned"
+for launcher in "$1"/*/start; do
+    [ -f "$launcher" ] || continue
+    instance=
+    [ -f "${launcher%start}engine" ] && read -r pid instance < "${launcher%start}engine"
+    if [ -z "$instance" ]; then
+        remove_unused "$launcher"
+        continue
+    fi
     # The process id may have been reused by another process.
     case "$(cat "/proc/$pid/cmdline" 2> /dev/null | tr '\\0' ' ' || ps -o args= -p "$pid")" in
         *"$instance"*) kill -9 "$pid" ;;
@@ -116,6 +137,7 @@ class _Reaper:
 
     def _start(self) -> None:
         self._root = tempfile.mkdtemp(prefix="doom_engines_")
+        (Path(self._root) / "owned").touch()
         self._process = subprocess.Popen(
             ["/bin/sh", "-c", REAPER, "doom-engine-reaper", self._root],
             stdin=subprocess.PIPE,
