@@ -49,6 +49,11 @@ def _check_sampling(config: Config) -> None:
         raise ConfigError(
             "--sampler_only=True needs --async_rl=True: without learning there is nothing to alternate with"
         )
+    if sampling.forced_policy_lag >= sampling.max_policy_lag:
+        raise ConfigError(
+            f"--forced_policy_lag={sampling.forced_policy_lag} must be less than --max_policy_lag="
+            f"{sampling.max_policy_lag}: experience that old is not trained on"
+        )
     if config.selfplay.selfplay_past_share > 0 and sampling.inline_samplers:
         raise ConfigError(
             "--selfplay_past_share does not work with --inline_samplers: new past selves would not reach the "

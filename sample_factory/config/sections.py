@@ -163,6 +163,13 @@ class SamplingFlags:
         at_least=1,
         at_most=1_000_000,
     )
+    forced_policy_lag: int = flag(
+        0,
+        "for studies of policy lag: actions are chosen with weights that are at least this many SGD steps old; "
+        "the learner holds a copy of the weights of each iteration in between in memory",
+        at_least=0,
+        at_most=1_000_000,
+    )
     num_batches_to_accumulate: int = flag(
         2,
         "number of batches that may wait for the learner before sampling pauses",

@@ -293,6 +293,7 @@ def learner_spec(parts: Parts, policy_id: int, rank: int = 0) -> WorkerSpec:
         compile=config.run.compile,
         algorithm=registered_algorithm(config.run.algo),
         divergence_threshold=cluster.threshold if cluster.weights_sync == DIVERGENCE else None,
+        forced_policy_lag=sampling.forced_policy_lag,
     )
     settings = LearnerWorkerSettings(
         learner,

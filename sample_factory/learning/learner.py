@@ -19,6 +19,7 @@ from sample_factory.learning.algorithms.targets import Targets
 from sample_factory.learning.batch import Batch
 from sample_factory.learning.divergence import newest_diverged
 from sample_factory.learning.gradient_descent import MODEL, GradientDescent
+from sample_factory.learning.late_weights import LateWeights, Weights
 from sample_factory.learning.learner_group import LearnerGroup, Share
 from sample_factory.learning.optimizers import LearningRate
 from sample_factory.learning.settings import LearnerSettings
@@ -70,6 +71,7 @@ class Learner:
         self.model: ActorCritic = self._policy.model
         self.device = self._policy.device
         self._download = Downloads(self.device)
+        self._late_weights = LateWeights(settings.forced_policy_lag)
         if settings.compile:
             compile_encoders(self.model, self.device)
         self._rng = np.random.default_rng(settings.seed)
@@ -304,12 +306,14 @@ class Learner:
         """Identifies the current weights."""
         return Stamp(self.version, self._generation)
 
-    def published_state(self) -> dict[str, np.ndarray]:
-        """Returns the model's state as contiguous host arrays, in the order of its state_dict.
+    def published_weights(self) -> Weights:
+        """Returns the model's state as contiguous host arrays, in the order of its state_dict, and its stamp.
 
-        They are valid until the next call, and until the weights change.
+        The arrays are valid until the next call, and until the weights change. With --forced_policy_lag, the
+        state is that of former SGD steps. To be called once before the training and after each iteration.
         """
-        return self._download(self.model.state_dict())
+        current = Weights(self._download(self.model.state_dict()), self.stamp)
+        return self._late_weights.newest_to_act(current)
 
 
 def _minibatches(count: int, flags: LearningFlags, rng: np.random.Generator) -> Iterator[np.ndarray]:

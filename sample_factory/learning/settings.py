@@ -21,6 +21,7 @@ class LearnerSettings(NamedTuple):
     compile: bool = False  # the encoders, with torch.compile
     algorithm: AlgorithmFactory | str = PPO
     divergence_threshold: float | None = None  # nats, with --weights_sync=divergence
+    forced_policy_lag: int = 0  # SGD steps
 
 
 class LearnerWorkerSettings(NamedTuple):

@@ -55,8 +55,8 @@ class Trainer:
         self._time_to_summarise = Every(SUMMARY_SECONDS[0][1], at_first=True)
 
     def publish(self) -> None:
-        """Makes the current weights available to policy workers."""
-        self._weights.publish(self._learner.published_state(), self._learner.stamp)
+        """Makes the current weights, or earlier ones with --forced_policy_lag, available to policy workers."""
+        self._weights.publish(*self._learner.published_weights())
 
     def train_once(self, timeout: float) -> bool:
         """Trains on a batch if there is one within `timeout` seconds; publishes, reports and saves."""

@@ -1,0 +1,66 @@
+"""--forced_policy_lag: the age of the weights that act."""
+
+import numpy as np
+import pytest
+
+from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import parse_config
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.exchange.policy_weights import Stamp
+from sample_factory.experiment.run import run_experiment
+from sample_factory.learning.late_weights import LateWeights, Weights
+from sample_factory.learning.learner import Learner
+from tests.system.running import SMALL, newest_state
+
+LAG = 8
+
+
+def acting_versions(late, versions, generation=0):
+    """Returns the version and the content of the weights that act after each of these versions."""
+    shared = np.zeros(2)  # the learner overwrites its weights in place
+    found = []
+    for version in versions:
+        shared[:] = version
+        state, stamp = late.newest_to_act(Weights({"weight": shared}, Stamp(version, generation)))
+        assert state["weight"].tolist() == [stamp.version] * 2 and stamp.generation == generation
+        found.append(stamp.version)
+    return found
+
+
+def test_the_newest_weights_that_are_old_enough_act_and_the_first_ones_until_there_are_any():
+    assert acting_versions(LateWeights(5), range(0, 15, 3)) == [0, 0, 0, 3, 6]
+    assert acting_versions(LateWeights(3), range(0, 15, 3)) == [0, 0, 3, 6, 9]
+    assert acting_versions(LateWeights(0), range(0, 15, 3)) == [0, 3, 6, 9, 12]
+
+
+def test_weights_that_were_taken_over_act_at_once():
+    late = LateWeights(4)
+    assert acting_versions(late, [1, 2, 3], generation=0) == [1, 1, 1]
+    assert acting_versions(late, [3, 4, 7, 8], generation=1) == [3, 3, 3, 4]
+
+
+def test_all_samples_are_that_old_after_as_many_steps_also_after_a_resume(tmp_path, monkeypatch):
+    lags = []
+    train = Learner.train
+
+    def recording(learner, batch, want_summaries=False):
+        lags.append((learner.version, int((learner.version - batch.versions[batch.own]).min())))
+        return train(learner, batch, want_summaries)
+
+    monkeypatch.setattr(Learner, "train", recording)
+    first = 0
+    for frames in (3072, 6144):
+        argv = ["--env=gym_CartPole-v1", f"--train_dir={tmp_path}", "--experiment=a", "--serial_mode=True"]
+        argv += [*SMALL, "--num_batches_per_iteration=3", "--ppo_epochs=1", "--seed=1"]
+        argv += [f"--forced_policy_lag={LAG}", f"--train_for_env_steps={frames}"]
+        assert run_experiment(parse_config(argv, resolve_family), resolve_family("gym_CartPole-v1")) == 0
+        late = [lag for version, lag in lags if version >= first + 2 * LAG]
+        assert late and min(late) >= LAG
+        first = newest_state(tmp_path / "a")["train_step"]
+        lags.clear()
+
+
+def test_a_lag_at_which_nothing_would_be_trained_on_is_refused():
+    argv = ["--env=gym_CartPole-v1", "--max_policy_lag=16", "--forced_policy_lag=16"]
+    with pytest.raises(ConfigError, match="--forced_policy_lag=16 must be less than --max_policy_lag=16"):
+        parse_config(argv, resolve_family)
