@@ -165,8 +165,8 @@ class SamplingFlags:
     )
     forced_policy_lag: int = flag(
         0,
-        "for studies of policy lag: actions are chosen with weights that are at least this many SGD steps old; "
-        "the learner holds a copy of the weights of each iteration in between in memory",
+        "for studies of policy lag: actions are chosen with weights that are at least this many SGD steps "
+        "old; the learner holds a copy of the weights of each iteration in between in memory",
         at_least=0,
         at_most=1_000_000,
     )

@@ -32,9 +32,8 @@ class LateWeights:
             return learned
         if self._held and self._held[0].stamp.generation != learned.stamp.generation:
             self._held.clear()  # samples of a former generation are not trained on
-        self._held.append(
-            Weights({name: array.copy() for name, array in learned.state.items()}, learned.stamp)
-        )
+        state = {name: array.copy() for name, array in learned.state.items()}
+        self._held.append(Weights(state, learned.stamp))
         while len(self._held) > 1 and self._held[1].stamp.version <= learned.stamp.version - self._lag:
             self._held.popleft()
         return self._held[0]

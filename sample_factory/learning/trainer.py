@@ -55,7 +55,7 @@ class Trainer:
         self._time_to_summarise = Every(SUMMARY_SECONDS[0][1], at_first=True)
 
     def publish(self) -> None:
-        """Makes the current weights, or earlier ones with --forced_policy_lag, available to policy workers."""
+        """Makes the current weights, with --forced_policy_lag earlier ones, available to policy workers."""
         self._weights.publish(*self._learner.published_weights())
 
     def train_once(self, timeout: float) -> bool:

@@ -39,8 +39,9 @@ heartbeat_reporting_interval env_frameskip render_action_repeat vector_env_copie
 max_num_episodes
 """
 AT_LEAST_ZERO = """
-seed inline_samplers forced_policy_lag gamma gae_lambda vtrace_rho vtrace_c fps actor_worker_gpus learner_main_loop_num_cores
+seed inline_samplers gamma gae_lambda vtrace_rho vtrace_c fps actor_worker_gpus learner_main_loop_num_cores
 policy_index exploration_loss_coeff value_loss_coeff kl_loss_coeff max_grad_norm adam_beta1 adam_beta2
+forced_policy_lag
 save_best_after continuous_tanh_scale encoder_extra_fc_layers decorrelate_experience_max_seconds
 """
 AT_LEAST_MINUS_ONE = "save_milestones_sec video_frames"
