@@ -52,6 +52,15 @@ def test_half_of_the_steps_played_against_past_selves_are_trained_on(tmp_path):
     )
 
 
+@pytest.mark.parametrize("algo", ["IMPACT", "VMPO"])
+def test_other_algorithms_learn_from_their_steps_in_matches_against_past_selves(tmp_path, algo):
+    state = train(tmp_path, "a", f"--algo={algo}", frames=2000)
+    league = json.loads((tmp_path / "a" / "league.json").read_text())
+    assert len(league["past_selves"]) >= 2
+    assert league["policies"][0]["elo"] > 1000, "the policy learns, so it beats its past"
+    assert 0.35 < state["samples"] / HigherNumber.num_steps < 0.75 and state["skipped_steps"] == 0
+
+
 def test_results_are_in_the_folder_and_in_tensorboard_and_a_resumed_run_continues_with_them(tmp_path):
     train_in_processes(tmp_path, 6000)
     folder = tmp_path / "a"
