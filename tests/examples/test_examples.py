@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from examples import policy_lag
 from sample_factory.checkpoints.milestones import best_value, env_frames_of
+from sample_factory.config.parsing import parse_config
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.experiment.run import run_experiment
 from tests.system.running import scalars
 
 pytestmark = pytest.mark.timeout(400)  # seconds; beside other load, workers of low priority are slow
@@ -214,6 +218,19 @@ experiment.params = experiment.params[::3]
     assert json.loads((folder / "cartpole" / rows[0]["run"] / "result.json").read_text())["status"] == "done"
     assert (folder / "curves.png").exists()
     assert "learning_rate=0.001" in ended.stdout
+
+
+def test_the_study_of_policy_lag_draws_the_runs_of_its_grid(tmp_path, capsys):
+    planned = policy_lag.RUN_DESCRIPTION.plan(tmp_path)
+    configs = [parse_config(run.command[3:], resolve_family) for run in planned]
+    assert len(configs) == 54 and {config.sampling.forced_policy_lag for config in configs} >= {0, 256, 512}
+    for run in (planned[1], planned[6]):  # 4 batches, by two algorithms
+        argv = [*run.command[3:], "--train_for_env_steps=600", "--stats_avg=5"]
+        config = parse_config(argv, resolve_family)
+        assert run_experiment(config, resolve_family(config.run.env)) == 0
+    assert policy_lag.main([str(tmp_path), f"--out={tmp_path / 'lag.svg'}"]) == 0
+    rows = re.findall(r"^gym_CartPole-v1 (\w+) (\d+) 1: \d+", capsys.readouterr().out, re.MULTILINE)
+    assert rows == [("APPO", "4"), ("IMPACT", "4")] and (tmp_path / "lag.svg").stat().st_size > 0
 
 
 def test_the_queues_of_a_cluster_carry_what_the_formula_says(tmp_path):
