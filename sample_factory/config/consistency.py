@@ -122,6 +122,10 @@ def _check_population(config: Config) -> None:
 
 def _check_network(config: Config) -> None:
     model = config.model
+    if model.episodic_memory and config.learning.rollout < 2:
+        raise ConfigError(
+            "--episodic_memory=True needs --rollout of at least 2: it compares successive observations"
+        )
     if model.use_rnn and model.rnn_type == "gtrxl" and model.hidden_size % model.gtrxl_heads:
         raise ConfigError(
             f"--gtrxl_heads={model.gtrxl_heads} must divide --hidden_size={model.hidden_size}: each head has "
@@ -132,6 +136,11 @@ def _check_network(config: Config) -> None:
         raise ConfigError(
             f"--use_cpc=True needs the encoder and the core of the built-in network; --actor_critic_custom="
             f"{custom} may have none: use --use_cpc=False"
+        )
+    if custom is not None and model.episodic_memory:
+        raise ConfigError(
+            "--episodic_memory=True adds to what the core gets in the built-in network; "
+            f"--actor_critic_custom={custom} may have none: use --episodic_memory=False"
         )
     if custom is not None and config.run.compile:
         raise ConfigError(

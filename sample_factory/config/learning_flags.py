@@ -196,6 +196,13 @@ class LearningFlags:
         at_most=1_000_000,
     )
 
+    episodic_momentum: float = flag(
+        0.99,
+        "with --episodic_memory: share of its weights that the encoder of the keys keeps in an SGD step",
+        at_least=0,
+        at_most=1,
+    )
+
     optimizer: str = flag(
         "adam",
         "optimizer; lamb is for very large batches, rmsprop is that of IMPALA",

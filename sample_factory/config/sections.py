@@ -335,6 +335,14 @@ class ModelFlags:
     gtrxl_heads: int = flag(
         4, "with --rnn_type=gtrxl: number of attention heads, a divisor of --hidden_size", at_least=1
     )
+    episodic_memory: bool = flag(
+        False,
+        "give the network an episodic memory, which keeps rare moments of training that went well; for "
+        "training where some tasks are rare",
+    )
+    episodic_slots: int = flag(
+        256, "with --episodic_memory: number of moments that are kept", at_least=1, at_most=100_000
+    )
     nonlinearity: str = flag("elu", "activation function of the network", choices=("elu", "relu", "tanh"))
     policy_initialization: str = flag(
         "orthogonal",

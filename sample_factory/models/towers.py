@@ -15,6 +15,7 @@ from sample_factory.models.actor_critic import ActorCritic, NetworkOutput
 from sample_factory.models.cores import make_core
 from sample_factory.models.custom_parts import make_custom_part, out_size
 from sample_factory.models.encoders import ComputesLogits, IndexLinear, make_encoder, mlp
+from sample_factory.models.episodic_memory import EpisodicMemory
 from sample_factory.models.network_registry import ACTOR_CRITIC, DECODER
 from sample_factory.models.normalizers import RunningNormalizer
 from sample_factory.spaces.actions import ActionLayout
@@ -37,10 +38,15 @@ class TowerOutput(NamedTuple):
 
 
 class Tower(nn.Module):
-    """Encoder, core and decoder: maps normalised observations and a recurrent state to features."""
+    """Encoder, core and decoder: maps normalised observations and a recurrent state to features.
+
+    memory: of rare moments, which it adds to the input of the core; only with --episodic_memory, and in the
+        actor's tower.
+    """
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
         super().__init__()
+        self.memory: EpisodicMemory | None = None
         self.encoder = make_encoder(flags, observation_space)
         self.core = make_core(flags, out_size(self.encoder))
         self.decoder, self.out_size = make_decoder(flags, self.core.out_size)
@@ -54,7 +60,8 @@ class Tower(nn.Module):
         resets: as in ActorCritic.unroll.
         """
         encodings = torch.unflatten(self.encoder(observations), 0, (-1, rnn_state.shape[0]))
-        beliefs, rnn_state = self.core(encodings, rnn_state, resets)
+        inputs = encodings if self.memory is None else self.memory(encodings)
+        beliefs, rnn_state = self.core(inputs, rnn_state, resets)
         return TowerOutput(encodings, beliefs, self.decoder(beliefs), rnn_state)
 
 
@@ -133,10 +140,12 @@ def given_logits(tower: Tower, flags: ModelFlags, layout: ActionLayout) -> int:
     """
     if not isinstance(tower.encoder, ComputesLogits):
         return 0
-    if flags.use_rnn or flags.decoder_mlp_layers or flags.core_custom or flags.decoder_custom:
+    between = (flags.use_rnn, flags.decoder_mlp_layers, flags.core_custom, flags.decoder_custom)
+    if any(between) or flags.episodic_memory:
         raise ValueError(
             f"encoder {flags.encoder_custom} computes the logits of the actions itself; use it with "
-            "--use_rnn=False and without --decoder_mlp_layers, --core_custom and --decoder_custom"
+            "--use_rnn=False and without --decoder_mlp_layers, --core_custom, --decoder_custom and "
+            "--episodic_memory"
         )
     num_logits = tower.encoder.num_logits
     if num_logits != layout.num_logits or layout.box_actions:
@@ -158,6 +167,9 @@ class TowerActorCritic(ActorCritic):
         num_towers = 1 if flags.actor_critic_share_weights else 2
         self.towers = nn.ModuleList(Tower(flags, observation_space) for _ in range(num_towers))
         towers = self.each_tower()
+        if flags.episodic_memory:
+            sizes = (out_size(towers[0].encoder), towers[0].core.out_size)
+            towers[0].memory = EpisodicMemory(flags.episodic_slots, self.layout, *sizes)
         # The value does not depend on logits that an encoder computes.
         self.num_given_logits = given_logits(towers[0], flags, self.layout)
         self.action_head: nn.Module = (

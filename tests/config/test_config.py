@@ -104,6 +104,7 @@ def test_values_are_parsed_by_type(tmp_path):
         (["--recurrence=5"], "must divide --rollout"),
         (["--use_rnn=True", "--rnn_type=gtrxl", "--gtrxl_heads=3"], "must divide --hidden_size"),
         (["--use_cpc=True", "--cpc_forward_steps=33"], "at most --rollout"),
+        (["--episodic_memory=True", "--rollout=1"], "--rollout of at least 2"),
         (["--lr_schedule=kl_adaptive_epoch", "--async_rl=False"], "needs several SGD steps"),
         (["--batch_size=100"], "multiple of --rollout"),
         (["--toy_size=0"], "at least 1"),

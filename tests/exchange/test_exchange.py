@@ -68,6 +68,7 @@ def test_a_run_cannot_deadlock(workers, envs, splits, agents, policies, batch):
         ({"sampler_only": True}, "does not work with --sampler_only=True: nothing is learned"),
         ({"algo": "VMPO"}, "does not work with --algo=VMPO: it ranks the advantages"),
         ({"use_cpc": True}, "does not work with --use_cpc=True: its loss compares"),
+        ({"episodic_memory": True}, "does not work with --episodic_memory=True: each would write"),
         (
             {"num_policies": 2, "with_pbt": True, "pbt_optimize_batch_size": True},
             "does not work with --pbt_optimize_batch_size=True",

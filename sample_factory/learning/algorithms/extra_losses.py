@@ -1,4 +1,4 @@
-"""Losses that any built-in algorithm can add: exploration, a KL divergence, an auxiliary task."""
+"""Losses that any built-in algorithm can add: exploration, a KL divergence, auxiliary tasks."""
 
 from collections.abc import Mapping
 
@@ -10,12 +10,13 @@ from sample_factory.algo.losses import EXPLORATION_LOSSES, kl_loss
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.algorithms.algorithm import Evaluation
 from sample_factory.learning.algorithms.cpc_task import cpc_loss, make_cpc
+from sample_factory.learning.algorithms.episodic_task import make_episodic
 from sample_factory.learning.batch import Batch
 from sample_factory.models.policy_spec import BuiltPolicy
 
 
 class ExtraLosses:
-    """The losses of --exploration_loss_coeff, --kl_loss_coeff and --use_cpc."""
+    """The losses of --exploration_loss_coeff, --kl_loss_coeff, --use_cpc and --episodic_memory."""
 
     def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
         """The arguments of an algorithm's factory."""
@@ -23,23 +24,42 @@ class ExtraLosses:
         self._device = policy.device
         self._rng = rng
         self._cpc = make_cpc(policy.model) if flags.use_cpc else None
+        self._episodic = make_episodic(flags, policy, rng)
 
     @property
     def modules(self) -> Mapping[str, nn.Module]:
         """Modules beside the policy's network, see `Algorithm`."""
-        return {} if self._cpc is None else {"cpc": self._cpc}
+        modules: dict[str, nn.Module] = {}
+        if self._cpc is not None:
+            modules["cpc"] = self._cpc
+        if self._episodic is not None:
+            modules["episodic"] = self._episodic.encoder
+        return modules
 
     def set_flags(self, flags: LearningFlags) -> None:
         """Uses other flags from now on."""
         self._flags = flags
+        if self._episodic is not None:
+            self._episodic.set_flags(flags)
 
     def terms(self, minibatch: Batch, evaluation: Evaluation) -> dict[str, Tensor]:
-        """Returns the weighted losses by name; a loss that is turned off is 0."""
-        return {
+        """Returns the weighted losses by name; a loss that is turned off is 0.
+
+        That of the episodic memory is there only if the network has one.
+        """
+        terms = {
             "exploration": self._exploration_loss(evaluation, minibatch.own),
             "kl": self._kl_loss(evaluation, minibatch.own),
             "auxiliary": self._auxiliary_loss(minibatch, evaluation),
         }
+        if self._episodic is not None:
+            terms["episodic"] = self._episodic.loss(minibatch, evaluation)
+        return terms
+
+    def after_step(self) -> None:
+        """To be called after each SGD step: fills the episodic memory, if there is one."""
+        if self._episodic is not None:
+            self._episodic.after_step()
 
     def _exploration_loss(self, evaluation: Evaluation, valid: Tensor) -> Tensor:
         flags = self._flags

@@ -102,6 +102,7 @@ class IMPACT:
     def after_step(self, version: int) -> None:
         """Updates the target network every `target_period` steps."""
         self._target.after_step(version, target_period(self._flags))
+        self._extra.after_step()
 
     @torch.no_grad()
     def summaries(self, step: SGDStep) -> dict[str, float]:

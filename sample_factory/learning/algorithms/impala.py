@@ -80,7 +80,7 @@ class IMPALA:
         return Losses(sums, Diagnostics(targets.advantages))
 
     def after_step(self, version: int) -> None:
-        """Does nothing."""
+        self._extra.after_step()
 
     @torch.no_grad()
     def summaries(self, step: SGDStep) -> dict[str, float]:

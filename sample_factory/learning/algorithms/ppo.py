@@ -81,7 +81,7 @@ class PPO:
         return Losses(terms, Diagnostics(advantages))
 
     def after_step(self, version: int) -> None:
-        """Does nothing."""
+        self._extra.after_step()
 
     @torch.no_grad()
     def summaries(self, step: SGDStep) -> dict[str, float]:

@@ -166,6 +166,7 @@ class VMPO:
         """Keeps the duals positive, and updates the target network every --vmpo_target_period steps."""
         self._duals.project()
         self._target.after_step(version, self._flags.vmpo_target_period)
+        self._extra.after_step()
 
     @torch.no_grad()
     def summaries(self, step: SGDStep) -> dict[str, float]:

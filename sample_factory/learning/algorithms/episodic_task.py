@@ -1,0 +1,151 @@
+"""Trains and fills the episodic memory of a policy (--episodic_memory); see models/episodic_memory.py."""
+
+import copy
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from sample_factory.algo.episodic import contrastive_loss, rarity
+from sample_factory.config.learning_flags import LearningFlags
+from sample_factory.learning.algorithms.algorithm import Evaluation
+from sample_factory.learning.algorithms.targets import gae_targets, normalized_returns, unnormalized_values
+from sample_factory.learning.batch import Batch
+from sample_factory.models.episodic_memory import EMPTY, KEY_SIZE, TEMPERATURE, EpisodicMemory
+from sample_factory.models.policy_spec import BuiltPolicy
+from sample_factory.models.towers import Tower, TowerActorCritic
+
+CONTRAST_COEFF = 0.1
+NUM_SAMPLES = 256  # pairs of steps that are compared in each SGD step
+NUM_RECENT = 4096  # keys of the last SGD steps
+NEW_SHARE = 1 / 32  # at most this share of the slots is replaced in an SGD step
+
+
+class Moments(NamedTuple):
+    """N steps that may be remembered, without a gradient."""
+
+    keys: Tensor  # [N, KEY_SIZE]
+    values: Tensor  # [N, V]
+    valid: Tensor  # bool [N]: the key may be used
+    is_good: Tensor  # bool [N]: the return was better than expected
+
+
+class MomentumEncoder(nn.Module):
+    """A copy of the encoder, and of the layer that makes queries, that slowly follows both: it makes keys.
+
+    recent: keys of the last SGD steps, the newest first.
+    """
+
+    recent: Tensor  # [NUM_RECENT, KEY_SIZE] float32, zeros at the start
+
+    def __init__(self, tower: Tower, memory: EpisodicMemory):
+        super().__init__()
+        self.encoder = copy.deepcopy(tower.encoder)
+        self.query_layer = copy.deepcopy(memory.query_layer)
+        self.requires_grad_(False)
+        self.register_buffer("recent", torch.zeros(NUM_RECENT, KEY_SIZE, device=memory.keys.device))
+
+    @torch.no_grad()
+    def follow(self, tower: Tower, memory: EpisodicMemory, momentum: float) -> None:
+        """Moves all weights by 1 - momentum towards those of the policy."""
+        online = (*tower.encoder.parameters(), *memory.query_layer.parameters())
+        own = (*self.encoder.parameters(), *self.query_layer.parameters())
+        torch._foreach_lerp_(own, online, 1 - momentum)
+
+    def add(self, keys: Tensor, valid: Tensor) -> None:
+        """Replaces the oldest keys by new ones [N, KEY_SIZE]; those that are not valid, bool [N], by none."""
+        oldest = self.recent[-len(keys) :]
+        keys = torch.where(valid.unsqueeze(1), keys, oldest)
+        self.recent.copy_(torch.cat((keys, self.recent[: -len(keys)])))
+
+
+class EpisodicTask:
+    """The contrastive loss of the memory's keys, and what is written into it after each SGD step."""
+
+    def __init__(
+        self,
+        flags: LearningFlags,
+        policy: BuiltPolicy,
+        rng: np.random.Generator,
+        tower: Tower,
+        memory: EpisodicMemory,
+    ):
+        """flags, policy, rng: as a factory of algorithms gets them. tower: of the policy, with the memory."""
+        self._model = policy.model
+        self._policy = policy
+        self._tower = tower
+        self._memory = memory
+        self._rng = rng
+        self._flags = flags
+        self.encoder = MomentumEncoder(self._tower, self._memory).to(policy.device)
+        self._moments: Moments | None = None  # of the SGD step that is being made
+
+    def set_flags(self, flags: LearningFlags) -> None:
+        """Uses other flags from now on."""
+        self._flags = flags
+
+    def loss(self, minibatch: Batch, evaluation: Evaluation) -> Tensor:
+        """Weighted contrastive loss of a minibatch: each query belongs to the key of the step after it.
+
+        Its gradient reaches the encoder. The steps that are drawn are those that `after_step` may write.
+        """
+        num_steps, num_trajectories = minibatch.own.shape
+        drawn = self._rng.integers(0, (num_steps - 1) * num_trajectories, NUM_SAMPLES)
+        before = torch.from_numpy(drawn).to(self._policy.device)
+        after = before + num_trajectories  # the next step of the same trajectory
+        ended = (minibatch.terminated | minibatch.truncated).flatten()[before]
+        own = minibatch.own.flatten()
+        valid = own[before] & own[after] & ~ended
+        keys = self._keys({key: x.flatten(0, 1)[after] for key, x in minibatch.obs.items()})
+        queries = self._memory.query(evaluation.unrolled.encodings.flatten(0, 1)[before].float())
+        self._moments = self._describe(minibatch, evaluation, after, keys, valid)
+        loss = contrastive_loss(queries, keys, self.encoder.recent.clone(), valid, TEMPERATURE)
+        return CONTRAST_COEFF * loss
+
+    @torch.no_grad()
+    def _keys(self, observations: dict[str, Tensor]) -> Tensor:
+        """Maps raw observations [N, ...] to keys [N, KEY_SIZE]."""
+        with torch.autocast(self._policy.device.type, torch.bfloat16, enabled=self._policy.autocast):
+            encodings = self.encoder.encoder(self._model.observation_normalizers(observations))
+        return normalize(self.encoder.query_layer(encodings.float()), dim=-1)
+
+    @torch.no_grad()
+    def _describe(
+        self, minibatch: Batch, evaluation: Evaluation, steps: Tensor, keys: Tensor, valid: Tensor
+    ) -> Moments:
+        """steps: [N], rows of the flattened minibatch."""
+        values = unnormalized_values(self._model, evaluation.unrolled.values)
+        targets = gae_targets(self._flags, minibatch, values)
+        contents = self._memory.value_of(
+            minibatch.actions.flatten(0, 1)[steps],
+            normalized_returns(self._model, targets).flatten()[steps],
+            evaluation.unrolled.beliefs.flatten(0, 1)[steps].float(),
+        )
+        return Moments(keys, contents, valid, targets.advantages.flatten()[steps] > 0)
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """Writes the rarest good moments of the last SGD step, and moves the momentum encoder."""
+        if self._moments is None:
+            return
+        keys, values, valid, is_good = self._moments
+        self._moments = None
+        memory = self._memory
+        # What is remembered is familiar, too: the slots spread over all that is rare.
+        known = torch.cat((self.encoder.recent, memory.keys))
+        priorities = rarity(keys, known, TEMPERATURE).masked_fill(~(valid & is_good), EMPTY)
+        count = max(1, int(len(memory.keys) * NEW_SHARE))
+        priorities, rarest = priorities.topk(min(count, len(priorities)))
+        memory.write(keys[rarest], values[rarest], priorities)
+        self.encoder.add(keys, valid & keys.isfinite().all(dim=1))
+        self.encoder.follow(self._tower, memory, self._flags.episodic_momentum)
+
+
+def make_episodic(flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator) -> EpisodicTask | None:
+    """Returns the task of the memory in the actor's tower, or None if there is none."""
+    if not isinstance(policy.model, TowerActorCritic):
+        return None
+    tower = policy.model.each_tower()[0]
+    return None if tower.memory is None else EpisodicTask(flags, policy, rng, tower, tower.memory)

@@ -1,0 +1,137 @@
+"""The episodic memory in a learner: what is written, saved and resumed, and that ratios stay exact."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from sample_factory.algo.episodic import rarity
+from sample_factory.config.sections import LearningFlags, ModelFlags
+from sample_factory.learning.batch import Batch
+from sample_factory.learning.learner import Learner
+from sample_factory.learning.settings import LearnerSettings
+from sample_factory.models.episodic_memory import EMPTY, TEMPERATURE
+from sample_factory.models.policy_spec import PolicySpec
+
+T, B, H, PLACES = 8, 16, 16, 6
+SPACE = gym.spaces.Dict({"obs": gym.spaces.Box(0, 1, (PLACES,), np.float32)})
+RARE = PLACES - 1
+
+
+def make_learner(algorithm="ppo:PPO", memory=True):
+    learning = LearningFlags(rollout=T, batch_size=T * B, learning_rate=3e-3, episodic_momentum=0.9)
+    model = ModelFlags(hidden_size=H, encoder_mlp_layers=(H,), episodic_memory=memory, episodic_slots=32)
+    policy = PolicySpec(model, SPACE, gym.spaces.Discrete(3), True, "cpu", "fp32")
+    settings = LearnerSettings(policy, learning, 10**6, 10**9, frameskip=1, seed=1)
+    return Learner(0, settings._replace(algorithm=f"sample_factory.learning.algorithms.{algorithm}"))
+
+
+def memory_of(learner):
+    return learner.model.towers[0].memory
+
+
+def batch_of(learner, seed=0, own=None):
+    """Returns a batch in which the learner's model has acted: one of 16 trajectories is in a rare place."""
+    torch.manual_seed(seed)
+    places = torch.randint(0, PLACES - 1, (T + 1, B))
+    places[:, 0] = RARE
+    obs = torch.nn.functional.one_hot(places, PLACES).float()
+    state = torch.zeros(B, learner.model.state_size)
+    steps = []
+    for t in range(T):
+        steps.append(learner.model.act({"obs": obs[t]}, state))
+        state = steps[-1].rnn_state
+    actions, log_probs, values, logits = (torch.stack([step[i] for step in steps]) for i in range(4))
+    never = torch.zeros(T, B, dtype=torch.bool)
+    version = torch.full((T, B), learner.version, dtype=torch.int32)
+    return Batch(
+        obs={"obs": obs},
+        actions=actions,
+        log_probs=log_probs,
+        values=values,
+        logits=logits,
+        versions=version,
+        generations=torch.zeros(T, B, dtype=torch.int32),
+        rewards=torch.rand(T, B),
+        terminated=never,
+        truncated=never,
+        own=~never if own is None else own,
+        chunk_rnn_states=torch.zeros(1, B, learner.model.state_size),
+        resets=np.zeros((T + 1, B), bool),
+    )
+
+
+@pytest.mark.parametrize("algorithm", ["ppo:PPO", "impala:IMPALA", "impact:IMPACT", "vmpo:VMPO"])
+def test_the_importance_ratio_is_1_on_policy_while_the_memory_fills(algorithm):
+    learner = make_learner(algorithm)
+    for seed in range(3):
+        stats = learner.train(batch_of(learner, seed), want_summaries=True)
+        assert stats.summaries["ratio_mean"] < 1e-5
+        assert stats.summaries["ratio_max"] == pytest.approx(1, abs=1e-5)
+    assert (memory_of(learner).priorities > EMPTY).sum() >= 2
+    assert np.isfinite(stats.summaries["episodic_loss"])
+
+
+def test_keys_of_a_rare_place_get_a_higher_priority_than_the_others():
+    learner = make_learner()
+    for seed in range(60):
+        learner.train(batch_of(learner, seed))
+    task = learner._algorithm._extra._episodic
+    keys = task._keys({"obs": torch.eye(PLACES)})
+    found = rarity(keys, task.encoder.recent, TEMPERATURE)
+    assert found[RARE] > found[:RARE].max() + 0.5
+
+
+def test_moments_that_are_masked_or_went_no_better_than_expected_are_not_written():
+    learner = make_learner()
+    own = torch.ones(T, B, dtype=torch.bool)
+    own[:, B // 2 :] = False
+    batch = batch_of(learner, own=own)
+    worse = batch._replace(rewards=torch.full((T, B), -5.0))
+    learner.train(worse)
+    assert (memory_of(learner).priorities == EMPTY).all()
+    batch.obs["obs"][:, B // 2 :] = torch.nan
+    for _ in range(3):
+        learner.train(batch)
+    memory = memory_of(learner)
+    assert (memory.priorities > EMPTY).any()
+    assert memory.keys.isfinite().all() and memory.values.isfinite().all()
+
+
+def test_save_load_and_one_more_step_equals_no_interruption():
+    straight, first = make_learner(), make_learner()
+    for learner in (straight, first):
+        learner.train(batch_of(first, 1))
+    resumed = make_learner()
+    resumed.load_state_dict(first.state_dict())
+    for learner in (straight, resumed):
+        learner.train(batch_of(first, 2))
+    for key in ("model", "episodic"):
+        ours, expected = resumed.state_dict()[key], straight.state_dict()[key]
+        assert all(torch.equal(ours[name], expected[name]) for name in expected)
+    assert (memory_of(resumed).priorities > EMPTY).any()
+
+
+def test_a_policy_that_takes_over_another_one_gets_its_memory():
+    first, second = make_learner(), make_learner()
+    first.train(batch_of(first))
+    second.take_over(first.state_dict())
+    assert torch.equal(memory_of(first).keys, memory_of(second).keys)
+    published = second.published_weights().state
+    assert np.array_equal(published["towers.0.memory.keys"], memory_of(first).keys.numpy())
+
+
+def test_the_momentum_encoder_follows_slowly_and_is_not_trained():
+    learner = make_learner()
+    encoder = learner._algorithm.modules["episodic"]
+    before = encoder.query_layer.weight.clone()
+    start = memory_of(learner).query_layer.weight.clone()
+    learner.train(batch_of(learner))
+    moved = memory_of(learner).query_layer.weight - start
+    torch.testing.assert_close(encoder.query_layer.weight - before, 0.1 * moved)
+
+
+def test_without_it_a_learner_has_no_trace_of_it():
+    learner = make_learner(memory=False)
+    stats = learner.train(batch_of(learner), want_summaries=True)
+    assert "episodic" not in learner.state_dict() and "episodic_loss" not in stats.summaries

@@ -1,0 +1,156 @@
+"""An episodic memory: what is kept, how it is read, and that acting and learning agree."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from sample_factory.algo.episodic import contrastive_loss, rarity
+from sample_factory.config.sections import ModelFlags
+from sample_factory.models.episodic_memory import AGEING, EMPTY, KEY_SIZE, TEMPERATURE, EpisodicMemory
+from sample_factory.models.towers import make_actor_critic
+from sample_factory.spaces.actions import action_layout
+
+S = gym.spaces
+SPACE = S.Dict(obs=S.Box(-np.inf, np.inf, (5,), np.float32))
+ACTIONS = S.Tuple([S.Discrete(3), S.Box(-1, 1, (2,))])
+STEPS, ROWS, SLOTS = 7, 4, 16
+ENCODING, BELIEF = 6, 4
+SMALL = {"hidden_size": 16, "encoder_mlp_layers": (12,), "episodic_slots": SLOTS}
+
+
+def make_memory(num_slots=SLOTS):
+    torch.manual_seed(0)
+    return EpisodicMemory(num_slots, action_layout(ACTIONS), ENCODING, BELIEF)
+
+
+def fill(memory, count=SLOTS):
+    generator = torch.Generator().manual_seed(3)
+    keys = normalize(torch.randn(count, KEY_SIZE, generator=generator), dim=1)
+    values = torch.randn(count, memory.values.shape[1], generator=generator)
+    memory.write(keys, values, torch.arange(count, dtype=torch.float32))
+
+
+def named(memory):
+    """Returns the first number of each value, which names a moment, of the slots that hold something."""
+    return sorted(memory.values[memory.priorities > EMPTY][:, 0].tolist())
+
+
+def write(memory, names, priorities):
+    values = torch.zeros(len(names), memory.values.shape[1])
+    values[:, 0] = torch.tensor(names, dtype=torch.float32)
+    keys = normalize(torch.ones(len(names), KEY_SIZE), dim=1)
+    memory.write(keys, values, torch.tensor(priorities, dtype=torch.float32))
+
+
+def test_rarity_is_minus_the_logarithm_of_how_often_a_key_occurs():
+    frequent, rare, never = torch.eye(KEY_SIZE)[:3]
+    known = torch.stack([frequent] * 90 + [rare] * 10)
+    found = rarity(torch.stack((frequent, rare, never)), known, temperature=0.01)
+    torch.testing.assert_close(found[:2], -torch.tensor([0.9, 0.1]).log())
+    assert found[2] > 50
+
+
+def test_rare_moments_are_kept_longer_than_frequent_ones():
+    """Nine of ten moments are frequent ones; a moment that is e times rarer stays 1 / AGEING writes more."""
+    memory = make_memory(num_slots=10)
+    write(memory, [1] * 5, [2.3] * 5)  # rare: -log(0.1)
+    writes = 0
+    while 1 in named(memory):
+        write(memory, [0], [0.1])  # frequent: -log(0.9)
+        writes += 1
+    assert writes == pytest.approx((2.3 - 0.1) / AGEING, rel=0.02)
+
+
+def test_a_rare_moment_replaces_a_frequent_one_and_not_the_reverse():
+    memory = make_memory(num_slots=3)
+    write(memory, [1, 2, 3], [1.0, 2.0, 3.0])
+    write(memory, [4], [0.5])
+    assert named(memory) == [1, 2, 3]
+    write(memory, [5], [1.5])
+    assert named(memory) == [2, 3, 5]
+
+
+def test_moments_that_are_not_finite_or_not_to_be_kept_are_never_read():
+    memory = make_memory()
+    fill(memory, count=3)
+    encodings = torch.randn(ROWS, ENCODING)
+    before = memory(encodings)
+    memory.write(torch.ones(1, KEY_SIZE), torch.full((1, memory.values.shape[1]), torch.nan), torch.ones(1))
+    memory.write(torch.ones(1, KEY_SIZE), torch.ones(1, memory.values.shape[1]), torch.tensor([EMPTY]))
+    torch.testing.assert_close(memory(encodings), before)
+
+
+def test_reading_is_a_softmax_of_cosines_with_one_more_choice_to_remember_nothing():
+    memory = make_memory()
+    assert memory.read(torch.randn(ROWS, ENCODING)).abs().sum() == 0, "empty"
+    fill(memory, count=3)
+    encoding = torch.randn(ENCODING)
+    query = memory.query_layer(encoding)
+    weights = [torch.exp(memory.no_memory / TEMPERATURE)]
+    used = (memory.priorities > EMPTY).nonzero().flatten().tolist()
+    weights += [torch.exp(query @ memory.keys[i] / query.norm() / TEMPERATURE) for i in used]
+    expected = sum(w * memory.values[i] for w, i in zip(weights[1:], used)) / sum(weights)
+    torch.testing.assert_close(memory.read(encoding), expected)
+
+
+def test_a_value_holds_the_action_the_return_and_the_belief():
+    memory = make_memory()
+    value = memory.value_of(
+        torch.tensor([[2.0, 0.25, -0.5]]), torch.tensor([3.0]), torch.tensor([[0.1, 0.2, 0.3, 0.4]])
+    )
+    assert value[0].tolist() == pytest.approx([0, 0, 1, 0.25, -0.5, 3, 0.1, 0.2, 0.3, 0.4])
+
+
+def test_the_contrastive_loss_is_cross_entropy_among_the_right_key_and_the_others():
+    torch.manual_seed(0)
+    queries, keys = (normalize(torch.randn(2, KEY_SIZE), dim=1) for _ in range(2))
+    others = normalize(torch.randn(5, KEY_SIZE), dim=1)
+    right = (queries[0] @ keys[0] / 0.5).exp()
+    wrong = sum((queries[0] @ other / 0.5).exp() for other in others)
+    loss = contrastive_loss(queries, keys, others, torch.tensor([True, False]), 0.5)
+    torch.testing.assert_close(loss, -(right / (right + wrong)).log())
+
+
+@pytest.mark.parametrize("variant", [{}, {"use_rnn": False}, {"actor_critic_share_weights": False}])
+def test_acting_and_then_unrolling_give_the_same_log_probs(variant):
+    torch.manual_seed(0)
+    model = make_actor_critic(ModelFlags(**SMALL, episodic_memory=True, **variant), SPACE, ACTIONS)
+    fill(model.towers[0].memory)
+    observations = {"obs": torch.randn(STEPS, ROWS, 5)}
+    state = torch.zeros(ROWS, model.state_size)
+    steps = []
+    for t in range(STEPS):
+        # Rows one at a time: policy workers answer any number of agents in one batch.
+        rows = [model.act({"obs": observations["obs"][t, i : i + 1]}, state[i : i + 1]) for i in range(ROWS)]
+        steps.append([torch.cat(parts) for parts in zip(*rows)])
+        state = steps[-1][4]
+    unrolled = model.unroll(observations, torch.zeros(ROWS, model.state_size))
+    actions, log_probs, values = (torch.stack([step[i] for step in steps]) for i in range(3))
+    learned = model.distribution(unrolled.logits).log_prob(actions)
+    torch.testing.assert_close((learned - log_probs).exp(), torch.ones(STEPS, ROWS), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(unrolled.values, values, rtol=1e-5, atol=1e-5)
+
+
+def test_the_memory_changes_what_the_policy_does_and_every_parameter_learns():
+    torch.manual_seed(0)
+    model = make_actor_critic(ModelFlags(**SMALL, episodic_memory=True), SPACE, ACTIONS)
+    observations = {"obs": torch.randn(STEPS, ROWS, 5)}
+    state = torch.zeros(ROWS, model.state_size)
+    before = model.unroll(observations, state).logits
+    fill(model.towers[0].memory)
+    unrolled = model.unroll(observations, state)
+    assert (unrolled.logits - before).abs().max() > 1e-3
+    (unrolled.logits.square().sum() + unrolled.values.sum()).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name
+
+
+def test_without_it_the_network_has_no_trace_of_it():
+    with_it, without = (
+        make_actor_critic(ModelFlags(**SMALL, episodic_memory=used), SPACE, ACTIONS) for used in (True, False)
+    )
+    extra = with_it.state_dict().keys() - without.state_dict().keys()
+    assert extra and all(name.startswith("towers.0.memory.") for name in extra)
+    assert without.towers[0].memory is None and not without.state_dict().keys() - with_it.state_dict().keys()
