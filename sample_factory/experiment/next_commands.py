@@ -113,5 +113,5 @@ def relative_path(folder: Path) -> str:
     """Returns the path from the working directory if the folder is inside, else the whole path."""
     try:
         return str(folder.relative_to(Path.cwd()))
-    except ValueError:
+    except (ValueError, FileNotFoundError):  # not inside; the working directory was deleted during the run
         return str(folder)

@@ -108,3 +108,11 @@ def test_after_a_script_a_run_can_be_watched_unless_the_script_registers_parts(
 def test_the_folder_in_the_curves_and_the_files_is_relative_to_the_working_directory(config, tmp_path):
     assert relative_path(config().experiment_dir) == "train_dir/my run"
     assert relative_path(tmp_path.parent) == str(tmp_path.parent)
+
+
+def test_a_working_directory_that_was_deleted_during_the_run_does_not_fail_it(tmp_path, monkeypatch):
+    deleted = tmp_path / "deleted"
+    deleted.mkdir()
+    monkeypatch.chdir(deleted)
+    deleted.rmdir()
+    assert relative_path(tmp_path) == str(tmp_path)
