@@ -34,7 +34,7 @@ def grid(delays: Sequence[int], seeds: Sequence[int]) -> ParamGrid:
     return ParamGrid([("seed", seeds), (("algo", "forced_policy_lag"), pairs)])
 
 
-# One SGD step for each batch. In one process, the lag is the forced one and about one step more.
+# One SGD step for each batch. In one process, the lag is the forced one and at most two steps more.
 CART_POLE = (
     "python -m sample_factory.train --env=gym_CartPole-v1 --serial_mode=True --num_workers=1 "
     "--worker_num_splits=1 --num_envs_per_worker=16 --batch_size=256 --ppo_epochs=1 "
