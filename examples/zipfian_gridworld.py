@@ -132,10 +132,9 @@ DEFAULTS = {
     "hidden_size": 64,
     "rollout": 32,
     "batch_size": 1024,
-    "learning_rate": 1e-3,
-    "normalize_input": False,
+    "learning_rate": 2e-3,
     "num_envs_per_worker": 32,  # cheap envs: larger batches for inference
-    "train_for_env_steps": 1_000_000,
+    "train_for_env_steps": 500_000,
 }
 
 

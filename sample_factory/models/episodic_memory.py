@@ -12,11 +12,10 @@ from sample_factory.models.action_distributions import columns
 from sample_factory.spaces.actions import ActionLayout
 
 KEY_SIZE = 32
-TEMPERATURE = 0.1
-# By how much the priority of a memory sinks with each write. A moment e times rarer than another one is kept
-# for 1 / AGEING writes more.
-AGEING = 1e-3
-EMPTY = -torch.inf
+TEMPERATURE = 0.05
+# By how much priorities sink with each write: what is e times rarer is kept for 1 / AGEING writes more.
+AGEING = 1e-2
+EMPTY = -1e9  # all tensors of a state_dict are finite; ageing does not change it in float32
 
 
 class EpisodicMemory(nn.Module):

@@ -245,6 +245,14 @@ def test_a_window_of_remembered_steps_is_exported_as_the_state(tmp_path, save):
     assert exported.check.largest < 1e-5 and exported.check.episodes >= 1
 
 
+def test_an_episodic_memory_is_exported_as_it_is(tmp_path, save):
+    save(
+        tmp_path, "gym_CartPole-v1", "--encoder_mlp_layers", "4", "--hidden_size=8", "--episodic_memory=True"
+    )
+    (exported,) = sample_factory.export_onnx("tiny", train_dir=tmp_path, export_check_steps=40)
+    assert exported.check.largest < 1e-5
+
+
 def test_bad_input_is_one_line(tmp_path, save, capsys, monkeypatch):
     identity = save(tmp_path, "gym_CartPole-v1", "--encoder_mlp_layers", "4")
     Checkpoints(tmp_path / "tiny", 0, keep=1)

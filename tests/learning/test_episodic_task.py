@@ -98,6 +98,21 @@ def test_moments_that_are_masked_or_went_no_better_than_expected_are_not_written
     assert memory.keys.isfinite().all() and memory.values.isfinite().all()
 
 
+def test_the_return_that_is_kept_is_the_discounted_one_and_not_the_advantage():
+    learner = make_learner()
+    with torch.no_grad():
+        learner.model.critic_head.weight.zero_()
+        learner.model.critic_head.bias.fill_(2.0)
+    learner.train(batch_of(learner)._replace(rewards=torch.full((T, B), 0.1)))
+    memory = memory_of(learner)
+    returns = memory.values[memory.priorities > EMPTY][:, 3]  # after a number for each of 3 actions
+    returns = learner.model.returns_normalizer.denormalize(returns)
+    last_value = float(learner.model.returns_normalizer.denormalize(torch.tensor(2.0)))
+    gamma = learner._flags.gamma
+    possible = [0.1 * (1 - gamma**n) / (1 - gamma) + last_value * gamma**n for n in range(1, T)]
+    assert len(returns) and all(min(abs(x - y) for y in possible) < 1e-4 for x in returns.tolist())
+
+
 def test_save_load_and_one_more_step_equals_no_interruption():
     straight, first = make_learner(), make_learner()
     for learner in (straight, first):

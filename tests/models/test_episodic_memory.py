@@ -53,14 +53,15 @@ def test_rarity_is_minus_the_logarithm_of_how_often_a_key_occurs():
 
 
 def test_rare_moments_are_kept_longer_than_frequent_ones():
-    """Nine of ten moments are frequent ones; a moment that is e times rarer stays 1 / AGEING writes more."""
+    """Nine of ten moments are frequent; one that is e times rarer stays for 1 / AGEING writes more, and until
+    all slots have been written."""
     memory = make_memory(num_slots=10)
     write(memory, [1] * 5, [2.3] * 5)  # rare: -log(0.1)
     writes = 0
     while 1 in named(memory):
         write(memory, [0], [0.1])  # frequent: -log(0.9)
         writes += 1
-    assert writes == pytest.approx((2.3 - 0.1) / AGEING, rel=0.02)
+    assert 0 <= writes - (2.3 - 0.1) / AGEING <= 11
 
 
 def test_a_rare_moment_replaces_a_frequent_one_and_not_the_reverse():

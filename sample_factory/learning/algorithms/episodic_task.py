@@ -9,9 +9,15 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from sample_factory.algo.episodic import contrastive_loss, rarity
+from sample_factory.algo.gae import gae
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.algorithms.algorithm import Evaluation
-from sample_factory.learning.algorithms.targets import gae_targets, normalized_returns, unnormalized_values
+from sample_factory.learning.algorithms.targets import (
+    Targets,
+    normalized_returns,
+    transitions,
+    unnormalized_values,
+)
 from sample_factory.learning.batch import Batch
 from sample_factory.models.episodic_memory import EMPTY, KEY_SIZE, TEMPERATURE, EpisodicMemory
 from sample_factory.models.policy_spec import BuiltPolicy
@@ -19,7 +25,10 @@ from sample_factory.models.towers import Tower, TowerActorCritic
 
 CONTRAST_COEFF = 0.1
 NUM_SAMPLES = 256  # pairs of steps that are compared in each SGD step
-NUM_RECENT = 4096  # keys of the last SGD steps
+NUM_RECENT = 1024  # keys of the last SGD steps
+# Of the advantages in priorities: low, so that the steps just before a surprise are kept, whose actions have
+# led to it, rather than all steps of an episode that went well.
+SURPRISE_LAMBDA = 0.5
 NEW_SHARE = 1 / 32  # at most this share of the slots is replaced in an SGD step
 
 
@@ -29,7 +38,7 @@ class Moments(NamedTuple):
     keys: Tensor  # [N, KEY_SIZE]
     values: Tensor  # [N, V]
     valid: Tensor  # bool [N]: the key may be used
-    is_good: Tensor  # bool [N]: the return was better than expected
+    advantages: Tensor  # [N]: by how much the return was better than expected
 
 
 class MomentumEncoder(nn.Module):
@@ -101,7 +110,7 @@ class EpisodicTask:
         keys = self._keys({key: x.flatten(0, 1)[after] for key, x in minibatch.obs.items()})
         queries = self._memory.query(evaluation.unrolled.encodings.flatten(0, 1)[before].float())
         self._moments = self._describe(minibatch, evaluation, after, keys, valid)
-        loss = contrastive_loss(queries, keys, self.encoder.recent.clone(), valid, TEMPERATURE)
+        loss = contrastive_loss(queries, keys, self.encoder.recent, valid, TEMPERATURE)
         return CONTRAST_COEFF * loss
 
     @torch.no_grad()
@@ -117,25 +126,29 @@ class EpisodicTask:
     ) -> Moments:
         """steps: [N], rows of the flattened minibatch."""
         values = unnormalized_values(self._model, evaluation.unrolled.values)
-        targets = gae_targets(self._flags, minibatch, values)
+        inputs = transitions(self._flags, minibatch, values)
+        advantages = gae(*inputs, lam=SURPRISE_LAMBDA).advantages
+        returns = Targets(advantages, gae(*inputs, lam=1.0).targets)
         contents = self._memory.value_of(
             minibatch.actions.flatten(0, 1)[steps],
-            normalized_returns(self._model, targets).flatten()[steps],
+            normalized_returns(self._model, returns).flatten()[steps],
             evaluation.unrolled.beliefs.flatten(0, 1)[steps].float(),
         )
-        return Moments(keys, contents, valid, targets.advantages.flatten()[steps] > 0)
+        return Moments(keys, contents, valid, advantages.flatten()[steps])
 
     @torch.no_grad()
     def after_step(self) -> None:
         """Writes the rarest good moments of the last SGD step, and moves the momentum encoder."""
         if self._moments is None:
             return
-        keys, values, valid, is_good = self._moments
+        keys, values, valid, advantages = self._moments
         self._moments = None
         memory = self._memory
         # What is remembered is familiar, too: the slots spread over all that is rare.
         known = torch.cat((self.encoder.recent, memory.keys))
-        priorities = rarity(keys, known, TEMPERATURE).masked_fill(~(valid & is_good), EMPTY)
+        # A moment counts for as much more as it went better than expected.
+        priorities = rarity(keys, known, TEMPERATURE) + advantages.clamp(min=0).log()
+        priorities = priorities.clamp(min=EMPTY).masked_fill(~valid, EMPTY)
         count = max(1, int(len(memory.keys) * NEW_SHARE))
         priorities, rarest = priorities.topk(min(count, len(priorities)))
         memory.write(keys[rarest], values[rarest], priorities)
