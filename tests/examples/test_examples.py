@@ -160,6 +160,16 @@ def test_a_script_for_version_2_trains_unchanged(tmp_path):
     assert float(re.search(r"best mean reward ([\d.]+)", shown.stdout)[1]) > 8, shown.stdout
 
 
+def test_the_zipfian_gridworld_prints_the_accuracy_of_each_way_to_draw_tasks(tmp_path):
+    identity = ["--experiment=a", f"--train_dir={tmp_path}"]
+    flags = ["--episodic_memory=True", "--num_envs_per_worker=16", "--train_for_env_steps=2000"]
+    trained = run("zipfian_gridworld.py", "train", *identity, *SERIAL, "--num_workers=1", *flags)
+    assert trained.returncode == 0, trained.stdout
+    shown = run("zipfian_gridworld.py", "evaluate", *identity, "--episodes=4")
+    found = re.findall(r"^(\w+) accuracy: (0|1)\.(\d+)$", shown.stdout, re.MULTILINE)
+    assert [draw for draw, *_ in found] == ["zipfian", "uniform", "rare"], shown.stdout
+
+
 WITHOUT_COMMANDS = {"cluster_capacity.py", "from_python.py", "grid.py", "sample_factory_2.py"}
 # All in one process: most of the time goes into the import of torch.
 CALL_EACH = """
