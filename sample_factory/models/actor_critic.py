@@ -50,7 +50,7 @@ class NetworkOutput(NamedTuple):
     """Outputs of `ActorCritic.forward` for T steps of B rows, in any float dtype.
 
     logits: [T, B, L], not masked. values: [T, B]. rnn_state: [B, state_size], after the last step.
-    encodings, beliefs: see Unroll; only --use_cpc needs them.
+    encodings, beliefs: see Unroll; only --use_cpc and --episodic_memory need them.
     """
 
     logits: Tensor
