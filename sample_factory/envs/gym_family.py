@@ -82,8 +82,8 @@ def gym_defaults(full_env_name: str) -> Mapping[str, Any]:
     """Returns flags for classic control: small nets, no recurrence, several passes over a batch.
 
     Ids of other suites get the flags of `suite_defaults` as well. Learning classic control is limited by
-    samples, not by compute. With these flags CartPole-v1 stays at a return of 500 from 270k steps; with one
-    pass at the general learning rate, the return after 400k is 290.
+    samples, not by compute. With these flags the return of CartPole-v1 after 400k steps is 424, the mean of
+    16 runs; with one pass at the general learning rate, it is 290.
     """
     return {
         "use_rnn": False,
