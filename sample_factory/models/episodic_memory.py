@@ -13,7 +13,7 @@ from sample_factory.spaces.actions import ActionLayout
 
 KEY_SIZE = 32
 TEMPERATURE = 0.05
-# By how much priorities sink with each write: what is e times rarer is kept for 1 / AGEING writes more.
+# Priorities decrease by this with each write: what is e times rarer is kept for 1 / AGEING writes more.
 AGEING = 1e-2
 EMPTY = -1e9  # all tensors of a state_dict are finite; ageing does not change it in float32
 

@@ -40,8 +40,8 @@ class TowerOutput(NamedTuple):
 class Tower(nn.Module):
     """Encoder, core and decoder: maps normalised observations and a recurrent state to features.
 
-    memory: of rare moments, which it adds to the input of the core; only with --episodic_memory, and in the
-        actor's tower.
+    memory: adds what it remembers to the input of the core; None without --episodic_memory, and in a tower of
+        the critic alone.
     """
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):

@@ -14,9 +14,9 @@ import vizdoom
 ENGINE_PROGRAM = Path(vizdoom.__file__).parent / "vizdoom"
 
 # The engine creates a folder in its working directory, hence `cd`. The script writes the process id, and the
-# id in the names of the engine's shared memory, to the file `engine`. Without its owner, the engine is not
-# started: the reaper may have looked for that file too early. The engine ignores Ctrl+C, which a terminal
-# sends to all processes: its owner ends it.
+# id in the names of the engine's shared memory, to the file `engine`. If the owner is gone, the engine is
+# not started, because the reaper may already have looked for that file. The engine ignores Ctrl+C, which a
+# terminal sends to all processes: its owner ends it.
 LAUNCHER = """#!/bin/sh
 trap '' INT
 cd '{folder}' || exit 1

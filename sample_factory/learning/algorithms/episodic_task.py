@@ -26,8 +26,8 @@ from sample_factory.models.towers import Tower, TowerActorCritic
 CONTRAST_COEFF = 0.1
 NUM_SAMPLES = 256  # pairs of steps that are compared in each SGD step
 NUM_RECENT = 1024  # keys of the last SGD steps
-# Of the advantages in priorities: low, so that the steps just before a surprise are kept, whose actions have
-# led to it, rather than all steps of an episode that went well.
+# Lambda of the advantages in the priorities. It is low so that the steps just before a surprise are kept,
+# whose actions have led to it, rather than all steps of an episode that went well.
 SURPRISE_LAMBDA = 0.5
 NEW_SHARE = 1 / 32  # at most this share of the slots is replaced in an SGD step
 
@@ -81,14 +81,17 @@ class EpisodicTask:
         tower: Tower,
         memory: EpisodicMemory,
     ):
-        """flags, policy, rng: as a factory of algorithms gets them. tower: of the policy, with the memory."""
+        """flags, policy, rng: arguments of an algorithm's factory.
+
+        tower: the actor's tower of the policy. memory: that of the tower.
+        """
         self._model = policy.model
         self._policy = policy
         self._tower = tower
         self._memory = memory
         self._rng = rng
         self._flags = flags
-        self.encoder = MomentumEncoder(self._tower, self._memory).to(policy.device)
+        self.encoder = MomentumEncoder(tower, memory).to(policy.device)
         self._moments: Moments | None = None  # of the SGD step that is being made
 
     def set_flags(self, flags: LearningFlags) -> None:
@@ -128,10 +131,10 @@ class EpisodicTask:
         values = unnormalized_values(self._model, evaluation.unrolled.values)
         inputs = transitions(self._flags, minibatch, values)
         advantages = gae(*inputs, lam=SURPRISE_LAMBDA).advantages
-        returns = Targets(advantages, gae(*inputs, lam=1.0).targets)
+        targets = Targets(advantages, returns=gae(*inputs, lam=1.0).targets)
         contents = self._memory.value_of(
             minibatch.actions.flatten(0, 1)[steps],
-            normalized_returns(self._model, returns).flatten()[steps],
+            normalized_returns(self._model, targets).flatten()[steps],
             evaluation.unrolled.beliefs.flatten(0, 1)[steps].float(),
         )
         return Moments(keys, contents, valid, advantages.flatten()[steps])
