@@ -25,8 +25,11 @@ def vtrace(
     continues: Tensor,
     rho_clip: float = 1.0,
     c_clip: float = 1.0,
+    lam: float = 1.0,
 ) -> VTrace:
     """Targets of eq. (1), by remark 1, and advantages rho_t (r_t + gamma v_{t+1} - V(x_t)) of section 4.2.
+
+    With `lam`, in [0, 1], the trace coefficients are lam * min(c_clip, ratio), as in remark 2.
 
     All tensors are [T, B] float32; no gradient flows.
     log_ratios: log pi(a_t|x_t) - log mu(a_t|x_t); plus or minus infinity is fine.
@@ -37,7 +40,7 @@ def vtrace(
     """
     ratios = log_ratios.exp()
     rhos = ratios.clamp(max=rho_clip)
-    traces = continues * ratios.clamp(max=c_clip)
+    traces = continues * (lam * ratios.clamp(max=c_clip))
     deltas = rhos * (rewards + discounts * next_values - values)
     corrections = discounted_sums(deltas, discounts * traces)  # v_t - V(x_t)
     next_targets = next_values.clone()

@@ -74,6 +74,14 @@ class LearningFlags:
     vtrace_c: float = flag(
         1.0, "upper limit of the trace coefficient (c) in V-trace", at_least=0, only_with=OF_VTRACE
     )
+    vtrace_lambda: float = flag(
+        1.0,
+        "factor of the trace coefficient (lambda) in V-trace: less than 1 looks less far ahead, with less "
+        "noise",
+        at_least=0,
+        at_most=1,
+        only_with=OF_VTRACE,
+    )
     value_bootstrap: bool = flag(
         True,
         "where a time limit cuts an episode off, bootstrap from the value of the state before its last "

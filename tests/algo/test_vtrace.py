@@ -7,12 +7,12 @@ from sample_factory.algo.vtrace import vtrace
 from tests.algo.trajectories import Steps, random_steps
 
 
-def vtrace_by_definition(log_ratios, steps, rho_clip, c_clip):
+def vtrace_by_definition(log_ratios, steps, rho_clip, c_clip, lam):
     """Evaluates eq. (1) of the paper for every step: a sum over products, up to the episode's end."""
     values, next_values, rewards, discounts, continues = (tensor.double().numpy() for tensor in steps)
     ratios = np.exp(log_ratios.double().numpy())
     rhos = np.minimum(ratios, rho_clip)
-    cs = np.minimum(ratios, c_clip)
+    cs = lam * np.minimum(ratios, c_clip)
     num_steps, batch = values.shape
     targets = values.copy()
     for s in range(num_steps):
@@ -34,13 +34,14 @@ def random_log_ratios(rng, steps):
 
 
 @pytest.mark.parametrize(("rho_clip", "c_clip"), [(1.0, 1.0), (1.5, 0.8), (0.3, 2.0), (100.0, 100.0)])
+@pytest.mark.parametrize("lam", [1.0, 0.7])
 @pytest.mark.parametrize("seed", range(3))
-def test_vtrace_is_its_definition(rho_clip, c_clip, seed):
+def test_vtrace_is_its_definition(rho_clip, c_clip, lam, seed):
     rng = np.random.default_rng(seed)
     steps = random_steps(rng, gamma=0.8)
     log_ratios = random_log_ratios(rng, steps)
-    result = vtrace(log_ratios, *steps, rho_clip=rho_clip, c_clip=c_clip)
-    targets, advantages = vtrace_by_definition(log_ratios, steps, rho_clip, c_clip)
+    result = vtrace(log_ratios, *steps, rho_clip=rho_clip, c_clip=c_clip, lam=lam)
+    targets, advantages = vtrace_by_definition(log_ratios, steps, rho_clip, c_clip, lam)
     np.testing.assert_allclose(result.targets, targets, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(result.advantages, advantages, rtol=1e-5, atol=1e-5)
 
@@ -52,6 +53,13 @@ def test_on_policy_vtrace_is_gae_with_lambda_1(seed):
     on = gae(*steps, lam=1.0)
     torch.testing.assert_close(off.targets, on.targets, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(off.advantages, on.advantages, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.6, 0.95])
+def test_on_policy_vtrace_has_the_targets_of_gae_with_the_same_lambda(lam):
+    steps = random_steps(np.random.default_rng(0))
+    off = vtrace(torch.zeros_like(steps.values), *steps, lam=lam)
+    torch.testing.assert_close(off.targets, gae(*steps, lam=lam).targets, rtol=1e-5, atol=1e-5)
 
 
 def test_an_episode_end_inside_equals_two_separate_trajectories():

@@ -22,6 +22,7 @@ CASES = {
     "vtrace_without_memory": {"use_rnn": False},
     "vtrace_in_chunks_and_minibatches": {"recurrence": 4, "num_batches_per_iteration": 3, "ppo_epochs": 2},
     "vtrace_clips": {"vtrace_rho": 0.7, "vtrace_c": 1.4, "ppo_clip_ratio": 0.3, "ppo_clip_value": 0.05},
+    "vtrace_lambda": {"vtrace_lambda": 0.7},
     "gae": {"with_vtrace": False, "gae_lambda": 0.8},
     "gae_in_chunks_and_minibatches": {
         "with_vtrace": False,
@@ -114,7 +115,8 @@ def reference_targets(flags, trajectory, values, ratios):
         bootstrap = 0.0 if terminated else v if truncated or not next_is_own else v_next
         delta = float(trajectory.at("rewards", t)) + flags.gamma * bootstrap - v
         if flags.with_vtrace:
-            rho, c = min(flags.vtrace_rho, ratios[t]), min(flags.vtrace_c, ratios[t])
+            rho = min(flags.vtrace_rho, ratios[t])
+            c = flags.vtrace_lambda * min(flags.vtrace_c, ratios[t])
             correction = 0.0 if is_last else results[t + 1][0] - v_next
             target = v + rho * delta + flags.gamma * c * correction
             advantage = rho * (delta + flags.gamma * correction)

@@ -55,7 +55,11 @@ def vtrace_targets(flags: LearningFlags, batch: Batch, values: Tensor, log_ratio
     """values: [T+1, B], on the scale of rewards, the last to bootstrap from; log_ratios: [T, B]."""
     log_ratios = torch.where(batch.own, log_ratios, 0.0)
     result = vtrace(
-        log_ratios, *transitions(flags, batch, values), rho_clip=flags.vtrace_rho, c_clip=flags.vtrace_c
+        log_ratios,
+        *transitions(flags, batch, values),
+        rho_clip=flags.vtrace_rho,
+        c_clip=flags.vtrace_c,
+        lam=flags.vtrace_lambda,
     )
     return Targets(result.advantages, result.targets)
 
