@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from examples import policy_lag
+from examples import algorithms, policy_lag
 from sample_factory.checkpoints.milestones import best_value, env_frames_of
+from sample_factory.config.algorithm_defaults import BUILT_IN
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.experiment.run import run_experiment
@@ -170,7 +171,13 @@ def test_the_zipfian_gridworld_prints_the_accuracy_of_each_way_to_draw_tasks(tmp
     assert [draw for draw, *_ in found] == ["zipfian", "uniform", "rare"], shown.stdout
 
 
-WITHOUT_COMMANDS = {"cluster_capacity.py", "from_python.py", "grid.py", "sample_factory_2.py"}
+WITHOUT_COMMANDS = {
+    "algorithms.py",
+    "cluster_capacity.py",
+    "from_python.py",
+    "grid.py",
+    "sample_factory_2.py",
+}
 # All in one process: most of the time goes into the import of torch.
 CALL_EACH = """
 import runpy, sys
@@ -228,6 +235,17 @@ experiment.params = experiment.params[::3]
     assert json.loads((folder / "cartpole" / rows[0]["run"] / "result.json").read_text())["status"] == "done"
     assert (folder / "curves.png").exists()
     assert "learning_rate=0.001" in ended.stdout
+
+
+def test_the_comparison_of_algorithms_has_valid_flags_and_equal_seeds(tmp_path):
+    seeds = {}
+    for run in algorithms.RUN_DESCRIPTION.plan(tmp_path):
+        config = parse_config(run.command[3:], resolve_family)
+        seeds.setdefault((run.group, config.run.algo), set()).add(config.run.seed)
+    assert {algo for _, algo in seeds} == set(BUILT_IN)
+    for group in {group for group, _ in seeds}:
+        first, *others = (seeds[group, algo] for algo in BUILT_IN)
+        assert all(other == first for other in others)
 
 
 def test_the_study_of_policy_lag_draws_the_runs_of_its_grid(tmp_path, capsys):
