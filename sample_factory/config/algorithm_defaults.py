@@ -15,11 +15,12 @@ IMPALA_DEFAULTS = {
     "value_loss_coeff": 0.5,
     "reward_clip": 1.0,
     "normalize_returns": False,
+    "vtrace_lambda": 1.0,
 }
 
 # RLlib's (rllib/algorithms/appo/appo.py), and by its tuned example the paper's for HalfCheetah; the authors'
 # example of Pong has 0.3.
-IMPACT_DEFAULTS = {"ppo_clip_ratio": 0.4}
+IMPACT_DEFAULTS = {"ppo_clip_ratio": 0.4, "vtrace_lambda": 1.0}
 
 # Song et al. 2020 (V-MPO): n-step returns (section 4.1), no entropy bonus, and the sum of all losses without
 # weights (eq. 1), where that of the critic has the factor 1/2 (eq. 6).

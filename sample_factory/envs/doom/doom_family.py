@@ -215,6 +215,7 @@ def doom_defaults(env_name: str) -> dict[str, Any]:
         "encoder_custom": "vizdoom",
         "ppo_clip_value": 0.2,
         "learning_rate": 5e-4,
+        "vtrace_lambda": 0.95,  # measured: configs/README.md, "Changes to PPO"
         "obs_subtract_mean": 0.0,
         "obs_scale": 255.0,
         "env_frameskip": 4,
