@@ -47,7 +47,7 @@ class InlineSampler:
     def run(self) -> None:
         """Takes turns until asked to stop, then closes the envs."""
         for worker in self._rollout_workers:
-            worker.watch_simulators()
+            worker.watch_process()
         try:
             for weights in self._weights:
                 if not weights.wait_published(lambda: not self._stopping.is_set()):

@@ -59,7 +59,7 @@ class RolloutWorker:
         channels: Channels,
         context: ChildContext,
     ):
-        index = args.worker_index
+        self._index = index = args.worker_index
         self._incarnation = os.getpid()
         self._topology = buffers.topology
         self._channels = channels
@@ -71,7 +71,7 @@ class RolloutWorker:
         self._beat = context.beat
         self._clock = Clock()
         self._time_to_report = Every(REPORT_SECONDS)
-        self._memory_watch = MemoryWatch(index)
+        self._memory_watch: MemoryWatch | None = None
         self._past_selves = PastSelves(args.settings.past_share)
         self._pause_seconds = args.settings.decorrelate_seconds * index / self._topology.num_workers
         self._has_paused = False
@@ -95,15 +95,19 @@ class RolloutWorker:
 
     def run(self) -> None:
         """Steps the envs until asked to stop, then closes them."""
-        self.watch_simulators()
+        self.watch_process()
         try:
             while not self._stopping.is_set():
                 self.step(timeout=0.1)
         finally:
             self.close()
 
-    def watch_simulators(self) -> None:
-        """Starts a thread that ends this process when it waits for a simulator that has died."""
+    def watch_process(self) -> None:
+        """Ends this process when it waits for a simulator that has died, and reports if its memory doubles.
+
+        Not for a process that also learns (--serial_mode), where SGD steps take memory.
+        """
+        self._memory_watch = MemoryWatch(self._index)
         envs = [env for split in self._splits for env in split.vector.envs]
         SimulatorWatch(envs, self._stepping, self._stopping).start()
 
@@ -256,7 +260,7 @@ class RolloutWorker:
         longest = max(split.vector.log.longest_episode for split in self._splits)
         self._report(StatsReport("rollout_worker", 0, shares, num_samples - self._num_reported, longest))
         self._num_reported = num_samples
-        growth = self._memory_watch.check()
+        growth = None if self._memory_watch is None else self._memory_watch.check()
         if growth is not None:
             self._report(growth)
 

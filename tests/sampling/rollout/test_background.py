@@ -1,5 +1,6 @@
 """Envs that step in threads of their own: both halves of a step, and how rollout workers overlap them."""
 
+import itertools
 import types
 
 import numpy as np
@@ -10,8 +11,9 @@ from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import ObservationRows
 from sample_factory.exchange.channels import with_local_queues
-from sample_factory.exchange.messages import ActionsReady, EpisodeReport, Reports
+from sample_factory.exchange.messages import ActionsReady, EpisodeReport, Incident, Reports, StatsReport
 from sample_factory.runtime.child_side import ChildContext
+from sample_factory.sampling.rollout import rollout_worker, watches
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
 from sample_factory.sampling.settings import RewardRule, RolloutSettings, RolloutWorkerArgs
@@ -106,6 +108,18 @@ def test_what_is_stored_lines_up_over_rollouts_and_episodes():
     episodes = [report for message in reports for report in message.reports]
     assert len(episodes) > 80 and all(isinstance(report, EpisodeReport) for report in episodes)
     assert len(reports) < len(episodes) / 4, "the episodes that end in one step are one message"
+
+
+def test_memory_is_not_watched_in_a_process_that_also_learns(monkeypatch):
+    sizes = itertools.count(1)
+    monkeypatch.setattr(rollout_worker, "REPORT_SECONDS", 1e-9)
+    monkeypatch.setattr(watches, "private_mb", lambda: 1000.0 * 4 ** next(sizes))
+    inline = Inline()  # `watch_process` is not called, as in --serial_mode
+    for _ in range(10):
+        inline.turn()
+    reports = inline.channels.reports.get_many(0.0)
+    assert any(isinstance(report, StatsReport) for report in reports)
+    assert not any(isinstance(report, Incident) for report in reports)
 
 
 @pytest.mark.parametrize("half", [SEND, RECEIVE])
