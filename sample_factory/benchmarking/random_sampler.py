@@ -14,7 +14,7 @@ from sample_factory.config.commands import DUMMY_SAMPLER
 from sample_factory.config.config import Config
 from sample_factory.config.flags import flag
 from sample_factory.config.parsing import parse_config
-from sample_factory.config.sections import ROLLOUT_WORKER_NICENESS
+from sample_factory.config.sampling_flags import ROLLOUT_WORKER_NICENESS
 from sample_factory.envs.env_registry import EnvFamily, resolve_family
 from sample_factory.monitoring.figures import Figures, FiguresFile, RunProcess
 from sample_factory.runtime import cpu

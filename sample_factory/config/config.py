@@ -15,12 +15,12 @@ from sample_factory.config.monitoring_flags import EvaluationFlags, MonitoringFl
 from sample_factory.config.namespace import FlagNamespace
 from sample_factory.config.population_flags import PbtFlags, SelfplayFlags
 from sample_factory.config.resuming import Resumed
+from sample_factory.config.sampling_flags import SamplingFlags
 from sample_factory.config.sections import (
     TRAINING_SECTIONS,
     EnvFlags,
     ModelFlags,
     RunFlags,
-    SamplingFlags,
     flat_values,
 )
 

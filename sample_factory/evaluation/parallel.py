@@ -16,7 +16,8 @@ from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.config.cluster_flags import ClusterFlags
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.sections import POLICY_WORKER_NICENESS, RunFlags
+from sample_factory.config.sampling_flags import POLICY_WORKER_NICENESS
+from sample_factory.config.sections import RunFlags
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.evaluation.eval_frameskip import with_eval_frameskip
 from sample_factory.evaluation.policy_choice import PolicyChoice, choices_of_agents, find_checkpoint

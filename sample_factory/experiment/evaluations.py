@@ -22,7 +22,7 @@ from sample_factory.checkpoints.milestones import (
 )
 from sample_factory.config.config import Config
 from sample_factory.config.monitoring_flags import EVALUATED
-from sample_factory.config.sections import ROLLOUT_WORKER_NICENESS
+from sample_factory.config.sampling_flags import ROLLOUT_WORKER_NICENESS
 from sample_factory.exchange.messages import Incident, Report, Snapshot, SnapshotRequest, TrainReport
 from sample_factory.experiment.evaluation_plan import EvaluationPlan
 from sample_factory.experiment.subscribers import Outbox

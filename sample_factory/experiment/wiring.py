@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sample_factory.config.cluster_flags import DIVERGENCE
 from sample_factory.config.config import Config
-from sample_factory.config.sections import POLICY_WORKER_NICENESS, ROLLOUT_WORKER_NICENESS
+from sample_factory.config.sampling_flags import POLICY_WORKER_NICENESS, ROLLOUT_WORKER_NICENESS
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers

@@ -14,7 +14,7 @@ from dataclasses import fields
 
 import pytest
 
-from sample_factory.config.sections import SamplingFlags
+from sample_factory.config.sampling_flags import SamplingFlags
 from sample_factory.runtime import queue_transports
 from sample_factory.runtime.child import Child, ChildOptions
 from sample_factory.runtime.queues import MAX_MESSAGE_BYTES, LocalQueue
