@@ -78,6 +78,7 @@ def _check_results(name: str, algorithm: Algorithm, policy: BuiltPolicy, batch: 
     if not losses.total.requires_grad:
         raise AlgorithmError(f"algorithm {name}: losses have no gradient; they should depend on `evaluation`")
     _call(name, "after_step", algorithm.after_step, 1)
+    _call(name, "losses after the first SGD step", algorithm.losses, batch, evaluation, targets)
     step = SGDStep(batch, evaluation, losses, grad_norm=0.0)
     with torch.no_grad():
         summaries = _call(name, "summaries", algorithm.summaries, step)

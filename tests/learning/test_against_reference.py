@@ -234,4 +234,6 @@ def test_training_is_its_definition(case):
         assert (parameter - start[name]).abs().max() > 1e-4
     if learner.model.returns_normalizer is not None:
         ours, expected = learner.model.returns_normalizer, model.returns_normalizer
-        torch.testing.assert_close((ours.mean, ours.variance), (expected.mean, expected.variance))
+        # Counted in float64 from returns in float32, whose last digit depends on the CPU.
+        statistics = ((ours.mean, ours.variance), (expected.mean, expected.variance))
+        torch.testing.assert_close(*statistics, atol=1e-6, rtol=1e-6)

@@ -16,8 +16,8 @@ SPACE = gym.spaces.Dict({"obs": gym.spaces.Box(-5, 5, (4,), np.float32)})
 LEARNING = LearningFlags(rollout=8, batch_size=64)
 
 
-def probe(factory):
-    model = ModelFlags(hidden_size=8, encoder_mlp_layers=(8,))
+def probe(factory, **flags):
+    model = ModelFlags(hidden_size=8, encoder_mlp_layers=(8,), **flags)
     probe_algorithm(
         "MINE", factory, PolicySpec(model, SPACE, gym.spaces.Discrete(3), True, "cpu", "fp32"), LEARNING
     )
@@ -70,14 +70,27 @@ class OneEarlierBatch(PPO):
         return {"batch": batch}
 
 
+class WithoutAfterStep(PPO):
+    def after_step(self, version): ...
+
+
 class AdvantagesOnly(PPO):
     def targets(self, batch, evaluation):
         return super().targets(batch, evaluation).advantages
 
 
+@pytest.mark.parametrize("memory", [False, True])
 @pytest.mark.parametrize("factory", [*BUILT_IN.values(), Tempered])
-def test_an_algorithm_passes(factory):
-    probe(factory)
+def test_an_algorithm_passes(factory, memory):
+    probe(factory, episodic_memory=memory)
+
+
+def test_an_algorithm_that_would_leave_the_episodic_memory_empty_is_refused():
+    probe(WithoutAfterStep)
+    with pytest.raises(
+        AlgorithmError, match="after_step was not called .* should call its after_step in its"
+    ):
+        probe(WithoutAfterStep, episodic_memory=True)
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,13 @@ class EpisodicTask:
         """Weighted contrastive loss of a minibatch: each query belongs to the key of the step after it.
 
         Its gradient reaches the encoder. The steps that are drawn are those that `after_step` may write.
+        Raises RuntimeError if it was not called since: the memory would stay empty.
         """
+        if self._moments is not None:
+            raise RuntimeError(
+                "--episodic_memory: after_step was not called since the last losses, so nothing would be "
+                "remembered; an algorithm with ExtraLosses should call its after_step in its own"
+            )
         num_steps, num_trajectories = minibatch.own.shape
         drawn = self._rng.integers(0, (num_steps - 1) * num_trajectories, NUM_SAMPLES)
         before = torch.from_numpy(drawn).to(self._policy.device)
