@@ -30,13 +30,8 @@ RUN_DESCRIPTION = RunDescription(
     [
         experiment("cart_pole", "--cfg=configs/gym_cartpole.json"),
         experiment("doom_basic", "--cfg=configs/doom_basic.json --train_for_env_steps=300000"),
-        experiment(
-            "doom_battle",
-            "--cfg=configs/doom_battle.json --num_workers=2 --num_envs_per_worker=8 --batch_size=512 "
-            "--train_for_env_steps=500000",
-            seeds=(1,),
-        ),
+        experiment("doom_battle", "--cfg=configs/doom_battle.json --train_for_env_steps=5000000", seeds=(1,)),
         experiment("halfcheetah", "--cfg=configs/mujoco_halfcheetah.json", CONTINUOUS),
-        experiment("kongfumaster", "--env=atari_kongfumaster --train_for_env_steps=400000", seeds=(1,)),
+        experiment("kongfumaster", "--env=atari_kongfumaster --train_for_env_steps=400000"),
     ],
 )
