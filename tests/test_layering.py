@@ -15,17 +15,17 @@ PACKAGE = ROOT / "sample_factory"
 # command, and may import any package.
 FLOORS = {
     "runtime": 0,
-    "config": 0,
-    "spaces": 0,
-    "algo": 1,
-    "envs": 1,
-    "models": 1,
-    "checkpoints": 1,
-    "exchange": 2,
-    "sampling": 3,
-    "learning": 3,
-    "monitoring": 4,
-    "population": 4,
+    "config": 1,
+    "spaces": 1,
+    "algo": 2,
+    "envs": 2,
+    "models": 2,
+    "checkpoints": 2,
+    "exchange": 3,
+    "sampling": 4,
+    "learning": 4,
+    "monitoring": 5,
+    "population": 5,
     "experiment": 6,
     "cluster": 7,  # allocates the parts of a run on each node
     "evaluation": 7,  # plays with the workers of experiment, without a learner

@@ -39,7 +39,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.monitoring.bottleneck import EnvCounts, describe_bottleneck
 from sample_factory.plotting.draw_bars import Bar, draw_bars
-from sample_factory.runtime.cpu import available_cores
+from sample_factory.runtime.cpu import num_usable_cores
 
 NOT_IN_CFG = ("cfg", "experiment", "train_dir", "experiments_root", "restart_behavior")
 RECORDED_PACKAGES = ("torch", "numpy", "gymnasium")
@@ -126,7 +126,7 @@ def run_sweep(request: BenchmarkRequest, folder: Path) -> list[Trial]:
     )
     known = {**vars(sampling), **vars(learning)}
     start = {name: known[name] for name in SWEPT_FLAGS}
-    return sweep(start, learning.rollout, len(available_cores()), measure, print_trial)
+    return sweep(start, learning.rollout, num_usable_cores(), measure, print_trial)
 
 
 def run_stages(request: BenchmarkRequest, folder: Path) -> dict[str, list[Stage]]:
@@ -210,7 +210,7 @@ def _limits(request: BenchmarkRequest, stages: Mapping[str, Stage]) -> list[str]
 def situation(request: BenchmarkRequest, training: Stage, simulation: Stage) -> Situation:
     flags = request.config.flat()
     frameskip = request.config.env.env_frameskip or 1
-    simulators = min(flags["num_workers"], len(available_cores()))
+    simulators = min(flags["num_workers"], num_usable_cores())
     has_resolution = "res_w" in flags and "res_h" in flags
     return Situation(
         flags["num_workers"],
@@ -222,7 +222,7 @@ def situation(request: BenchmarkRequest, training: Stage, simulation: Stage) -> 
         flags["precision"],
         (flags["res_w"], flags["res_h"]) if has_resolution else None,
         on_gpu=training.device.startswith("cuda"),
-        cores=len(available_cores()),
+        cores=num_usable_cores(),
         busy_cores=training.cores.ours if training.cores else None,
         envs=_env_counts(request.config, training),
         step_microseconds=1e6 * simulators * frameskip / simulation.fps,

@@ -29,7 +29,7 @@ def describe_hardware() -> Hardware:
 
     gpus = tuple(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
     memory_gb = psutil.virtual_memory().total / 2**30
-    return Hardware(_cpu_model(), len(cpu.available_cores()), memory_gb, gpus)
+    return Hardware(_cpu_model(), cpu.num_usable_cores(), memory_gb, gpus)
 
 
 def _cpu_model() -> str:

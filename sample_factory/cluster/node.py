@@ -188,7 +188,7 @@ def _allocate(plan: NodePlan) -> Parts:
     flags = plan.run.config.cluster
     run = plan.run.config.run
     sampling = plan.run.config.sampling
-    num_workers = flags.node_workers or len(cpu.available_cores())
+    num_workers = flags.node_workers or cpu.num_usable_cores()
     config = replace(
         plan.run.config,
         run=replace(run, seed=plan.run.seed + SEEDS_OF_A_NODE * plan.number, device=_device(run.device)),

@@ -1,13 +1,10 @@
 """The section of sampling: processes, environments, asynchrony."""
 
-import os
-import sys
 from dataclasses import dataclass
 
 from sample_factory.config.flags import flag
+from sample_factory.runtime.cpu import num_usable_cores
 
-# A batch system may leave only some of the machine's cores to this process.
-NUM_CORES = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 # A bound that catches typing errors.
 MAX_SECONDS = 1_000_000
 # Added to --default_niceness, the nice value of learners. Learners get priority: when they are the
@@ -45,7 +42,7 @@ class SamplingFlags:
         choices=("sockets", "faster_fifo"),
     )
     num_workers: int = flag(
-        NUM_CORES,
+        num_usable_cores(),
         "number of processes that step environments; by default one per CPU core that may be used",
         at_least=1,
         at_most=10_000,

@@ -8,7 +8,7 @@ import psutil
 
 from sample_factory.config.config import Config
 from sample_factory.envs.env_info import EnvInfo
-from sample_factory.runtime.cpu import available_cores, memory_limit_mb
+from sample_factory.runtime.cpu import memory_limit_mb, num_usable_cores
 from sample_factory.runtime.gpu import may_have_gpu
 
 log = logging.getLogger("sample_factory")
@@ -38,7 +38,7 @@ def num_inline_samplers(config: Config) -> int:
         return 0
     if sampling.inline_samplers is not None:
         return sampling.inline_samplers
-    cores = len(available_cores())
+    cores = num_usable_cores()
     needs_separate_processes = (
         config.population.with_pbt
         or config.selfplay.selfplay_past_share > 0

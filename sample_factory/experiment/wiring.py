@@ -281,7 +281,7 @@ def learner_spec(parts: Parts, policy_id: int, rank: int = 0) -> WorkerSpec:
     monitoring = config.monitoring
     cluster = config.cluster
     num_learners = parts.buffers.topology.learners_per_policy
-    cores = len(cpu.available_cores()) // num_learners
+    cores = cpu.num_usable_cores() // num_learners
     evolved = {} if parts.population is None else parts.population.members[policy_id].hyperparameters
     learner = LearnerSettings(
         policy_spec(parts, policy_id),

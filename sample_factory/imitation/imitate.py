@@ -37,7 +37,7 @@ def imitate(request: ImitateRequest) -> Score:
     config, family, flags = request
     seed = config.run.seed if config.run.seed is not None else random.SystemRandom().randrange(2**31)
     rng = np.random.default_rng(seed)
-    torch.set_num_threads(config.sampling.learner_main_loop_num_cores or len(cpu.available_cores()))
+    torch.set_num_threads(config.sampling.learner_main_loop_num_cores or cpu.num_usable_cores())
     recording, spaces = _games(config, family, flags, seed)
     length = config.learning.recurrence if config.model.may_remember else 1
     if length < 1:  # a whole trajectory

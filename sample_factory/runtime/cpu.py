@@ -27,6 +27,20 @@ def available_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
+def num_usable_cores(file: str = "/sys/fs/cgroup/cpu.max") -> int:
+    """Returns how many cores this process can keep busy: those that it may use, or fewer by the CPU time that
+    its container is limited to.
+
+    file: with the microseconds of CPU time in a period and those of the period; "max" or no file: no limit.
+    """
+    num_cores = len(available_cores())
+    try:
+        quota, period = Path(file).read_text().split()
+    except OSError:
+        return num_cores
+    return num_cores if quota == "max" else max(1, min(num_cores, math.ceil(int(quota) / int(period))))
+
+
 def worker_cores(index: int, num_workers: int, cores: Sequence[int] | None = None) -> frozenset[int] | None:
     """Returns the cores to which worker `index` of `num_workers` is pinned; None: it may use all.
 

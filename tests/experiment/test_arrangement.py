@@ -20,7 +20,7 @@ SPACE = observation_layout(S.Box(-1, 1, (2,))).space
 def machine(monkeypatch):
     """Two cores and 64 GB."""
     memory = psutil.virtual_memory()._replace(total=2**36, available=2**36)
-    monkeypatch.setattr(arrangement, "available_cores", lambda: [0, 1])
+    monkeypatch.setattr(arrangement, "num_usable_cores", lambda: 2)
     monkeypatch.setattr(arrangement, "memory_limit_mb", lambda of_machine: of_machine / 2**20)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
     return memory
@@ -57,7 +57,7 @@ def test_there_are_no_inline_samplers_where_separate_processes_are_needed_or_ask
 
 
 def test_inline_samplers_need_half_of_the_memory_at_most(monkeypatch, machine):
-    monkeypatch.setattr(arrangement, "available_cores", lambda: range(64))
+    monkeypatch.setattr(arrangement, "num_usable_cores", lambda: 64)
     assert num_inline_samplers(config_with(num_workers=64)) == 64
     monkeypatch.setattr(psutil, "virtual_memory", lambda: machine._replace(total=2**35))
     assert num_inline_samplers(config_with(num_workers=64)) == 0

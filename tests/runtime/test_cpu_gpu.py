@@ -85,6 +85,26 @@ def test_the_memory_is_that_of_the_machine_or_the_limit_of_a_container(tmp_path,
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("200000 100000", 2),
+        ("150000 100000", 2),
+        ("50000 100000", 1),
+        ("6400000 100000", 4),
+        ("max 100000", 4),
+    ],
+)
+def test_the_cores_are_those_of_the_affinity_or_as_many_as_the_limit_of_a_container(
+    tmp_path, monkeypatch, text, expected
+):
+    monkeypatch.setattr(cpu, "available_cores", lambda: [0, 2, 3, 7])
+    file = tmp_path / "cpu.max"
+    file.write_text(text + "\n")
+    assert cpu.num_usable_cores(str(file)) == expected
+    assert cpu.num_usable_cores(str(tmp_path / "none")) == 4
+
+
+@pytest.mark.parametrize(
     "device, version, visible, has_driver, expected",
     [
         ("gpu", "2.13.0+cpu", None, False, True),
