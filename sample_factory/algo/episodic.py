@@ -10,7 +10,7 @@ from sample_factory.algo.losses import masked_mean
 
 
 def rarity(keys: Tensor, known: Tensor, temperature: float) -> Tensor:
-    """Returns minus the logarithm of the familiarity of keys, [N]: 0 if all known ones are equal to it.
+    """Returns minus the logarithm of the familiarity of keys, [N]: 0 for a key that equals all known ones.
 
     Familiarity is the mean of exp((cos - 1) / temperature) over all known keys, a kernel estimate of how
     often something like it occurs.

@@ -29,7 +29,7 @@ class ClusterFlags:
     )
     node_workers: int = flag(
         0,
-        "number of rollout workers on each other machine; 0: as many as it has cores",
+        "number of rollout workers on each other machine; 0: one per core that may be used there",
         at_least=0,
         at_most=10_000,
     )

@@ -43,7 +43,8 @@ class SamplingFlags:
     )
     num_workers: int = flag(
         num_usable_cores(),
-        "number of processes that step environments; by default one per CPU core that may be used",
+        "number of processes that step environments; by default one per CPU core that may be used, by the "
+        "affinity of this process and the CPU limit of its container (cgroup v2)",
         at_least=1,
         at_most=10_000,
     )

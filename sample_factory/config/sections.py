@@ -1,4 +1,7 @@
-"""The sections of the configuration. Names and defaults are v1's; v2's names are accepted as aliases."""
+"""All sections of the configuration; the longer ones are in files of their own (`*_flags.py`).
+
+Names and defaults are those of version 1; the names of version 2 are accepted as aliases.
+"""
 
 import dataclasses
 import os

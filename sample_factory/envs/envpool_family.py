@@ -17,7 +17,7 @@ from sample_factory.envs.packages import missing_package
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.envs.qt_libraries import import_procgen
 from sample_factory.envs.vector_copies import vector_env_copies_flag
-from sample_factory.runtime.cpu import num_usable_cores
+from sample_factory.runtime.cpu import cpu_limit, num_usable_cores
 from sample_factory.runtime.failures import one_line
 
 if TYPE_CHECKING:
@@ -144,4 +144,5 @@ def suite_of(task_id: str) -> str:
 def _threads_of_process(cfg: Any) -> int:
     """Returns the cores that a process with envs may use, where all such processes get the same number."""
     processes = 1 if cfg.serial_mode else cfg.inline_samplers or cfg.num_workers
-    return max(1, min(num_usable_cores(), (os.cpu_count() or 1) // processes))
+    of_machine = min(os.cpu_count() or 1, cpu_limit())
+    return max(1, min(num_usable_cores(), int(of_machine // processes)))

@@ -11,10 +11,12 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.algorithm_registry import AlgorithmFactory
 from sample_factory.learning.algorithms.algorithm import POLICY, Algorithm, Losses, SGDStep, evaluate
+from sample_factory.learning.algorithms.extra_losses import EPISODIC
 from sample_factory.learning.algorithms.targets import Targets
 from sample_factory.learning.batch import Batch
 from sample_factory.models.network_checks import made_up_observations
 from sample_factory.models.policy_spec import BuiltPolicy, PolicySpec
+from sample_factory.models.towers import TowerActorCritic
 from sample_factory.runtime.failures import PermanentFailure
 from sample_factory.runtime.registry import resolve
 
@@ -77,12 +79,22 @@ def _check_results(name: str, algorithm: Algorithm, policy: BuiltPolicy, batch: 
     _expect(name, "losses", is_right, losses.terms, wanted)
     if not losses.total.requires_grad:
         raise AlgorithmError(f"algorithm {name}: losses have no gradient; they should depend on `evaluation`")
+    has_memory = (
+        isinstance(policy.model, TowerActorCritic) and policy.model.each_tower()[0].memory is not None
+    )
+    if has_memory and EPISODIC not in losses.terms:
+        raise AlgorithmError(
+            f"algorithm {name}: the memory of --episodic_memory would stay empty; losses should contain the "
+            "terms of ExtraLosses"
+        )
     _call(name, "after_step", algorithm.after_step, 1)
-    _call(name, "losses after the first SGD step", algorithm.losses, batch, evaluation, targets)
     step = SGDStep(batch, evaluation, losses, grad_norm=0.0)
     with torch.no_grad():
         summaries = _call(name, "summaries", algorithm.summaries, step)
     _expect(name, "summaries", isinstance(summaries, Mapping), summaries, "a dict of numbers by tag")
+    evaluation = evaluate(policy, batch)
+    targets = _call(name, "targets", algorithm.targets, batch, evaluation)
+    _call(name, "losses of a second step", algorithm.losses, batch, evaluation, targets)
 
 
 def _is_number(term: Any) -> bool:

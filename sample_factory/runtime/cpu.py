@@ -27,18 +27,21 @@ def available_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def num_usable_cores(file: str = "/sys/fs/cgroup/cpu.max") -> int:
-    """Returns how many cores this process can keep busy: those that it may use, or fewer by the CPU time that
-    its container is limited to.
+def cpu_limit(file: str = "/sys/fs/cgroup/cpu.max") -> float:
+    """Returns how many cores' worth of CPU time the container of this process may use; infinity: no limit.
 
-    file: with the microseconds of CPU time in a period and those of the period; "max" or no file: no limit.
+    file: of cgroup v2: "<microseconds of CPU time> <microseconds of a period>", or "max <period>".
     """
-    num_cores = len(available_cores())
     try:
         quota, period = Path(file).read_text().split()
-    except OSError:
-        return num_cores
-    return num_cores if quota == "max" else max(1, min(num_cores, math.ceil(int(quota) / int(period))))
+        return int(quota) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):  # no cgroup v2, "max", or an unknown format
+        return math.inf
+
+
+def num_usable_cores() -> int:
+    """Returns the number of `available_cores`, or the limit of the container, rounded up, if that is less."""
+    return max(1, math.ceil(min(len(available_cores()), cpu_limit())))
 
 
 def worker_cores(index: int, num_workers: int, cores: Sequence[int] | None = None) -> frozenset[int] | None:

@@ -202,3 +202,6 @@ def test_threads_are_divided_among_the_workers(monkeypatch):
     assert threads(cfg(num_workers=4, serial_mode=True)) == 16
     monkeypatch.setattr(envpool_family, "num_usable_cores", lambda: 2)
     assert threads(cfg(num_workers=3)) == 2, "a worker that is pinned to two cores"
+    monkeypatch.setattr(envpool_family, "num_usable_cores", lambda: 8)
+    monkeypatch.setattr(envpool_family, "cpu_limit", lambda: 8.0)
+    assert threads(cfg(num_workers=4)) == 2, "a container that may use 8 of the 16 cores"

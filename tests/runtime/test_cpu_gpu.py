@@ -1,5 +1,6 @@
 """Tests of the rule that pins workers to cores, and of the choice of the device."""
 
+import math
 import os
 import resource
 import sys
@@ -86,22 +87,21 @@ def test_the_memory_is_that_of_the_machine_or_the_limit_of_a_container(tmp_path,
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        ("200000 100000", 2),
-        ("150000 100000", 2),
-        ("50000 100000", 1),
-        ("6400000 100000", 4),
-        ("max 100000", 4),
-    ],
+    [("200000 100000", 2), ("150000 100000", 1.5), ("max 100000", math.inf)]
+    + [(text, math.inf) for text in ("", "max", "100000", "100000 0")],
 )
-def test_the_cores_are_those_of_the_affinity_or_as_many_as_the_limit_of_a_container(
-    tmp_path, monkeypatch, text, expected
-):
-    monkeypatch.setattr(cpu, "available_cores", lambda: [0, 2, 3, 7])
+def test_the_limit_of_cpu_time_is_that_of_the_container(tmp_path, text, expected):
     file = tmp_path / "cpu.max"
     file.write_text(text + "\n")
-    assert cpu.num_usable_cores(str(file)) == expected
-    assert cpu.num_usable_cores(str(tmp_path / "none")) == 4
+    assert cpu.cpu_limit(str(file)) == expected
+    assert cpu.cpu_limit(str(tmp_path / "none")) == math.inf
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(2, 2), (1.5, 2), (0.5, 1), (64, 4), (math.inf, 4)])
+def test_the_usable_cores_are_those_of_the_affinity_or_as_many_as_the_limit(monkeypatch, limit, expected):
+    monkeypatch.setattr(cpu, "available_cores", lambda: [0, 2, 3, 7])
+    monkeypatch.setattr(cpu, "cpu_limit", lambda: limit)
+    assert cpu.num_usable_cores() == expected
 
 
 @pytest.mark.parametrize(

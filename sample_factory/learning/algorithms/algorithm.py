@@ -99,7 +99,8 @@ class Algorithm(Protocol):
     For every new batch, the Learner calls `earlier_batches`. For every minibatch, it calls `targets` (or once
     before the first, see `fixes_targets`), updates the statistics of returns, calls `losses`, makes the SGD
     step, and calls `after_step`. Except for `earlier_batches`, `after_step` and `set_flags`, no method
-    changes any state.
+    changes any state. With --episodic_memory, `losses` of the built-in algorithms also keeps steps for
+    `after_step`: both are to be called in turn, once for each SGD step.
     """
 
     @property
@@ -121,7 +122,7 @@ class Algorithm(Protocol):
         """Uses other flags from now on: population-based training has changed some."""
 
     def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
-        """Returns batches of before that are trained on again, before this new one; usually none.
+        """Returns earlier batches that are to be trained on again, before this new one; usually none.
 
         With --learners_per_policy, `batch` is this learner's share; all learners must return equally many.
         """
@@ -136,7 +137,8 @@ class Algorithm(Protocol):
         """Called after each SGD step, also a skipped one; version: number of SGD steps, with this one."""
 
     def summaries(self, step: SGDStep) -> dict[str, float]:
-        """Returns values for TensorBoard by tag under train/, beside the losses. Some step is valid."""
+        """Returns values for TensorBoard by tag under train/, beside the losses. At least one step
+        of the minibatch is valid."""
 
 
 @torch.no_grad()

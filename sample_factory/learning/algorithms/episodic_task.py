@@ -64,7 +64,10 @@ class MomentumEncoder(nn.Module):
         torch._foreach_lerp_(own, online, 1 - momentum)
 
     def add(self, keys: Tensor, valid: Tensor) -> None:
-        """Replaces the oldest keys by new ones [N, KEY_SIZE]; those that are not valid, bool [N], by none."""
+        """Puts new keys [N, KEY_SIZE] first, in place of the oldest.
+
+        Where `valid`, bool [N], is False, the old key is kept.
+        """
         oldest = self.recent[-len(keys) :]
         keys = torch.where(valid.unsqueeze(1), keys, oldest)
         self.recent.copy_(torch.cat((keys, self.recent[: -len(keys)])))
@@ -102,12 +105,13 @@ class EpisodicTask:
         """Weighted contrastive loss of a minibatch: each query belongs to the key of the step after it.
 
         Its gradient reaches the encoder. The steps that are drawn are those that `after_step` may write.
-        Raises RuntimeError if it was not called since: the memory would stay empty.
+        Raises RuntimeError if `after_step` was not called after the previous call: nothing would be written.
         """
         if self._moments is not None:
             raise RuntimeError(
-                "--episodic_memory: after_step was not called since the last losses, so nothing would be "
-                "remembered; an algorithm with ExtraLosses should call its after_step in its own"
+                "--episodic_memory: after_step was not called between two calls of losses, so that it would "
+                "stay empty; the algorithm's after_step should call super().after_step(version), or "
+                "ExtraLosses.after_step()"
             )
         num_steps, num_trajectories = minibatch.own.shape
         drawn = self._rng.integers(0, (num_steps - 1) * num_trajectories, NUM_SAMPLES)
@@ -133,7 +137,7 @@ class EpisodicTask:
     def _describe(
         self, minibatch: Batch, evaluation: Evaluation, steps: Tensor, keys: Tensor, valid: Tensor
     ) -> Moments:
-        """steps: [N], rows of the flattened minibatch."""
+        """Returns the moments in the rows `steps`, [N], of the flattened minibatch."""
         values = unnormalized_values(self._model, evaluation.unrolled.values)
         inputs = transitions(self._flags, minibatch, values)
         advantages = gae(*inputs, lam=SURPRISE_LAMBDA).advantages

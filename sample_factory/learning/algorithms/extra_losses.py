@@ -14,6 +14,8 @@ from sample_factory.learning.algorithms.episodic_task import make_episodic
 from sample_factory.learning.batch import Batch
 from sample_factory.models.policy_spec import BuiltPolicy
 
+EPISODIC = "episodic"  # name of the loss and of the module of the episodic memory
+
 
 class ExtraLosses:
     """The losses of --exploration_loss_coeff, --kl_loss_coeff, --use_cpc and --episodic_memory."""
@@ -33,7 +35,7 @@ class ExtraLosses:
         if self._cpc is not None:
             modules["cpc"] = self._cpc
         if self._episodic is not None:
-            modules["episodic"] = self._episodic.encoder
+            modules[EPISODIC] = self._episodic.encoder
         return modules
 
     def set_flags(self, flags: LearningFlags) -> None:
@@ -45,7 +47,8 @@ class ExtraLosses:
     def terms(self, minibatch: Batch, evaluation: Evaluation) -> dict[str, Tensor]:
         """Returns the weighted losses by name; a loss that is turned off is 0.
 
-        That of the episodic memory is there only if the network has one.
+        That of the episodic memory is there only if the network has one; then, raises RuntimeError if
+        `after_step` was not called after the previous call.
         """
         terms = {
             "exploration": self._exploration_loss(evaluation, minibatch.own),
@@ -53,11 +56,11 @@ class ExtraLosses:
             "auxiliary": self._auxiliary_loss(minibatch, evaluation),
         }
         if self._episodic is not None:
-            terms["episodic"] = self._episodic.loss(minibatch, evaluation)
+            terms[EPISODIC] = self._episodic.loss(minibatch, evaluation)
         return terms
 
     def after_step(self) -> None:
-        """To be called after each SGD step: fills the episodic memory, if there is one."""
+        """Fills the episodic memory, if there is one. To be called once after each SGD step."""
         if self._episodic is not None:
             self._episodic.after_step()
 

@@ -45,8 +45,8 @@ class IMPACT:
     V-trace corrects from the policy that acted to the target network, with the values of the current network
     (section 3.1; so does RLlib, rllib/algorithms/appo/torch/appo_torch_learner.py). The surrogate is PPO's
     here, with its symmetric interval and normalised advantages, on the ratio of section 3.1. The value loss
-    is 1/2 (v - V)^2. Not here: the paper's lambda in V-trace, which is 1, and its loss of the KL divergence
-    from the target network, for continuous actions; RLlib's defaults have neither.
+    is 1/2 (v - V)^2. --vtrace_lambda is 1 by default, as in RLlib. The paper's loss of the KL divergence
+    from the target network, for continuous actions, is not implemented; RLlib's defaults are without it.
     """
 
     def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
@@ -63,7 +63,7 @@ class IMPACT:
 
     @property
     def fixes_targets(self) -> bool:
-        """The values change with every step, and the target network may."""
+        """False: every SGD step changes the values, and some update the target network."""
         return False
 
     def set_flags(self, flags: LearningFlags) -> None:
@@ -126,7 +126,7 @@ def target_period(flags: LearningFlags) -> int:
     """Returns the number of SGD steps between updates of the target network.
 
     Unless --impact_target_period sets it, that is the paper's unit (section 4.1.1): the steps of N * K
-    batches, one pass through the circular buffer. Results are said to be robust from 1/8 to 4 of it.
+    batches, one pass through the circular buffer. The paper reports similar results from 1/8 to 4 times that.
     """
     if flags.impact_target_period:
         return flags.impact_target_period

@@ -51,7 +51,7 @@ class IMPALA:
 
     @property
     def fixes_targets(self) -> bool:
-        """V-trace follows the ratios, which steps change."""
+        """False: V-trace depends on the importance ratios, which every SGD step changes."""
         return False
 
     def set_flags(self, flags: LearningFlags) -> None:

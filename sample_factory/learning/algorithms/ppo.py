@@ -49,7 +49,7 @@ class PPO:
 
     @property
     def fixes_targets(self) -> bool:
-        """GAE keeps the values before the first step. V-trace follows the ratios, which steps change."""
+        """True with GAE; False with V-trace, which depends on the ratios, which every SGD step changes."""
         return not self._flags.with_vtrace
 
     def set_flags(self, flags: LearningFlags) -> None:

@@ -52,7 +52,10 @@ def normalized_returns(model: ActorCritic, targets: Targets) -> Tensor:
 
 
 def vtrace_targets(flags: LearningFlags, batch: Batch, values: Tensor, log_ratios: Tensor) -> Targets:
-    """values: [T+1, B], on the scale of rewards, the last to bootstrap from; log_ratios: [T, B]."""
+    """Returns V-trace targets, see algo.vtrace.
+
+    values: [T+1, B], on the scale of rewards, the last to bootstrap from. log_ratios: [T, B].
+    """
     log_ratios = torch.where(batch.own, log_ratios, 0.0)
     result = vtrace(
         log_ratios,
@@ -65,13 +68,19 @@ def vtrace_targets(flags: LearningFlags, batch: Batch, values: Tensor, log_ratio
 
 
 def gae_targets(flags: LearningFlags, batch: Batch, values: Tensor) -> Targets:
-    """values: [T+1, B], on the scale of rewards, the last to bootstrap from."""
+    """Returns GAE advantages and TD(lambda) targets, see algo.gae.
+
+    values: [T+1, B], on the scale of rewards, the last to bootstrap from.
+    """
     result = gae(*transitions(flags, batch, values), flags.gae_lambda)
     return Targets(result.advantages, result.targets)
 
 
 def transitions(flags: LearningFlags, batch: Batch, values: Tensor) -> Transitions:
-    """values: [T+1, B], on the scale of rewards. Masked steps get finite numbers and cut all sums."""
+    """Returns the inputs of V-trace and GAE. Masked steps get finite numbers and end all sums.
+
+    values: [T+1, B], on the scale of rewards.
+    """
     v_t = values[:-1]
     v_tp1 = values[1:]
     terminated = batch.terminated

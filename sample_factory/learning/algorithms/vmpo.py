@@ -107,7 +107,7 @@ class VMPO:
 
     @property
     def fixes_targets(self) -> bool:
-        """Returns, advantages and the target network's policy are those before the first step."""
+        """True: advantages, returns and the target policy are computed once, before the first step."""
         return True
 
     def set_flags(self, flags: LearningFlags) -> None:
