@@ -16,7 +16,6 @@ from sample_factory.learning.algorithms.targets import Targets
 from sample_factory.learning.batch import Batch
 from sample_factory.models.network_checks import made_up_observations
 from sample_factory.models.policy_spec import BuiltPolicy, PolicySpec
-from sample_factory.models.towers import TowerActorCritic
 from sample_factory.runtime.failures import PermanentFailure
 from sample_factory.runtime.registry import resolve
 
@@ -48,7 +47,10 @@ def probe_algorithm(
     policy = spec._replace(device="cpu").build()
     algorithm: Algorithm = _call(name, "its factory", resolved, flags, policy, np.random.default_rng(0))
     _check_members(name, algorithm)
-    _check_results(name, algorithm, policy, _made_up_batch(policy, spec, flags.rollout))
+    batch = _made_up_batch(policy, spec, flags.rollout)
+    _check_results(name, algorithm, policy, batch)
+    if spec.flags.episodic_memory:
+        _check_memory(name, algorithm, policy, batch)
 
 
 def _check_members(name: str, algorithm: Algorithm) -> None:
@@ -79,22 +81,23 @@ def _check_results(name: str, algorithm: Algorithm, policy: BuiltPolicy, batch: 
     _expect(name, "losses", is_right, losses.terms, wanted)
     if not losses.total.requires_grad:
         raise AlgorithmError(f"algorithm {name}: losses have no gradient; they should depend on `evaluation`")
-    has_memory = (
-        isinstance(policy.model, TowerActorCritic) and policy.model.each_tower()[0].memory is not None
-    )
-    if has_memory and EPISODIC not in losses.terms:
-        raise AlgorithmError(
-            f"algorithm {name}: the memory of --episodic_memory would stay empty; losses should contain the "
-            "terms of ExtraLosses"
-        )
     _call(name, "after_step", algorithm.after_step, 1)
     step = SGDStep(batch, evaluation, losses, grad_norm=0.0)
     with torch.no_grad():
         summaries = _call(name, "summaries", algorithm.summaries, step)
     _expect(name, "summaries", isinstance(summaries, Mapping), summaries, "a dict of numbers by tag")
+
+
+def _check_memory(name: str, algorithm: Algorithm, policy: BuiltPolicy, batch: Batch) -> None:
+    """Begins a second SGD step: the losses of ExtraLosses then raise if `after_step` has filled no memory."""
     evaluation = evaluate(policy, batch)
-    targets = _call(name, "targets", algorithm.targets, batch, evaluation)
-    _call(name, "losses of a second step", algorithm.losses, batch, evaluation, targets)
+    targets = algorithm.targets(batch, evaluation)
+    losses = _call(name, "losses of a second step", algorithm.losses, batch, evaluation, targets)
+    if EPISODIC not in losses.terms:
+        raise AlgorithmError(
+            f"algorithm {name}: the memory of --episodic_memory would stay empty; losses should contain the "
+            "terms of ExtraLosses"
+        )
 
 
 def _is_number(term: Any) -> bool:

@@ -1,4 +1,5 @@
 import itertools
+import math
 import os
 from types import SimpleNamespace
 
@@ -196,6 +197,7 @@ def test_an_id_has_the_defaults_of_the_most_similar_family(name, defaults_of_fam
 def test_threads_are_divided_among_the_workers(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
     monkeypatch.setattr(envpool_family, "num_usable_cores", lambda: 16)
+    monkeypatch.setattr(envpool_family, "cpu_limit", lambda: math.inf)
     threads = envpool_family._threads_of_process
     assert [threads(cfg(num_workers=num_workers)) for num_workers in (1, 3, 16, 40)] == [16, 5, 1, 1]
     assert threads(cfg(num_workers=4, inline_samplers=2)) == 8

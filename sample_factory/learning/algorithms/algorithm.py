@@ -137,8 +137,10 @@ class Algorithm(Protocol):
         """Called after each SGD step, also a skipped one; version: number of SGD steps, with this one."""
 
     def summaries(self, step: SGDStep) -> dict[str, float]:
-        """Returns values for TensorBoard by tag under train/, beside the losses. At least one step
-        of the minibatch is valid."""
+        """Returns values for TensorBoard by tag under train/, beside the losses.
+
+        At least one step of the minibatch is valid.
+        """
 
 
 @torch.no_grad()

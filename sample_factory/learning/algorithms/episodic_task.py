@@ -109,8 +109,8 @@ class EpisodicTask:
         """
         if self._moments is not None:
             raise RuntimeError(
-                "--episodic_memory: after_step was not called between two calls of losses, so that it would "
-                "stay empty; the algorithm's after_step should call super().after_step(version), or "
+                "--episodic_memory: after_step was not called between two calls of losses, so the memory "
+                "would stay empty; the algorithm's after_step should call super().after_step(version), or "
                 "ExtraLosses.after_step()"
             )
         num_steps, num_trajectories = minibatch.own.shape

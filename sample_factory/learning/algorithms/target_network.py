@@ -23,7 +23,9 @@ class TargetNetwork:
         return unroll(self._policy, batch).logits[:-1]
 
     def after_step(self, version: int, period: int) -> None:
-        """Copies weights and normalisers of the policy every `period` SGD steps. version: number of
-        SGD steps so far."""
+        """Copies weights and normalisers of the policy every `period` SGD steps.
+
+        version: number of SGD steps so far.
+        """
         if version % period == 0:
             self.module.load_state_dict(self._online.state_dict())
