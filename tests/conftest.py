@@ -1,7 +1,9 @@
 """Options and fixtures of all tests."""
 
 import os
+import shutil
 import signal
+import tempfile
 
 import pytest
 
@@ -18,6 +20,14 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# The key with which runs sign their cfg.json, so that none is written for the account that runs the tests.
+CONFIG_HOME = tempfile.mkdtemp(prefix="config_home_")
+os.environ["XDG_CONFIG_HOME"] = CONFIG_HOME
+
+
+def pytest_unconfigure():
+    shutil.rmtree(CONFIG_HOME, ignore_errors=True)
 
 
 def pytest_addoption(parser):

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from sample_factory.config.config import Config
+from sample_factory.config.flags import Layer
 from sample_factory.config.parsing import build_config
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.envs.adapters.adapt import adapt
@@ -115,7 +116,7 @@ def make_config(**typed: Any) -> Config:
         "seed": 1,
         "hidden_size": 1,
     }
-    return build_config(TRAINING_SECTIONS, [("small defaults", small), ("test", typed)], typed)
+    return build_config(TRAINING_SECTIONS, [Layer("small defaults", small), Layer("test", typed)], typed)
 
 
 def dead_worker(index: int) -> DeadProcess:

@@ -26,6 +26,7 @@ class ClusterFlags:
         None,
         "address of a Ray cluster, or auto; if left out, Ray is started on this machine alone, with all "
         "nodes in it",
+        never_foreign=True,
     )
     node_workers: int = flag(
         0,

@@ -23,11 +23,9 @@ from sample_factory.config.sections import (
     RunFlags,
     flat_values,
 )
+from sample_factory.config.trust import signed
 
 log = logging.getLogger("sample_factory")
-
-# Written to cfg.json for people to read; not flags.
-PROVENANCE_KEYS = ("command_line", "cli_args")
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,8 @@ class Config:
     extra: section name -> section, for the sections that only one program has.
     argv: the arguments that were parsed, which may not be those of this process.
     resumed: the flags that differ from those of the experiment that is resumed; None if none is.
+    is_foreign: whether values come from a cfg.json of another account, which --trust_code has not accepted;
+        what they are saved in is not signed.
     """
 
     run: RunFlags
@@ -58,6 +58,7 @@ class Config:
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     argv: tuple[str, ...] = ()
     resumed: Resumed | None = None
+    is_foreign: bool = False
 
     def flat(self) -> dict[str, Any]:
         """Returns flag -> value."""
@@ -91,14 +92,16 @@ class Config:
         return self.learning.recurrence
 
     def save(self) -> None:
-        """Writes cfg.json (flat, keys of v1) into the experiment folder, atomically.
+        """Writes cfg.json (flat, keys of v1) into the experiment folder, signed and atomically.
 
         An OSError, e.g. for a full disk, is logged and does not end the run.
         """
         provenance = {"command_line": " ".join(self.argv), "cli_args": dict(self.typed)}
+        values = {**self.unknown, **self.flat(), **provenance}
         path = self.experiment_dir / "cfg.json"
         try:
-            write_atomically(path, json.dumps({**self.unknown, **self.flat(), **provenance}, indent=4) + "\n")
+            contents = values if self.is_foreign else signed(values)
+            write_atomically(path, json.dumps(contents, indent=4) + "\n")
         except OSError as error:
             log.error(
                 "COULD NOT WRITE %s: %s. Training continues; the next start of this experiment writes it "

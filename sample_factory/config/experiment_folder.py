@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from sample_factory.config import flags
-from sample_factory.config.flags import ConfigError, Layer
-from sample_factory.config.sections import RunFlags
+from sample_factory.config.experiment_names import SAVED_NAMES
+from sample_factory.config.flags import ConfigError, Layer, shortened
+from sample_factory.config.sections import PLACE, RunFlags
+from sample_factory.config.trust import SIGNATURE, is_signed
 
 IDENTITY = ("env", "experiment", "experiments_root", "train_dir", "restart_behavior")
-PLACE = ("experiment", "experiments_root", "train_dir")
 SAVED = "saved cfg.json"
+MAX_TEXT = 100_000  # characters of a value
 NUM_LISTED = 5  # experiments in an error message
 EXPECT = "expect"  # what a run with a --cfg file reaches, e.g. "a reward of about 0.8 after 300k frames"
+PROVENANCE_KEYS = ("command_line", "cli_args", SIGNATURE)  # keys of cfg.json for people to read; not flags
 NOTES = (EXPECT, "comment")  # keys of a --cfg file that are texts for people, not flags
 
 
@@ -37,14 +40,29 @@ def experiment_folder(run: RunFlags) -> Path:
         raise ConfigError(f"--train_dir={run.train_dir}: {error}") from None
 
 
-def read_file_of_flags(path: str) -> Layer:
-    """Reads the file that --cfg names, without its NOTES. Raises ConfigError."""
+def read_file_of_flags(path: str, is_saved: bool = False) -> Layer:
+    """Reads the file that --cfg names, without its NOTES. Raises ConfigError.
+
+    is_saved: it is the cfg.json of a run. So is one that a run has written, and any in the folder of a run.
+    Others are recipes, whose values count as typed.
+    """
     if not path:
         raise ConfigError("--cfg is empty; name a JSON file of flags, or leave it out")
-    values = read_json(Path(path).expanduser())
+    file = Path(path).expanduser()
+    values = read_json(file)
     flags_only = {key: value for key, value in values.items() if key not in NOTES}
-    _check_identity(flags_only, path)
-    return Layer(path, flags_only)
+    _check_values(flags_only, path)
+    is_saved = is_saved or was_saved(values) or any(map(_has_run, file.absolute().parents))
+    return Layer(path, flags_only, file if is_saved and not is_signed(values) else None)
+
+
+def _has_run(folder: Path) -> bool:
+    return _saved_path(folder) is not None and any(folder.glob("checkpoint_p*"))
+
+
+def was_saved(values: Mapping[str, Any]) -> bool:
+    """Returns whether a run has written these values, of this version or of versions 1 and 2."""
+    return any(key in values for key in PROVENANCE_KEYS)
 
 
 def read_expectation(path: str) -> str | None:
@@ -55,6 +73,8 @@ def read_expectation(path: str) -> str | None:
 
 def read_saved(typed: Mapping[str, Any], file_values: Mapping[str, Any], evaluation: bool = False) -> Layer:
     """Reads cfg.json of an experiment that is to be resumed or evaluated; no values if there is none.
+
+    The only function that reads flags from the folder of an experiment.
 
     typed, file_values: flag -> value on the command line and in the --cfg file; they name the folder.
     Raises ConfigError.
@@ -69,9 +89,10 @@ def read_saved(typed: Mapping[str, Any], file_values: Mapping[str, Any], evaluat
         return Layer(SAVED, {})
     saved = read_json(path)
     source = f"{SAVED} {path}"
-    _check_identity(saved, source)
+    _check_values(saved, source)
     # The folder may have been moved or copied since cfg.json was written.
-    return Layer(source, {**saved, **{key: vars(run)[key] for key in PLACE}})
+    values = {**saved, **{key: vars(run)[key] for key in PLACE}}
+    return Layer(source, values, None if is_signed(saved) else path)
 
 
 def _experiments_beside(folder: Path) -> str:
@@ -83,7 +104,7 @@ def _experiments_beside(folder: Path) -> str:
 
 def _saved_path(folder: Path) -> Path | None:
     try:
-        return next((folder / name for name in ("cfg.json", "config.json") if (folder / name).exists()), None)
+        return next((folder / name for name in SAVED_NAMES if (folder / name).exists()), None)
     except OSError as error:  # e.g. the name is too long, or the folder may not be read
         raise ConfigError(f"cannot read the experiment folder {folder}: {error.strerror}") from None
 
@@ -101,8 +122,14 @@ def read_json(path: Path) -> dict[str, Any]:
     return values
 
 
-def _check_identity(values: Mapping[str, Any], source: str) -> None:
-    """Raises ConfigError for values of the wrong type among the flags that are used before all others."""
+def _check_values(values: Mapping[str, Any], source: str) -> None:
+    """Raises ConfigError for a very long text, and for values of the wrong type among the flags that are used
+    before all others."""
+    for key, value in values.items():
+        if isinstance(value, str) and len(value) > MAX_TEXT:
+            raise ConfigError(
+                f"{source}: {shortened(key)} has {len(value):,} characters, and may have {MAX_TEXT:,}"
+            )
     named = {key: values[key] for key in IDENTITY if values.get(key) is not None}
     try:
         flags.coerce(RunFlags, named, source)

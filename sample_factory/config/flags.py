@@ -2,15 +2,18 @@
 
 import argparse
 import dataclasses
+import functools
 import math
 import os
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 MAX_INT = 2**63 - 1  # of an int64
 MAX_FLOAT = 3.4e38  # of a float32
+MAX_SHOWN = 200  # characters of a value in a message
 NEVER = int(1e10)  # a limit that is never reached
 
 
@@ -19,10 +22,14 @@ class ConfigError(ValueError):
 
 
 class Layer(NamedTuple):
-    """Values of some flags from one source, such as a file. source: its name in error messages."""
+    """Values of some flags from one source, such as a file.
+
+    source: its name in error messages. foreign: the file, if another account has written it (see trust.py).
+    """
 
     source: str
     values: Mapping[str, Any]
+    foreign: Path | None = None
 
 
 def flag(
@@ -33,6 +40,8 @@ def flag(
     is_folder: bool = False,
     metavar: str = "",
     only_with: Mapping[str, Sequence[str]] | None = None,
+    names_code: bool = False,
+    never_foreign: bool = False,
     **checks: float,
 ) -> Any:
     """Returns a dataclass field that is also a command-line flag of the same name.
@@ -40,8 +49,11 @@ def flag(
     help: a phrase that can be read without the help of any other flag.
     aliases: other names that are accepted (mostly those of v2).
     is_folder: the value is the path of a folder that must exist.
-    metavar: placeholder of the value in the help; empty: INT, FLOAT or TEXT, depending on the type.
+    metavar: placeholder of the value in the help; empty: INT, FLOAT or TEXT, depending on the type. In a
+        cfg.json of another account, a FILE must be in the folder of the run, and a FOLDER is not used.
     only_with: another flag -> its values with which this flag has an effect; None: it always has.
+    names_code: a value with a colon is imported, so a cfg.json of another account must not have it.
+    never_foreign: never taken from a cfg.json of another account, e.g. because it names a service.
     checks: bounds of a number: `at_least`, `above`, `at_most`.
     """
     metadata = {
@@ -52,8 +64,17 @@ def flag(
         "is_folder": is_folder,
         "metavar": metavar,
         "only_with": only_with or {},
+        "names_code": names_code,
+        "never_foreign": never_foreign,
     }
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def shortened(text: str) -> str:
+    """Returns a text for a message: at most MAX_SHOWN characters, without control characters."""
+    start = text[:MAX_SHOWN]
+    shown = start if start.isprintable() else repr(start)
+    return shown if len(text) <= MAX_SHOWN else f"{shown}... ({len(text):,} characters)"
 
 
 def parse_bool(text: str) -> bool:
@@ -113,6 +134,7 @@ def flag_type(annotation: Any) -> FlagType:
     return FlagType(annotation)
 
 
+@functools.cache  # resolving annotations is slow, and each flag of a file asks for them
 def section_fields(section: type) -> list[tuple[dataclasses.Field[Any], Any]]:
     """Returns (field, resolved annotation) for each flag of a section."""
     hints = typing.get_type_hints(section)
@@ -190,7 +212,7 @@ def _coerce_scalar(scalar: type, value: Any, key: str, source: str) -> Any:
         return int(value)
     if isinstance(value, scalar) and isinstance(value, bool) == (scalar is bool):
         return value
-    raise ValueError(f"{source}: {key} = {value!r} should be of type {scalar.__name__}")
+    raise ValueError(f"{source}: {key} = {shortened(repr(value))} should be of type {scalar.__name__}")
 
 
 def check_values(section: Any, sources: Mapping[str, str] | None = None) -> None:
@@ -205,12 +227,11 @@ def check_values(section: Any, sources: Mapping[str, str] | None = None) -> None
         choices = field.metadata["choices"]
         checks = field.metadata["checks"]
         if choices and value is not None and value not in choices:
-            shown = value if str(value).isprintable() else repr(value)
-            raise ValueError(f"{name}={shown}: choose one of {', '.join(map(str, choices))}")
+            raise ValueError(f"{name}={shortened(str(value))}: choose one of {', '.join(map(str, choices))}")
         if value == "" and field.default:
             raise ValueError(f"{name} is empty; leave it out for {field.default}")
         if value is not None and field.metadata["is_folder"] and not os.path.isdir(os.path.expanduser(value)):
-            raise ValueError(f"{name}={value}: there is no such folder")
+            raise ValueError(f"{name}={shortened(value)}: there is no such folder")
         for item in value if isinstance(value, tuple) else (value,):
             if isinstance(item, (int, float)) and not isinstance(item, bool):
                 _check_bounds(name, item, checks, may_be_infinite=value == field.default)

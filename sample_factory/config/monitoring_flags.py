@@ -91,6 +91,7 @@ class MonitoringFlags:
         False,
         "also send the summaries to Weights & Biases, after `wandb login`; WANDB_MODE=offline keeps them on "
         "disk",
+        never_foreign=True,
     )
     wandb_user: str | None = flag(None, "user or team on W&B; your default one if left out", metavar="NAME")
     wandb_project: str = flag("sample_factory", "project on W&B", metavar="NAME")
@@ -126,6 +127,7 @@ class EvaluationFlags:
         (),
         "checkpoint to play: latest, best, milestone:VERSION or the path of a file; or several, one "
         "for each agent; --load_checkpoint_kind if left out",
+        metavar="FILE",
     )
     eval_deterministic: bool = flag(
         False, "take the most likely action (the mean of continuous ones) instead of drawing one at random"

@@ -7,13 +7,15 @@ from typing import Any, NamedTuple, Protocol
 
 from sample_factory.config.algorithm_defaults import defaults_of
 from sample_factory.config.commands import TRAIN, Command
-from sample_factory.config.config import PROVENANCE_KEYS, Config
+from sample_factory.config.config import Config
 from sample_factory.config.consistency import check_consistency
 from sample_factory.config.experiment_folder import (
     IDENTITY,
+    PROVENANCE_KEYS,
     SAVED,
     read_file_of_flags,
     read_saved,
+    was_saved,
 )
 from sample_factory.config.flags import (
     ConfigError,
@@ -22,12 +24,14 @@ from sample_factory.config.flags import (
     check_values,
     coerce,
     make_parser,
+    parse_bool,
     parse_known,
 )
 from sample_factory.config.help import EVERYTHING, command_help, show
 from sample_factory.config.keywords import KEYWORDS, as_arguments, plain_values, unknown_keyword
 from sample_factory.config.resuming import compare, refuse_other_env
-from sample_factory.config.sections import TRAINING_SECTIONS, RunFlags
+from sample_factory.config.sections import PLACE, TRAINING_SECTIONS, RunFlags
+from sample_factory.config.trust import TRUST, refuse_code, refuse_links, without_places
 from sample_factory.config.unknown_flags import refuse_missing_env, refuse_unknown_flags, suggestion
 
 # These flags say how to run this time, not what the experiment is: they are never taken from a saved
@@ -40,6 +44,7 @@ NOT_RESUMED_FLAGS = (
     "sampler_only",
     "benchmark",
     "figures_file",
+    "trust_code",
 )
 # Flags of the original without an effect here, and why. They are accepted with a warning, so that its
 # commands work.
@@ -75,6 +80,7 @@ def parse_config(
     extra_sections: Mapping[str, type] | None = None,
     command: Command = TRAIN,
     keywords: Mapping[str, Any] | None = None,
+    cfg_is_saved: bool = False,
 ) -> Config:
     """Turns a command line into a Config.
 
@@ -86,6 +92,7 @@ def parse_config(
     extra_sections: name -> section of the flags that only this program has; stored in `Config.extra`. Without
         `evaluation`, such a program has no experiment, and no cfg.json is read.
     command: what the help says.
+    cfg_is_saved: the file that --cfg names is the cfg.json of a run, and no recipe.
     keywords: flag -> value, given by Python code; values as in `plain_values`.
 
     Raises ConfigError. Prints the help and exits with 0 on --help.
@@ -94,12 +101,20 @@ def parse_config(
     identity = {**_parse_identity(argv), **_identity_of(given)}
     asks_for_help = "help" in identity
     everything = identity.pop("help", None) == EVERYTHING
-    file = read_file_of_flags(identity["cfg"]) if "cfg" in identity else Layer("", {})
+    trusts = bool(identity.pop(TRUST, False))
+    file = _read_file(identity["cfg"], cfg_is_saved, trusts) if "cfg" in identity else Layer("", {})
     has_experiment = evaluation or not extra_sections
     must_exist = evaluation and not asks_for_help
     # The help is not that of an experiment which only has the default name.
     reads_saved = has_experiment and (not asks_for_help or "experiment" in {**file.values, **identity})
     saved = read_saved(identity, file.values, must_exist) if reads_saved else Layer(SAVED, {})
+    if trusts:
+        saved = saved._replace(foreign=None)
+    elif saved.foreign is not None:
+        refuse_links(saved.foreign.parent)
+    typed_names = _names_in(argv, given)
+    for layer in (saved, file):
+        refuse_code(layer, typed_names)
     env_name = identity.get("env") or saved.values.get("env") or file.values.get("env")
     sections = {**TRAINING_SECTIONS, **(extra_sections or {})}
     family = resolve_family(env_name) if env_name else None
@@ -116,14 +131,32 @@ def parse_config(
         refuse_missing_env(argv, command)
     if not evaluation:
         refuse_other_env(saved.values, identity, file.values)
+    saved, file = (without_places(layer, sections, typed_names) for layer in (saved, file))
     defaults = [Layer(f"defaults of {env_name}", dict(family.defaults)), own_defaults]
     flags = {**_parse_typed(argv, sections), **_flags_of_keywords(given, sections)}
     config, typed, resumed = _merge_layers(flags, env_name, sections, defaults, file, saved)
-    config = dataclasses.replace(config, argv=(*argv, *as_arguments(given.values)))
+    is_foreign = any(layer.foreign is not None for layer in (saved, file))
+    arguments = (*argv, *as_arguments(given.values))
+    config = dataclasses.replace(config, argv=arguments, is_foreign=is_foreign)
     if evaluation or not saved.values:
         return config
     before, now, in_file = (_flags_of(layer, sections) for layer in (resumed, typed, file))
     return dataclasses.replace(config, resumed=compare(before, now, in_file))
+
+
+def _read_file(path: str, is_saved: bool, trusts: bool) -> Layer:
+    """Returns the flags of --cfg; of another account's cfg.json only those that a resumed run keeps too."""
+    file = read_file_of_flags(path, is_saved)
+    if trusts or file.foreign is None:
+        return file._replace(foreign=None)
+    kept = {key: value for key, value in file.values.items() if key not in (*NOT_RESUMED_FLAGS, *PLACE)}
+    return file._replace(values=kept)
+
+
+def _names_in(argv: Sequence[str], given: Layer) -> set[str]:
+    """Returns the names of all flags on the command line and of all keywords."""
+    typed = {word[2:].partition("=")[0] for word in argv if word.startswith("--")}
+    return typed | {name for name, value in given.values.items() if value is not None}
 
 
 def with_flags(config: Config, argv: Sequence[str], resolve_family: Callable[[str], Family]) -> Config:
@@ -171,10 +204,8 @@ def _flags_of(layer: Layer, sections: Mapping[str, type]) -> dict[str, Any]:
     return values
 
 
-def build_config(
-    sections: Mapping[str, type], layers: Sequence[tuple[str, Mapping[str, Any]]], typed: Mapping[str, Any]
-) -> Config:
-    """Builds the sections from layers of (source, values); later layers win.
+def build_config(sections: Mapping[str, type], layers: Sequence[Layer], typed: Mapping[str, Any]) -> Config:
+    """Builds the sections from layers of values; later layers win.
 
     typed: flag -> value, for the flags on the command line. Raises ConfigError for a bad value.
     """
@@ -183,17 +214,17 @@ def build_config(
     unknown: dict[str, Any] = {}
     sources: dict[str, str] = {}
     try:
-        for source, layer in layers:
-            for alias_or_flag, value in layer.items():
+        for layer in layers:
+            for alias_or_flag, value in layer.values.items():
                 key = index.flag_of_alias.get(alias_or_flag, alias_or_flag)
                 if key not in index.section_of_flag:
                     known = [*index.section_of_flag, *index.flag_of_alias]
-                    _refuse_unknown_key(key, source, layer, known)
+                    _refuse_unknown_key(key, layer, known)
                     unknown[key] = value
                     continue
                 section = index.section_of_flag[key]
-                values[section].update(coerce(sections[section], {key: value}, source))
-                sources[key] = "" if source == COMMAND_LINE else source
+                values[section].update(coerce(sections[section], {key: value}, layer.source))
+                sources[key] = "" if layer.source == COMMAND_LINE else layer.source
         built = {name: section(**values[name]) for name, section in sections.items()}
         for section_values in built.values():
             check_values(section_values, sources)
@@ -208,15 +239,15 @@ def build_config(
     return config
 
 
-def _refuse_unknown_key(key: str, source: str, layer: Mapping[str, Any], known: Sequence[str]) -> None:
+def _refuse_unknown_key(key: str, layer: Layer, known: Sequence[str]) -> None:
     """Raises ConfigError for a key that is no flag, unless another version or program may have written it.
 
     That is so for all keys of a saved cfg.json, also where --cfg names one.
     """
-    was_saved = source.startswith(SAVED) or any(name in layer for name in PROVENANCE_KEYS)
-    if not was_saved and key not in RETIRED_FLAGS:
+    is_saved = layer.source.startswith(SAVED) or was_saved(layer.values)
+    if not is_saved and key not in RETIRED_FLAGS:
         hint = suggestion(key, known).replace("--", "")  # the keys of a file have no dashes
-        raise ConfigError(f"{source}: unknown flag {key}{hint}")
+        raise ConfigError(f"{layer.source}: unknown flag {key}{hint}")
 
 
 def _parse_identity(argv: Sequence[str]) -> dict[str, Any]:
@@ -227,6 +258,7 @@ def _parse_identity(argv: Sequence[str]) -> dict[str, Any]:
     )
     for name in (*IDENTITY, "cfg", "algo"):
         parser.add_argument(f"--{name}", default=argparse.SUPPRESS)
+    parser.add_argument(f"--{TRUST}", nargs="?", const=True, type=parse_bool, default=argparse.SUPPRESS)
     return vars(parse_known(parser, argv)[0])
 
 
@@ -248,7 +280,9 @@ def _parse_typed(argv: Sequence[str], sections: Mapping[str, type]) -> dict[str,
 def _identity_of(given: Layer) -> dict[str, Any]:
     """Returns the keywords that decide which flags exist. Raises ConfigError for a value of a wrong type."""
     named = {
-        key: given.values[key] for key in (*IDENTITY, "cfg", "algo") if given.values.get(key) is not None
+        key: given.values[key]
+        for key in (*IDENTITY, "cfg", "algo", TRUST)
+        if given.values.get(key) is not None
     }
     try:
         return coerce(RunFlags, named, given.source)

@@ -64,6 +64,7 @@ class SelfplayFlags:
         "who plays the agents of an env: random, one that was registered with register_matchmaking, or "
         "module:attribute",
         metavar="NAME",
+        names_code=True,
     )
     selfplay_past_share: float = flag(
         0.0,

@@ -15,6 +15,8 @@ from sample_factory.config.monitoring_flags import EvaluationFlags, MonitoringFl
 from sample_factory.config.population_flags import PbtFlags, SelfplayFlags
 from sample_factory.config.sampling_flags import SamplingFlags
 
+# The flags that name the folder of a run; never taken from the cfg.json in it, which may have been moved.
+PLACE = ("experiment", "experiments_root", "train_dir")
 # A bound that catches typing errors before they use up the memory of the machine.
 MAX_WIDTH = 100_000
 
@@ -24,19 +26,24 @@ class RunFlags:
     """Identity, directories, device."""
 
     env: str | None = flag(
-        None, "full name of the environment, e.g. doom_battle or gym_CartPole-v1", metavar="NAME"
+        None,
+        "full name of the environment, e.g. doom_battle or gym_CartPole-v1",
+        metavar="NAME",
+        names_code=True,
     )
     algo: str = flag(
         "APPO",
         "training algorithm: APPO, which is asynchronous PPO, IMPALA, IMPACT, VMPO, one that was "
         "registered with register_algorithm, or module:attribute",
         metavar="NAME",
+        names_code=True,
     )
     observers: tuple[str, ...] = flag(
         (),
         "observers that follow the run: names given to register_observer, or module:attribute; none: no "
         "observer; all registered ones if left out",
         metavar="NAME",
+        names_code=True,
     )
     experiment: str = flag(
         "default_experiment",
@@ -66,6 +73,10 @@ class RunFlags:
         None,
         "JSON file of flags, e.g. configs/doom_basic.json; flags on the command line override it",
         metavar="FILE",
+    )
+    trust_code: bool = flag(
+        False,
+        "import and call the code that the cfg.json of a run names, although another account has written it",
     )
     device: str = flag(
         "auto",
@@ -131,23 +142,27 @@ class ModelFlags:
         None,
         "encoder that was registered with register_encoder, by its name, or module:attribute",
         metavar="NAME",
+        names_code=True,
     )
     core_custom: str | None = flag(
         None,
         "recurrent core that was registered with register_core, by its name, or module:attribute; it "
         "replaces the one of --use_rnn and --rnn_type",
         metavar="NAME",
+        names_code=True,
     )
     decoder_custom: str | None = flag(
         None,
         "decoder that was registered with register_decoder, by its name, or module:attribute; it replaces "
         "--decoder_mlp_layers",
         metavar="NAME",
+        names_code=True,
     )
     actor_critic_custom: str | None = flag(
         None,
         "whole network that was registered with register_actor_critic, by its name, or module:attribute",
         metavar="NAME",
+        names_code=True,
     )
     encoder_extra_fc_layers: int = flag(
         1,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from sample_factory.config.flags import ConfigError, flag
+from sample_factory.config.flags import ConfigError, flag, shortened
 
 NOT_ARGUMENTS = ("self", "render_mode", "num_envs")  # set by other means
 EXAMPLE = """'{"is_slippery": false}'"""
@@ -23,13 +23,13 @@ def parse_env_kwargs(text: str) -> dict[str, Any]:
         kwargs = json.loads(text)
     except json.JSONDecodeError as error:
         raise ConfigError(
-            f"--env_kwargs={text} is not JSON ({error}); write it like --env_kwargs={EXAMPLE}: names in "
-            "double quotes, all of it in single quotes"
+            f"--env_kwargs={shortened(text)} is not JSON ({error}); write it like --env_kwargs={EXAMPLE}: "
+            "names in double quotes, all of it in single quotes"
         ) from None
     if not isinstance(kwargs, dict):
         raise ConfigError(
-            f"--env_kwargs={text} is a {type(kwargs).__name__}; it should give each argument a name, like "
-            f"--env_kwargs={EXAMPLE}"
+            f"--env_kwargs={shortened(text)} is a {type(kwargs).__name__}; it should give each argument a "
+            f"name, like --env_kwargs={EXAMPLE}"
         )
     if "render_mode" in kwargs:
         raise ConfigError(

@@ -3,6 +3,7 @@
 import difflib
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 import pettingzoo
 
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.trust import PETTINGZOO_GROUPS
 from sample_factory.envs.env_kwargs import check_env_kwargs, env_kwargs_flag, parse_env_kwargs
 from sample_factory.envs.env_registry import UnknownEnvError
 from sample_factory.envs.protocol import EnvConfig
@@ -21,6 +23,7 @@ RULE = (
     f"After {PREFIX} comes a module with a function {FUNCTION}, of pettingzoo (butterfly.pistonball_v6) or "
     "by its full name (mpe2.simple_spread_v3), or module:function"
 )
+MAKER = "a function of a module that imports pettingzoo, or a subclass of pettingzoo.ParallelEnv"
 
 
 @dataclass(frozen=True)
@@ -36,9 +39,10 @@ class PettingZooFlags:
 def make_pettingzoo_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> pettingzoo.ParallelEnv:
-    """Calls `parallel_env` of the module in the name, or the function after a colon.
+    """Calls `parallel_env` of the module in the name, or the maker of envs after a colon.
 
-    Raises ConfigError when a package or the function is missing, or with --env_frameskip above 1.
+    Raises ConfigError when a package or the function is missing or makes no env, or with --env_frameskip
+    above 1.
     """
     if cfg.env_frameskip and cfg.env_frameskip > 1:
         raise ConfigError(
@@ -57,6 +61,10 @@ def make_pettingzoo_env(
     if function not in contents:
         hint = "; PettingZoo offers it as a turn-based game only" if "env" in contents else ""
         raise ConfigError(f"env {full_env_name!r}: {module_name} has no {function}{hint}. {RULE}")
+    if function != FUNCTION and not _makes_envs(contents[function]):
+        raise ConfigError(
+            f"env {full_env_name!r}: {function} of {module_name} is not called; it should be {MAKER}"
+        )
     kwargs = parse_env_kwargs(cfg.env_kwargs)
     check_env_kwargs(full_env_name, kwargs, contents[function])
     # With the argument None, envs that have no such parameter could not be made.
@@ -70,10 +78,25 @@ def find_function(full_env_name: str) -> tuple[str, str]:
     """
     name, _, function = full_env_name.removeprefix(PREFIX).replace("/", ".").partition(":")
     if all(part.isidentifier() for part in name.split(".")):
-        for module in (f"pettingzoo.{name}", name):
+        is_own = name.partition(".")[0] in PETTINGZOO_GROUPS
+        for module in (f"pettingzoo.{name}",) if is_own else (f"pettingzoo.{name}", name):
             if _exists(module):
                 return module, function or FUNCTION
     raise UnknownEnvError(f"unknown env {full_env_name!r}{_nearest(name)} {RULE}")
+
+
+def _makes_envs(candidate: Any) -> bool:
+    """Returns whether something may be called as a maker of envs, as far as that shows without a call."""
+    if isinstance(candidate, type):
+        return issubclass(candidate, pettingzoo.ParallelEnv)
+    return inspect.isfunction(candidate) and any(map(_is_of_pettingzoo, candidate.__globals__.values()))
+
+
+def _is_of_pettingzoo(value: Any) -> bool:
+    if inspect.ismodule(value):
+        return value.__name__.partition(".")[0] == "pettingzoo"
+    is_named = inspect.isclass(value) or inspect.isfunction(value)
+    return is_named and str(value.__module__).partition(".")[0] == "pettingzoo"
 
 
 def _exists(module: str) -> bool:

@@ -62,7 +62,9 @@ def load_policy(
         needs_env = observation_space is None or action_space is None
         resolve = resolve_trained_family if needs_env else _family_or_none
         keywords = {**named.keywords, "eval_deterministic": deterministic, **flags}
-        config = parse_config([], resolve, evaluation="cfg" not in named.keywords, keywords=keywords)
+        config = parse_config(
+            [], resolve, evaluation="cfg" not in named.keywords, keywords=keywords, cfg_is_saved=True
+        )
         family = resolve(config.env_name)
         spaces = _spaces(config, family, choice.policy_index, observation_space, action_space)
         num_frames = config.env.env_framestack

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.config.config import Config
-from sample_factory.config.experiment_folder import PLACE, read_saved
+from sample_factory.config.experiment_folder import read_saved
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.sections import PLACE
 from sample_factory.runtime.failures import one_line
 
 log = logging.getLogger("sample_factory")

@@ -38,14 +38,14 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--env", metavar="NAME", help="name of the env here, if it differs, e.g. gym_CartPole-v1"
     )
     parser.add_argument(
-        "--run_code_of_checkpoints",
+        "--trust_code",
         type=parse_bool,
         nargs="?",
         const=True,
         default=False,
         metavar="True|False",
-        help="also load checkpoints that hold more than tensors and numbers; loading them can run any code, "
-        "so use it only for files that you trust (default: False)",
+        help="also import and call code that the settings name, and load checkpoints that hold more than "
+        "tensors and numbers; that can run any code of their author (default: False)",
     )
     arguments = parse_words(parser, argv)
     if arguments.source is None:
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             experiments_root=arguments.experiments_root,
         )
         env = arguments.env
-        converted = convert_experiment(source, destination, env, run_code=arguments.run_code_of_checkpoints)
+        converted = convert_experiment(source, destination, env, trust_code=arguments.trust_code)
         print("\n".join([f"converted: {converted.folder}", *next_commands(converted.folder)]))
 
     return run_command(command, argv)

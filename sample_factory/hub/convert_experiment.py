@@ -14,7 +14,8 @@ from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import SAVED, experiment_folder
 from sample_factory.config.flags import ConfigError, Layer
 from sample_factory.config.parsing import build_config
-from sample_factory.config.sections import TRAINING_SECTIONS, RunFlags
+from sample_factory.config.sections import PLACE, TRAINING_SECTIONS, RunFlags
+from sample_factory.config.trust import is_signed, refuse_code, without_places
 from sample_factory.envs.env_registry import EnvFamily, UnknownEnvError, resolve_family
 from sample_factory.envs.own_spaces import OwnSpaces, probe_own_spaces
 from sample_factory.envs.wrappers.frame_stack import stacked_space
@@ -45,13 +46,14 @@ def convert_experiment(
     destination: RunFlags,
     env: str | None = None,
     spaces: OwnSpaces | None = None,
-    run_code: bool = False,
+    trust_code: bool = False,
 ) -> Converted:
     """Converts all policies and all their checkpoints: regular ones, milestones and the best one.
 
     source: folder of the old experiment; it is only read. destination: names the new folder, which must not
         exist. env: name of the env here, if it differs. spaces: of one agent, as the env has them; by default
-        an env is made briefly, in another process, to get them. run_code: see `read_old_state`.
+        an env is made briefly, in another process, to get them. trust_code: import and call what the settings
+        name and the checkpoints hold, which can run any code of their author.
 
     Raises ConfigError or UnknownEnvError, and leaves nothing behind, if something cannot be converted.
     """
@@ -61,13 +63,19 @@ def convert_experiment(
     path, values = read_settings(source)
     old = recognize(values, str(path))
     files = find_files(source)
-    layers = frozenset(read_old_state(files[-1].path, run_code)["model"])
-    config = _new_config(old, layers, destination, env or new_env_name(old), path)
+    foreign = None if trust_code or is_signed(values) else path
+    refuse_code(Layer(str(path), values, foreign), () if env is None else ("env",))
+    layers = frozenset(read_old_state(files[-1].path, trust_code)["model"])
+    env_name = env or new_env_name(old)
+    layer = Layer(f"{SAVED} {path}", new_values(old, layers, env_name), foreign)
+    config = _new_config(layer, destination, env_name)
     spec = _policy_spec(config, spaces)
     temporary = folder.with_name(f".{folder.name}.converting")
     shutil.rmtree(temporary, ignore_errors=True)  # of a conversion that was killed
     try:
-        written = [_convert_file(file, _Conversion(old, config, spec, run_code), temporary) for file in files]
+        written = [
+            _convert_file(file, _Conversion(old, config, spec, trust_code), temporary) for file in files
+        ]
         os.rename(temporary, folder)
     except OSError as error:
         raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None
@@ -86,24 +94,22 @@ class _Conversion(NamedTuple):
     old: OldSettings
     config: Config
     spec: PolicySpec
-    run_code: bool
+    trust_code: bool
 
 
-def _new_config(
-    old: OldSettings, layers: frozenset[str], destination: RunFlags, env_name: str, path: Path
-) -> Config:
+def _new_config(layer: Layer, destination: RunFlags, env_name: str) -> Config:
+    """Returns the configuration of the new experiment. layer: the converted settings."""
     family = _family(env_name)
     sections = TRAINING_SECTIONS if family.flags is None else {**TRAINING_SECTIONS, "family": family.flags}
-    place = {name: vars(destination)[name] for name in ("experiment", "experiments_root", "train_dir")}
+    place = {name: vars(destination)[name] for name in PLACE}
     own = set() if family.flags is None else {field.name for field in dataclasses.fields(family.flags)}
-    values = {**new_values(old, layers, env_name), **place, "restart_behavior": "resume"}
+    layer = without_places(layer, sections)
+    values = {**layer.values, **place, "restart_behavior": "resume"}
     if COPIES in own:
         values[COPIES] = 1  # num_envs_per_worker counted single envs
-    return build_config(
-        sections,
-        [Layer(f"defaults of {env_name}", dict(family.defaults)), Layer(f"{SAVED} {path}", values)],
-        {},
-    )
+    layers = [Layer(f"defaults of {env_name}", dict(family.defaults)), layer._replace(values=values)]
+    config = build_config(sections, layers, {})
+    return dataclasses.replace(config, is_foreign=layer.foreign is not None)
 
 
 def _family(env_name: str) -> EnvFamily:
@@ -132,7 +138,7 @@ def _policy_spec(config: Config, spaces: OwnSpaces | None) -> PolicySpec:
 
 def _convert_file(file: OldFile, conversion: _Conversion, folder: Path) -> Path:
     """Writes a checkpoint into the new folder. Raises ConfigError that begins with the old file."""
-    state = read_old_state(file.path, conversion.run_code)
+    state = read_old_state(file.path, conversion.trust_code)
     try:
         converted = _convert_state(state, conversion, file.policy_id)
     except (ConfigError, NetworkError, ValueError) as error:

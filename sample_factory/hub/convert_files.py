@@ -59,17 +59,17 @@ def find_files(folder: Path) -> list[OldFile]:
     return found
 
 
-def read_old_state(path: Path, run_code: bool = False) -> dict[str, Any]:
+def read_old_state(path: Path, trust_code: bool = False) -> dict[str, Any]:
     """Returns the contents of a checkpoint on the CPU: tensors, numbers, and scalars of NumPy.
 
-    run_code: load whatever the file holds, which can run code of its author.
+    trust_code: load whatever the file holds, which can run code of its author.
     Raises ConfigError for a file that cannot be read or that holds anything else.
     """
     try:
         with torch.serialization.safe_globals(_numpy_scalars()):
-            state = torch.load(path, map_location="cpu", weights_only=not run_code)
+            state = torch.load(path, map_location="cpu", weights_only=not trust_code)
     except pickle.UnpicklingError as error:
-        raise ConfigError(f"{path}: {_why_not_loaded(str(error), run_code)}") from None
+        raise ConfigError(f"{path}: {_why_not_loaded(str(error), trust_code)}") from None
     except (OSError, EOFError, RuntimeError, ValueError, KeyError, ImportError, AttributeError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ConfigError(f"{path} is damaged or no checkpoint: {reason[:200]}") from None
@@ -85,13 +85,12 @@ def _keys(state: Any) -> Mapping[str, Any]:
     return state if isinstance(state, Mapping) else {}
 
 
-def _why_not_loaded(message: str, run_code: bool) -> str:
+def _why_not_loaded(message: str, trust_code: bool) -> str:
     refused = re.search(r"(?:GLOBAL|global) (\S+)", message)
-    if run_code or refused is None:
+    if trust_code or refused is None:
         return "it is damaged or no checkpoint"
     return (
-        f"it holds a {refused[1]}, and loading that could run code; add --run_code_of_checkpoints=True if "
-        "you trust its author"
+        f"it holds a {refused[1]}, and loading that could run code; add --trust_code if you trust its author"
     )
 
 

@@ -9,7 +9,7 @@ from sample_factory.config.flags import flag
 class RepositoryFlags:
     """Hugging Face Hub."""
 
-    hf_repository: str | None = flag(None, "repository to push to", metavar="USER/NAME")
+    hf_repository: str | None = flag(None, "repository to push to", metavar="USER/NAME", never_foreign=True)
     private_repository: bool = flag(False, "make a repository that does not exist yet a private one")
     train_script: str | None = flag(
         None,

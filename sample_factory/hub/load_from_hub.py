@@ -19,6 +19,7 @@ from sample_factory.config.experiment_names import SAVED_NAMES, old_version
 from sample_factory.config.flags import ConfigError, parse_bool
 from sample_factory.config.help import make_command_parser
 from sample_factory.config.sections import RunFlags
+from sample_factory.config.trust import TRUST, code_named_in, is_signed
 from sample_factory.config.unknown_flags import parse_words
 from sample_factory.envs.env_registry import UnknownEnvError
 from sample_factory.experiment.exit_codes import run_command
@@ -90,7 +91,14 @@ def _is_experiment(folder: Path) -> bool:
 
 
 def _check_contents(repository: str, folder: Path) -> None:
-    """Removes what is not of the experiment. Raises HubError for a repository without an experiment."""
+    """Removes what is not of the experiment, and symbolic links, which may lead anywhere.
+
+    Raises HubError for a repository without an experiment.
+    """
+    for path in list(folder.rglob("*")):  # which does not follow links
+        if path.is_symlink():
+            log.warning("%s is a symbolic link, and is not part of the experiment", path.relative_to(folder))
+            path.unlink()
     for name in NOT_OF_THE_EXPERIMENT:
         path = folder / name
         if path.is_dir():
@@ -166,10 +174,17 @@ def next_commands(folder: Path) -> list[str]:
             f"python -m sample_factory.hub.convert {flags}",
         ]
     flags = shlex.join([f"--experiment={folder.name}", *place])
+    env = settings.get("env")
+    if code_named_in(settings) and not is_signed(settings):
+        return [
+            f"{folder / SAVED_NAMES[0]} names code that would run. Read it; if you trust its author, the "
+            f"commands take --{TRUST}"
+        ]
+    named = shlex.quote(f"--env={env}") if isinstance(env, str) and env.isprintable() else "--env=NAME"
     return [
         f"watch:    python -m sample_factory.enjoy {flags}",
         f"measure:  python -m sample_factory.eval {flags}",
-        f"continue: python -m sample_factory.train --env={settings.get('env')} {flags}",
+        f"continue: python -m sample_factory.train {named} {flags}",
     ]
 
 

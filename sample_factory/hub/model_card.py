@@ -8,8 +8,8 @@ from typing import Any
 
 from sample_factory.checkpoints.milestones import env_frames_of, version_of
 from sample_factory.config.config import Config
-from sample_factory.config.experiment_folder import PLACE, read_json
-from sample_factory.config.sections import TRAINING_SECTIONS
+from sample_factory.config.experiment_folder import read_json
+from sample_factory.config.sections import PLACE, TRAINING_SECTIONS
 from sample_factory.envs.env_registry import EnvFamily, is_found_by_all_commands
 from sample_factory.hub.hub_access import LIBRARY
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sample_factory.config.config import PROVENANCE_KEYS
+from sample_factory.config.experiment_folder import PROVENANCE_KEYS
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import NOT_RESUMED_FLAGS, RETIRED_FLAGS
 from sample_factory.config.unknown_flags import nearest

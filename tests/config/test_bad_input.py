@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from sample_factory import benchmark, dummy_sampler, enjoy, match, train
-from sample_factory.config.flags import ConfigError, flag, flag_type, section_fields
+from sample_factory.config.flags import ConfigError, Layer, flag, flag_type, section_fields
 from sample_factory.config.parsing import build_config, parse_config
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.envs.doom.doom_family import DoomFlags
@@ -149,7 +149,7 @@ def test_a_default_may_be_infinite_but_a_typed_value_may_not():
     sections = {**TRAINING_SECTIONS, "own": Own}
     assert build_config(sections, [], {}).extra["own"].limit == float("inf")
     with pytest.raises(ConfigError, match="must be finite"):
-        build_config(sections, [("command line", {"limit": -float("inf")})], {})
+        build_config(sections, [Layer("command line", {"limit": -float("inf")})], {})
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../a", "/a", "a\\b", "a\nb", "a" * 300])

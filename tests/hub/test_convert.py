@@ -259,10 +259,10 @@ def test_files_of_the_first_versions_of_torch_are_loaded(tmp_path):
 def test_code_in_a_checkpoint_runs_only_if_it_is_allowed(tmp_path, capsys):
     path = tmp_path / "checkpoint_000000001_2.pth"
     torch.save({**CHECKPOINT, "code": RunsCode()}, path)
-    with pytest.raises(ConfigError, match="--run_code_of_checkpoints=True if you trust its author"):
+    with pytest.raises(ConfigError, match="--trust_code if you trust its author"):
         read_old_state(path)
     assert capsys.readouterr().out == ""
-    read_old_state(path, run_code=True)
+    read_old_state(path, trust_code=True)
     assert capsys.readouterr().out == "code of a checkpoint ran\n"
 
 

@@ -1,0 +1,226 @@
+"""A cfg.json of another account decides neither which code runs nor where files are written."""
+
+import json
+import os
+import shutil
+import stat
+
+import pytest
+
+from sample_factory.config.flags import ConfigError, flag_type, section_fields
+from sample_factory.config.parsing import parse_config
+from sample_factory.config.sections import TRAINING_SECTIONS
+from sample_factory.config.trust import is_signed, key_file, signed
+from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
+from sample_factory.evaluation.eval_command import EvalFlags
+from sample_factory.evaluation.match_request import MatchFlags
+from sample_factory.exporting.export_flags import ExportFlags
+from sample_factory.hub.hub_flags import EnjoyHubFlags
+from tests.foreign import ENV, MODULE, ForeignFolder, train_briefly
+
+# Texts that name code, and paths; with a folder that exists outside that of the run.
+CODE = (f"{MODULE}:X", f"gym_{MODULE}:X-v0", f"pettingzoo_{MODULE}", f"pettingzoo_{MODULE}:X")
+PATHS = ("../../x", "{outside}/x", "~/x")
+OTHERS = ("x" * 1_000_000, float("nan"), {}, [[1]], -1)
+NUMBERS = (f"{MODULE}:X", *OTHERS, float("inf"), 2**70, True, None)
+# One env of each family with flags of its own.
+ENVS = ("doom_basic", ENV, "envpool_CartPole-v1", "pettingzoo_butterfly.pistonball_v6", "dmlab_30")
+ENVS += ("minigrid_Empty-5x5-v0", "mujoco_ant", "atari_pong", "generals_8x8", "football_academy_corner")
+ENVS += ("procgen_coinrun",)
+OWN_SECTIONS = {"results": EvalFlags, "match": MatchFlags, "export": ExportFlags, "hub": EnjoyHubFlags}
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("foreign")
+    train_briefly(folder)
+    return folder
+
+
+@pytest.fixture
+def foreign(trained, tmp_path, monkeypatch):
+    shutil.copytree(trained / "train_dir", tmp_path / "train_dir")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return ForeignFolder(tmp_path)
+
+
+def parse(*argv, own=None, train_dir="train_dir"):
+    argv = ["--experiment=theirs", f"--train_dir={train_dir}", *argv]
+    return parse_config(argv, resolve_family, evaluation=own is not None, extra_sections=own)
+
+
+def refusal(*argv, **options) -> str:
+    """Returns the message with which a folder is refused; empty if it is accepted."""
+    try:
+        parse(*argv, **options)
+    except (ConfigError, UnknownEnvError, ImportError) as error:
+        return str(error)
+    return ""
+
+
+def test_what_this_account_has_signed_is_recognized_until_it_is_changed():
+    contents = json.loads(json.dumps(signed({"env": "gym_a:B-v0", "lambda": 0.1, "layers": (1, 2)})))
+    assert is_signed(contents)
+    assert is_signed(dict(reversed(contents.items())))
+    assert not is_signed({**contents, "env": "gym_b:B-v0"})
+    assert not is_signed({**contents, "more": 1})
+    assert not is_signed({**contents, "signature": "é"})
+    assert not is_signed({key: value for key, value in contents.items() if key != "signature"})
+
+
+def test_the_key_is_readable_by_its_account_only(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    contents = signed({"env": "a"})
+    assert stat.S_IMODE(os.stat(key_file()).st_mode) == 0o600
+    assert is_signed(contents) and is_signed(signed({"env": "b"}))
+    assert [path.name for path in key_file().parent.iterdir()] == ["signing_key"]
+
+
+def test_another_account_has_not_signed_it(monkeypatch, tmp_path):
+    contents = signed({"env": "a"})
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert not is_signed(contents), "there is no key yet"
+    assert is_signed(signed({"env": "a"})) and not is_signed(contents)
+    assert key_file().is_relative_to(tmp_path)
+
+
+def test_a_damaged_key_is_replaced(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    signed({})
+    key_file().write_bytes(b"")
+    assert is_signed(signed({"env": "a"}))
+
+
+def test_without_a_place_for_the_key_nothing_is_signed_and_missed_signatures_are_logged(
+    monkeypatch, tmp_path, caplog
+):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
+    assert signed({"env": ENV}) == {"env": ENV} and not caplog.text
+    assert "signature" not in signed({"env": "gym_a:B-v0"})
+    assert "--trust_code" in caplog.text
+
+
+@pytest.mark.parametrize("flag", ["env", "algo", "observers", "encoder_custom", "core_custom", "matchmaking"])
+@pytest.mark.parametrize("own", [None, {"results": EvalFlags}], ids=["resumed", "evaluated"])
+def test_code_that_a_foreign_folder_names_is_shown_and_not_imported(foreign, flag, own):
+    value = f"gym_{MODULE}:X-v0" if flag == "env" else f"{MODULE}:X"
+    foreign.write(**{flag: [value] if flag == "observers" else value})
+    message = refusal(own=own)
+    assert value in message and flag in message and "--trust_code" in message and "\n" not in message
+    foreign.check_harmless()
+
+
+def test_names_that_are_typed_now_and_trust_code_are_accepted(foreign):
+    foreign.write(algo=f"{MODULE}:X", observers=[f"{MODULE}:X"])
+    assert "observers" in refusal(f"--algo={MODULE}:X")
+    config = parse(f"--algo={MODULE}:X", "--observers", "none")
+    assert config.is_foreign and config.run.observers == ("none",)
+    config = parse("--trust_code")
+    assert not config.is_foreign and config.run.observers == (f"{MODULE}:X",)
+    assert "algo" in refusal("--trust_code=False")
+
+
+def test_a_folder_cannot_trust_itself(foreign):
+    foreign.write(algo=f"{MODULE}:X", trust_code=True)
+    assert "algo" in refusal()
+    assert "algo" in refusal(f"--cfg={foreign.folder / 'cfg.json'}", "--experiment=new")
+
+
+def test_arguments_of_a_function_are_refused_with_the_function_and_with_names_of_code_or_files(foreign):
+    foreign.write(env="pettingzoo_subprocess:check_output", env_kwargs='{"args": "ls"}')
+    assert "check_output" in refusal()
+    assert "env_kwargs" in refusal("--env=pettingzoo_subprocess:check_output")
+    for kwargs, is_accepted in (('{"g": 1, "s": "easy", "b": [true]}', True), ('{"x": ["/etc/x"]}', False)):
+        foreign.write(env_kwargs=kwargs)
+        assert (refusal() == "") == is_accepted
+    foreign.write(env_kwargs='{"env_id": "payload:X-v0"}')
+    assert "env_kwargs" in refusal()
+
+
+def test_flags_of_evaluations_during_training_are_checked_too(foreign):
+    for text in (f"--env=gym_{MODULE}:X-v0", f"--env pettingzoo_{MODULE}", "--video_name=../x.mp4"):
+        foreign.write(eval_flags=text, eval_every_env_steps=100)
+        assert "eval_flags" in refusal()
+    foreign.write(eval_flags="--eval_deterministic=True", eval_every_env_steps=100)
+    assert refusal() == ""
+
+
+def test_places_of_another_machine_are_not_used_and_logged(foreign, caplog):
+    values = {"video_name": "../../x.mp4", "wandb_dir": "/tmp/x", "with_wandb": True, "transfer_from": "~/x"}
+    foreign.write(**values, ray_address="ray://stranger:10001", experiment="other", train_dir="/elsewhere")
+    config = parse(own={"results": EvalFlags})
+    flags = config.flat()
+    assert flags["video_name"] == "replay.mp4" and not flags["with_wandb"]
+    assert flags["wandb_dir"] is flags["transfer_from"] is flags["ray_address"] is None
+    assert config.experiment_dir == foreign.folder
+    assert all(name in caplog.text for name in (*values, "ray_address"))
+    foreign.write(video_name="mine.mp4")
+    assert parse("--wandb_dir=here").flat()["video_name"] == "mine.mp4"
+
+
+def test_a_file_of_flags_is_foreign_in_the_folder_of_a_run_or_if_a_run_has_written_it(foreign, tmp_path):
+    recipe = {"env": ENV, "algo": f"{MODULE}:X"}
+    (tmp_path / "recipe.json").write_text(json.dumps(recipe))
+    (foreign.folder / "recipe.json").write_text(json.dumps(recipe))
+    (tmp_path / "saved.json").write_text(json.dumps({**recipe, "cli_args": {}}))
+    assert refusal("--cfg=recipe.json", "--experiment=new") == ""
+    assert "algo" in refusal(f"--cfg={foreign.folder / 'recipe.json'}", "--experiment=new")
+    assert "algo" in refusal("--cfg=saved.json", "--experiment=new")
+    (tmp_path / "saved.json").write_text(json.dumps(signed({**recipe, "cli_args": {}})))
+    assert refusal("--cfg=saved.json", "--experiment=new") == ""
+
+
+def test_a_foreign_file_of_flags_neither_names_the_folder_of_the_run_nor_deletes_it(foreign, tmp_path):
+    values = {"cli_args": {}, "env": ENV, "restart_behavior": "overwrite", "gamma": 0.5}
+    values |= {"train_dir": str(tmp_path / "other"), "experiment": "mine"}
+    (tmp_path / "saved.json").write_text(json.dumps(values))
+    run = parse_config(["--cfg=saved.json"], resolve_family)
+    assert run.learning.gamma == 0.5 and run.run.restart_behavior == "resume"
+    assert run.experiment_dir.parent.name != "other" and run.run.experiment == "default_experiment"
+
+
+def test_links_out_of_a_foreign_folder_are_refused_and_links_within_it_are_not(foreign, tmp_path):
+    (foreign.folder / "inside").symlink_to("checkpoint_p0")
+    assert refusal() == ""
+    (foreign.folder / "sf_log.txt").unlink()
+    (foreign.folder / "sf_log.txt").symlink_to(tmp_path / "secret")
+    assert "sf_log.txt is a link" in refusal()
+    assert "link" in refusal(own={"results": EvalFlags})
+    assert refusal("--trust_code") == ""
+
+
+def hostile_values(annotation, outside):
+    """Returns values for a flag of this type."""
+    if flag_type(annotation).scalar is not str:
+        return NUMBERS
+    return [*CODE, *(path.format(outside=outside) for path in PATHS), *OTHERS, True, None, "\x1b[2J\n"]
+
+
+@pytest.mark.parametrize("env", ENVS)
+def test_any_hostile_value_of_any_flag_is_one_line_or_has_its_normal_effect(env, foreign, monkeypatch):
+    outside = foreign.root / "outside"
+    outside.mkdir()
+    monkeypatch.setenv("HOME", str(outside))
+    foreign = ForeignFolder(foreign.root)
+    flags = resolve_family(env).flags
+    sections = [] if flags is None else [flags]
+    if env == ENV:  # those that all envs have
+        sections += [*TRAINING_SECTIONS.values(), *OWN_SECTIONS.values()]
+    for section in sections:
+        for field, annotation in section_fields(section):
+            for value in hostile_values(annotation, outside):
+                is_list = flag_type(annotation).is_list
+                foreign.write(**{"env": env, field.name: [value] if is_list else value})
+                for own in (None, OWN_SECTIONS):
+                    message = refusal(own=own)
+                    assert len(message) < 1000 and message.isprintable(), (field.name, message)
+            foreign.check_harmless()
+
+
+def test_ten_megabytes_of_text_are_refused_in_one_line(foreign):
+    for name in ("env", "env_kwargs", "eval_flags", "save_best_metric"):
+        foreign.write(**{name: "'x " * 3_500_000})
+        assert len(refusal()) < 500 and name in refusal()

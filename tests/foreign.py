@@ -1,0 +1,55 @@
+"""An experiment of another account, for tests of what it must not do."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from sample_factory import train
+
+ENV = "gym_CartPole-v1"
+FLAGS = ["--serial_mode=True", "--num_workers=1", "--num_envs_per_worker=2", "--worker_num_splits=1"]
+FLAGS += ["--rollout=8", "--batch_size=64", "--hidden_size=8", "--encoder_mlp_layers", "8", "--device=cpu"]
+MODULE = "train_dir.theirs.payload"
+# Leaves a mark when it is imported.
+PAYLOAD = "import pathlib\npathlib.Path({mark!r}).write_text('imported')\nX = parallel_env = dict\n"
+
+
+def train_briefly(folder: Path) -> None:
+    """Trains ENV as folder/train_dir/theirs."""
+    flags = [f"--env={ENV}", "--experiment=theirs", f"--train_dir={folder / 'train_dir'}", "--seed=3"]
+    assert train.main([*flags, "--train_for_env_steps=400", *FLAGS]) == 0
+
+
+class ForeignFolder:
+    """The folder `root`/train_dir/theirs, whose cfg.json another account has written.
+
+    The module MODULE in it can be imported if `root` is the current folder, as with `python -m`.
+    """
+
+    def __init__(self, root: Path):
+        self.root = root
+        self.folder = root / "train_dir" / "theirs"
+        self.mark = root / "mark"
+        (self.folder / "__init__.py").touch()
+        (self.folder / "payload.py").write_text(PAYLOAD.format(mark=str(self.mark)))
+        self._values = json.loads((self.folder / "cfg.json").read_text())
+        self._values.pop("signature", None)
+        self.write()
+        self._outside = self._files_outside()
+
+    def write(self, **flags: Any) -> None:
+        """Writes cfg.json with other values of some flags."""
+        (self.folder / "cfg.json").write_text(json.dumps({**self._values, **flags}))
+
+    def _files_outside(self) -> set[str]:
+        found = set()
+        for parent, folders, files in os.walk(self.root):
+            folders[:] = [name for name in folders if Path(parent, name) != self.folder]
+            found |= {str(Path(parent, name)) for name in (*folders, *files) if name != "__pycache__"}
+        return found
+
+    def check_harmless(self) -> None:
+        """Asserts that nothing of the folder was imported, and that no file was written outside of it."""
+        assert not self.mark.exists(), "code of the folder has run"
+        assert self._files_outside() == self._outside
