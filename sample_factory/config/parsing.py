@@ -2,7 +2,7 @@
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from sample_factory.config.algorithm_defaults import defaults_of
@@ -101,17 +101,8 @@ def parse_config(
     identity = {**_parse_identity(argv), **_identity_of(given)}
     asks_for_help = "help" in identity
     everything = identity.pop("help", None) == EVERYTHING
-    trusts = bool(identity.pop(TRUST, False))
-    file = _read_file(identity["cfg"], cfg_is_saved, trusts) if "cfg" in identity else Layer("", {})
     has_experiment = evaluation or not extra_sections
-    must_exist = evaluation and not asks_for_help
-    # The help is not that of an experiment which only has the default name.
-    reads_saved = has_experiment and (not asks_for_help or "experiment" in {**file.values, **identity})
-    saved = read_saved(identity, file.values, must_exist) if reads_saved else Layer(SAVED, {})
-    if trusts:
-        saved = saved._replace(foreign=None)
-    elif saved.foreign is not None:
-        refuse_links(saved.foreign.parent)
+    saved, file = _read_files(identity, has_experiment, evaluation, asks_for_help, cfg_is_saved)
     typed_names = _names_in(argv, given)
     for layer in (saved, file):
         refuse_code(layer, typed_names)
@@ -134,23 +125,45 @@ def parse_config(
     saved, file = (without_places(layer, sections, typed_names) for layer in (saved, file))
     defaults = [Layer(f"defaults of {env_name}", dict(family.defaults)), own_defaults]
     flags = {**_parse_typed(argv, sections), **_flags_of_keywords(given, sections)}
-    config, typed, resumed = _merge_layers(flags, env_name, sections, defaults, file, saved)
+    typed = Layer(COMMAND_LINE, {**flags, "env": env_name})
+    config = build_config(sections, [*defaults, file, saved, typed], flags)
     is_foreign = any(layer.foreign is not None for layer in (saved, file))
     arguments = (*argv, *as_arguments(given.values))
     config = dataclasses.replace(config, argv=arguments, is_foreign=is_foreign)
     if evaluation or not saved.values:
         return config
-    before, now, in_file = (_flags_of(layer, sections) for layer in (resumed, typed, file))
+    before, now, in_file = (_flags_of(layer, sections) for layer in (saved, typed, file))
     return dataclasses.replace(config, resumed=compare(before, now, in_file))
 
 
-def _read_file(path: str, is_saved: bool, trusts: bool) -> Layer:
-    """Returns the flags of --cfg; of another account's cfg.json only those that a resumed run keeps too."""
-    file = read_file_of_flags(path, is_saved)
-    if trusts or file.foreign is None:
-        return file._replace(foreign=None)
-    kept = {key: value for key, value in file.values.items() if key not in (*NOT_RESUMED_FLAGS, *PLACE)}
-    return file._replace(values=kept)
+def _read_files(
+    identity: dict[str, Any],
+    has_experiment: bool,
+    must_exist: bool,
+    asks_for_help: bool,
+    cfg_is_saved: bool,
+) -> tuple[Layer, Layer]:
+    """Returns the flags in cfg.json of the experiment and those in the --cfg file. Raises ConfigError.
+
+    identity: loses --trust_code, with which the files count as those of this account.
+    """
+    trusts = bool(identity.pop(TRUST, False))
+    file = read_file_of_flags(identity["cfg"], cfg_is_saved) if "cfg" in identity else Layer("", {})
+    if file.foreign is not None and not trusts:
+        file = _without(file, (*NOT_RESUMED_FLAGS, *PLACE))
+    saved = Layer(SAVED, {})
+    # The help is not that of an experiment which only has the default name.
+    if has_experiment and (not asks_for_help or "experiment" in {**file.values, **identity}):
+        saved = read_saved(identity, file.values, must_exist and not asks_for_help)
+    if trusts:
+        saved, file = saved._replace(foreign=None), file._replace(foreign=None)
+    elif saved.foreign is not None:
+        refuse_links(saved.foreign.parent)
+    return _without(saved, NOT_RESUMED_FLAGS), file
+
+
+def _without(layer: Layer, names: Collection[str]) -> Layer:
+    return layer._replace(values={name: value for name, value in layer.values.items() if name not in names})
 
 
 def _names_in(argv: Sequence[str], given: Layer) -> set[str]:
@@ -172,25 +185,6 @@ def with_flags(config: Config, argv: Sequence[str], resolve_family: Callable[[st
         Layer(COMMAND_LINE, {**flags, "env": env_name}),
     ]
     return dataclasses.replace(build_config(sections, layers, flags), argv=config.argv)
-
-
-def _merge_layers(
-    flags: Mapping[str, Any],
-    env_name: str | None,
-    sections: Mapping[str, type],
-    defaults: Sequence[Layer],
-    file: Layer,
-    saved: Layer,
-) -> tuple[Config, Layer, Layer]:
-    """Returns the Config, the layer of the flags that were given, and that of the saved flags that are
-    resumed.
-
-    flags: flag -> value, on the command line or as keywords.
-    """
-    typed = Layer(COMMAND_LINE, {**flags, "env": env_name})
-    kept = {key: value for key, value in saved.values.items() if key not in NOT_RESUMED_FLAGS}
-    resumed = Layer(saved.source, kept)
-    return build_config(sections, [*defaults, file, resumed, typed], flags), typed, resumed
 
 
 def _flags_of(layer: Layer, sections: Mapping[str, type]) -> dict[str, Any]:

@@ -1,0 +1,157 @@
+"""Every command with an experiment of another account: it runs nothing and writes nothing elsewhere."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import sample_factory
+from sample_factory import enjoy, export, match, train
+from sample_factory import eval as eval_command
+from sample_factory.config.flags import ConfigError, flag_type, section_fields
+from sample_factory.config.parsing import parse_config
+from sample_factory.config.sections import PLACE, TRAINING_SECTIONS
+from sample_factory.envs.env_registry import resolve_family
+from tests.foreign import FLAGS, MODULE, ForeignFolder, train_briefly
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("foreign")
+    train_briefly(folder)
+    return folder
+
+
+@pytest.fixture
+def foreign(trained, tmp_path, monkeypatch):
+    shutil.copytree(trained / "train_dir", tmp_path / "train_dir")
+    (tmp_path / "home").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return ForeignFolder(tmp_path)
+
+
+PLACE_FLAGS = ["--experiment=theirs", "--train_dir=train_dir"]
+COMMANDS = {
+    "train": (train.main, ["--train_for_env_steps=600", *FLAGS]),
+    "enjoy": (enjoy.main, ["--no_render", "--max_num_frames=20", "--save_video", "--seed=1"]),
+    "eval": (eval_command.main, ["--eval_episodes=2", "--serial_mode=True"]),
+    "export": (export.main, ["--export_check_steps=4"]),
+    "match": (match.main, ["--num_matches=2", "--opponent_checkpoint=best"]),
+}
+CALLS = {
+    "load_policy": lambda: sample_factory.load_policy("theirs", "train_dir").act([0.0, 0.0, 0.0, 0.0]),
+    "evaluate": lambda: sample_factory.evaluate("theirs", "train_dir", num_episodes=2, serial_mode=True),
+    "run": lambda: sample_factory.run(experiment="theirs", train_dir="train_dir", train_for_env_steps=800),
+    "export_onnx": lambda: sample_factory.export_onnx("theirs", train_dir="train_dir", export_check_steps=4),
+}
+
+
+def with_all_flags(foreign, text):
+    """Sets all flags that accept a text to it, as far as they are accepted together."""
+    accepted = {"save_video": True}
+    for section in TRAINING_SECTIONS.values():
+        for field, annotation in section_fields(section):
+            kind = flag_type(annotation)
+            # Names of parts, and of observations, are looked up later, and refused in one line.
+            is_looked_up = field.metadata["names_code"] or field.name == "normalize_input_keys"
+            if kind.scalar is not str or field.name in PLACE or is_looked_up:
+                continue
+            candidate = {**accepted, field.name: [text] if kind.is_list else text}
+            foreign.write(**candidate)
+            try:
+                parse_config(PLACE_FLAGS, resolve_family, evaluation=True)
+            except ConfigError:
+                continue
+            accepted = candidate
+    foreign.write(**accepted)
+    return accepted
+
+
+@pytest.mark.parametrize("text", [f"{MODULE}:X", "../../x", "{root}/x.mp4", "~/x"])
+def test_hostile_texts_that_are_no_error_leave_nothing_outside_with_any_command(foreign, text, capfd):
+    accepted = with_all_flags(foreign, text.format(root=foreign.root))
+    assert "video_name" in accepted and "save_best_metric" in accepted
+    for name, (main, flags) in COMMANDS.items():
+        code = main([*PLACE_FLAGS, *flags])
+        out = capfd.readouterr()
+        assert code == (2 if name == "match" else 0), (name, out.err)
+        assert "Traceback" not in out.out + out.err
+    for call in CALLS.values():
+        call()
+    foreign.check_harmless()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"env": f"gym_{MODULE}:X-v0"},
+        {"env": f"pettingzoo_{MODULE}"},
+        {"env": "pettingzoo_subprocess:check_output", "env_kwargs": '{"args": "touch mark", "shell": true}'},
+        {"observers": [f"{MODULE}:X"]},
+        {"algo": f"{MODULE}:X"},
+        {"actor_critic_custom": f"{MODULE}:X"},
+    ],
+    ids=lambda flags: next(iter(flags)),
+)
+def test_code_in_the_flags_is_refused_in_one_line_by_every_command_and_call(foreign, flags, capfd):
+    foreign.write(**flags)
+    for main, arguments in COMMANDS.values():
+        assert main([*PLACE_FLAGS, *arguments]) == 2
+        lines = capfd.readouterr().err.splitlines()
+        assert len(lines) == 1 and "--trust_code" in lines[0]
+    for call in CALLS.values():
+        with pytest.raises(ConfigError, match="trust_code"):
+            call()
+    checkpoint = next(foreign.folder.glob("checkpoint_p0/checkpoint_*.pth"))
+    with pytest.raises(ConfigError, match="trust_code"):
+        sample_factory.load_policy(checkpoint)
+    shutil.copy(foreign.folder / "cfg.json", foreign.folder.parent / "settings.json")
+    elsewhere = shutil.move(checkpoint, foreign.folder.parent)
+    with pytest.raises(ConfigError, match="trust_code"):
+        sample_factory.load_policy(elsewhere, cfg=foreign.folder.parent / "settings.json")
+    assert not foreign.mark.exists()
+
+
+OWN_ENV = """
+    import gymnasium as gym
+    from gymnasium.envs.classic_control import CartPoleEnv
+
+    gym.register("Pole-v0", entry_point=CartPoleEnv, max_episode_steps=50)
+"""
+
+
+def test_an_own_experiment_with_code_needs_no_flag_and_another_account_has_to_allow_it(tmp_path):
+    (tmp_path / "own_pole.py").write_text(textwrap.dedent(OWN_ENV))
+
+    def call(command, account, *flags):
+        arguments = ["--experiment=own", "--train_dir=runs", *flags]
+        home = {"HOME": str(tmp_path / account), "XDG_CONFIG_HOME": ""}
+        return subprocess.run(
+            [sys.executable, "-m", f"sample_factory.{command}", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path]), **home},
+            capture_output=True,
+            text=True,
+        )
+
+    train_flags = ["--train_for_env_steps=400", *FLAGS]
+    eval_flags = ["--eval_episodes=2", "--serial_mode=True"]
+    assert call("train", "first", "--env=gym_own_pole:Pole-v0", *train_flags).returncode == 0
+    assert call("train", "first", "--train_for_env_steps=600").returncode == 0, "it is resumed as before"
+    assert call("eval", "first", *eval_flags).returncode == 0
+    assert not (tmp_path / "second").exists()
+    refused = call("eval", "second", *eval_flags)
+    assert refused.returncode == 2 and "gym_own_pole:Pole-v0" in refused.stderr
+    assert call("eval", "second", *eval_flags, "--env=gym_own_pole:Pole-v0").returncode == 0
+    assert call("eval", "second", *eval_flags, "--trust_code").returncode == 0
+    assert call("train", "second", "--train_for_env_steps=800").returncode == 2
+    assert call("train", "second", "--train_for_env_steps=800", "--trust_code").returncode == 0
+    assert call("eval", "second", *eval_flags).returncode == 0, "the second account has signed it"
+    assert call("eval", "first", *eval_flags).returncode == 2
+    assert json.loads((tmp_path / "runs" / "own" / "cfg.json").read_text())["env"] == "gym_own_pole:Pole-v0"
