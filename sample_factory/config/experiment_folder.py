@@ -87,7 +87,13 @@ def read_saved(typed: Mapping[str, Any], file_values: Mapping[str, Any], evaluat
         raise ConfigError(f"no experiment at {folder}: cfg.json is missing; {_experiments_beside(folder)}")
     if path is None or typed.get("restart_behavior", "resume") != "resume":
         return Layer(SAVED, {})
-    saved = read_json(path)
+    try:
+        saved = read_json(path)
+    except ConfigError as error:
+        raise ConfigError(
+            f"{error}. To go on without it, delete it, and type the flags of the run again; they are at the "
+            "beginning of sf_log.txt"
+        ) from None
     source = f"{SAVED} {path}"
     _check_values(saved, source)
     # The folder may have been moved or copied since cfg.json was written.

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import logging
 import os
+import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -74,7 +75,8 @@ def prepare_folder(config: Config) -> ExperimentFolder:
     except OSError as error:
         raise ConfigError(f"cannot write to the experiment folder {path}: {error.strerror}") from None
     setup_logging("main", str(path / "sf_log.txt") if config.monitoring.log_to_file else None)
-    log.info("Experiment folder: %s", path)
+    short = f"Experiment folder: {path}"
+    log.info("%s; flags: %s", short, shlex.join(config.argv), extra={"short": short})
     return folder
 
 
