@@ -192,49 +192,49 @@ def code_named_in(values: Mapping[str, Any], typed: Collection[str] = ()) -> dic
     """
     fields = (field for section in TRAINING_SECTIONS.values() for field in dataclasses.fields(section))
     flags = [field.name for field in fields if field.metadata[NAMES_CODE] and field.name not in typed]
-    named = {name: text for name in flags for text in _texts_in(values.get(name)) if _names_code(name, text)}
-    arguments = values.get(ENV_KWARGS)
-    env = values.get("env")
-    if isinstance(arguments, str) and ENV_KWARGS not in typed:
-        is_plain = not (isinstance(env, str) and _names_code("env", env)) or arguments.strip() in ("", "{}")
-        if not is_plain or any(map(MARKS.search, _texts_in(_parsed(arguments)))):
-            named[ENV_KWARGS] = arguments
-    flags_of_evaluations = values.get(EVAL_FLAGS)
+    named = {name: text for name in flags for text in _texts_in(values.get(name)) if _is_code(name, text)}
+    arguments, flags_of_evaluations = values.get(ENV_KWARGS), values.get(EVAL_FLAGS)
+    if isinstance(arguments, str) and ENV_KWARGS not in typed and _are_for_code(arguments, values.get("env")):
+        named[ENV_KWARGS] = arguments
     if isinstance(flags_of_evaluations, str) and EVAL_FLAGS not in typed:
         words = _words(flags_of_evaluations)
-        if any(MARKS.search(word) or _names_code("env", word.removeprefix("--env=")) for word in words):
+        if any(MARKS.search(word) or _is_code("env", word.removeprefix("--env=")) for word in words):
             named[EVAL_FLAGS] = flags_of_evaluations
     return named
 
 
-def _names_code(flag: str, text: str) -> bool:
+def _is_code(flag: str, text: str) -> bool:
+    """Returns whether the value of a flag that may name code does."""
     if flag == "env":
         return ":" in text or ".." in text or FOREIGN_PETTINGZOO.match(text) is not None
     return ":" in text
 
 
-def _texts_in(value: Any) -> Iterator[str]:
-    """Yields all texts in a value from JSON, also the names in objects."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from value
-        for item in value.values():
-            yield from _texts_in(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts_in(item)
-
-
-def _parsed(text: str) -> Any:
+def _are_for_code(arguments: str, env: Any) -> bool:
+    """Returns whether --env_kwargs are for a function that is no built-in env, or may name code or files."""
     try:
-        return json.loads(text)
+        parsed = json.loads(arguments)
     except (ValueError, RecursionError):
-        return text  # refused later, by the family
+        return False  # refused by the family
+    calls_code = isinstance(env, str) and _is_code("env", env) and parsed != {}
+    return calls_code or any(map(MARKS.search, _texts_in(parsed)))
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """Yields all texts in a value from JSON, also the names in objects. Without recursion: it may be deep."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, Mapping):
+            pending += [*item, *item.values()]
+        elif isinstance(item, list):
+            pending += item
 
 
 def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
-    except ValueError:  # a quotation mark is missing; refused later
+    except ValueError:  # a quotation mark is missing; refused when the flags are used
         return [text]
