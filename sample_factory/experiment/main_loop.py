@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from sample_factory.config.monitoring_flags import EVALUATED
-from sample_factory.exchange.messages import Incident, Report, WorkerDied, reports_in
+from sample_factory.exchange.messages import Incident, Report, reports_in
 from sample_factory.experiment.evaluations import Evaluations
 from sample_factory.experiment.next_commands import next_commands, relative_path
 from sample_factory.experiment.observed_run import ObservedRun, TrainingInfoSubscriber
@@ -198,8 +198,6 @@ class MainLoop:
     def process_replaced(self, dead: DeadProcess) -> None:
         """Reports its death, and sends its successor what the dead one had received."""
         self.publish(dead.incident)
-        for index in dead.rollout_workers:
-            self._outbox.send_to_all_learners(WorkerDied(index))
         self._start_worker(dead.inbox)
 
     def _start_worker(self, inbox: int) -> None:

@@ -23,7 +23,6 @@ from sample_factory.exchange.messages import (
     Snapshot,
     SnapshotRequest,
     Trajectories,
-    WorkerDied,
     reports_in,
 )
 from sample_factory.exchange.topology import make_topology
@@ -59,8 +58,15 @@ def hand_over(parts, agents):
     buffers = parts.buffers
     taken = buffers.acquire(0, agents)
     buffers.policy_ids[taken] = 0
-    buffers.hand_over(taken, agents, np.ones((len(agents), 1), bool))
+    buffers.hand_over(0, taken, agents, np.ones((len(agents), 1), bool))
     parts.channels.learners[0].put(Trajectories(taken.tolist()))
+
+
+def hand_over_and_die(parts):
+    """Hands buffers over as a rollout worker does that dies before it sends their tickets."""
+    hand_over(parts, np.arange(4))
+    parts.channels.learners[0].get_many(0.0)
+    parts.buffers.reclaim(0)
 
 
 def test_the_first_batch_is_announced_once_with_the_speed_of_sampling_after_the_first_tickets(parts):
@@ -107,16 +113,15 @@ def test_shares_of_other_learners_are_held_until_they_are_copied_when_a_rollout_
     assert handover.take_batch(0.0).rewards.shape == (4, 2), "half of the trajectories of 4 steps"
     [share] = second.get_many(0.0)
     assert parts.buffers.counts()[2] == len(share.buffer_indices) == 2
-    hand_over(parts, np.arange(4, 8))
-    channels.learners[0].get_many(0.0)  # the worker died before it sent these tickets
-    channels.learners[0].put(WorkerDied(0))
+    hand_over_and_die(parts)
     receiver.receive(0.0)
-    assert parts.buffers.counts()[2] == 2
+    assert parts.buffers.counts()[2] == 2, "the share"
     batcher.next_batch(share.buffer_indices)
+    # The buffers of the share are free, and the next ones to be filled, before the share counts as copied.
+    hand_over_and_die(parts)
+    receiver.receive(0.0)
+    assert parts.buffers.counts()[2] == 2, "they could still be the share"
     channels.progress["copied"][0, 0] += 1
-    hand_over(parts, np.arange(4))
-    channels.learners[0].get_many(0.0)
-    channels.learners[0].put(WorkerDied(0))
     receiver.receive(0.0)
     assert parts.buffers.counts()[2] == 0
 
