@@ -14,12 +14,14 @@ import torch
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.file_format import check_fits, read_state, write_state
 from sample_factory.checkpoints.milestones import find_checkpoints
+from sample_factory.checkpoints.store import TEMPORARY_NAME, Checkpoints
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import probe_env_info
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.exchange.channels import make_progress
 from sample_factory.exchange.messages import (
     ComponentReady,
+    SaveRequest,
     Snapshot,
     SnapshotRequest,
     Trajectories,
@@ -32,8 +34,10 @@ from sample_factory.experiment.wiring import learner_spec
 from sample_factory.learning.algorithms.ppo import PPO
 from sample_factory.learning.batcher import Batcher
 from sample_factory.learning.handover import Handover
+from sample_factory.learning.learner import Learner
 from sample_factory.learning.learner_worker import LearnerWorker
 from sample_factory.learning.receiver import Receiver
+from sample_factory.learning.saver import Saver
 from sample_factory.models.policy_spec import state_size
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.queues import LocalQueue
@@ -161,6 +165,22 @@ def test_weights_that_do_not_fit_are_refused_with_what_differs_first(parts, tmp_
     difference = r"--transfer_from: cannot use .*: it is of another network or version: .*weight is of shape "
     with pytest.raises(CheckpointError, match=difference):
         trained_with(other, path, experiment_dir=tmp_path / "b")
+
+
+def test_the_best_value_advances_only_with_its_file(parts, tmp_path):
+    args = learner_spec(parts, 0).args
+    learner = Learner(0, args.settings.learner)
+    saver = Saver(learner, Checkpoints(tmp_path, 0, keep=1), args.settings)
+    in_the_way = tmp_path / "checkpoint_p0" / TEMPORARY_NAME
+    in_the_way.mkdir(parents=True)
+    saver.save_best(SaveRequest("reward", 5.0))
+    assert learner.best_value is None and not find_checkpoints(tmp_path, 0, "best")
+    in_the_way.rmdir()
+    saver.save_best(SaveRequest("reward", 4.0))
+    saver.save_best(SaveRequest("reward", 3.0))
+    [best] = find_checkpoints(tmp_path, 0, "best")
+    assert best.name.endswith("_reward_4.000.pth")
+    assert learner.best_value == read_state(best)["best_performance"] == 4.0
 
 
 class WithTarget(PPO):
