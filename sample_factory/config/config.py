@@ -98,11 +98,12 @@ class Config:
         provenance = {"command_line": " ".join(self.argv), "cli_args": dict(self.typed)}
         path = self.experiment_dir / "cfg.json"
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps({**self.unknown, **self.flat(), **provenance}, indent=4) + "\n")
         except OSError as error:
             log.error(
-                "COULD NOT WRITE %s: %s. Training continues; the next start of this experiment writes it "
-                "again",
+                "COULD NOT WRITE %s: %s. Training continues; it is written again later, or by the next start "
+                "of this experiment",
                 path,
                 error.strerror,
             )

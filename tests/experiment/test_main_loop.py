@@ -1,5 +1,8 @@
 """The main process handles reports and sends messages to rollout workers, with real queues."""
 
+import logging
+import shutil
+
 import gymnasium as gym
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -124,6 +127,26 @@ def test_a_policy_that_takes_over_another_starts_a_new_window_of_episodes(make_l
     loop.close()
     assert summaries(folder, 0)["0_aux/avg_reward"] == 5.0
     assert "0_aux/avg_reward" not in summaries(folder, 1)
+
+
+def test_flags_that_are_deleted_with_their_folder_are_written_again_and_not_before_the_run_has_started(
+    make_loop, monkeypatch, caplog
+):
+    monkeypatch.setattr("sample_factory.experiment.main_loop.LOOK_SECONDS", 1e-9)
+    monkeypatch.setattr(logging.getLogger("sample_factory"), "propagate", True)
+    loop, _, folder = make_loop(selfplay_past_share=0.0)
+    loop.turn(0.0)
+    assert not (folder / "cfg.json").exists(), "a run that does not start leaves no flags"
+    loop.started()
+    flags = (folder / "cfg.json").read_text()
+    loop.turn(0.0)
+    assert "missing" not in caplog.text
+    shutil.rmtree(folder)
+    loop.turn(0.0)
+    assert (folder / "cfg.json").read_text() == flags and caplog.text.count("cfg.json is missing") == 1
+    shutil.rmtree(folder)
+    loop.close()
+    assert (folder / "cfg.json").read_text() == flags
 
 
 def test_a_replaced_worker_gets_the_evolved_shaping(make_loop):

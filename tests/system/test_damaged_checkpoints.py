@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 
@@ -167,6 +168,18 @@ def test_an_experiment_on_a_full_disk_is_refused_in_one_line(small_disk):
     assert done.returncode == 2
     assert done.stdout.startswith("error: ") and "No space left on device" in done.stdout
     assert done.stdout.count("\n") == 1
+
+
+def test_a_folder_that_is_deleted_during_a_run_can_be_played_afterwards(tmp_path):
+    process = start("train", tmp_path, *FLAGS, FOREVER, "--save_every_sec=1")
+    wait_for_frames(process, 0)
+    shutil.rmtree(tmp_path / "a")
+    wait_for_line(process, "Saved")
+    output = stop(process)
+    assert output.count("cfg.json is missing, and is written again") == 1
+    assert (tmp_path / "a" / "sf_log.txt").read_text().count("Saved") > 0
+    played = run("enjoy", tmp_path, *FLAGS[:2], "--no_render", "--max_num_episodes=1")
+    assert played.returncode == 0, played.stdout
 
 
 def assert_refused(folder, pid):
