@@ -23,9 +23,9 @@ class TrajectoryBuffers:
     2. Only the worker of a buffer's partition acquires it and hands it over; only the learners that it is
        pending at release it. So no lock is needed: each mark has one writer.
     3. Ownership is in shared memory: after a worker has died, `reclaim` frees the buffers it owned, and
-       `release_lost` those that it had handed over without telling a learner. Each mark of a pending buffer
-       is the incarnation of the worker that set it, so that a successor may fill and hand over buffers of the
-       same partition at once, however late a learner looks for the lost ones.
+       `release_lost` the buffers it handed over without sending a ticket. The mark of a pending buffer is the
+       incarnation of the worker that handed it over. So the successor may start at once, and a learner that
+       looks for lost buffers later does not mistake the successor's buffers for lost ones.
 
     Arrays (N buffers, T steps, H floats of recurrent state, K floats of outputs of the widest kind of
     agents):

@@ -111,7 +111,7 @@ class Saver:
     def save_best(self, request: SaveRequest) -> None:
         """Saves the best checkpoint, if the value is better than that of the last one.
 
-        `Learner.best_value`, which the file contains, stays as it was if the file could not be written.
+        `Learner.best_value`, which the file contains, does not change if the file could not be written.
         """
         best = self._learner.best_value
         if best is not None and request.value <= best:

@@ -21,7 +21,8 @@ class BestPolicies:
 
     1. Only means over a full window of episodes count. A mean over fewer episodes varies more, and the best
        of many such means would be luck.
-    2. The value of the best checkpoint, which the learner reports, has to be exceeded, also over several runs.
+    2. The value of the last best checkpoint, which the learner reports, has to be exceeded, also in a resumed
+       run.
     3. A request without a result, for example because the disk is full, is repeated after RETRY_SECONDS.
     """
 

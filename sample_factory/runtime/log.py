@@ -193,7 +193,8 @@ class SharedFileHandler(logging.Handler):
     """Appends to a file that other processes append to as well.
 
     A record is a single write to a descriptor in append mode, so records of several processes never mix.
-    A file that is deleted is created again. After its line follow the details that only the file gets, e.g. `log.error("...", extra=details(text))`.
+    After its line follow the details that only the file gets, e.g. `log.error("...", extra=details(text))`.
+    A file that was deleted is created again.
     """
 
     def __init__(self, path: str):

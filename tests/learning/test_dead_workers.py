@@ -62,10 +62,10 @@ class Sampler:
 
 
 class Batching:
-    """A batching thread that stands still after its first batch until it is told to go on."""
+    """A batching thread that stands still after its first batch until `resumed` is set."""
 
     def __init__(self, buffers, channels):
-        self.goes_on = threading.Event()
+        self.resumed = threading.Event()
         self.num_batches = 0
         self.error: BaseException | None = None
         self._is_ending = False
@@ -80,11 +80,11 @@ class Batching:
 
     def __exit__(self, *_):
         self._is_ending = True
-        self.goes_on.set()
+        self.resumed.set()
         self._thread.join()
 
     def _stand_still(self, _):
-        self.goes_on.wait(PATIENCE)
+        self.resumed.wait(PATIENCE)
 
     def _run(self):
         try:
@@ -112,7 +112,7 @@ def test_however_late_the_learner_looks_no_buffer_is_released_twice_and_none_is_
         buffers.reclaim(0)
         supervisor.restart(child)
         assert eventually(lambda: buffers.counts() == (0, 0, total), PATIENCE), "the successor fills the rest"
-        batching.goes_on.set()
+        batching.resumed.set()
         assert eventually(lambda: batching.num_batches > total or supervisor.check(), PATIENCE)
         assert not supervisor.check(), supervisor.children[0].error
         supervisor.stop_all()

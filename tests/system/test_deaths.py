@@ -127,14 +127,14 @@ def has_both_engines(run: subprocess.Popen, worker: str) -> bool:
         return False
 
 
-def test_a_worker_that_dies_while_its_learner_stands_still_is_replaced_and_the_run_goes_on(tmp_path):
+def test_a_worker_that_dies_while_its_learner_stands_still_is_replaced_and_the_run_continues(tmp_path):
     run = start("train", tmp_path, *CARTPOLE)
     frames = wait_for_frames(run, 0)
     learner = child(descendants(run), "learner_0")
     kill(learner, signal.SIGSTOP)
     kill(child(descendants(run), "rollout_worker_0"))
     wait_for_line(run, "worker 0: envs are ready")
-    for _ in range(4):  # the successor fills buffers that the learner has not heard of
+    for _ in range(4):  # the successor fills buffers whose tickets the learner has not read
         frames = wait_for_frames(run, -1)
     kill(learner, signal.SIGCONT)
     wait_for_frames(run, wait_for_frames(run, frames))
