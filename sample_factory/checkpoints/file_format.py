@@ -4,12 +4,13 @@ import errno
 import os
 import pickle
 import shutil
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from sample_factory.checkpoints.damage import check_undamaged
 
 
 def read_state(path: Path) -> dict[str, Any]:
@@ -17,13 +18,7 @@ def read_state(path: Path) -> dict[str, Any]:
 
     Raises ValueError if the file is damaged or holds something else, or whatever else torch raises then.
     """
-    if not zipfile.is_zipfile(path):
-        raise ValueError("the file is empty, cut off, or no checkpoint")
-    # torch writes checksums, but accepts a tensor with a wrong one. The test takes 0.2 s per GB.
-    with zipfile.ZipFile(path) as archive:
-        damaged = archive.testzip()
-    if damaged is not None:
-        raise ValueError(f"the file is damaged: the checksum of {damaged} in it is wrong")
+    check_undamaged(path)
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:  # torch's message explains in 1,000 characters how to run the code

@@ -257,7 +257,7 @@ class Ingest:
             write(self._buffers, stored, indices)
             acted = np.zeros((len(indices), self._buffers.topology.num_policies), bool)
             acted[:, stored.policy_id] = True
-            self._buffers.hand_over(indices, self._owners(len(indices)), acted)
+            self._buffers.hand_over(self._partition, indices, self._owners(len(indices)), acted)
             tickets = Trajectories(indices.tolist())
             self._channels.learners[stored.policy_id].put(tickets, self._context.keep_going)
             link.unstored[0] = others

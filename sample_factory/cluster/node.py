@@ -42,6 +42,7 @@ PULL_SECONDS = 0.5  # longest wait for the first trajectory
 STOP_SECONDS = 20.0
 SEEDS_OF_A_NODE = 100_003  # the seeds of its envs begin that far from those of the node before
 POLL_SECONDS = 0.01
+MAX_MESSAGES = 1000  # of a policy in one turn
 
 
 class NodePlan(NamedTuple):
@@ -66,8 +67,8 @@ Fetch = Callable[[Any], np.ndarray]
 class Node:
     """In the process of a node: starts its workers, and answers `pull` and `update`.
 
-    One thread calls `pull`, one `update`, one `stop`; another one supervises the workers. `_lock` guards the
-    tickets.
+    One thread calls `pull`, which owns the tickets, one `update`, one `stop`; another one supervises the
+    workers.
     """
 
     def __init__(self, plan: NodePlan, fetch: Fetch):
@@ -87,9 +88,8 @@ class Node:
         self._parts = _allocate(plan)
         num_policies = self._parts.buffers.topology.num_policies
         self._tickets: dict[int, list[int]] = {policy_id: [] for policy_id in range(num_policies)}
-        self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(THREADS)
-        self._loop = NodeLoop(self._parts, self._release_lost)
+        self._loop = NodeLoop(self._parts)
         self._end: RunEnd | BaseException | None = None
         self._supervisor = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
         self._supervisor.start()
@@ -145,37 +145,34 @@ class Node:
             time.sleep(POLL_SECONDS)
 
     def _count_tickets(self) -> int:
-        with self._lock:
-            for policy_id in self._tickets:
-                self._receive_tickets(policy_id)
-            return sum(map(len, self._tickets.values()))
+        for policy_id in self._tickets:
+            self._receive_tickets(policy_id)
+        return sum(map(len, self._tickets.values()))
 
     def _take_trajectories(self) -> list[Packed]:
         buffers = self._parts.buffers
-        with self._lock:  # until they are released: the buffers of a dead worker are searched for others
-            parts = [
-                (policy_id, np.array(tickets[first : first + MIN_TRAJECTORIES]))
-                for policy_id, tickets in self._tickets.items()
-                for first in range(0, min(len(tickets), MAX_TRAJECTORIES), MIN_TRAJECTORIES)
-            ]
-            packed = list(self._threads.map(lambda part: pack(buffers, *part), parts))
-            for policy_id, indices in parts:
-                buffers.release(indices, policy_id)
-            for tickets in self._tickets.values():
-                del tickets[:MAX_TRAJECTORIES]
+        parts = [
+            (policy_id, np.array(tickets[first : first + MIN_TRAJECTORIES]))
+            for policy_id, tickets in self._tickets.items()
+            for first in range(0, min(len(tickets), MAX_TRAJECTORIES), MIN_TRAJECTORIES)
+        ]
+        packed = list(self._threads.map(lambda part: pack(buffers, *part), parts))
+        for policy_id, indices in parts:
+            buffers.release(indices, policy_id)
+        for tickets in self._tickets.values():
+            del tickets[:MAX_TRAJECTORIES]
         return packed
 
     def _receive_tickets(self, policy_id: int) -> None:
-        for message in self._parts.channels.learners[policy_id].get_many(timeout=0.0):
+        buffers = self._parts.buffers
+        tickets = self._tickets[policy_id]
+        incarnations = buffers.incarnations.copy()
+        messages = self._parts.channels.learners[policy_id].get_many(0.0, MAX_MESSAGES)
+        for message in messages:
             if isinstance(message, Trajectories):
-                self._tickets[policy_id].extend(message.buffer_indices)
-
-    def _release_lost(self, worker_index: int) -> None:
-        """In the supervising thread, after a rollout worker has died."""
-        with self._lock:
-            for policy_id, tickets in self._tickets.items():
-                self._receive_tickets(policy_id)
-                self._parts.buffers.release_lost(worker_index, policy_id, tickets)
+                tickets.extend(message.buffer_indices)
+        if len(messages) < MAX_MESSAGES:  # the inbox was read to its end
+            buffers.release_lost(policy_id, incarnations, tickets)
 
     def stop(self) -> None:
         """Stops all workers."""
@@ -217,13 +214,11 @@ def _device(device: str) -> str:
 class NodeLoop:
     """A `Loop`: keeps the reports of the workers for the learner's machine, and sends them its messages."""
 
-    def __init__(self, parts: Parts, release_lost: Callable[[int], None]):
-        """release_lost: called with the index of a rollout worker that has died."""
+    def __init__(self, parts: Parts):
         self.is_done = False
         self.stop_reason = ""
         self._reports_queue = parts.channels.reports
         self._outbox = Outbox(parts.channels)
-        self._release_lost = release_lost
         self._lock = threading.Lock()  # of the two following: one thread pulls, another one supervises
         self._reports: list[Report] = []
         self._latest: dict[tuple[type, int], Any] = {}  # messages for a worker that replaces a dead one
@@ -259,9 +254,7 @@ class NodeLoop:
         self.receive(timeout)
 
     def process_replaced(self, dead: DeadProcess) -> None:
-        """Frees the buffers that it had handed over, and sends its successor what it had received."""
-        for index in dead.rollout_workers:
-            self._release_lost(index)
+        """Reports its death, and sends its successor what the dead one had received."""
         with self._lock:
             self._reports.append(dead.incident)
             latest = list(self._latest.values())

@@ -100,12 +100,13 @@ class Config:
         values = {**self.unknown, **self.flat(), **provenance}
         path = self.experiment_dir / "cfg.json"
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             contents = values if self.is_foreign else signed(values)
             write_atomically(path, json.dumps(contents, indent=4) + "\n")
         except OSError as error:
             log.error(
-                "COULD NOT WRITE %s: %s. Training continues; the next start of this experiment writes it "
-                "again",
+                "COULD NOT WRITE %s: %s. Training continues; it is written again later, or by the next start "
+                "of this experiment",
                 path,
                 error.strerror,
             )

@@ -22,7 +22,7 @@ class PolicyRequest(NamedTuple):
     split: int
     step: int
     buffer_indices: np.ndarray  # [n] int64
-    incarnation: int  # process id of the sender: its replacement must not take its answers
+    incarnation: int  # of the sender, see TrajectoryBuffers: its successor must not take its answers
     past_self: Milestone | None = None  # whose weights to act with; None: the newest weights
 
 
@@ -98,12 +98,6 @@ class SaveRequest(NamedTuple):
 
     metric: str
     value: float
-
-
-class WorkerDied(NamedTuple):
-    """Main process -> learners: all tickets of this rollout worker have been sent; no more will follow."""
-
-    worker_index: int
 
 
 class SnapshotRequest(NamedTuple):
@@ -271,7 +265,7 @@ class Reports(NamedTuple):
 
 
 RolloutMessage = ActionsReady | NewShaping | NewTrainingInfo | Opponents
-LearnerMessage = Trajectories | SaveRequest | SnapshotRequest | WorkerDied | DonateRequest | NewSettings
+LearnerMessage = Trajectories | SaveRequest | SnapshotRequest | DonateRequest | NewSettings
 Report = (
     ComponentReady
     | LearnerReady

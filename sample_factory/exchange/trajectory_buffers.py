@@ -10,6 +10,8 @@ from sample_factory.exchange.topology import Topology
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 
 NO_AGENT = -1  # owner of a buffer that is free or pending
+NOT_PENDING = 0
+FIRST_INCARNATION = 1
 INACTIVE = -1  # policy id of steps in which no live policy acted
 
 
@@ -20,7 +22,10 @@ class TrajectoryBuffers:
        and release asserts it.
     2. Only the worker of a buffer's partition acquires it and hands it over; only the learners that it is
        pending at release it. So no lock is needed: each mark has one writer.
-    3. Ownership is in shared memory: after a worker has died, `reclaim` frees the buffers it owned.
+    3. Ownership is in shared memory: after a worker has died, `reclaim` frees the buffers it owned, and
+       `release_lost` the buffers it handed over without sending a ticket. The mark of a pending buffer is the
+       incarnation of the worker that handed it over. So the successor may start at once, and a learner that
+       looks for lost buffers later does not mistake the successor's buffers for lost ones.
 
     Arrays (N buffers, T steps, H floats of recurrent state, K floats of outputs of the widest kind of
     agents):
@@ -35,6 +40,8 @@ class TrajectoryBuffers:
         active_at_end [N] bool           the agent also acts in step T, the one after the last
         chunk_rnn_states [N, T/chunk_length, H] float32  recurrent state before step i * chunk_length
         rnn_state     [N, H] float32     recurrent state before the coming step
+        incarnations  [num_workers + 1] int32  number of the process that fills a partition, from
+                                         FIRST_INCARNATION; the last partition is that of other machines
     kinds[i].obs and kinds[i].outputs are the same memory as agents of kind i use it, see KindStorage.
     Observations have T+1 steps: V(x_T) is computed from the last. A buffer holds the data of one agent.
     """
@@ -50,6 +57,7 @@ class TrajectoryBuffers:
         self._memory = SharedArrays(_specs(topology, slots, row_size, rnn_state_size))
         self._bind()
         self._owner[:] = NO_AGENT
+        self.incarnations[:] = FIRST_INCARNATION
 
     def _bind(self) -> None:
         memory = self._memory
@@ -63,6 +71,7 @@ class TrajectoryBuffers:
         self.active_at_end = memory["active_at_end"]
         self.chunk_rnn_states = memory["chunk_rnn_states"]
         self.rnn_state = memory["rnn_state"]
+        self.incarnations = memory["incarnations"]
         self._owner = memory["owner"]
         self._pending = memory["pending"]
         slots = [memory[f"obs/{i}"] for i in range(self._num_slots)]
@@ -92,11 +101,10 @@ class TrajectoryBuffers:
 
     def poison(self) -> None:
         """Fills all data with conspicuous values, so that tests notice reads of memory never written."""
-        owner = self._owner.copy()
-        pending = self._pending.copy()
+        kept = {name: self._memory[name].copy() for name in ("owner", "pending", "incarnations")}
         self._memory.poison()
-        self._owner[:] = owner
-        self._pending[:] = pending
+        for name, values in kept.items():
+            self._memory[name][:] = values
 
     def acquire(self, worker_index: int, agent_ids: np.ndarray) -> np.ndarray | None:
         """In the rollout worker: returns a free buffer for each agent, [n] int64, or None if there are too
@@ -111,7 +119,9 @@ class TrajectoryBuffers:
         self._owner[taken] = agent_ids
         return taken
 
-    def hand_over(self, buffer_indices: np.ndarray, agent_ids: np.ndarray, acted: np.ndarray) -> None:
+    def hand_over(
+        self, worker_index: int, buffer_indices: np.ndarray, agent_ids: np.ndarray, acted: np.ndarray
+    ) -> None:
         """In the rollout worker: gives buffers [n] of these agents [n] to the learners of the policies in
         `acted`, [n, num_policies] bool; a buffer without any becomes free.
         """
@@ -120,33 +130,39 @@ class TrajectoryBuffers:
         assert not self._pending[buffer_indices].any(), "an owned buffer is pending at a learner"
         # In this order: in between the buffers count as free, but only this worker could acquire them.
         self._owner[buffer_indices] = NO_AGENT
-        self._pending[buffer_indices] = acted
+        self._pending[buffer_indices] = np.where(acted, self.incarnations[worker_index], NOT_PENDING)
 
     def release(self, buffer_indices: np.ndarray, policy_id: int) -> None:
         """In a learner: gives back buffers, [n] int, after copying them."""
-        is_pending = self._pending[buffer_indices, policy_id]
+        is_pending = self._pending[buffer_indices, policy_id] != NOT_PENDING
         assert is_pending.all(), f"policy {policy_id} releases buffers that are not pending at it"
-        self._pending[buffer_indices, policy_id] = False
+        self._pending[buffer_indices, policy_id] = NOT_PENDING
 
     def reclaim(self, worker_index: int) -> int:
-        """In the main process, after a worker has died: frees the buffers that its agents owned. Returns
-        their number."""
+        """In the main process, after a worker has died and before its successor starts: frees the buffers
+        that its agents owned, and begins the next incarnation. Returns the number of buffers."""
         own = self.topology.buffers_of(worker_index)
         owner = self._owner[own.start : own.stop]
         count = int(np.count_nonzero(owner != NO_AGENT))
         owner[:] = NO_AGENT
+        self.incarnations[worker_index] += 1
         return count
 
-    def release_lost(self, worker_index: int, policy_id: int, tickets: Iterable[int]) -> int:
-        """In a learner: frees the buffers that a dead worker handed over without sending a ticket. Returns
+    def release_lost(self, policy_id: int, incarnations: np.ndarray, tickets: Iterable[int]) -> int:
+        """In a learner: frees the buffers that dead workers handed over without sending a ticket. Returns
         their number.
 
+        incarnations: a copy made before the learner last read its inbox to the end. Every earlier incarnation
+            had ended by then, so its tickets have all been received.
         tickets: the buffers of all tickets that the learner holds.
         """
-        pending = np.array(self.topology.buffers_of(worker_index))
-        pending = pending[self._pending[pending, policy_id]]
-        lost = pending[~np.isin(pending, list(tickets))]
-        self._pending[lost, policy_id] = False
+        if (incarnations == FIRST_INCARNATION).all():  # nearly always
+            return 0
+        partitions = [len(self.topology.buffers_of(index)) for index in range(len(incarnations))]
+        pending = self._pending[:, policy_id]
+        of_dead = np.flatnonzero((pending != NOT_PENDING) & (pending < np.repeat(incarnations, partitions)))
+        lost = of_dead[~np.isin(of_dead, list(tickets))]
+        self._pending[lost, policy_id] = NOT_PENDING
         return len(lost)
 
     def owner_of(self, buffer: int) -> int:
@@ -177,8 +193,9 @@ def _specs(
     specs["active_at_end"] = ArraySpec((n,), np.bool_)
     specs["chunk_rnn_states"] = ArraySpec((n, topology.chunks_per_trajectory, rnn_state_size), np.float32)
     specs["rnn_state"] = ArraySpec((n, rnn_state_size), np.float32)
+    specs["incarnations"] = ArraySpec((topology.num_workers + 1,), np.int32)
     specs["owner"] = ArraySpec((n,), np.int32)
-    specs["pending"] = ArraySpec((n, topology.num_policies), np.bool_)
+    specs["pending"] = ArraySpec((n, topology.num_policies), np.int32)
     return specs
 
 

@@ -38,7 +38,8 @@ class ExperimentFolder:
 
     def remove(self) -> None:
         """Removes the folder and the folders that were created for it; restores what was moved aside."""
-        shutil.rmtree(self.path)
+        with contextlib.suppress(FileNotFoundError):  # the user has deleted it during the run
+            shutil.rmtree(self.path)
         if self.moved_aside is not None:
             self.moved_aside.rename(self.path)
         for parent in self.created[1:]:

@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import os
 import shlex
 import sys
 import textwrap
@@ -11,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from sample_factory.config.monitoring_flags import EVALUATED
-from sample_factory.exchange.messages import Incident, Report, WorkerDied, reports_in
+from sample_factory.exchange.messages import Incident, Report, reports_in
 from sample_factory.experiment.evaluations import Evaluations
 from sample_factory.experiment.next_commands import next_commands, relative_path
 from sample_factory.experiment.observed_run import ObservedRun, TrainingInfoSubscriber
@@ -31,10 +32,12 @@ from sample_factory.monitoring.jsonl_writer import JsonlWriter
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.monitoring.run_progress import RunSizes
 from sample_factory.monitoring.run_summary import RunSummary, short_summary_lines, summary_lines
+from sample_factory.runtime.clock import Every
 
 log = logging.getLogger("sample_factory")
 
 BENCHMARK_FRAMES = 2_000_000
+LOOK_SECONDS = 30.0  # between looks for cfg.json
 
 
 class DeadProcess(NamedTuple):
@@ -111,6 +114,8 @@ class MainLoop:
         self._subscribers = self._make_subscribers(parts, processes)
         for index in range(self._outbox.num_rollout_workers):
             self._start_worker(index)
+        self._has_started = False
+        self._time_to_look = Every(LOOK_SECONDS)
 
     def _make_training_info(self, parts: Parts) -> TrainingInfoSubscriber | None:
         if not parts.info.receives_training_info:
@@ -183,12 +188,26 @@ class MainLoop:
     def started(self) -> None:
         """Saves the flags: not earlier, since by now they are known to work."""
         self._config.save()
+        self._has_started = True
 
     def turn(self, timeout: float) -> None:
         """Receives reports and lets every subscriber take its turn. The first call starts the run's time."""
         self.receive(timeout)
         for subscriber in self._subscribers:
             subscriber.tick()
+        if self._time_to_look():
+            self._keep_flags()
+
+    def _keep_flags(self) -> None:
+        """Writes cfg.json again if it is gone: without it, no program can use the coming checkpoints."""
+        path = self._config.experiment_dir / "cfg.json"
+        if self._has_started and not os.path.exists(path):
+            log.warning(
+                "%s is missing, and is written again. If its folder was deleted, earlier checkpoints and "
+                "summaries are lost",
+                path,
+            )
+            self._config.save()
 
     def publish(self, report: Report) -> None:
         """Hands a report to all subscribers."""
@@ -198,8 +217,6 @@ class MainLoop:
     def process_replaced(self, dead: DeadProcess) -> None:
         """Reports its death, and sends its successor what the dead one had received."""
         self.publish(dead.incident)
-        for index in dead.rollout_workers:
-            self._outbox.send_to_all_learners(WorkerDied(index))
         self._start_worker(dead.inbox)
 
     def _start_worker(self, inbox: int) -> None:
@@ -216,6 +233,7 @@ class MainLoop:
         self.receive(0.0)
         if self._evaluations is not None:
             self._evaluations.finish(may_wait)
+        self._keep_flags()
         for subscriber in reversed(self._subscribers):
             subscriber.close()
 

@@ -4,6 +4,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
+from sample_factory.checkpoints.damage import is_damaged
 from sample_factory.checkpoints.milestones import (
     PREFIXES,
     checkpoint_folder,
@@ -36,10 +37,19 @@ def describe_last_checkpoints(config: Config) -> str:
     return f"It did not save; the last checkpoint is {listed}{more}"
 
 
+def _resumed_frames(config: Config) -> list[int]:
+    """Returns the env frames of each policy that has a checkpoint to resume from: as for the learner, the
+    newest that is not damaged."""
+    kind = config.monitoring.load_checkpoint_kind
+    policies = range(config.sampling.num_policies)
+    found = (reversed(find_checkpoints(config.experiment_dir, policy_id, kind)) for policy_id in policies)
+    usable = (next((path for path in paths if not is_damaged(path)), None) for paths in found)
+    return [env_frames_of(path) for path in usable if path is not None]
+
+
 def trained_frames(config: Config) -> int:
     """Returns the env frames of all policies in the checkpoints from which a start resumes."""
-    paths = newest_checkpoints(config, config.monitoring.load_checkpoint_kind)
-    return sum(map(env_frames_of, paths))
+    return sum(_resumed_frames(config))
 
 
 def why_done(config: Config) -> str | None:
@@ -47,8 +57,7 @@ def why_done(config: Config) -> str | None:
     limit = config.monitoring.train_for_env_steps
     if config.resumed is None or config.sampling.sampler_only or config.sampling.benchmark:
         return None
-    paths = newest_checkpoints(config, config.monitoring.load_checkpoint_kind)
-    frames = [env_frames_of(path) for path in paths]
+    frames = _resumed_frames(config)
     if len(frames) < config.sampling.num_policies or min(frames) < limit:
         return None
     return (

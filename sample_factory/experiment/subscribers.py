@@ -83,10 +83,6 @@ class Outbox:
         """Returns whether there was room for the message within SEND_SECONDS."""
         return _send(self._learners[policy_id], message)
 
-    def send_to_all_learners(self, message: LearnerMessage) -> None:
-        for inbox in self._learners:
-            _send(inbox, message)
-
     def send_to_rollout_worker(self, index: int, message: RolloutMessage) -> bool:
         """Returns whether there was room for the message within SEND_SECONDS."""
         return _send(self._rollout_workers[index], message)

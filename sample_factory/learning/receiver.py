@@ -15,11 +15,12 @@ from sample_factory.exchange.messages import (
     SaveRequest,
     SnapshotRequest,
     Trajectories,
-    WorkerDied,
 )
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.learning.batcher import Batcher
 from sample_factory.learning.handover import Handover
+
+MAX_MESSAGES = 1000  # in one turn
 
 
 class Receiver:
@@ -92,18 +93,19 @@ class Receiver:
 
     def receive(self, timeout: float) -> bool:
         """Handles the messages that arrive within `timeout` seconds; returns whether there were any."""
-        messages = self._inbox.get_many(timeout=timeout)
+        incarnations = self._buffers.incarnations.copy()
+        messages = self._inbox.get_many(timeout, MAX_MESSAGES)
         for message in messages:
             match message:
                 case Trajectories(buffer_indices):
                     self._tickets.extend(buffer_indices)
                     self._first_tickets = self._first_tickets or (time.monotonic(), len(buffer_indices))
-                case WorkerDied(worker_index):
-                    self._forget_copied()
-                    held = [*self._tickets, *itertools.chain(*self._shared)]
-                    self._buffers.release_lost(worker_index, self._policy_id, held)
                 case SaveRequest() | SnapshotRequest() | DonateRequest() | NewSettings():
                     self._handover.put_request(message)
+        if len(messages) < MAX_MESSAGES:  # the inbox was read to its end
+            self._forget_copied()
+            held = itertools.chain(self._tickets, *self._shared)
+            self._buffers.release_lost(self._policy_id, incarnations, held)
         return bool(messages)
 
     def discard(self) -> int | None:

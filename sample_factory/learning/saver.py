@@ -109,11 +109,16 @@ class Saver:
             send(MilestoneSaved(Milestone(learner.policy_id, learner.version, learner.env_frames)))
 
     def save_best(self, request: SaveRequest) -> None:
-        """Saves the best checkpoint, if the value is better than that of the last one."""
+        """Saves the best checkpoint, if the value is better than that of the last one.
+
+        `Learner.best_value`, which the file contains, does not change if the file could not be written.
+        """
         best = self._learner.best_value
-        if best is None or request.value > best:
-            self._learner.best_value = request.value
-            self._checkpoints.save_best(*saved_state(self._learner), request.metric, request.value)
+        if best is not None and request.value <= best:
+            return
+        self._learner.best_value = request.value
+        if not self._checkpoints.save_best(*saved_state(self._learner), request.metric, request.value):
+            self._learner.best_value = best
 
     def snapshot(self) -> Snapshot:
         """Writes the current state to a file that is to be evaluated."""

@@ -13,6 +13,7 @@ from sample_factory.runtime.clock import Every
 log = logging.getLogger("sample_factory")
 
 MIN_IMPROVEMENT = 0.001
+RETRY_SECONDS = 30.0
 
 
 class BestPolicies:
@@ -20,7 +21,9 @@ class BestPolicies:
 
     1. Only means over a full window of episodes count. A mean over fewer episodes varies more, and the best
        of many such means would be luck.
-    2. The best value of an earlier run, which the learner reports, has to be exceeded.
+    2. The value of the last best checkpoint, which the learner reports, has to be exceeded, also in a resumed
+       run.
+    3. A request without a result, for example because the disk is full, is repeated after RETRY_SECONDS.
     """
 
     def __init__(
@@ -33,13 +36,17 @@ class BestPolicies:
         self._flags = flags
         self._policies = policies
         self._send_to_learner = send_to_learner
+        self._now = now
         self._best_values: dict[int, float | None] = {}  # by policy, for those whose learner has reported
+        self._not_before = [now()] * len(policies)  # time of the next request
         self._time_to_test = [Every(flags.save_best_every_sec, now=now) for _ in policies]
         self._has_warned = [False] * len(policies)
 
     def handle(self, report: Report) -> None:
         if isinstance(report, TrainReport):
-            self._best_values.setdefault(report.policy_id, report.best_value)
+            if report.best_value != self._best_values.get(report.policy_id):
+                self._not_before[report.policy_id] = self._now()
+            self._best_values[report.policy_id] = report.best_value
 
     def tick(self) -> None:
         for policy_id, time_to_test in enumerate(self._time_to_test):
@@ -59,6 +66,8 @@ class BestPolicies:
             return
         if policy_id not in self._best_values or len(episodes) < episodes.window:
             return
+        if self._now() < self._not_before[policy_id]:  # the last request has no result yet
+            return
         spread = episodes.spread(self._flags.save_best_metric)
         if spread is None:
             self._warn_unknown_metric(policy_id)
@@ -68,7 +77,7 @@ class BestPolicies:
             return
         if best_value is not None and not spread.mean > best_value + MIN_IMPROVEMENT:
             return
-        self._best_values[policy_id] = spread.mean
+        self._not_before[policy_id] = self._now() + RETRY_SECONDS
         self._send_to_learner(policy_id, SaveRequest(self._flags.save_best_metric, spread.mean))
 
     def _warn_unknown_metric(self, policy_id: int) -> None:

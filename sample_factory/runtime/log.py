@@ -194,14 +194,18 @@ class SharedFileHandler(logging.Handler):
 
     A record is a single write to a descriptor in append mode, so records of several processes never mix.
     After its line follow the details that only the file gets, e.g. `log.error("...", extra=details(text))`.
+    A file that was deleted is created again.
     """
 
     def __init__(self, path: str):
         super().__init__()
         self._path = os.path.abspath(path)
         self._is_failing = False
+        self._fd = self._open()
+
+    def _open(self) -> int:
         os.makedirs(os.path.dirname(self._path), exist_ok=True)
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def emit(self, record: logging.LogRecord) -> None:
         if vars(record).get("only_on_terminals"):
@@ -213,6 +217,9 @@ class SharedFileHandler(logging.Handler):
             self.handleError(record)
             return
         try:
+            if os.fstat(self._fd).st_nlink == 0:
+                deleted, self._fd = self._fd, self._open()
+                os.close(deleted)
             os.write(self._fd, data)
             self._is_failing = False
         except OSError as error:

@@ -41,7 +41,8 @@ class Queue(Protocol):
 
     def get_many(self, timeout: float, max_messages: int = 1000) -> list[Any]:
         """Returns the messages in the queue; if there are none, those that arrive first within `timeout`
-        seconds, or an empty list. timeout=0 never waits.
+        seconds, or an empty list. timeout=0 never waits. With fewer than `max_messages`, the queue has been
+        read to its end.
         """
 
     def close(self) -> None:

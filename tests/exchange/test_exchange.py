@@ -148,7 +148,8 @@ class TestBuffers:
 
     def hand_over(self, buffer_indices, agent_id, *policies):
         acted = np.isin(np.arange(2), policies)[None]
-        self.buffers.hand_over(buffer_indices, np.array([agent_id]), acted)
+        worker_index = int(buffer_indices[0]) // self.buffers.topology.buffers_per_worker
+        self.buffers.hand_over(worker_index, buffer_indices, np.array([agent_id]), acted)
 
     def test_a_buffer_is_free_or_owned_or_pending(self):
         taken = self.buffers.acquire(1, np.array([5, 6]))
@@ -221,8 +222,26 @@ def test_nothing_is_published_before_the_first_publication():
 
 def test_what_a_dead_worker_handed_over_without_a_ticket_is_freed():
     buffers, _ = make_shared(make_config(num_workers=2), CountingEnv())
-    taken = buffers.acquire(1, np.array([4, 5, 6]))
-    buffers.hand_over(taken, np.array([4, 5, 6]), np.ones((3, 1), bool))
-    assert buffers.release_lost(1, 0, tickets=[int(taken[1])]) == 2
+    agents, acted = np.array([4, 5, 6]), np.ones((3, 1), bool)
+    taken = buffers.acquire(1, agents)
+    buffers.hand_over(1, taken, agents, acted)
+    assert buffers.release_lost(0, buffers.incarnations.copy(), tickets=[]) == 0, "the worker lives"
+    buffers.reclaim(1)
+    assert buffers.release_lost(0, buffers.incarnations.copy(), tickets=[int(taken[1])]) == 2
     assert buffers.counts()[2] == 1
     buffers.release(taken[1:2], 0)
+
+
+def test_what_a_successor_handed_over_is_not_lost_before_its_tickets_arrive():
+    buffers, _ = make_shared(make_config(num_workers=2), CountingEnv())
+    agents, acted = np.array([4, 5]), np.ones((2, 1), bool)
+    before_its_death = buffers.incarnations.copy()
+    lost = buffers.acquire(1, agents)
+    buffers.hand_over(1, lost, agents, acted)
+    buffers.reclaim(1)
+    of_successor = buffers.acquire(1, agents)
+    buffers.hand_over(1, of_successor, agents, acted)
+    assert buffers.release_lost(0, before_its_death, tickets=[]) == 0, "its tickets may not have been read"
+    assert buffers.release_lost(0, buffers.incarnations.copy(), tickets=[]) == 2
+    buffers.release(of_successor, 0)
+    assert buffers.counts() == (buffers.topology.num_buffers, 0, 0)

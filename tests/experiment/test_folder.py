@@ -1,3 +1,4 @@
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -47,6 +48,13 @@ def test_a_folder_of_a_run_that_failed_is_removed_with_the_folders_that_were_mad
     assert (config.experiment_dir / "sf_log.txt").exists()
     made.remove()
     assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
+
+
+def test_a_folder_that_the_user_has_deleted_needs_no_removal(config):
+    prepared = prepare_folder(config)
+    shutil.rmtree(prepared.path)
+    prepared.remove()
+    prepared.lock.release()
 
 
 def test_the_experiment_that_a_failed_restart_moved_aside_is_restored(config):

@@ -1,5 +1,8 @@
 """The main process handles reports and sends messages to rollout workers, with real queues."""
 
+import logging
+import shutil
+
 import gymnasium as gym
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -17,7 +20,6 @@ from sample_factory.exchange.messages import (
     PolicyReplaced,
     SaveRequest,
     TrainReport,
-    WorkerDied,
 )
 from sample_factory.experiment.main_loop import MainLoop
 from sample_factory.experiment.parts import Parts, make_league, make_population
@@ -127,11 +129,30 @@ def test_a_policy_that_takes_over_another_starts_a_new_window_of_episodes(make_l
     assert "0_aux/avg_reward" not in summaries(folder, 1)
 
 
-def test_a_replaced_worker_is_reported_to_the_learners_and_gets_the_evolved_shaping(make_loop):
+def test_flags_that_are_deleted_with_their_folder_are_written_again_and_not_before_the_run_has_started(
+    make_loop, monkeypatch, caplog
+):
+    monkeypatch.setattr("sample_factory.experiment.main_loop.LOOK_SECONDS", 1e-9)
+    monkeypatch.setattr(logging.getLogger("sample_factory"), "propagate", True)
+    loop, _, folder = make_loop(selfplay_past_share=0.0)
+    loop.turn(0.0)
+    assert not (folder / "cfg.json").exists(), "a run that does not start leaves no flags"
+    loop.started()
+    flags = (folder / "cfg.json").read_text()
+    loop.turn(0.0)
+    assert "missing" not in caplog.text
+    shutil.rmtree(folder)
+    loop.turn(0.0)
+    assert (folder / "cfg.json").read_text() == flags and caplog.text.count("cfg.json is missing") == 1
+    shutil.rmtree(folder)
+    loop.close()
+    assert (folder / "cfg.json").read_text() == flags
+
+
+def test_a_replaced_worker_gets_the_evolved_shaping(make_loop):
     loop, channels, _ = make_loop(num_policies=2, with_pbt=True)
     assert len(received(channels.inboxes[1], NewShaping)) == 2
     loop.process_replaced(dead_worker(1))
-    assert [received(learner, WorkerDied) for learner in channels.learners] == [[WorkerDied(1)]] * 2
     assert [message.policy_id for message in received(channels.inboxes[1], NewShaping)] == [0, 1]
     assert not received(channels.inboxes[0], Opponents)[2:], "the other workers get nothing again"
     loop.close()

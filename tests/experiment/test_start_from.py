@@ -1,4 +1,5 @@
 import logging
+import zipfile
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.resuming import Change, Resumed
 from sample_factory.experiment.start_from import (
     describe_last_checkpoints,
+    has_checkpoints,
     log_resumed,
     transfer_file,
     why_done,
@@ -27,7 +29,8 @@ def make(tmp_path):
 def checkpoint(config, name, policy_id=0):
     path = config.experiment_dir / f"checkpoint_p{policy_id}" / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
+    with zipfile.ZipFile(path, "w") as archive:  # as torch writes it
+        archive.writestr("data", "weights")
     return path
 
 
@@ -100,3 +103,20 @@ def test_a_run_whose_limit_is_reached_has_nothing_to_train(make):
         "--train_for_env_steps=400"
     )
     assert why_done(replace(config, resumed=None)) is None, "a new experiment"
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-10], lambda data: data.replace(b"weights", b"Weights")]
+)
+def test_a_damaged_checkpoint_is_no_progress(make, damage, caplog):
+    config = replace(make("a", train_for_env_steps=200), resumed=Resumed())
+    checkpoint(config, "checkpoint_000000009_150.pth")
+    newest = checkpoint(config, "checkpoint_000000010_200.pth")
+    assert why_done(config) is not None
+    newest.write_bytes(damage(newest.read_bytes()))
+    assert why_done(config) is None
+    with caplog.at_level(logging.INFO, "sample_factory"):
+        log_resumed(config)
+    assert caplog.messages == ["Resuming a at 150 env frames"]
+    checkpoint(config, "checkpoint_000000009_150.pth").unlink()
+    assert why_done(config) is None and has_checkpoints(config), "the learner refuses to start from scratch"

@@ -19,7 +19,7 @@ def full_buffer(**flags):
     buffers.generations[buffer] = 5
     buffers.terminated[buffer] = buffers.truncated[buffer] = False
     buffers.policy_ids[buffer] = 0
-    buffers.hand_over(np.array([buffer]), np.array([0]), np.array([[True, False]]))
+    buffers.hand_over(0, np.array([buffer]), np.array([0]), np.array([[True, False]]))
     return buffers, buffer
 
 

@@ -14,16 +14,17 @@ import torch
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.file_format import check_fits, read_state, write_state
 from sample_factory.checkpoints.milestones import find_checkpoints
+from sample_factory.checkpoints.store import TEMPORARY_NAME, Checkpoints
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import probe_env_info
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.exchange.channels import make_progress
 from sample_factory.exchange.messages import (
     ComponentReady,
+    SaveRequest,
     Snapshot,
     SnapshotRequest,
     Trajectories,
-    WorkerDied,
     reports_in,
 )
 from sample_factory.exchange.topology import make_topology
@@ -33,8 +34,10 @@ from sample_factory.experiment.wiring import learner_spec
 from sample_factory.learning.algorithms.ppo import PPO
 from sample_factory.learning.batcher import Batcher
 from sample_factory.learning.handover import Handover
+from sample_factory.learning.learner import Learner
 from sample_factory.learning.learner_worker import LearnerWorker
 from sample_factory.learning.receiver import Receiver
+from sample_factory.learning.saver import Saver
 from sample_factory.models.policy_spec import state_size
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.queues import LocalQueue
@@ -59,8 +62,15 @@ def hand_over(parts, agents):
     buffers = parts.buffers
     taken = buffers.acquire(0, agents)
     buffers.policy_ids[taken] = 0
-    buffers.hand_over(taken, agents, np.ones((len(agents), 1), bool))
+    buffers.hand_over(0, taken, agents, np.ones((len(agents), 1), bool))
     parts.channels.learners[0].put(Trajectories(taken.tolist()))
+
+
+def hand_over_and_die(parts):
+    """Hands buffers over as a rollout worker does that dies before it sends their tickets."""
+    hand_over(parts, np.arange(4))
+    parts.channels.learners[0].get_many(0.0)
+    parts.buffers.reclaim(0)
 
 
 def test_the_first_batch_is_announced_once_with_the_speed_of_sampling_after_the_first_tickets(parts):
@@ -107,16 +117,15 @@ def test_shares_of_other_learners_are_held_until_they_are_copied_when_a_rollout_
     assert handover.take_batch(0.0).rewards.shape == (4, 2), "half of the trajectories of 4 steps"
     [share] = second.get_many(0.0)
     assert parts.buffers.counts()[2] == len(share.buffer_indices) == 2
-    hand_over(parts, np.arange(4, 8))
-    channels.learners[0].get_many(0.0)  # the worker died before it sent these tickets
-    channels.learners[0].put(WorkerDied(0))
+    hand_over_and_die(parts)
     receiver.receive(0.0)
-    assert parts.buffers.counts()[2] == 2
+    assert parts.buffers.counts()[2] == 2, "the share"
     batcher.next_batch(share.buffer_indices)
+    # The buffers of the share are free, and the next ones to be filled, before the share counts as copied.
+    hand_over_and_die(parts)
+    receiver.receive(0.0)
+    assert parts.buffers.counts()[2] == 2, "they could still be the share"
     channels.progress["copied"][0, 0] += 1
-    hand_over(parts, np.arange(4))
-    channels.learners[0].get_many(0.0)
-    channels.learners[0].put(WorkerDied(0))
     receiver.receive(0.0)
     assert parts.buffers.counts()[2] == 0
 
@@ -156,6 +165,22 @@ def test_weights_that_do_not_fit_are_refused_with_what_differs_first(parts, tmp_
     difference = r"--transfer_from: cannot use .*: it is of another network or version: .*weight is of shape "
     with pytest.raises(CheckpointError, match=difference):
         trained_with(other, path, experiment_dir=tmp_path / "b")
+
+
+def test_the_best_value_advances_only_with_its_file(parts, tmp_path):
+    args = learner_spec(parts, 0).args
+    learner = Learner(0, args.settings.learner)
+    saver = Saver(learner, Checkpoints(tmp_path, 0, keep=1), args.settings)
+    in_the_way = tmp_path / "checkpoint_p0" / TEMPORARY_NAME
+    in_the_way.mkdir(parents=True)
+    saver.save_best(SaveRequest("reward", 5.0))
+    assert learner.best_value is None and not find_checkpoints(tmp_path, 0, "best")
+    in_the_way.rmdir()
+    saver.save_best(SaveRequest("reward", 4.0))
+    saver.save_best(SaveRequest("reward", 3.0))
+    [best] = find_checkpoints(tmp_path, 0, "best")
+    assert best.name.endswith("_reward_4.000.pth")
+    assert learner.best_value == read_state(best)["best_performance"] == 4.0
 
 
 class WithTarget(PPO):

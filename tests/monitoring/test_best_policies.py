@@ -2,7 +2,7 @@ import pytest
 
 from sample_factory.config.monitoring_flags import MonitoringFlags
 from sample_factory.exchange.messages import EpisodeReport, SaveRequest, TrainReport
-from sample_factory.monitoring.best_policies import BestPolicies
+from sample_factory.monitoring.best_policies import RETRY_SECONDS, BestPolicies
 from sample_factory.monitoring.policy_progress import PolicyProgress
 
 INTERVAL = 5  # --save_best_every_sec
@@ -65,11 +65,25 @@ def test_the_first_full_window_is_the_best_so_far(run):
 def test_only_a_better_value_is_saved(run):
     run.end_episodes(*[1.0] * 4)
     assert run.requests() == [SaveRequest("reward", 1.0)]
+    run.train(200, best_value=1.0)
     run.end_episodes(1.003)  # the mean grows by less than 0.001
     assert run.requests() == []
     run.end_episodes(2.0)
     (request,) = run.requests()
     assert request.value == pytest.approx(1.25075)
+
+
+def test_a_value_counts_once_its_file_is_written_and_is_requested_again_until_then(run):
+    run.end_episodes(*[2.0] * 4)
+    assert run.requests() == [SaveRequest("reward", 2.0)]
+    run.train(200)  # the learner could not write the file
+    run.end_episodes(*[1.0] * 4)
+    assert run.requests() == [], "the learner may not have answered yet"
+    assert run.requests(RETRY_SECONDS) == [SaveRequest("reward", 1.0)]
+    run.train(300, best_value=1.0)
+    assert run.requests(RETRY_SECONDS) == []
+    run.end_episodes(*[1.5] * 4)
+    assert run.requests() == [SaveRequest("reward", 1.5)], "no wait after a success"
 
 
 def test_an_infinite_mean_is_never_the_best(run):
@@ -95,7 +109,7 @@ def test_nothing_is_saved_before_save_best_after(make_run):
 def test_the_best_value_of_an_earlier_run_has_to_be_exceeded(make_run):
     run = make_run(stats_avg=1, save_best_after=0)
     run.train(100, best_value=5.0)
-    run.train(200)
+    run.train(200, best_value=5.0)
     run.end_episodes(4.0)
     assert run.requests() == []
     run.end_episodes(6.0)

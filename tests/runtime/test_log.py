@@ -3,6 +3,7 @@
 import io
 import logging
 import re
+import shutil
 import sys
 import warnings
 
@@ -114,6 +115,16 @@ def test_a_full_disk_does_not_end_the_run(capsys):
     setup_logging("main", "/dev/full")
     log.info("goes to the console all the same")
     assert "No space left" in capsys.readouterr().err
+
+
+def test_a_log_file_that_is_deleted_is_created_again(tmp_path):
+    setup_logging("main", str(tmp_path / "a" / "sf_log.txt"))
+    log.info("before")
+    shutil.rmtree(tmp_path / "a")
+    log.info("first")
+    log.info("second")
+    lines = (tmp_path / "a" / "sf_log.txt").read_text().splitlines()
+    assert [line.split()[-1] for line in lines] == ["first", "second"]
 
 
 def test_a_line_of_a_terminal_is_the_time_and_the_text(open_terminal):

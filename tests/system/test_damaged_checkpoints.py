@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 
@@ -75,7 +76,8 @@ def test_where_the_newest_is_gone_and_others_are_damaged_the_newest_whole_one_is
     flip_a_bit_of_a_weight(newest)
     second.write_bytes(second.read_bytes()[:-100])
     expected = steps(first)
-    done = run("train", experiment.parent, *FLAGS, "--train_for_env_steps=1000")
+    # Those that are damaged have reached the limit, by their names: 200 and 300 env frames.
+    done = run("train", experiment.parent, *FLAGS, "--train_for_env_steps=150")
     assert done.returncode == 0, done.stdout
     assert f"{newest}: the file is damaged" in done.stdout and "checksum" in done.stdout
     assert f"{second}: the file is empty, cut off" in done.stdout
@@ -167,6 +169,18 @@ def test_an_experiment_on_a_full_disk_is_refused_in_one_line(small_disk):
     assert done.returncode == 2
     assert done.stdout.startswith("error: ") and "No space left on device" in done.stdout
     assert done.stdout.count("\n") == 1
+
+
+def test_a_folder_that_is_deleted_during_a_run_can_be_played_afterwards(tmp_path):
+    process = start("train", tmp_path, *FLAGS, FOREVER, "--save_every_sec=1")
+    wait_for_frames(process, 0)
+    shutil.rmtree(tmp_path / "a")
+    wait_for_line(process, "Saved")
+    output = stop(process)
+    assert output.count("cfg.json is missing, and is written again") == 1
+    assert (tmp_path / "a" / "sf_log.txt").read_text().count("Saved") > 0
+    played = run("enjoy", tmp_path, *FLAGS[:2], "--no_render", "--max_num_episodes=1")
+    assert played.returncode == 0, played.stdout
 
 
 def assert_refused(folder, pid):

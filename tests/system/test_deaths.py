@@ -127,6 +127,20 @@ def has_both_engines(run: subprocess.Popen, worker: str) -> bool:
         return False
 
 
+def test_a_worker_that_dies_while_its_learner_stands_still_is_replaced_and_the_run_continues(tmp_path):
+    run = start("train", tmp_path, *CARTPOLE)
+    frames = wait_for_frames(run, 0)
+    learner = child(descendants(run), "learner_0")
+    kill(learner, signal.SIGSTOP)
+    kill(child(descendants(run), "rollout_worker_0"))
+    wait_for_line(run, "worker 0: envs are ready")
+    for _ in range(4):  # the successor fills buffers whose tickets the learner has not read
+        frames = wait_for_frames(run, -1)
+    kill(learner, signal.SIGCONT)
+    wait_for_frames(run, wait_for_frames(run, frames))
+    stop(run)
+
+
 def test_engines_killed_in_any_call_are_replaced_and_sigterm_saves_and_stops(tmp_path):
     """Also where an engine has died with a lock that its worker waits for, so that the worker is replaced."""
     run = start("train", tmp_path, *DOOM, ONLY_AT_THE_END)

@@ -92,7 +92,7 @@ class RolloutMemory:
         self._carry_over(full, fresh)
         self._buffers.active_at_end[full] = active
         acted = self._acted(full, policies)
-        self._buffers.hand_over(full, self._agent_ids, acted)
+        self._buffers.hand_over(self._worker_index, full, self._agent_ids, acted)
         self.buffer_indices = fresh
         self.step = 0
         return FullBuffers(full, acted)

@@ -1,7 +1,6 @@
 """A process with a few EnvVectors: it steps one while the others await their actions."""
 
 import collections
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,7 +59,7 @@ class RolloutWorker:
         context: ChildContext,
     ):
         self._index = index = args.worker_index
-        self._incarnation = os.getpid()
+        self._incarnation = int(buffers.incarnations[index])
         self._topology = buffers.topology
         self._channels = channels
         self._inbox = channels.inboxes[index]
