@@ -28,7 +28,8 @@ Defaults = Mapping[str, Any] | Callable[[str], Mapping[str, Any]]
 class FamilyMetrics(Protocol):
     """In the main process: computes metrics of a family from the episodes of one policy.
 
-    Its class is registered with the family, and called with the name of the env.
+    Its class is registered with the family, and called with the name of the env. If a method raises, one line
+    is logged, the metrics are computed no more, and training continues.
     """
 
     def __init__(self, env_name: str): ...
@@ -166,9 +167,8 @@ def resolve_family(env_name: str) -> EnvFamily:
         make_env, flags, defaults, metrics = (resolve(part) for part in parts)
     except ImportError as error:
         hint = f": {how_to_install(entry.extra)}" if entry.extra else ""
-        raise ImportError(
-            f"env {env_name!r} needs a package that is not installed ({error}){hint}"
-        ) from error
+        why = "is not installed" if isinstance(error, ModuleNotFoundError) else "cannot be loaded"
+        raise ImportError(f"env {env_name!r} needs a package that {why} ({error}){hint}") from error
     except WrongPath as error:
         raise ConfigError(f"the registration of env {env_name!r} is wrong: {error}") from None
     values = defaults(env_name) if callable(defaults) else defaults or {}

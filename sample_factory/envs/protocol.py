@@ -1,7 +1,6 @@
 """The interface of an env inside the framework: multi-agent, with observations written in place."""
 
 import contextlib
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -20,9 +19,6 @@ Picture = np.ndarray  # [height, width, 3] uint8
 # Key of an end info: whether the episode ended for the learner only, and the game continues, as when a life
 # is lost in Atari. Rewards and lengths are summed up until the game ends, and reported as one episode.
 EPISODE_CONTINUES = "episode_continues"
-EXTRA_STATS = "episode_extra_stats"  # key of an end info: further statistics by name
-MAX_INFO_ENTRIES = 30  # of an info that is reported
-MAX_INFO_TEXT = 50  # characters of a text, or of a key, in it
 
 
 class EnvError(Explained, ValueError):
@@ -163,7 +159,7 @@ class StepResult(NamedTuple):
     terminated: the episode ended in a terminal state (its value is 0).
     truncated: the episode was cut (time limit); never True together with terminated.
     end_infos: by agent, the infos of agents whose episode ended in this step; an agent that has none may be
-        absent. Keys with a meaning: see `true_objective` and `extra_stats`.
+        absent. Keys with a meaning: see end_infos.py.
     active: which agents act in the coming step, bool; None: all of them.
     """
 
@@ -181,59 +177,6 @@ def active_agents(infos: Iterable[Info]) -> np.ndarray | None:
     """
     active = [info.get("is_active", True) for info in infos]
     return None if all(active) else np.array(active, bool)
-
-
-def true_objective(end_info: Info, episode_return: float) -> float:
-    """Returns the score of an ended episode that population-based training and evaluation judge by.
-
-    It is the first of these that there is: `true_objective` or (v1) `true_reward` in the info of the
-    episode's end; `episode["r"]` from Gymnasium's RecordEpisodeStatistics, the sum of the rewards before they
-    pass the wrappers on top of it (such as TransformReward); `episode_return`, the sum of raw rewards.
-    """
-    for key in ("true_objective", "true_reward"):
-        if key in end_info:
-            return float(end_info[key])
-    statistics = end_info.get("episode")
-    if statistics is not None and isinstance(statistics, Mapping) and "r" in statistics:
-        return float(statistics["r"])
-    return episode_return
-
-
-def extra_stats(end_info: Info) -> dict[str, float]:
-    """Returns `episode_extra_stats` in the info of an episode's end: further statistics by name."""
-    return dict(end_info.get(EXTRA_STATS, EMPTY_INFO))
-
-
-def portable_info(end_info: Info) -> dict[str, Any]:
-    """Returns the numbers and short texts of an info, also those in dicts within it.
-
-    At most MAX_INFO_ENTRIES, so that they fit into a message. What `extra_stats` returns is left out.
-    """
-    entries = itertools.islice(_portable_entries(end_info), MAX_INFO_ENTRIES)
-    found: dict[str, Any] = {}
-    for path, value in entries:
-        inner = found
-        for key in path[:-1]:
-            inner = inner.setdefault(key, {})
-        inner[path[-1]] = value
-    return found
-
-
-def _portable_entries(info: Info, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yields (the keys that lead to a value, the value)."""
-    for key, value in info.items():
-        if (key == EXTRA_STATS and not path) or not _is_short_text(key):
-            continue
-        if isinstance(value, (np.generic, np.ndarray)) and value.size == 1:
-            value = value.item()
-        if isinstance(value, (bool, int, float)) or _is_short_text(value):
-            yield (*path, key), value
-        elif isinstance(value, Mapping):
-            yield from _portable_entries(value, (*path, key))
-
-
-def _is_short_text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= MAX_INFO_TEXT
 
 
 class TrainingInfoReceiver(Protocol):

@@ -5,14 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from sample_factory.envs.protocol import (
-    EMPTY_INFO,
-    EPISODE_CONTINUES,
-    MultiAgentEnv,
-    ObservationRows,
-    extra_stats,
-    true_objective,
-)
+from sample_factory.envs.end_infos import extra_stats, true_objective
+from sample_factory.envs.protocol import EMPTY_INFO, EPISODE_CONTINUES, MultiAgentEnv, ObservationRows
 from sample_factory.evaluation.policy import TrainedPolicy
 from sample_factory.evaluation.results import EpisodeResult
 from sample_factory.evaluation.scripted_policy import ScriptedPolicy
@@ -88,7 +82,8 @@ class EpisodeRunner:
     def _finish(self, agent: int, info: Mapping[str, Any]) -> EpisodeResult:
         reward = float(self.returns[agent])
         length = int(self._lengths[agent])
-        result = EpisodeResult(agent, reward, length, true_objective(info, reward), extra_stats(info))
+        stats = extra_stats(info).numbers
+        result = EpisodeResult(agent, reward, length, true_objective(info, reward), stats)
         self.returns[agent] = 0.0
         self._lengths[agent] = 0
         return result

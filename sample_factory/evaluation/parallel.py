@@ -32,10 +32,12 @@ from sample_factory.experiment.checks import Probed, check_and_probe
 from sample_factory.experiment.main_loop import DeadProcess
 from sample_factory.experiment.parts import Parts, allocate, chosen_seed
 from sample_factory.experiment.processes import run_in_processes
+from sample_factory.experiment.run_result import RunEnd
 from sample_factory.experiment.serial import SerialRun
 from sample_factory.experiment.wiring import policy_spec
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.monitoring.component_stats import ComponentStats
+from sample_factory.monitoring.console import number_text
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildFailed, call_in_child
 from sample_factory.runtime.child_side import ChildContext
@@ -147,10 +149,14 @@ def evaluate_checkpoint(
     prepared = _prepare(config, family, probed, choice)
     loop = EvaluationLoop(prepared.parts, progress)
     began = time.monotonic()
-    end = run_in_processes(prepared.parts, signals, lambda *_: loop)
+    _raise_first(run_in_processes(prepared.parts, signals, lambda *_: loop))
+    return prepared.result(loop, time.monotonic() - began)
+
+
+def _raise_first(end: RunEnd) -> None:
+    """Raises the first failure of a run, if there is one."""
     if end.failures:
         raise end.failures[0]
-    return prepared.result(loop, time.monotonic() - began)
 
 
 class SerialEvaluation:
@@ -176,7 +182,7 @@ class SerialEvaluation:
 
     def play(self, signals: StopSignals) -> Evaluation:
         """Plays the episodes. Called once."""
-        self._run.run(signals)
+        _raise_first(self._run.run(signals))
         return self._prepared.result(self._loop, time.monotonic() - self._began)
 
 
@@ -342,4 +348,4 @@ class EvaluationLoop:
         self._rewards += report.reward
 
     def _describe(self) -> str:
-        return f"reward {self._rewards / len(self._found):.3f}" if self._found else ""
+        return f"reward {number_text(self._rewards / len(self._found))}" if self._found else ""

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sample_factory.monitoring.console import number_text
+
 NORMAL_QUANTILE = 1.959964  # 95 % of a normal distribution lie within this many deviations of its mean
 
 
@@ -26,7 +28,7 @@ class MeanAndStd(NamedTuple):
     high: float = math.nan
 
     def __str__(self) -> str:
-        return f"{self.mean:.3f} +- {self.std:.3f}"
+        return f"{number_text(self.mean)} +- {number_text(self.std)}"
 
 
 def mean_and_std(values: Sequence[float]) -> MeanAndStd:

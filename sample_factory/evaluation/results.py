@@ -15,6 +15,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.evaluation.result_statistics import MeanAndStd, mean_and_std
+from sample_factory.monitoring.console import number_text
 
 
 class EpisodeResult(NamedTuple):
@@ -226,8 +227,9 @@ def _count(episodes: Sequence[EpisodeResult]) -> str:
 def _statistic(name: str, summary: MeanAndStd, values: Sequence[float]) -> str:
     interval = ""
     if math.isfinite(summary.low):
-        interval = f"  mean {summary.low:.3f} to {summary.high:.3f} (95 %)"
-    return f"{name:<9} {summary} ({min(values):.3f} to {max(values):.3f}){interval}"
+        interval = f"  mean {number_text(summary.low)} to {number_text(summary.high)} (95 %)"
+    span = f"{number_text(min(values))} to {number_text(max(values))}"
+    return f"{name:<9} {summary} ({span}){interval}"
 
 
 def has_own_objective(episode: EpisodeResult) -> bool:
@@ -239,7 +241,8 @@ def episode_line(episodes: Sequence[EpisodeResult], num_agents: int) -> str:
     """Returns a line about the last of the episodes: at most 80 columns where numbers are of usual size."""
     last = episodes[-1]
     agent = f"  agent {last.agent:>2}" if num_agents > 1 else ""
-    mean = f"  mean {np.mean([episode.reward for episode in episodes]):9.3f}" if num_agents == 1 else ""
-    objective = f"  objective {last.true_objective:8.3f}" if has_own_objective(last) else ""
-    results = f"reward {last.reward:9.3f}{mean}  length {last.length:>5}{objective}"
+    mean_reward = number_text(float(np.mean([episode.reward for episode in episodes])))
+    mean = f"  mean {mean_reward:>9}" if num_agents == 1 else ""
+    objective = f"  objective {number_text(last.true_objective):>8}" if has_own_objective(last) else ""
+    results = f"reward {number_text(last.reward):>9}{mean}  length {last.length:>5}{objective}"
     return f"episode {len(episodes):>3}{agent}  {results}"

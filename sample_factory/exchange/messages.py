@@ -9,8 +9,7 @@ import numpy as np
 from sample_factory.checkpoints.milestones import Milestone
 
 MAX_ROWS = 20_000  # buffers that one message names, so that any message fits into a queue
-MAX_REPORTS = 100  # in one message, for the same reason
-MAX_REPORTS_WITH_INFOS = 10
+MAX_REPORTS = 100  # in one message, if they fit
 
 # Rollout workers <-> policy workers
 
@@ -179,6 +178,7 @@ INCIDENTS = (
     "node_restarts",
     "env_rebuilds",
     "broken_numbers",
+    "implausible_numbers",
     "memory_growth",
     "lost_opponents",
     "observer_errors",
@@ -203,7 +203,7 @@ class EpisodeReport(NamedTuple):
     length: int  # env frames
     true_objective: float
     extra_stats: Mapping[str, float]
-    info: Mapping[str, Any] = {}  # see envs.protocol.portable_info; empty unless an observer reads it
+    info: Mapping[str, Any] = {}  # see envs.end_infos; empty unless an observer reads it
     agent_id: int = 0  # see Topology
 
 

@@ -26,6 +26,7 @@ from sample_factory.config.sampling_flags import ROLLOUT_WORKER_NICENESS
 from sample_factory.exchange.messages import Incident, Report, Snapshot, SnapshotRequest, TrainReport
 from sample_factory.experiment.evaluation_plan import EvaluationPlan
 from sample_factory.experiment.subscribers import Outbox
+from sample_factory.monitoring.console import number_text
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildOptions
@@ -209,11 +210,11 @@ class Evaluations:
         finite = {tag: value for tag, value in scalars.items() if math.isfinite(value)}
         self._monitor.write(policy_id, finite, snapshot.env_frames)
         log.info(
-            "Evaluated %s: reward %.3f (95 %% confidence: %.3f to %.3f), %.0f s",
+            "Evaluated %s: reward %s (95 %% confidence: %s to %s), %.0f s",
             _weights(snapshot),
-            reward.mean,
-            reward.low,
-            reward.high,
+            number_text(reward.mean),
+            number_text(reward.low),
+            number_text(reward.high),
             seconds,
         )
         metric = self._config.monitoring.save_best_metric

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.experiment.failure_log import log_failures
-from sample_factory.runtime.failures import ChildFailed, Explained, describe_exception
+from sample_factory.runtime.failures import ChildFailed, Explained, describe_exception, out_of_address_space
 
 DONE = 0
 FAILED = 1
@@ -21,9 +21,9 @@ def run_command(command: Callable[[Sequence[str]], int | None], argv: Sequence[s
 
     A failure is one line. A short traceback follows if user code raised an exception.
 
-    0: done, or stopped by a signal that the command handles. 1: ChildFailed, or an Explained such as
-    CommandFailed. 2: ConfigError, UnknownEnvError or a missing package. 130: Ctrl+C that the command does not
-    handle.
+    0: done, or stopped by a signal that the command handles. 1: ChildFailed, an Explained such as
+    CommandFailed, or too little memory. 2: ConfigError, UnknownEnvError or a missing package. 130: Ctrl+C
+    that the command does not handle.
     """
     from sample_factory.envs.env_registry import UnknownEnvError
 
@@ -33,9 +33,10 @@ def run_command(command: Callable[[Sequence[str]], int | None], argv: Sequence[s
         log_failures([failure])
         return FAILED
     except (ConfigError, UnknownEnvError, ImportError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return BAD_INPUT
-    except Explained as error:
+        no_memory = out_of_address_space(error)
+        print(f"error: {no_memory or error}", file=sys.stderr)
+        return FAILED if no_memory else BAD_INPUT
+    except (Explained, MemoryError) as error:
         failed = describe_exception(error)
         print("\n".join(filter(None, [f"error: {failed.error}", failed.short_traceback])), file=sys.stderr)
         return FAILED

@@ -1,5 +1,6 @@
 """The main loop of a run: receives the reports of all workers and hands them to the subscribers."""
 
+import contextlib
 import json
 import logging
 import math
@@ -16,10 +17,9 @@ from sample_factory.exchange.messages import Incident, Report, reports_in
 from sample_factory.experiment.evaluations import Evaluations
 from sample_factory.experiment.next_commands import next_commands, relative_path
 from sample_factory.experiment.observed_run import ObservedRun, TrainingInfoSubscriber
-from sample_factory.experiment.observing import ObserversSubscriber
+from sample_factory.experiment.observing import FamilyMetricsSubscriber, ObserversSubscriber
 from sample_factory.experiment.parts import Parts
 from sample_factory.experiment.subscribers import (
-    FamilyMetricsSubscriber,
     LeagueSubscriber,
     Outbox,
     PopulationSubscriber,
@@ -141,9 +141,9 @@ class MainLoop:
         if self._evaluations is not None:
             subscribers.append(self._evaluations)
         if parts.family.metrics is not None:
-            make_metrics = parts.family.metrics
-            metrics = [make_metrics(config.env_name) for _ in monitor.policies]
-            subscribers.append(FamilyMetricsSubscriber(metrics, monitor))
+            subscribers.append(
+                FamilyMetricsSubscriber(parts.family.metrics, config.env_name, monitor, self.publish)
+            )
         if parts.population is not None:
             metric = config.population.pbt_target_objective
             subscribers.append(
@@ -228,14 +228,15 @@ class MainLoop:
         self._monitor.stopping()
 
     def close(self, may_wait: Callable[[], bool] = lambda: False) -> None:
-        """Handles the last reports and closes the subscribers, the monitor last. With `may_wait`, the last
-        evaluation is finished before."""
-        self.receive(0.0)
-        if self._evaluations is not None:
-            self._evaluations.finish(may_wait)
-        self._keep_flags()
-        for subscriber in reversed(self._subscribers):
-            subscriber.close()
+        """Handles the last reports and closes all subscribers, the monitor last, also if one of them raises.
+        With `may_wait`, the last evaluation is finished before."""
+        with contextlib.ExitStack() as closing:
+            for subscriber in self._subscribers:
+                closing.callback(subscriber.close)
+            self.receive(0.0)
+            if self._evaluations is not None:
+                self._evaluations.finish(may_wait)
+            self._keep_flags()
 
     def summary(self) -> RunSummary:
         """Returns the results of the run so far."""

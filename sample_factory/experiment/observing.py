@@ -1,18 +1,22 @@
-"""Calls the observers of a run."""
+"""Calls users' code that follows a run: observers, and the metrics of an env's family."""
 
 import inspect
 import logging
 import math
+import reprlib
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
-from sample_factory.exchange.messages import EpisodeReport, Incident, Report, TrainReport
+from sample_factory.envs.end_infos import to_float
+from sample_factory.envs.env_registry import FamilyMetrics
+from sample_factory.exchange.messages import EpisodeReport, Incident, PolicyReplaced, Report, TrainReport
 from sample_factory.experiment.observed_run import ObservedRun
 from sample_factory.experiment.observer import Observer, ObserverFactory, selected_observers
 from sample_factory.monitoring.monitor import Monitor
+from sample_factory.monitoring.policy_progress import tag_of
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.failures import one_line
 from sample_factory.runtime.registry import resolve
@@ -102,7 +106,7 @@ class ObserversSubscriber:
         self._has_started = False
         self._restored: set[int] = set()  # policies whose learner has reported the counters it starts from
         self._time_to_summarise = Every(summaries_interval)
-        self._logged: set[str] = set()
+        self._numbers = _Numbers()
         for name, observer in observers.items():
             try:
                 observer.on_init(run)
@@ -144,7 +148,8 @@ class ObserversSubscriber:
             "extra_summaries", lambda observer: observer.extra_summaries(self._run, policy_id)
         )
         for name, values in returned.items():
-            self._monitor.write(policy_id, self._scalars(name, values))
+            scalars = self._numbers.select(f"observer {name!r}: extra_summaries", values)
+            self._monitor.write(policy_id, scalars)
 
     def _call(self, method: str, call: Callable[[Observer], Result]) -> dict[str, Result]:
         """Returns what the observers return, by name. Switches off those that raise."""
@@ -154,40 +159,101 @@ class ObserversSubscriber:
                 returned[name] = call(observer)
             except (Exception, SystemExit) as error:  # any error of a user's code; sys.exit ends no run
                 del self._observers[name]
-                text = f"observer {name!r} is switched off, and training continues: {method} raised "
-                details = "".join(traceback.format_exception(error))
-                self._publish(Incident("observer_errors", text + one_line(error), details=details))
+                self._publish(_switched_off(f"observer {name!r} is", method, error))
         return returned
 
-    def _scalars(self, name: str, values: Any) -> dict[str, float]:
-        """Returns the finite numbers among the summaries of an observer; logs the first of each kind that are
-        no numbers."""
+
+class FamilyMetricsSubscriber:
+    """Computes the metrics of the env's family from the episodes of each policy, and writes them. If they
+    raise, they are computed no more."""
+
+    def __init__(
+        self,
+        make_metrics: type[FamilyMetrics],
+        env_name: str,
+        monitor: Monitor,
+        publish: Callable[[Report], None],
+    ):
+        """publish: hands a report to all subscribers. Raises ConfigError if make_metrics raises."""
+        self._name = f"the metrics of env {env_name!r}"
+        self._monitor = monitor
+        self._publish = publish
+        self._numbers = _Numbers()
+        self._metrics: Sequence[FamilyMetrics]  # one for each policy; empty once one of them has raised
+        try:
+            self._metrics = [make_metrics(env_name) for _ in monitor.policies]
+        except Exception as error:  # any error of a user's code
+            raise ConfigError(f"{self._name} cannot be made: {one_line(error)}") from error
+
+    def handle(self, report: Report) -> None:
+        if not self._metrics:
+            return
+        match report:
+            case EpisodeReport():
+                self._add(report)
+            case PolicyReplaced():
+                metrics = self._metrics[report.policy_id]
+                self._call("clear", metrics.clear)
+
+    def _add(self, episode: EpisodeReport) -> None:
+        metrics = self._metrics[episode.policy_id]
+        returned = self._call("add", lambda: metrics.add(episode.extra_stats))
+        values = self._numbers.select(f"{self._name}: add", returned or {})
+        if values:
+            self._monitor.policies[episode.policy_id].episodes.set_family_metrics(values)
+            scalars = {tag_of(metric): value for metric, value in values.items()}
+            self._monitor.write(episode.policy_id, scalars)
+
+    def _call(self, method: str, call: Callable[[], Result]) -> Result | None:
+        """Returns what a method of the metrics returns. Switches them off if it raises."""
+        try:
+            return call()
+        except Exception as error:  # any error of a user's code
+            self._metrics = ()
+            for policy in self._monitor.policies:
+                policy.episodes.set_family_metrics({})
+            self._publish(_switched_off(f"{self._name} are", method, error))
+            return None
+
+    def tick(self) -> None:
+        """Does nothing."""
+
+    def worker_started(self, index: int) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+def _switched_off(who: str, method: str, error: BaseException) -> Incident:
+    """Returns the report about user code that is called no more. who: e.g. "observer 'own' is"."""
+    text = f"{who} switched off, and training continues: {method} raised {one_line(error)}"
+    return Incident("observer_errors", text, details="".join(traceback.format_exception(error)))
+
+
+class _Numbers:
+    """Selects the numbers among what user code returns; logs the first of each kind that are none."""
+
+    def __init__(self) -> None:
+        self._logged: set[str] = set()
+
+    def select(self, function: str, values: Any) -> dict[str, float]:
+        """Returns the finite numbers with their names. function: which has returned the values."""
         if not isinstance(values, Mapping):
-            self._log_once(f"observer {name!r}: extra_summaries returned {values!r}; it should be a dict")
+            self._log_once(function, f"{function} returned {reprlib.repr(values)}; it should be a dict")
             return {}
-        scalars = {}
-        for tag, value in values.items():
-            number = _number(value)
-            if number is None or not isinstance(tag, str):
-                self._log_once(
-                    f"observer {name!r}: extra_summaries returned {tag!r}: {value!r}, which is left out; it "
-                    "should map texts to numbers"
-                )
+        numbers = {}
+        for name, value in values.items():
+            number = to_float(value)
+            if number is None or not isinstance(name, str) or not name.isprintable():
+                shown = f"{reprlib.repr(name)}: {reprlib.repr(value)}"
+                text = f"{function} returned {shown}, which is left out; it should map texts to numbers"
+                self._log_once(f"{function} {reprlib.repr(name)}", text)
             elif math.isfinite(number):
-                scalars[tag] = number
-        return scalars
+                numbers[name] = number
+        return numbers
 
-    def _log_once(self, text: str) -> None:
-        if text not in self._logged:
-            self._logged.add(text)
+    def _log_once(self, kind: str, text: str) -> None:
+        if kind not in self._logged:
+            self._logged.add(kind)
             log.warning("%s", text)
-
-
-def _number(value: Any) -> float | None:
-    """Returns a number, or an array or tensor with one, as float; None if it is none."""
-    if isinstance(value, str):
-        return None
-    try:
-        return float(value)
-    except Exception:  # what a user's class raises, or a tensor on a lost GPU
-        return None

@@ -21,6 +21,7 @@ from sample_factory.experiment.wiring import (
 )
 from sample_factory.monitoring.figures import RunProcess
 from sample_factory.runtime.child import Child, ChildFailed
+from sample_factory.runtime.failures import collected
 from sample_factory.runtime.supervisor import Limits, StopSignals, Supervisor
 
 log = logging.getLogger("sample_factory")
@@ -87,23 +88,22 @@ class _ProcessRun:
         failures: list[ChildFailed] = []
         has_started = False
         with self._supervisor:
-            try:
+            with collected(failures):
                 self._start()
                 has_started = not self._signals.requested
                 self._train()
-            except ChildFailed as failure:
-                failures.append(failure)
             if self._signals.requested:
                 name = signal.Signals(self._signals.requested).name
                 self._log_stopping(name)
             self._loop.stopping()
             failures_of_stopping, unsaved = self._stop_workers()
-        self._loop.close(lambda: not failures and not self._signals.requested)
         # Failures while stopping are most likely consequences of the first one.
-        all_failures = [*(failures or failures_of_stopping), *unsaved]
+        failures = [*(failures or failures_of_stopping), *unsaved]
+        with collected(failures):
+            self._loop.close(lambda: not failures and not self._signals.requested)
         if has_started:
-            self._loop.log_summary(has_failed=bool(all_failures))
-        return RunEnd(all_failures, self._loop.summary(), self._loop.stop_reason)
+            self._loop.log_summary(has_failed=bool(failures))
+        return RunEnd(failures, self._loop.summary(), self._loop.stop_reason)
 
     def _log_stopping(self, signal_name: str) -> None:
         if not self._learners:

@@ -11,6 +11,7 @@ from sample_factory.experiment.run_result import RunEnd
 from sample_factory.experiment.wiring import WorkerSpec, worker_specs
 from sample_factory.monitoring.figures import RunProcess
 from sample_factory.runtime.child_side import ChildContext, resolve_factory
+from sample_factory.runtime.failures import ChildFailed, collected
 from sample_factory.runtime.supervisor import StopSignals
 
 POLL_SECONDS = 0.05
@@ -19,7 +20,8 @@ POLL_SECONDS = 0.05
 def run_serially(parts: Parts, signals: StopSignals, make_loop: MakeLoop = MainLoop) -> RunEnd:
     """Builds the workers in this process and lets them take turns; returns how the run has ended.
 
-    An exception of a worker propagates, after the learners have saved.
+    An exception of a worker propagates, after the learners have saved. One of the main loop ends the run in
+    the same way as in processes.
     """
     return SerialRun(parts, make_loop, ChildContext("serial")).run(signals)
 
@@ -39,22 +41,25 @@ class SerialRun:
     def run(self, signals: StopSignals) -> RunEnd:
         """Lets the workers take turns until the run is done or to be stopped. Called once."""
         loop = self._loop
+        failures: list[ChildFailed] = []
         loop.started()
         try:
-            while not loop.is_done and not signals.requested:
+            while not loop.is_done and not signals.requested and not failures:
                 if loop.is_evaluating:  # the run must be repeatable, so its workers wait
                     time.sleep(POLL_SECONDS)
                 else:
                     self._step()
-                loop.turn(0.0)
+                with collected(failures):
+                    loop.turn(0.0)
         finally:
             for worker in self._rollout_workers:
                 worker.close()
             for learner in self._learners:
                 learner.save()
-            loop.close(lambda: loop.is_done and not signals.requested)
-        loop.log_summary()
-        return RunEnd((), loop.summary(), loop.stop_reason)
+            with collected(failures):
+                loop.close(lambda: loop.is_done and not signals.requested)
+        loop.log_summary(has_failed=bool(failures))
+        return RunEnd(failures, loop.summary(), loop.stop_reason)
 
     def _step(self) -> None:
         for worker in (*self._rollout_workers, *self._policy_workers, *self._learners):

@@ -11,18 +11,16 @@ from typing import Protocol
 
 from sample_factory.config.config import Config
 from sample_factory.config.population_flags import REPLACED_BY_TAG
-from sample_factory.envs.env_registry import FamilyMetrics
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.latest_sender import LatestSender
 from sample_factory.exchange.messages import (
-    EpisodeReport,
     LearnerMessage,
     PolicyReplaced,
     Report,
     RolloutMessage,
 )
 from sample_factory.monitoring.monitor import Monitor
-from sample_factory.monitoring.policy_progress import EpisodeStats, tag_of
+from sample_factory.monitoring.policy_progress import EpisodeStats
 from sample_factory.population.evolution import Evolution
 from sample_factory.population.league import League
 from sample_factory.population.pbt import Decision, Population
@@ -162,35 +160,6 @@ def _warn_unless_reported(metric: str, policies: Sequence[EpisodeStats]) -> None
             metric,
             ", ".join(reported),
         )
-
-
-class FamilyMetricsSubscriber:
-    """Computes the metrics of the env's family from the episodes of each policy, and writes them."""
-
-    def __init__(self, metrics: Sequence[FamilyMetrics], monitor: Monitor):
-        """metrics: one for each policy."""
-        self._metrics = metrics
-        self._monitor = monitor
-
-    def handle(self, report: Report) -> None:
-        match report:
-            case EpisodeReport():
-                values = self._metrics[report.policy_id].add(report.extra_stats)
-                if values:
-                    self._monitor.policies[report.policy_id].episodes.set_family_metrics(values)
-                    scalars = {tag_of(metric): value for metric, value in values.items()}
-                    self._monitor.write(report.policy_id, scalars)
-            case PolicyReplaced():
-                self._metrics[report.policy_id].clear()
-
-    def tick(self) -> None:
-        """Does nothing."""
-
-    def worker_started(self, index: int) -> None:
-        """Does nothing."""
-
-    def close(self) -> None:
-        """Does nothing."""
 
 
 class LeagueSubscriber:

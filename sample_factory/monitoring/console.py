@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from sample_factory.monitoring.policy_progress import EpisodeStats, Lag, PolicyProgress
 
+MAX_PLAIN = 1e9  # larger numbers are shown in scientific notation
+
 
 class FirstBatch(NamedTuple):
     """Samples taken while the first batch is collected.
@@ -72,11 +74,16 @@ def episodes_text(episodes: EpisodeStats) -> str:
     true_objective = episodes.spread("true_objective")
     if reward is None or length is None or true_objective is None:
         return "no episode has ended yet"
-    objective = f", true objective {true_objective.mean:.3f}" if episodes.has_own_objective else ""
+    objective = f", true objective {number_text(true_objective.mean)}" if episodes.has_own_objective else ""
     # Short episodes end first, so that the first means are those of short episodes.
     first = "the first " if episodes.are_first else ""
     number = "1 episode" if reward.num_episodes == 1 else f"{first}{reward.num_episodes} episodes"
-    return f"reward {reward.mean:.3f}{objective}, length {length.mean:.0f} frames ({number})"
+    return f"reward {number_text(reward.mean)}{objective}, length {length.mean:.0f} frames ({number})"
+
+
+def number_text(value: float) -> str:
+    """Returns a number with three decimals; a very large one in the form 1.235e+38."""
+    return f"{value:.3f}" if abs(value) < MAX_PLAIN else f"{value:.3e}"
 
 
 def duration_text(seconds: float) -> str:
@@ -108,7 +115,7 @@ def _fps_text(fps: Mapping[float, float]) -> str:
 
 
 def _policy_parts(policy: PolicyProgress) -> list[str]:
-    evaluated = "" if policy.eval_reward is None else f"evaluated: {policy.eval_reward:.3f}"
+    evaluated = "" if policy.eval_reward is None else f"evaluated: {number_text(policy.eval_reward)}"
     return [episodes_text(policy.episodes), evaluated, _lag_text(policy.lag)]
 
 

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from sample_factory.monitoring.console import Status, first_batch_text
+from sample_factory.monitoring.console import MAX_PLAIN, Status, first_batch_text
 from sample_factory.monitoring.policy_progress import EpisodeStats, PolicyProgress
 
 MAX_WIDTH = 66  # 76 without the time and the two spaces that the log writes before it
@@ -89,8 +89,10 @@ def short_count(count: float) -> str:
 
 
 def short_number(value: float) -> str:
-    """Returns a number with about three digits, e.g. 1,754, 492, 12.3, 0.78, 0.0031."""
+    """Returns a number with about three digits, e.g. 1.75e+38, 1,754, 492, 12.3, 0.78, 0.0031."""
     size = abs(value)
+    if size >= MAX_PLAIN:
+        return f"{value:.2e}"
     if size >= 100 or value == 0:
         return f"{value:,.0f}"
     if size >= 10:

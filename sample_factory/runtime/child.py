@@ -21,7 +21,7 @@ from sample_factory.runtime.child_side import (
     StopFlag,
     Warned,
 )
-from sample_factory.runtime.failures import ChildFailed, Failed, PermanentFailure
+from sample_factory.runtime.failures import ChildFailed, Failed, PermanentFailure, address_space_limit
 from sample_factory.runtime.launch import Body, ChildOptions, Factory, launch
 from sample_factory.runtime.log import show_warning_of
 
@@ -306,10 +306,12 @@ def kill_group(pid: int) -> None:
 
 
 def _describe_exit(exit_code: int) -> str:
+    limit = address_space_limit()
     if exit_code >= 0:
-        return f"ended with exit code {exit_code} without a request to stop"
+        hint = f"; {limit}" if limit else ""
+        return f"ended with exit code {exit_code} without a request to stop{hint}"
     name = signal.Signals(-exit_code).name
-    hint = "; out of memory?" if name == "SIGKILL" else ""
+    hint = "; out of memory?" if name == "SIGKILL" else f"; {limit}" if limit else ""
     return f"ended by signal {-exit_code} ({name}{hint})"
 
 

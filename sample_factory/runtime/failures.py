@@ -1,7 +1,10 @@
 """Failures as data: what a child sends about an exception, what the parent raises, what a user reads."""
 
+import contextlib
+import resource
 import sysconfig
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -10,6 +13,14 @@ PACKAGE = str(Path(__file__).parents[1])
 # Libraries between this package and a user's code, by the folder of the package.
 LIBRARIES = ("gymnasium", "pettingzoo", "numpy", "torch", "cloudpickle")
 MAX_FRAMES = 8  # of a short traceback
+MAIN_LOOP = "main_loop"
+# Messages of the dynamic linker, the system, Python and PyTorch for too little memory.
+NO_ROOM = (
+    "failed to map segment",
+    "annot allocate memory",
+    "can't allocate memory",
+    "can't start new thread",
+)
 # These are Explained too, by name, since their packages are not below this one.
 EXPLAINED = {
     "sample_factory.config.flags.ConfigError",
@@ -63,9 +74,9 @@ class Failed(NamedTuple):
 
 
 class ChildFailed(Exception):
-    """A child could not be built, raised, or ended without being asked to.
+    """A child could not be built, raised, or ended without being asked to; or the main loop has raised.
 
-    name: the name of the child.
+    name: the name of the child, or MAIN_LOOP.
     reason: one line.
     message: `str()` of the exception that ended the child, if one did; otherwise the reason.
     traceback, short_traceback, caller, is_explained: see Failed; empty if no exception ended it.
@@ -99,9 +110,24 @@ class ChildFailed(Exception):
         return name in self._exception_types | self._cause_types
 
 
+@contextlib.contextmanager
+def collected(failures: list[ChildFailed]) -> Iterator[None]:
+    """Adds an exception of the main loop to `failures`, so that what follows the block is still done: workers
+    must be stopped, and learners must save."""
+    try:
+        yield
+    except ChildFailed as failure:
+        failures.append(failure)
+    except Exception as error:  # any error; the run ends with it
+        failures.append(ChildFailed(MAIN_LOOP, one_line(error), describe_exception(error)))
+
+
 def describe_exception(error: BaseException) -> Failed:
     """Returns the exception as text and names."""
     causes = _causes(error)
+    no_memory = out_of_address_space(error)
+    if no_memory:  # first, since there is little room to look at the traceback
+        return Failed(no_memory, message=no_memory, explained=True, permanent=True)
     frames = _user_frames(error.__traceback__)
     return Failed(
         error=one_line(error),
@@ -114,6 +140,25 @@ def describe_exception(error: BaseException) -> Failed:
         explained=is_explained(error),
         permanent=isinstance(error, FailsAgain),
     )
+
+
+def out_of_address_space(error: BaseException) -> str:
+    """Returns one line if an exception was caused by a limit of the address space (`ulimit -v`); empty
+    otherwise. Python reports a library that does not fit as one that cannot be imported."""
+    limit = address_space_limit()
+    for cause in reversed([error, *_causes(error)]):
+        message = _message(cause)
+        if limit and (isinstance(cause, MemoryError) or any(text in message for text in NO_ROOM)):
+            return f"out of memory: {type(cause).__name__}{': ' if message else ''}{message}; {limit}"
+    return ""
+
+
+def address_space_limit() -> str:
+    """Returns the limit of the address space of this process in words; empty if there is none."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return ""
+    return f"the address space is limited to {limit / 1e6:,.0f} MB (ulimit -v); it should be unlimited"
 
 
 def is_explained(error: BaseException) -> bool:

@@ -33,7 +33,7 @@ class FasterFifoQueue:
         self._max_message_bytes = min(MAX_MESSAGE_BYTES, fifo.max_size_bytes - LENGTH_BYTES)
 
     def put(self, message: Any, keep_waiting: Callable[[], bool] = always) -> bool:
-        """See Queue.put. Raises ValueError also for a message that is larger than max_bytes."""
+        """See Queue.put. Raises MessageTooLarge also for a message that is larger than max_bytes."""
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         check_size(data, self._max_message_bytes)
         timeout = 0.0

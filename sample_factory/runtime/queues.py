@@ -36,7 +36,7 @@ class Queue(Protocol):
         keep_waiting: called ten times a second while the queue is full. Once it returns False, the message is
         not sent.
 
-        Raises ValueError for a message of more than MAX_MESSAGE_BYTES once pickled.
+        Raises MessageTooLarge for a message of more than MAX_MESSAGE_BYTES once pickled.
         """
 
     def get_many(self, timeout: float, max_messages: int = 1000) -> list[Any]:
@@ -49,15 +49,19 @@ class Queue(Protocol):
         """Releases the resources that the queue holds in this process."""
 
 
+class MessageTooLarge(ValueError):
+    """A message can never fit into a queue."""
+
+
 def check_size(data: bytes, max_bytes: int) -> None:
-    """Raises ValueError for a pickled message that can never fit into a queue."""
+    """Raises MessageTooLarge for a pickled message that can never fit into a queue."""
     if len(data) > max_bytes:
         raise does_not_fit(data, max_bytes)
 
 
-def does_not_fit(data: bytes, max_bytes: int) -> ValueError:
+def does_not_fit(data: bytes, max_bytes: int) -> MessageTooLarge:
     """Returns the error for a pickled message that can never fit into a queue."""
-    return ValueError(
+    return MessageTooLarge(
         f"a message of {len(data):,} bytes does not fit into this queue (limit {max_bytes:,}); "
         "put the data into SharedArrays and send their address"
     )

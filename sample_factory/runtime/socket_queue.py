@@ -36,7 +36,7 @@ class SocketQueue:
         reader.setblocking(False)
 
     def put(self, message: Any, keep_waiting: Callable[[], bool] = always) -> bool:
-        """See Queue.put. Raises ValueError also for a message that is larger than max_bytes."""
+        """See Queue.put. Raises MessageTooLarge also for a message that is larger than max_bytes."""
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         check_size(data, MAX_MESSAGE_BYTES)
         while not self._send(data):

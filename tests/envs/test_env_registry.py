@@ -57,6 +57,14 @@ def test_strings_are_resolved_when_the_family_is_used():
         resolve_family("late_x")
 
 
+def test_a_package_that_is_installed_but_cannot_be_loaded_is_not_called_missing(tmp_path, monkeypatch):
+    (tmp_path / "late_package.py").write_text("raise ImportError('libx.so: cannot open shared object file')")
+    monkeypatch.syspath_prepend(tmp_path)
+    register_env("late_", "late_package:make")
+    with pytest.raises(ImportError, match="needs a package that cannot be loaded .libx.so: cannot open"):
+        resolve_family("late_x")
+
+
 def test_a_registration_that_names_what_does_not_exist_is_bad_input():
     register_env("late_", "pathlib:make_env")
     with pytest.raises(

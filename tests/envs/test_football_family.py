@@ -13,9 +13,10 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.envs import envpool_family
 from sample_factory.envs.abilities import StepsInBackground
 from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.end_infos import extra_stats, true_objective
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
 from sample_factory.envs.football_family import FOOTBALL_ENVS, FootballFlags, football_defaults
-from sample_factory.envs.protocol import EnvConfig, ObservationRows, extra_stats, true_objective
+from sample_factory.envs.protocol import EnvConfig, ObservationRows
 
 RIGHT, SHOT = 5, 12
 
@@ -59,7 +60,7 @@ def test_a_goal_is_worth_1_and_the_true_objective_is_the_difference_of_goals():
     episode_return, info = score_a_goal("scoring")
     assert episode_return == 1
     assert true_objective(info, episode_return) == 1
-    assert extra_stats(info) == {"goals": 1, "goals_conceded": 0}
+    assert extra_stats(info).numbers == {"goals": 1, "goals_conceded": 0}
 
 
 def test_a_goal_brings_all_ten_checkpoints_which_do_not_count_for_the_true_objective():

@@ -6,31 +6,8 @@ from sample_factory.envs.protocol import (
     EnvContractError,
     ObservationRows,
     active_agents,
-    extra_stats,
-    true_objective,
 )
 from sample_factory.spaces.agent_kinds import AgentKinds
-
-
-@pytest.mark.parametrize(
-    ("info", "objective"),
-    [
-        ({}, 7.0),
-        ({"true_reward": 1}, 1.0),
-        ({"true_objective": 2, "true_reward": 1}, 2.0),
-        ({"true_objective": np.float32(2), "episode": {"r": 3.0}}, 2.0),
-        ({"episode": {"r": np.float32(3), "l": 5, "t": 0.1}}, 3.0),
-        ({"episode": {"length": 5}}, 7.0),
-        ({"episode": 12}, 7.0),
-    ],
-)
-def test_the_true_objective_is_the_envs_own_else_the_recorded_return_else_the_sum_of_rewards(info, objective):
-    found = true_objective(info, 7.0)
-    assert found == objective and type(found) is float
-
-
-def test_extra_stats_are_those_of_the_info():
-    assert extra_stats({}) == {} and extra_stats({"episode_extra_stats": {"kills": 2}}) == {"kills": 2}
 
 
 def test_activity_is_none_where_all_agents_act():

@@ -1,4 +1,5 @@
 import logging
+import resource
 
 import pytest
 
@@ -6,7 +7,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_registry import UnknownEnvError
 from sample_factory.experiment.exit_codes import run_command
 from sample_factory.runtime.command_failed import CommandFailed
-from sample_factory.runtime.failures import ChildFailed, PermanentFailure
+from sample_factory.runtime.failures import ChildFailed, PermanentFailure, describe_exception
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,58 @@ def test_an_expected_failure_is_one_line_and_an_exit_code(capsys, error, code, p
 
     assert run_command(command, []) == code
     assert capsys.readouterr().err == printed
+
+
+@pytest.fixture
+def limited_address_space():
+    """Limits the address space of this process, far beyond what it uses."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (10**14, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def load_library():
+    raise ImportError("libtorch_cpu.so: failed to map segment from shared object")
+
+
+def find_env():
+    try:
+        load_library()
+    except ImportError as error:
+        raise ImportError("env 'x' needs a package that is not installed") from error
+
+
+def fill_memory():
+    raise MemoryError
+
+
+@pytest.mark.parametrize(
+    ("fail", "named"),
+    [
+        (load_library, "ImportError: libtorch_cpu.so: failed to map segment from shared object"),
+        (find_env, "ImportError: libtorch_cpu.so: failed to map segment from shared object"),
+        (fill_memory, "MemoryError"),
+    ],
+)
+def test_too_little_address_space_is_reported_as_such_in_one_line(capsys, limited_address_space, fail, named):
+    line = (
+        f"out of memory: {named}; the address space is limited to 100,000,000 MB (ulimit -v); it should be "
+        "unlimited"
+    )
+    assert run_command(lambda arguments: fail(), []) == 1
+    assert capsys.readouterr().err == f"error: {line}\n"
+    failed = None
+    try:
+        fail()
+    except Exception as error:
+        failed = describe_exception(error)
+    assert failed is not None and failed.error == line and failed.explained and failed.permanent
+
+
+def test_without_a_limit_a_library_that_cannot_be_loaded_is_named(capsys):
+    assert run_command(lambda arguments: find_env(), []) == 2
+    assert capsys.readouterr().err == "error: env 'x' needs a package that is not installed\n"
 
 
 def test_a_failed_child_is_logged_with_its_name(caplog, monkeypatch):

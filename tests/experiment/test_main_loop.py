@@ -8,6 +8,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sample_factory.checkpoints.milestones import Milestone
+from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.messages import (
@@ -188,6 +189,63 @@ def test_metrics_of_the_family_are_written_for_each_policy_and_begin_again_with_
     written = summaries(folder, 1)
     assert written["0_aux/avg_kills_of_two"] == written["_own/kills_of_two"] == 30
     assert not (folder / ".summary/0").exists() or "_own/kills_of_two" not in summaries(folder, 0)
+
+
+def test_metrics_of_the_family_that_raise_are_switched_off_and_the_run_continues(make_loop, caplog):
+    loop, channels, folder = make_loop(metrics=PairsOfKills, num_policies=2)
+    reported = ({"kills": 1.0}, {"kills": 2.0}, {}, {"kills": 3.0}, {"kills": 4.0})
+    for stats in reported:
+        channels.reports.put(EpisodeReport(0, 0.0, 100, 0.0, stats))
+    loop.receive(0.1)
+    policies = loop._observed_run.policies
+    assert policies[0].episodes.mean("kills_of_two", 1) is None, "nothing is decided by values of the past"
+    loop.close()
+    (line,) = [text for text in caplog.messages if "switched off" in text]
+    assert line.startswith(
+        "the metrics of env 'counting' are switched off, and training continues: add raised"
+    )
+    assert "KeyError: 'kills' (test_main_loop.py:" in line and "\n" not in line
+    assert summaries(folder, 0)["_own/kills_of_two"] == 3
+
+
+class Odd(PairsOfKills):
+    def add(self, extra_stats):
+        return {"own": "high", "kills": 2, "unknown": float("nan"), "\ud800": 1.0}
+
+
+def test_of_the_metrics_of_the_family_only_numbers_are_used(make_loop, caplog):
+    loop, channels, folder = make_loop(metrics=Odd)
+    for _ in range(3):
+        channels.reports.put(EpisodeReport(0, 0.0, 100, 0.0, {}))
+    loop.receive(0.1)
+    assert loop._observed_run.policies[0].episodes.mean("kills", 1) == 2
+    loop.close()
+    assert summaries(folder, 0)["0_aux/avg_kills"] == 2
+    lines = [text for text in caplog.messages if "is left out" in text]
+    assert len(lines) == 2 and "the metrics of env 'counting': add returned 'own': 'high'" in lines[0]
+
+
+def test_metrics_of_the_family_that_cannot_be_made_prevent_the_start_in_one_line(make_loop):
+    class Broken(PairsOfKills):
+        def __init__(self, env_name):
+            raise FileNotFoundError("levels.json")
+
+    with pytest.raises(ConfigError, match="the metrics of env 'counting' cannot be made: FileNotFoundError"):
+        make_loop(metrics=Broken)
+
+
+def test_every_part_is_closed_even_if_one_of_them_raises(make_loop):
+    loop, channels, folder = make_loop()
+    channels.reports.put(TrainReport(0, 1, 100, 100, None))
+    loop.turn(0.1)
+
+    def fail():
+        raise LookupError("no such curve")
+
+    loop._subscribers[-1].close = fail
+    with pytest.raises(LookupError, match="no such curve"):
+        loop.close()
+    assert summaries(folder, 0)["0_aux/env_frames"] == 100, "the monitor has written its last summaries"
 
 
 def test_the_learner_is_asked_for_a_checkpoint_of_the_best_policy(make_loop):

@@ -49,7 +49,10 @@ class Evaluating:
     def started(self):
         pass
 
-    log_summary = summary = started
+    def log_summary(self, has_failed=False):
+        self.has_failed = has_failed
+
+    summary = started
 
 
 @pytest.mark.parametrize(("end", "signal", "num_steps"), [(2, None, 1), (100, 2, 0)])
@@ -65,3 +68,41 @@ def test_no_worker_steps_while_an_evaluation_is_played_and_a_signal_ends_the_wai
     run.run(signals)
     assert worker.num_steps == num_steps and loop.num_turns == 3
     assert loop.may_wait == (signal is None)
+
+
+class Failing(Evaluating):
+    """A loop that raises in its third turn, and again when it is closed."""
+
+    def turn(self, timeout):
+        super().turn(timeout)
+        if self.num_turns == 3:
+            raise LookupError("no such curve")
+
+    def close(self, may_wait):
+        raise LookupError("not open")
+
+
+class Saving(Worker):
+    has_saved = False
+
+    def save(self):
+        self.has_saved = True
+
+    def train_once(self, timeout):
+        pass
+
+
+def test_an_exception_of_the_main_loop_ends_the_run_as_failed_after_the_learners_have_saved(monkeypatch):
+    monkeypatch.setattr(serial, "worker_specs", lambda parts: WorkerSpecs([], [], [], [], [], []))
+    signals = SimpleNamespace(requested=None)
+    loop = Failing(signals, 0, 2)
+    run = SerialRun(None, lambda *_: loop, None)
+    learner = Saving()
+    run._learners = [learner]
+    end = run.run(signals)
+    assert [failure.reason.partition(" (")[0] for failure in end.failures] == [
+        "LookupError: no such curve",
+        "LookupError: not open",
+    ]
+    assert {failure.name for failure in end.failures} == {"main_loop"}
+    assert learner.has_saved and loop.has_failed

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from sample_factory.exchange.messages import EpisodeReport, TrainReport
-from sample_factory.monitoring.console import Status, duration_text, episodes_text, status_text
+from sample_factory.monitoring.console import Status, duration_text, episodes_text, number_text, status_text
 from sample_factory.monitoring.policy_progress import EpisodeStats, PolicyProgress
 
 
@@ -46,3 +46,15 @@ def test_means_are_written_with_the_number_of_episodes():
     for reward in (1.0, 2.0):
         episodes.add(EpisodeReport(0, reward, 100, reward, {}))
     assert episodes_text(episodes) == "reward 1.500, length 100 frames (the first 2 episodes)"
+
+
+def test_very_large_numbers_are_short():
+    numbers = (0.5, -123_456_789.0, 1e38, -2.34567e12, math.inf, math.nan)
+    assert [number_text(number) for number in numbers] == [
+        "0.500",
+        "-123456789.000",
+        "1.000e+38",
+        "-2.346e+12",
+        "inf",
+        "nan",
+    ]

@@ -266,6 +266,7 @@ def test_summaries_have_the_keys_of_v1(make_monitor, fake_time, tmp_path):
         "health/observer_errors": 0,
         "health/failed_evaluations": 0,
         "health/broken_numbers": 0,
+        "health/implausible_numbers": 0,
         "health/memory_growth": 0,
         "0_aux/avg_reward": 4.5,
         "0_aux/avg_reward_min": 0,

@@ -94,7 +94,15 @@ def test_counts_are_short(count, text):
 
 @pytest.mark.parametrize(
     "value, text",
-    [(0.0, "0"), (0.784, "0.78"), (-1.6, "-1.60"), (12.34, "12.3"), (1754.0, "1,754"), (0.0031, "0.0031")],
+    [
+        (0.0, "0"),
+        (0.784, "0.78"),
+        (-1.6, "-1.60"),
+        (12.34, "12.3"),
+        (1754.0, "1,754"),
+        (0.0031, "0.0031"),
+        (-2e39, "-2.00e+39"),
+    ],
 )
 def test_numbers_have_about_three_digits(value, text):
     assert short_number(value) == text

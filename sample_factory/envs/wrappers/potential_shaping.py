@@ -10,7 +10,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from sample_factory.envs.protocol import true_objective
+from sample_factory.envs.end_infos import true_objective
 
 Potential = Callable[[Any, Mapping[str, Any]], float]
 

@@ -28,6 +28,7 @@ from sample_factory.sampling.inference.acting_models import (
     UnreadableOpponent,
 )
 from sample_factory.sampling.inference.devices import RowShapes, make_inference
+from sample_factory.sampling.inference.space_check import CHECK_EVERY, Outside, SpaceCheck
 from sample_factory.sampling.settings import PolicyWorkerArgs
 
 # With at least one request, a policy worker waits for more: up to GATHER_ANSWERS times as long as the last
@@ -73,13 +74,14 @@ class PolicyWorker:
         self._frozen = FrozenModels(policy.model, settings.experiment_dir, settings.max_past_selves)
         self._lost: set[Milestone] = set()  # past selves that could not be loaded
         shapes = RowShapes(self._storage.row_shapes(), buffers.rnn_state_size)
+        self._space_check = SpaceCheck(settings.policy.observation_space)
         self._inference = make_inference(policy, shapes, settings.cuda_graphs, settings.action_choice)
         self._clock = Clock()
         self._time_to_report = Every(REPORT_SECONDS)
         self._num_batches = 0  # since the last report
         self._num_rows = 0
         self._gather_seconds = MIN_GATHER_SECONDS
-        self._logged_causes: set[str] = set()  # of non-finite numbers
+        self._logged_causes: set[str] = set()  # of broken and implausible numbers
         answers = f"policy {policy_id} answers requests on {self._inference.describe()}"
         self._report(ComponentReady("policy_worker", answers, short=""))
 
@@ -151,6 +153,9 @@ class PolicyWorker:
         finite = zero_non_finite(inputs.obs, num_axes=1)
         self._buffers.rnn_state.take(indices, axis=0, out=inputs.rnn_state, mode="clip")
         self._store_chunk_rnn_states(indices, steps, inputs.rnn_state)
+        outside = self._space_check.outside(inputs.obs)
+        if outside is not None:
+            self._report_outside(indices, outside, finite)
         self._clock.lap("gather")
         packed, rnn_state = self._inference.answer(acting.model, inputs)
         is_finite = np.isfinite(packed)
@@ -179,27 +184,36 @@ class PolicyWorker:
             chunks = steps[is_first] // chunk_length
             self._buffers.chunk_rnn_states[indices[is_first], chunks] = rnn_state[is_first]
 
+    def _report_outside(self, indices: np.ndarray, outside: Outside, finite: np.ndarray) -> None:
+        """Counts the rows with finite observations that are outside of their space."""
+        counts = f"(health/implausible_numbers counts them in one batch of {CHECK_EVERY})"
+        text = f"{outside.example}; such steps are trained on {counts}"
+        rows = outside.rows & finite
+        if rows.any():
+            self._report_rows("implausible_numbers", indices[rows], "outside", text)
+
     def _report_broken(self, indices: np.ndarray, finite: np.ndarray, good: np.ndarray) -> None:
         """Counts the rows that are not good. finite: [n] bool, for the observation of each row; good: [n]
         bool, for its observation and outputs."""
         answered = f"policy {self._policy_id} answered its finite observation with NaN or inf"
         for broken, cause in ((~finite, "its observation had NaN or inf"), (finite & ~good, answered)):
             if broken.any():
-                self._report_broken_rows(indices[broken], cause)
+                text = f"{cause}; such steps are not trained on (health/broken_numbers counts them)"
+                self._report_rows("broken_numbers", indices[broken], cause, text)
 
-    def _report_broken_rows(self, indices: np.ndarray, cause: str) -> None:
-        """Counts the rows of these buffers; logs only the first of each cause: every step may have some."""
+    def _report_rows(self, kind: str, indices: np.ndarray, cause: str, fault: str) -> None:
+        """Counts the rows of these buffers; logs only the first of each cause: every step may have some.
+
+        kind: of incidents. fault: a text for the log.
+        """
         text = ""
         if cause not in self._logged_causes:
             self._logged_causes.add(cause)
             topology = self._buffers.topology
             worker, agent = divmod(self._buffers.owner_of(indices[0]), topology.agents_per_worker)
             env, agent = divmod(agent, topology.agents_per_env)
-            text = (
-                f"worker {worker}: env {env}, agent {agent}: {cause}; such steps are not trained on "
-                "(health/broken_numbers counts them)"
-            )
-        self._report(Incident("broken_numbers", text, len(indices)))
+            text = f"worker {worker}: env {env}, agent {agent}: {fault}"
+        self._report(Incident(kind, text, len(indices)))
 
     def _report_stats(self) -> None:
         shares = self._clock.take_shares()

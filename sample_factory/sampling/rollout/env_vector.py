@@ -17,6 +17,9 @@ from sample_factory.sampling.rollout.rollout_memory import FullBuffers, RolloutM
 from sample_factory.sampling.rollout.values_for_envs import ValuesForEnvs
 from sample_factory.sampling.settings import RewardRule
 
+# Times --reward_scale. Nearly always such a reward is a mistake, or should be scaled.
+MAX_PLAUSIBLE_REWARD = 1e6
+
 
 class EnvVector:
     """E envs of A agents each, stepped one after another; all agents are at the same step of their buffers.
@@ -195,16 +198,31 @@ class EnvVector:
     def _store(self, rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> None:
         """Writes the current step to the buffers; makes non-finite rewards 0 for the episode's return."""
         rule = self._reward_rule
-        clipped = np.clip(rewards * rule.scale, -rule.clip, rule.clip)
-        finite = np.isfinite(rewards)
-        if not finite.all():
-            # An infinite reward is an error, not a large reward: it must not be stored as `clip`.
-            clipped[~finite] = np.nan
-            self.log.report_broken_rewards(rewards, np.flatnonzero(~finite))
-            rewards[~finite] = 0.0
+        scaled = rewards * rule.scale
+        clipped = np.clip(scaled, -rule.clip, rule.clip)
+        if not (np.abs(scaled) <= MAX_PLAUSIBLE_REWARD).all():  # also where one is NaN
+            self._report_rewards(rewards, clipped)
         is_trained_on = self._active & self._players.is_live
         policy_ids = np.where(is_trained_on, self._players.policies, INACTIVE)
         self._memory.store(clipped, terminated, truncated, policy_ids)
+
+    def _report_rewards(self, rewards: np.ndarray, clipped: np.ndarray) -> None:
+        """Reports non-finite and implausibly large rewards, and sets the non-finite ones to 0.
+
+        clipped: [agents], as they are stored; set to NaN where a reward is not finite: an infinite reward is
+        an error, not a large reward, and must not be stored as `clip`.
+        """
+        finite = np.isfinite(rewards)
+        broken = np.flatnonzero(~finite)
+        large = np.flatnonzero(finite & (np.abs(rewards * self._reward_rule.scale) > MAX_PLAUSIBLE_REWARD))
+        if len(broken):
+            self.log.report_rewards("broken_numbers", rewards, broken, "such steps are not trained on")
+        if len(large):
+            limit = f"training clips rewards to +-{self._reward_rule.clip:g}"
+            consequence = f"{limit}, see --reward_scale and --reward_clip"
+            self.log.report_rewards("implausible_numbers", rewards, large, consequence)
+        clipped[~finite] = np.nan
+        rewards[~finite] = 0.0
 
     def _end_episodes(self, ended: np.ndarray, end_infos: Mapping[int, EndInfos]) -> None:
         """ended: [agents] bool. end_infos: by env, without the rebuilt ones."""

@@ -1,13 +1,28 @@
 """Episodes and matches of the agents of one split, and the reports about them."""
 
-from collections.abc import Sequence
+import itertools
+import logging
+import reprlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from sample_factory.envs.protocol import Info, extra_stats, portable_info, true_objective
+from sample_factory.envs.end_infos import (
+    MAX_STAT_NAME,
+    MAX_STATS,
+    extra_stats,
+    portable_info,
+    true_objective,
+)
+from sample_factory.envs.protocol import Info
 from sample_factory.exchange.messages import EpisodeReport, Incident, MatchReport
 from sample_factory.sampling.matchmaking.match_log import MatchLog
 from sample_factory.sampling.matchmaking.matchmaking import Player
+
+log = logging.getLogger("sample_factory")
+
+MAX_NAMES = 5  # of statistics, in a line of the log
 
 
 class EpisodeLog:
@@ -28,7 +43,7 @@ class EpisodeLog:
         self._lengths = np.zeros(num_agents, np.int64)  # in steps
         self._matches = [MatchLog(agents_per_env) for _ in env_names]
         self._reports: list[EpisodeReport | MatchReport | Incident] = []
-        self._has_logged_broken_rewards = False
+        self._logged: set[str] = set()  # kinds of faults
 
     def take_reports(self) -> list[EpisodeReport | MatchReport | Incident]:
         """Returns the reports since the last call."""
@@ -69,7 +84,9 @@ class EpisodeLog:
             objective = true_objective(info, reward)
             if player.past_self is None:  # live
                 agent_id = self._first_id + agent
-                stats = extra_stats(info)
+                stats, left_out = extra_stats(info)
+                if left_out:
+                    self._log_left_out(agent, left_out)
                 report = EpisodeReport(player.policy_id, reward, frames, objective, stats, agent_id=agent_id)
                 if self.reports_infos:
                     report = report._replace(info=portable_info(info))
@@ -99,16 +116,42 @@ class EpisodeLog:
         self._lengths[agents] = 0
         self._matches[env].abandon()
 
-    def report_broken_rewards(self, rewards: np.ndarray, agents: np.ndarray) -> None:
-        """Counts non-finite rewards, those of `agents`; logs only the first: every step may have some."""
-        env, agent = divmod(int(agents[0]), self._agents_per_env)
-        text = (
-            f"{self._env_names[env]} gave agent {agent} the reward {rewards[agents[0]]}; such steps are "
-            "not trained on (health/broken_numbers counts them)"
+    def report_rewards(self, kind: str, rewards: np.ndarray, agents: np.ndarray, consequence: str) -> None:
+        """Counts the wrong rewards of `agents`; logs only the first of each kind: every step may have some.
+
+        kind: of incidents. rewards: of all agents. consequence: what becomes of such rewards, for the log.
+        """
+        text = ""
+        if self._is_first(kind):
+            env, agent = divmod(int(agents[0]), self._agents_per_env)
+            text = (
+                f"{self._env_names[env]} gave agent {agent} the reward {rewards[agents[0]]}; {consequence} "
+                f"(health/{kind} counts them)"
+            )
+        self._reports.append(Incident(kind, text, len(agents)))
+
+    def _log_left_out(self, agent: int, left_out: Mapping[str, Any]) -> None:
+        """Logs the statistics that are left out of the first such episode. left_out: see ExtraStats."""
+        if not self._is_first("left_out"):
+            return
+        env, _ = divmod(agent, self._agents_per_env)
+        first = itertools.islice(left_out.items(), MAX_NAMES)
+        shown = ", ".join(f"{reprlib.repr(name)}: {reprlib.repr(value)}" for name, value in first)
+        log.warning(
+            "%s: left out of an episode's statistics: %s%s; at most %d numbers are reported, with printable "
+            "names of at most %d characters",
+            self._env_names[env],
+            shown,
+            ", ..." if len(left_out) > MAX_NAMES else "",
+            MAX_STATS,
+            MAX_STAT_NAME,
         )
-        text = "" if self._has_logged_broken_rewards else text
-        self._has_logged_broken_rewards = True
-        self._reports.append(Incident("broken_numbers", text, len(agents)))
+
+    def _is_first(self, kind: str) -> bool:
+        """Returns whether a kind of fault has not been logged yet."""
+        is_first = kind not in self._logged
+        self._logged.add(kind)
+        return is_first
 
     def _agents_of(self, env: int) -> slice:
         return slice(env * self._agents_per_env, (env + 1) * self._agents_per_env)

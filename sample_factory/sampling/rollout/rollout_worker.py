@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from sample_factory.exchange.channels import NO_ENV, Channels
 from sample_factory.exchange.messages import (
     MAX_REPORTS,
-    MAX_REPORTS_WITH_INFOS,
     ActionsReady,
     ComponentReady,
     NewShaping,
@@ -26,6 +25,7 @@ from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
 from sample_factory.runtime.cpu import rss_mb
+from sample_factory.runtime.queues import MessageTooLarge
 from sample_factory.sampling.matchmaking.matchmaking import PastSelves
 from sample_factory.sampling.rollout.env_setup import EnvSetup
 from sample_factory.sampling.rollout.env_vector import EnvVector
@@ -217,11 +217,21 @@ class RolloutWorker:
         split.vector.step()
         self._stepping[0] = NO_ENV
         self._clock.lap("env_step")
-        episodes = split.vector.log
-        reports = episodes.take_reports()
-        size = MAX_REPORTS_WITH_INFOS if episodes.reports_infos else MAX_REPORTS
-        for first in range(0, len(reports), size):
-            self._report(Reports(reports[first : first + size]))
+        reports = split.vector.log.take_reports()
+        for first in range(0, len(reports), MAX_REPORTS):
+            self._report_all(reports[first : first + MAX_REPORTS])
+
+    def _report_all(self, reports: Sequence[Report]) -> None:
+        """Sends reports in one message, or in several if they do not fit: episodes may have many
+        statistics."""
+        try:
+            self._report(Reports(reports))
+        except MessageTooLarge:
+            if len(reports) == 1:
+                raise
+            half = len(reports) // 2
+            self._report_all(reports[:half])
+            self._report_all(reports[half:])
 
     def _finish_rollout(self, split: Split) -> bool:
         """Returns False while there are too few free buffers."""

@@ -14,7 +14,8 @@ from gymnasium.wrappers.vector import TransformReward as TransformVectorReward
 
 from sample_factory.envs.abilities import RewardShaping
 from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.envs.protocol import EMPTY_INFO, ObservationRows, extra_stats, true_objective
+from sample_factory.envs.end_infos import extra_stats, true_objective
+from sample_factory.envs.protocol import EMPTY_INFO, ObservationRows
 from tests.crowd import CountingCrowd
 from tests.envs.adapters.countdown import Countdown, EndsTwice, drive
 
@@ -109,7 +110,7 @@ def test_an_agents_episodes_end_with_the_infos_of_a_single_env(kind, mode):
             assert info == single_info
             assert episode_return == single_return == length
             assert true_objective(info, 0.0) == single_info["true_objective"]
-            assert extra_stats(info) == single_info["episode_extra_stats"]
+            assert extra_stats(info).numbers == single_info["episode_extra_stats"]
 
 
 def recorded(length):

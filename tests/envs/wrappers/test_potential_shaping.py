@@ -5,7 +5,7 @@ import numpy as np
 import pettingzoo
 import pytest
 
-from sample_factory.envs.protocol import true_objective
+from sample_factory.envs.end_infos import true_objective
 from sample_factory.envs.wrappers.parallel_potential_shaping import ParallelPotentialShaping
 from sample_factory.envs.wrappers.potential_shaping import PotentialShaping
 

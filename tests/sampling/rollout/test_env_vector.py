@@ -367,6 +367,45 @@ def test_a_non_finite_reward_is_logged_once_with_the_env_and_counted_each_time()
     assert incidents[1].text == ""
 
 
+def test_an_implausible_reward_is_clipped_logged_once_and_counted_each_time_beside_broken_ones():
+    vector, buffers = make_vector(rule=RewardRule(0.5, 1000.0))
+    step = vector._envs[1].step
+    rewards = iter([1e38, float("nan"), -3e6, 1.9e6, 1.0])
+    vector._envs[1].step = lambda actions, into: step(actions, into)._replace(rewards=(next(rewards),))
+    play(vector, buffers, 5)
+    stored = buffers.rewards[vector._memory.buffer_indices[1], :5]
+    assert np.array_equal(stored, [1000, np.nan, -1000, 1000, 0.5], equal_nan=True)
+    incidents = [report for report in vector.log.take_reports() if isinstance(report, Incident)]
+    kinds = ["implausible_numbers", "broken_numbers", "implausible_numbers"]
+    assert [incident.kind for incident in incidents] == kinds
+    assert incidents[0].text == (
+        "worker 0: env 1 (counting) gave agent 0 the reward 1e+38; training clips rewards to +-1000, see "
+        "--reward_scale and --reward_clip (health/implausible_numbers counts them)"
+    )
+    assert [bool(incident.text) for incident in incidents] == [True, True, False]
+
+
+class Talkative(CountingEnv):
+    """Reports texts among its statistics."""
+
+    def _step_agent(self, agent, action):
+        *result, info = super()._step_agent(agent, action)
+        return *result, {**info, "episode_extra_stats": {"map": "corridor", "kills": self.episode[agent]}}
+
+
+def test_statistics_that_are_no_numbers_are_left_out_with_one_line(caplog):
+    vector, buffers = make_vector()
+    vector._envs[1].adapted = adapt(Talkative(1, 1, 1000))
+    vector.reset([None, None], [0, 0], no_actions)
+    play(vector, buffers, 20)
+    reports = [report for report in vector.log.take_reports() if isinstance(report, EpisodeReport)]
+    assert {tuple(report.extra_stats) for report in reports} == {(), ("kills",)}
+    (line,) = caplog.messages
+    assert line.startswith(
+        "worker 0: env 1 (counting): left out of an episode's statistics: 'map': 'corridor'"
+    )
+
+
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
 def test_a_non_finite_reward_does_not_make_the_episodes_return_non_finite(broken):
     vector, buffers = make_vector()

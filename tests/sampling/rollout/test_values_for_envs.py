@@ -1,6 +1,6 @@
 """Values of the run reach the envs that a policy plays, in rollout workers and inline samplers."""
 
-import pickle
+import threading
 
 import cloudpickle
 import gymnasium as gym
@@ -10,10 +10,9 @@ import pytest
 from sample_factory.envs.abilities import TrainingInfo
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import EnvFamily
-from sample_factory.envs.protocol import MAX_INFO_ENTRIES, MAX_INFO_TEXT, portable_info
-from sample_factory.exchange.messages import MAX_REPORTS_WITH_INFOS, EpisodeReport, NewTrainingInfo, Reports
+from sample_factory.exchange.messages import EpisodeReport, NewTrainingInfo, reports_in
 from sample_factory.runtime.child_side import ChildContext
-from sample_factory.runtime.queues import MAX_MESSAGE_BYTES
+from sample_factory.runtime.socket_queue import SocketQueue
 from sample_factory.sampling.inline_sampler import InlineSampler
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
@@ -151,11 +150,23 @@ def test_numbers_of_the_last_info_are_reported_where_an_observer_reads_them(repo
     assert type(report.info.get("level", 0)) is int, "a message contains no array"
 
 
-def test_the_largest_infos_fit_into_a_message():
-    key = "ü" * MAX_INFO_TEXT
-    wide = {f"{i}{key[len(str(i)) :]}": "ü" * MAX_INFO_TEXT for i in range(10_000)}
-    info = portable_info({"long" * MAX_INFO_TEXT: 1, "text": "x" * 1000, "outer": wide, 3: 4})
-    assert list(info) == ["outer"] and len(info["outer"]) == MAX_INFO_ENTRIES
-    report = EpisodeReport(0, 1.0, 1, 1.0, {}, info)
-    copies = [pickle.loads(pickle.dumps(report)) for _ in range(MAX_REPORTS_WITH_INFOS)]  # texts of their own
-    assert len(pickle.dumps(Reports(copies))) < MAX_MESSAGE_BYTES
+def test_reports_that_do_not_fit_into_one_message_are_sent_in_several_and_in_order(worker_parts):
+    args, buffers, channels = worker_parts
+    worker = RolloutWorker(args, buffers, channels, ChildContext("rollout_worker_0"))
+    worker.close()
+    queue = SocketQueue()
+    worker._channels = channels._replace(reports=queue)
+    reports = [
+        EpisodeReport(0, float(i), 1, 1.0, {f"statistic {i} {j}": 0.5 for j in range(300)})
+        for i in range(100)
+    ]
+    sending = threading.Thread(target=worker._report_all, args=(reports,))
+    sending.start()
+    received = []
+    while len(received) < len(reports):
+        messages = queue.get_many(timeout=10.0)
+        assert messages, f"only {len(received)} reports"
+        received += reports_in(messages)
+    sending.join()
+    queue.close()
+    assert received == reports

@@ -1,0 +1,120 @@
+"""The info of an episode's end: its true objective, its further statistics, and what observers see of it."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sample_factory.envs.protocol import EMPTY_INFO, Info
+
+OBJECTIVES = ("true_objective", "true_reward")  # keys of the info, the second one is version 1's
+EXTRA_STATS = "episode_extra_stats"  # key of the info: further statistics by name
+MAX_DEPTH = 4  # of dicts within dicts, which may contain themselves
+# Any report of an episode has to fit into a message.
+MAX_STATS = 500  # further statistics of an episode
+MAX_STAT_NAME = 80  # characters
+MAX_INFO_ENTRIES = 30  # of an info that is reported
+MAX_INFO_TEXT = 50  # characters of a text, or of a key, in it
+MAX_INFO_BITS = 64  # of an integer in it
+
+
+class ExtraStats(NamedTuple):
+    """Further statistics of an episode by name.
+
+    left_out: name -> value of what the env has reported beside them; only the first beyond MAX_STATS.
+    """
+
+    numbers: dict[str, float]
+    left_out: dict[str, Any]
+
+
+def true_objective(end_info: Info, episode_return: float) -> float:
+    """Returns the score of an ended episode that population-based training and evaluation judge by.
+
+    It is the first of these that is a number: `true_objective` or (v1) `true_reward` in the info of the
+    episode's end; `episode["r"]` from Gymnasium's RecordEpisodeStatistics, the sum of the rewards before they
+    pass the wrappers on top of it (such as TransformReward); `episode_return`, the sum of raw rewards.
+    """
+    found = [end_info[key] for key in OBJECTIVES if key in end_info]
+    statistics = end_info.get("episode")
+    if isinstance(statistics, Mapping) and "r" in statistics:
+        found.append(statistics["r"])
+    numbers = (number for value in found if (number := to_float(value)) is not None)
+    return next(numbers, episode_return)
+
+
+def extra_stats(end_info: Info) -> ExtraStats:
+    """Returns `episode_extra_stats` in the info of an episode's end; entries of a dict within them are named
+    "outer/inner".
+
+    Left out is what is no number, has a name that is too long or not printable, or comes after MAX_STATS
+    others; and an objective that is no number.
+    """
+    numbers: dict[str, float] = {}
+    left_out = {
+        key: end_info[key] for key in OBJECTIVES if key in end_info and to_float(end_info[key]) is None
+    }
+    reported = end_info.get(EXTRA_STATS, EMPTY_INFO)
+    for path, value in _leaves(reported if isinstance(reported, Mapping) else {EXTRA_STATS: reported}):
+        name = "/".join(map(str, path))
+        number = to_float(value)
+        is_full = len(numbers) == MAX_STATS
+        if number is None or is_full or len(name) > MAX_STAT_NAME or not name.isprintable():
+            left_out[name] = value
+        else:
+            numbers[name] = number
+        if is_full:  # there may be many more
+            break
+    return ExtraStats(numbers, left_out)
+
+
+def to_float(value: Any) -> float | None:
+    """Returns a number, a bool, or an array or tensor with one number, as float; None for anything else."""
+    if isinstance(value, (str, bytes)):
+        return None
+    try:
+        return float(value)
+    except Exception:  # what a user's class raises, or a tensor on a lost GPU
+        return None
+
+
+def portable_info(end_info: Info) -> dict[str, Any]:
+    """Returns the numbers and short texts of an info, also those in dicts within it.
+
+    At most MAX_INFO_ENTRIES, so that they fit into a message. What `extra_stats` returns is left out.
+    """
+    info = {key: value for key, value in end_info.items() if key != EXTRA_STATS}
+    entries = itertools.islice(_portable_entries(info), MAX_INFO_ENTRIES)
+    found: dict[str, Any] = {}
+    for path, value in entries:
+        inner = found
+        for key in path[:-1]:
+            inner = inner.setdefault(key, {})
+        inner[path[-1]] = value
+    return found
+
+
+def _portable_entries(info: Info) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yields (the keys that lead to a value, the value)."""
+    for path, value in _leaves(info):
+        if not all(map(_is_short_text, path)):
+            continue
+        if isinstance(value, (np.generic, np.ndarray)) and value.size == 1:
+            value = value.item()
+        is_small = isinstance(value, int) and value.bit_length() <= MAX_INFO_BITS
+        if is_small or isinstance(value, float) or _is_short_text(value):
+            yield path, value
+
+
+def _is_short_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_INFO_TEXT
+
+
+def _leaves(values: Mapping[Any, Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Yields (the keys that lead to a value, the value)."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and len(path) + 1 < MAX_DEPTH:
+            yield from _leaves(value, (*path, key))
+        else:
+            yield (*path, key), value
