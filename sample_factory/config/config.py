@@ -15,6 +15,7 @@ from sample_factory.config.monitoring_flags import EvaluationFlags, MonitoringFl
 from sample_factory.config.namespace import FlagNamespace
 from sample_factory.config.population_flags import PbtFlags, SelfplayFlags
 from sample_factory.config.resuming import Resumed
+from sample_factory.config.retired_flags import RETIRED_FLAGS
 from sample_factory.config.sampling_flags import SamplingFlags
 from sample_factory.config.sections import (
     TRAINING_SECTIONS,
@@ -71,7 +72,8 @@ class Config:
 
     def namespace(self) -> FlagNamespace:
         """Returns all flags as attributes: the `cfg` argument of `make_env` functions."""
-        return FlagNamespace(**self.flat())
+        retired = {name: value for name, value in self.unknown.items() if name in RETIRED_FLAGS}
+        return FlagNamespace(**retired, **self.flat())
 
     @property
     def env_name(self) -> str:

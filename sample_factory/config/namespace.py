@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from sample_factory.config.flags import section_fields
+from sample_factory.config.retired_flags import RETIRED_DEFAULTS
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.config.unknown_flags import suggestion
 
@@ -13,7 +14,8 @@ class FlagNamespace(argparse.Namespace):
     """All flags of an experiment: `cfg.gamma`, `cfg["gamma"]`, `"gamma" in cfg`, `cfg.get("gamma")`.
 
     As in versions 1 and 2 it is an argparse.Namespace. Names of version 2 are read and set as the flags that
-    they are aliases of: `cfg.rnn_size` is `cfg.hidden_size`. `vars(cfg)` has each flag once.
+    they are aliases of: `cfg.rnn_size` is `cfg.hidden_size`. `vars(cfg)` has each flag once. Flags
+    without an effect here, such as `cfg.batched_sampling`, are in it only if set, and can always be read.
     """
 
     _ALIASES: ClassVar[Mapping[str, str]] = {
@@ -28,6 +30,8 @@ class FlagNamespace(argparse.Namespace):
         flag = self._ALIASES.get(name)
         if flag is not None and flag in vars(self):
             return vars(self)[flag]
+        if name in RETIRED_DEFAULTS:
+            return RETIRED_DEFAULTS[name]
         hint = "" if name.startswith("_") else suggestion(name, vars(self)).replace("--", "")
         raise AttributeError(f"cfg has no flag {name}{hint}")
 
@@ -35,7 +39,7 @@ class FlagNamespace(argparse.Namespace):
         super().__setattr__(self._ALIASES.get(name, name), value)
 
     def __contains__(self, name: object) -> bool:
-        return self._ALIASES.get(str(name), name) in vars(self)
+        return self._ALIASES.get(str(name), name) in vars(self) or name in RETIRED_DEFAULTS
 
     def __getitem__(self, name: str) -> Any:
         """Returns the value of a flag. Raises KeyError, with the nearest flag."""

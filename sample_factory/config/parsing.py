@@ -30,6 +30,7 @@ from sample_factory.config.flags import (
 from sample_factory.config.help import EVERYTHING, command_help, show
 from sample_factory.config.keywords import KEYWORDS, as_arguments, plain_values, unknown_keyword
 from sample_factory.config.resuming import compare, refuse_other_env
+from sample_factory.config.retired_flags import RETIRED_FLAGS, RetiredFlags
 from sample_factory.config.sections import PLACE, TRAINING_SECTIONS, RunFlags
 from sample_factory.config.trust import TRUST, refuse_code, refuse_links, without_places
 from sample_factory.config.unknown_flags import refuse_missing_env, refuse_unknown_flags, suggestion
@@ -46,18 +47,6 @@ NOT_RESUMED_FLAGS = (
     "figures_file",
     "trust_code",
 )
-# Flags of the original without an effect here, and why. They are accepted with a warning, so that its
-# commands work.
-RETIRED_FLAGS = {
-    "train_in_background_thread": "batching and training always overlap",
-    "use_spectral_norm": "no built-in layer ever used it",
-    "num_minibatches_to_accumulate": "use --num_batches_to_accumulate",
-    "heartbeat_interval": "components are watched without heartbeats of their own",
-    "batched_sampling": "a vectorised environment is always sampled as a batch",
-    "pixel_format": "the layout of an image is derived from its shape",
-    "use_record_episode_statistics": "scores of whole games are always reported",
-    "use_env_info_cache": "the environment is probed at each start",
-}
 COMMAND_LINE = "command line"
 
 
@@ -264,8 +253,7 @@ def _parse_typed(argv: Sequence[str], sections: Mapping[str, type]) -> dict[str,
     parser = make_parser()
     for section in sections.values():
         add_flags(parser, section)
-    for name in RETIRED_FLAGS:
-        parser.add_argument(f"--{name}", nargs="?", default=argparse.SUPPRESS)
+    add_flags(parser, RetiredFlags)
     typed, rest = parse_known(parser, argv)
     refuse_unknown_flags(parser, rest, " (--help=all lists every flag)")
     return dict(vars(typed))
@@ -296,7 +284,7 @@ def _flags_of_keywords(given: Layer, sections: Mapping[str, type]) -> dict[str, 
             raise unknown_keyword(key, suggestion(key, known), list(index.section_of_flag))
     retired = {key: value for key, value in given.values.items() if key in RETIRED_FLAGS}
     try:
-        return {**_flags_of(given, sections), **retired}
+        return {**_flags_of(given, sections), **coerce(RetiredFlags, retired, given.source)}
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
@@ -318,7 +306,7 @@ def _index_fields(sections: Mapping[str, type]) -> _FieldIndex:
                 raise ConfigError(
                     f"{section.__name__}.{field.name} is no flag; write {field.name} = flag(default, help)"
                 )
-            if field.name in section_of_flag:
+            if field.name in section_of_flag or field.name in RETIRED_FLAGS:
                 raise ConfigError(
                     f"{section.__name__}.{field.name}: there is a flag --{field.name} already; choose "
                     "another name, or give it a default through register_env(defaults=...)"

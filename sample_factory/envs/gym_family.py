@@ -41,12 +41,13 @@ def make_gym_env(
     kwargs = parse_env_kwargs(cfg.env_kwargs)
     # With the argument None, envs that have no such parameter could not be made.
     rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
-    if cfg.vector_env_copies > 1:
-        return _make_vector_env(full_env_name, spec, cfg, kwargs, rendering)
-    # Parameters of gymnasium.make itself; it deals with them, and passes the others on.
-    check_env_kwargs(full_env_name, kwargs, _creator(spec.entry_point), others=("max_episode_steps",))
-    # Gymnasium's checker inspects every step of every env; the adapter and the buffers check what matters.
-    env = gym.make(spec, disable_env_checker=True, **kwargs, **rendering)
+    with gym_ids.explained_faults(full_env_name, spec):
+        if cfg.vector_env_copies > 1:
+            return _make_vector_env(full_env_name, spec, cfg, kwargs, rendering)
+        # Parameters of gymnasium.make itself; it deals with them, and passes the others on.
+        check_env_kwargs(full_env_name, kwargs, _creator(spec.entry_point), others=("max_episode_steps",))
+        # Gymnasium's checker inspects every step of every env; the adapter and buffers check what matters.
+        env = gym.make(spec, disable_env_checker=True, **kwargs, **rendering)
     return FrameSkip(env, cfg.env_frameskip) if cfg.env_frameskip and cfg.env_frameskip > 1 else env
 
 

@@ -1,16 +1,19 @@
 """Ids of Gymnasium envs: which package registers one, and what is wrong with an unknown one."""
 
+import contextlib
 import difflib
 import functools
 import importlib
+import importlib.metadata
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 
+from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_registry import UnknownEnvError
 from sample_factory.envs.packages import is_installed, missing_package
 
@@ -43,8 +46,11 @@ PACKAGES: Mapping[str, Package] = {
     r"(Fetch|Hand(Manipulate|Reach)|Adroit|AntMaze|PointMaze|FrankaKitchen)": Package(
         ("gymnasium_robotics",), "gymnasium-robotics"
     ),
+    r"Vizdoom": Package(("vizdoom.gymnasium_wrapper",), "vizdoom"),
     r"dm_control/": Package(("shimmy", "dm_control"), "'shimmy[dm-control]'"),
 }
+
+LAST_MUJOCO = (3, 11)  # with which gymnasium-robotics 1.4.2 makes all of its envs
 
 
 class GymId(NamedTuple):
@@ -101,6 +107,22 @@ def registered(full_env_name: str, gym_id: GymId) -> EnvSpec:
     return spec
 
 
+@contextlib.contextmanager
+def explained_faults(full_env_name: str, spec: EnvSpec) -> Iterator[None]:
+    """Raises ConfigError for an assertion of an env that fails because of the version of another package."""
+    try:
+        yield
+    except AssertionError:
+        if str(spec.entry_point).startswith("gymnasium_robotics"):
+            mujoco = importlib.metadata.version("mujoco")
+            if tuple(map(int, mujoco.split(".")[:2])) > LAST_MUJOCO:
+                raise ConfigError(
+                    f"env {full_env_name!r} cannot be made with mujoco {mujoco}, which is too new for "
+                    "gymnasium-robotics: pip install 'mujoco<3.12'"
+                ) from None
+        raise
+
+
 def check(full_env_name: str) -> None:
     """Checks a name without importing the module that is to register it. Raises as `find_spec`.
 
@@ -144,7 +166,7 @@ def _is_known(env_id: str) -> bool:
 
 
 def _check_installed(full_env_name: str, package: Package) -> None:
-    missing = [module for module in package.modules if not is_installed(module)]
+    missing = [m for m in package.modules if not is_installed(m.partition(".")[0])]
     if missing:
         raise ImportError(
             f"env {full_env_name!r} needs the package {missing[0]}, which is not installed: "

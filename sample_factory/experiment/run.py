@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import read_expectation
-from sample_factory.config.parsing import RETIRED_FLAGS
+from sample_factory.config.retired_flags import RETIRED_FLAGS
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.topology import make_topology
 from sample_factory.experiment.arrangement import log_num_envs

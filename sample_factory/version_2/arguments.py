@@ -7,6 +7,7 @@ from typing import Any
 from sample_factory.config.flags import ConfigError, add_flags, make_parser, parse_known
 from sample_factory.config.namespace import FlagNamespace
 from sample_factory.config.parsing import parse_config
+from sample_factory.config.retired_flags import RetiredFlags
 from sample_factory.config.sections import TRAINING_SECTIONS, flat_values
 from sample_factory.envs.env_registry import (
     UnknownEnvError,
@@ -42,6 +43,7 @@ def parse_sf_args(
     for section in TRAINING_SECTIONS.values():
         add_flags(parser, section)
         values.update(flat_values(section()))
+    add_flags(parser, RetiredFlags)
     try:
         typed, _ = parse_known(parser, sys.argv[1:] if argv is None else argv)
     except ConfigError as error:
@@ -63,8 +65,9 @@ def parse_full_cfg(parser: ScriptParser, argv: Sequence[str] | None = None) -> F
         if known.env is not None:
             extend_family(known.env, parser.flags_type(), {**encoder_default(), **parser.recorded_defaults})
         resolve = resolve_trained_family if parser.evaluation else resolve_family
+        # Without `evaluation`, no cfg.json is read: a script may name its experiment after this call.
         own = {"hub": EnjoyHubFlags} if parser.evaluation else None
-        config = parse_config(arguments, resolve, parser.evaluation, own)
+        config = parse_config(arguments, resolve, extra_sections=own)
     except (ConfigError, UnknownEnvError, ImportError) as error:
         raise ended_by(error) from None
     cfg = config.namespace()

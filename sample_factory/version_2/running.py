@@ -60,6 +60,6 @@ def config_of(cfg: Any, function: str, evaluation: bool) -> Config:
     resolve = resolve_trained_family if evaluation else resolve_family
     typed = cfg.cli_args
     own = {"hub": EnjoyHubFlags} if evaluation else None
-    parsed = parse_config([], resolve, evaluation, own, keywords=typed).flat()
+    parsed = parse_config([], resolve, extra_sections=own, keywords=typed).namespace()  # as parse_full_cfg
     changed = {name: value for name, value in vars(cfg).items() if name in parsed and value != parsed[name]}
     return parse_config([], resolve, evaluation, own, keywords={**typed, **changed})

@@ -12,7 +12,8 @@ import pytest
 from sample_factory.benchmarking.benchmark_request import parse_arguments as parse_benchmark
 from sample_factory.benchmarking.random_sampler import RandomSamplerFlags
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.parsing import RETIRED_FLAGS, parse_config
+from sample_factory.config.parsing import parse_config
+from sample_factory.config.retired_flags import RETIRED_FLAGS
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.envs.doom.doom_family import doom_defaults
 from sample_factory.envs.env_registry import resolve_family

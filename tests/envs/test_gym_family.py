@@ -123,6 +123,30 @@ def test_the_module_of_a_known_package_is_imported_or_the_package_to_install_is_
     assert parse_name(f"gym_{env_id}") == (None, env_id), "a script may register an id of that name"
 
 
+def test_vizdoom_s_own_ids_need_no_module():
+    env = make("gym_VizdoomBasic-v1", 1)
+    observation, _ = env.reset(seed=1)
+    assert observation["screen"].shape == (240, 320, 3)
+    env.close()
+    with pytest.raises(UnknownEnvError, match="did you mean gym_VizdoomBasic-v1?"):
+        make("gym_VizdoomBasik-v1", 1)
+
+
+@pytest.mark.parametrize("copies", [1, NUM_COPIES])
+def test_a_mujoco_that_is_too_new_for_gymnasium_robotics_is_named(tmp_path, monkeypatch, copies):
+    (tmp_path / "gymnasium_robotics.py").write_text("def make(**_):\n    assert False\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(gym.registry, "FetchFake-v4", EnvSpec("FetchFake-v4", "gymnasium_robotics:make"))
+    metadata = tmp_path / "mujoco-3.12.0.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: mujoco\nVersion: 3.12.0\n")
+    with pytest.raises(ConfigError, match=r"cannot be made with mujoco 3.12.0, .* pip install 'mujoco<3.12'"):
+        make("gym_FetchFake-v4", copies)
+    metadata.write_text("Metadata-Version: 2.1\nName: mujoco\nVersion: 3.11.0\n")
+    with pytest.raises(AssertionError):
+        make("gym_FetchFake-v4", copies)
+
+
 def test_the_error_for_an_unknown_id_of_a_module_names_the_nearest(tmp_path, monkeypatch):
     module = "registers_mazes"
     (tmp_path / f"{module}.py").write_text("import gymnasium\ngymnasium.register('Maze-v3', 'a:b')\n")

@@ -7,6 +7,7 @@ import pytest
 from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
 
 from sample_factory import register_env
+from sample_factory.config.retired_flags import RETIRED_FLAGS
 from sample_factory.train import run_rl
 from sample_factory.version_2.running import config_of
 
@@ -77,3 +78,58 @@ def test_a_script_trains_and_its_policy_is_played(argv, capsys):
     status, mean = enjoy(played)
     assert status == 0 and 5 < mean < 500
     assert f"reward    {mean:.3f}" in capsys.readouterr().out
+
+
+# Flags without an effect here, which make_env functions of version 2 read -> its default values.
+DEFAULTS = {
+    "batched_sampling": False,
+    "pixel_format": "CHW",
+    "use_record_episode_statistics": False,
+    "episode_counter": False,
+    "use_env_info_cache": False,
+    "env_gpu_actions": False,
+    "env_gpu_observations": True,
+    "heartbeat_interval": 20,
+}
+
+
+def test_flags_without_effect_have_the_defaults_of_version_2_or_what_the_script_has_set(argv):
+    cfg = parse(argv)
+    assert {name: getattr(cfg, name) for name in DEFAULTS} == DEFAULTS
+    assert all(name in cfg and cfg[name] == cfg.get(name) for name in RETIRED_FLAGS)
+    assert not set(vars(cfg)) & set(RETIRED_FLAGS)
+
+    typed = [*argv, "--env_gpu_observations=False", "--heartbeat_interval=7"]
+    parser, partial = parse_sf_args(typed)
+    parser.set_defaults(pixel_format="HWC")
+    cfg = parse_full_cfg(parser, typed)
+    cfg.batched_sampling = True
+    made = config_of(cfg, "run_rl", evaluation=False)
+    set_here = {"pixel_format": "HWC", "batched_sampling": True}
+    given = {"env_gpu_observations": False, "heartbeat_interval": 7}
+    assert partial.heartbeat_interval == 7
+    assert {name: made.namespace()[name] for name in DEFAULTS} == {**DEFAULTS, **set_here, **given}
+    assert set(made.typed) & set(RETIRED_FLAGS) == {"batched_sampling", *given}, "the run says so"
+
+
+def test_a_script_in_the_manner_of_godot_rl_trains_and_plays(tmp_path, capsys):
+    """Its make_env reads a flag without effect, and it names the folder after it has parsed."""
+    from sample_factory.enjoy import enjoy
+
+    def make_env(full_env_name, cfg=None, env_config=None, render_mode=None):
+        return None if cfg.batched_sampling else gym.make("CartPole-v1")
+
+    def parse_later(argv, evaluation=False):
+        parser, _ = parse_sf_args(argv, evaluation)
+        parser.set_defaults(batched_sampling=False, use_record_episode_statistics=True, hidden_size=16)
+        cfg = parse_full_cfg(parser, argv)
+        cfg.train_dir, cfg.experiment = str(tmp_path), "godot"
+        return cfg
+
+    register_env("godot_env", make_env)
+    small = ["--serial_mode=True", "--num_workers=1", "--rollout=8", "--batch_size=64", "--device=cpu"]
+    cfg = parse_later(["--env=godot_env", *small, "--train_for_env_steps=200", "--pixel_format=HWC"])
+    assert run_rl(cfg) == 0
+    assert "--pixel_format has no effect: the layout of an image" in capsys.readouterr().err
+    status, mean = enjoy(parse_later(["--env=godot_env", "--no_render", "--max_num_episodes=2"], True))
+    assert status == 0 and 5 < mean < 500

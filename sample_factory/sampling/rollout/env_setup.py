@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from sample_factory.envs.env_info import make_adapted_env
-from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
+from sample_factory.envs.protocol import EnvConfig, EnvRaised, MultiAgentEnv
 from sample_factory.envs.random_actions import RandomActions
 from sample_factory.exchange.messages import Incident, NewTrainingInfo
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
@@ -23,6 +23,10 @@ from sample_factory.sampling.settings import RolloutWorkerArgs
 log = logging.getLogger("sample_factory")
 
 MAX_RANDOM_ROLLOUTS = 8  # decorrelation: an env starts with fewer random steps than so many rollouts have
+ONE_PER_PROCESS = (
+    "; the first env of this process was made: where only one can be, use --num_envs_per_worker=1 "
+    "--worker_num_splits=1"
+)
 
 
 class EnvSetup:
@@ -82,7 +86,12 @@ class EnvSetup:
     def _make_env(self, config: EnvConfig) -> GuardedEnv:
         def make() -> MultiAgentEnv:
             self._beat()
-            return make_adapted_env(self._args.family, self._args.cfg, config)
+            try:
+                return make_adapted_env(self._args.family, self._args.cfg, config)
+            except EnvRaised as error:
+                if config.vector_index == 0:
+                    raise
+                raise EnvRaised(f"{error}{ONE_PER_PROCESS}") from error.__cause__
 
         def report_rebuild(text: str, details: str) -> None:
             self._report(Incident("env_rebuilds", text, details=details))
