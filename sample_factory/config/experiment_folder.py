@@ -91,7 +91,7 @@ def read_saved(typed: Mapping[str, Any], file_values: Mapping[str, Any], evaluat
         saved = read_json(path)
     except ConfigError as error:
         raise ConfigError(
-            f"{error}. To go on without it, delete it, and type the flags of the run again; they are at the "
+            f"{error}. To continue without it, delete it, and type the flags of the run again; they are at the "
             "beginning of sf_log.txt"
         ) from None
     source = f"{SAVED} {path}"
