@@ -2,8 +2,11 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from sample_factory import train
 
@@ -19,6 +22,15 @@ def train_briefly(folder: Path) -> None:
     """Trains ENV as folder/train_dir/theirs."""
     flags = [f"--env={ENV}", "--experiment=theirs", f"--train_dir={folder / 'train_dir'}", "--seed=3"]
     assert train.main([*flags, "--train_for_env_steps=400", *FLAGS]) == 0
+
+
+def foreign_copy(trained: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> "ForeignFolder":
+    """Returns a copy in `root` of what `train_briefly` has written to `trained`; `root` becomes the current
+    folder."""
+    shutil.copytree(trained / "train_dir", root / "train_dir")
+    monkeypatch.chdir(root)
+    monkeypatch.syspath_prepend(root)
+    return ForeignFolder(root)
 
 
 class ForeignFolder:

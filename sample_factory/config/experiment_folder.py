@@ -91,8 +91,8 @@ def read_saved(typed: Mapping[str, Any], file_values: Mapping[str, Any], evaluat
         saved = read_json(path)
     except ConfigError as error:
         raise ConfigError(
-            f"{error}. To continue without it, delete it, and type the flags of the run again; they are at the "
-            "beginning of sf_log.txt"
+            f"{error}. To continue without it, delete it, and type the flags of the run again; sf_log.txt "
+            "begins with them"
         ) from None
     source = f"{SAVED} {path}"
     _check_values(saved, source)

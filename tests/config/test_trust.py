@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import stat
 
 import pytest
@@ -16,7 +15,7 @@ from sample_factory.evaluation.eval_command import EvalFlags
 from sample_factory.evaluation.match_request import MatchFlags
 from sample_factory.exporting.export_flags import ExportFlags
 from sample_factory.hub.hub_flags import EnjoyHubFlags
-from tests.foreign import ENV, MODULE, ForeignFolder, train_briefly
+from tests.foreign import ENV, MODULE, ForeignFolder, foreign_copy, train_briefly
 
 # Texts that name code, and paths; with a folder that exists outside that of the run.
 CODE = (f"{MODULE}:X", f"gym_{MODULE}:X-v0", f"pettingzoo_{MODULE}", f"pettingzoo_{MODULE}:X")
@@ -39,10 +38,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def foreign(trained, tmp_path, monkeypatch):
-    shutil.copytree(trained / "train_dir", tmp_path / "train_dir")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    return ForeignFolder(tmp_path)
+    return foreign_copy(trained, tmp_path, monkeypatch)
 
 
 def parse(*argv, own=None, train_dir="train_dir"):

@@ -16,7 +16,7 @@ from sample_factory.config.flags import ConfigError, flag_type, section_fields
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import PLACE, TRAINING_SECTIONS
 from sample_factory.envs.env_registry import resolve_family
-from tests.foreign import FLAGS, MODULE, ForeignFolder, train_briefly
+from tests.foreign import FLAGS, MODULE, foreign_copy, train_briefly
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +28,9 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def foreign(trained, tmp_path, monkeypatch):
-    shutil.copytree(trained / "train_dir", tmp_path / "train_dir")
     (tmp_path / "home").mkdir()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    return ForeignFolder(tmp_path)
+    return foreign_copy(trained, tmp_path, monkeypatch)
 
 
 PLACE_FLAGS = ["--experiment=theirs", "--train_dir=train_dir"]
