@@ -22,6 +22,7 @@ from sample_factory.sampling.settings import RolloutWorkerArgs
 
 log = logging.getLogger("sample_factory")
 
+MAX_TEXT = 10_000  # characters of an error, or of a traceback, so that a report fits into a message
 MAX_RANDOM_ROLLOUTS = 8  # decorrelation: an env starts with fewer random steps than so many rollouts have
 
 
@@ -85,7 +86,7 @@ class EnvSetup:
             return make_adapted_env(self._args.family, self._args.cfg, config)
 
         def report_rebuild(text: str, details: str) -> None:
-            self._report(Incident("env_rebuilds", text, details=details))
+            self._report(Incident("env_rebuilds", text[:MAX_TEXT], details=details[-MAX_TEXT:]))
 
         name = f"worker {self._worker_index}: env {config.vector_index} ({self._args.cfg.env})"
         return GuardedEnv(make, name, config.vector_index, self._stepping, report_rebuild)
