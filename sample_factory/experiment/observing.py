@@ -208,7 +208,7 @@ class FamilyMetricsSubscriber:
         """Returns what a method of the metrics returns. Switches them off if it raises."""
         try:
             return call()
-        except Exception as error:  # any error of a user's code
+        except (Exception, SystemExit) as error:  # any error of a user's code; sys.exit ends no run
             self._metrics = ()
             for policy in self._monitor.policies:
                 policy.episodes.set_family_metrics({})

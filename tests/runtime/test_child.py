@@ -183,8 +183,7 @@ def test_an_exit_without_a_reason_names_the_limit_of_the_address_space(start):
         child = start(ExitsWith, 3)
         assert child.join(15)
         assert child.failure is not None and child.failure.endswith(
-            "without a request to stop; the address space is limited to 100,000,000 MB (ulimit -v); it should be "
-            "unlimited"
+            "to stop; the address space is limited to 100,000,000 MB (ulimit -v); it should be unlimited"
         )
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
