@@ -32,7 +32,6 @@ from sample_factory.experiment.checks import Probed, check_and_probe
 from sample_factory.experiment.main_loop import DeadProcess
 from sample_factory.experiment.parts import Parts, allocate, chosen_seed
 from sample_factory.experiment.processes import run_in_processes
-from sample_factory.experiment.run_result import RunEnd
 from sample_factory.experiment.serial import SerialRun
 from sample_factory.experiment.wiring import policy_spec
 from sample_factory.models.policy_spec import PolicySpec
@@ -149,14 +148,8 @@ def evaluate_checkpoint(
     prepared = _prepare(config, family, probed, choice)
     loop = EvaluationLoop(prepared.parts, progress)
     began = time.monotonic()
-    _raise_first(run_in_processes(prepared.parts, signals, lambda *_: loop))
+    run_in_processes(prepared.parts, signals, lambda *_: loop).raise_failure()
     return prepared.result(loop, time.monotonic() - began)
-
-
-def _raise_first(end: RunEnd) -> None:
-    """Raises the first failure of a run, if there is one."""
-    if end.failures:
-        raise end.failures[0]
 
 
 class SerialEvaluation:
@@ -182,7 +175,7 @@ class SerialEvaluation:
 
     def play(self, signals: StopSignals) -> Evaluation:
         """Plays the episodes. Called once."""
-        _raise_first(self._run.run(signals))
+        self._run.run(signals).raise_failure()
         return self._prepared.result(self._loop, time.monotonic() - self._began)
 
 

@@ -198,7 +198,7 @@ class FamilyMetricsSubscriber:
     def _add(self, episode: EpisodeReport) -> None:
         metrics = self._metrics[episode.policy_id]
         returned = self._call("add", lambda: metrics.add(episode.extra_stats))
-        values = self._numbers.select(f"{self._name}: add", returned or {})
+        values = self._numbers.select(f"{self._name}: add", {} if returned is None else returned)
         if values:
             self._monitor.policies[episode.policy_id].episodes.set_family_metrics(values)
             scalars = {tag_of(metric): value for metric, value in values.items()}
@@ -208,7 +208,7 @@ class FamilyMetricsSubscriber:
         """Returns what a method of the metrics returns. Switches them off if it raises."""
         try:
             return call()
-        except Exception as error:  # any error of a user's code
+        except (Exception, SystemExit) as error:  # any error of a user's code; sys.exit ends no run
             self._metrics = ()
             for policy in self._monitor.policies:
                 policy.episodes.set_family_metrics({})

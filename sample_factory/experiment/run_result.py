@@ -85,6 +85,11 @@ class RunEnd(NamedTuple):
     summary: RunSummary | None
     stop_reason: str = ""
 
+    def raise_failure(self) -> None:
+        """Raises the first failure, if there is one."""
+        if self.failures:
+            raise self.failures[0]
+
 
 def result_of(status: str, reason: str, experiment_dir: Path, summary: RunSummary | None) -> RunResult:
     """Returns the result of a run. summary: None if it ended before any worker was started."""

@@ -125,9 +125,10 @@ def collected(failures: list[ChildFailed]) -> Iterator[None]:
 def describe_exception(error: BaseException) -> Failed:
     """Returns the exception as text and names."""
     causes = _causes(error)
+    permanent = isinstance(error, FailsAgain)
     no_memory = out_of_address_space(error)
-    if no_memory:  # first, since there is little room to look at the traceback
-        return Failed(no_memory, message=no_memory, explained=True, permanent=True)
+    if no_memory:  # there is hardly room for a traceback
+        return Failed(no_memory, message=no_memory, explained=True, permanent=permanent)
     frames = _user_frames(error.__traceback__)
     return Failed(
         error=one_line(error),
@@ -138,7 +139,7 @@ def describe_exception(error: BaseException) -> Failed:
         exception_types=tuple(qualified_name(cls) for cls in type(error).__mro__),
         cause_types=tuple(qualified_name(cls) for cause in causes for cls in type(cause).__mro__),
         explained=is_explained(error),
-        permanent=isinstance(error, FailsAgain),
+        permanent=permanent,
     )
 
 

@@ -73,7 +73,7 @@ def test_too_little_address_space_is_reported_as_such_in_one_line(capsys, limite
         fail()
     except Exception as error:
         failed = describe_exception(error)
-    assert failed is not None and failed.error == line and failed.explained and failed.permanent
+    assert failed is not None and failed.error == line and failed.explained
 
 
 def test_without_a_limit_a_library_that_cannot_be_loaded_is_named(capsys):

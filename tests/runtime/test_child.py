@@ -3,6 +3,7 @@
 import itertools
 import os
 import pkgutil
+import resource
 import signal
 import subprocess
 import sys
@@ -173,6 +174,19 @@ def test_a_silent_end_is_reported_with_its_likely_cause(start):
     child = start(ExitsWith, 1, exit_hint="the head has died")
     assert child.join(15)
     assert child.failure == "ended with exit code 1 without a request to stop; the head has died"
+
+
+def test_an_exit_without_a_reason_names_the_limit_of_the_address_space(start):
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (10**14, hard))  # far beyond what this process uses
+    try:
+        child = start(ExitsWith, 3)
+        assert child.join(15)
+        assert child.failure is not None and child.failure.endswith(
+            "to stop; the address space is limited to 100,000,000 MB (ulimit -v); it should be unlimited"
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def test_a_run_that_returns_unasked_is_a_failure_unless_the_child_is_one_shot(start):

@@ -1,5 +1,6 @@
 """Rollout worker and policy worker as in a run, but in threads of one process and with the counting model."""
 
+import pickle
 import re
 import threading
 import time
@@ -16,6 +17,8 @@ from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.models import towers
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.runtime.child_side import ChildContext
+from sample_factory.runtime.queues import MAX_MESSAGE_BYTES
+from sample_factory.sampling.inference import space_check
 from sample_factory.sampling.inference.policy_worker import PolicyWorker
 from sample_factory.sampling.rollout import rollout_worker
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
@@ -51,6 +54,25 @@ class ShowsNaN(CountingEnv):
         if (self.env_id, agent) == (5, 1) and self.total_steps % 3 == 2:
             observation[LAST_ACTION] = np.nan
         return observation
+
+
+class ShowsTooMuch(CountingEnv):
+    """Agent 1 of env 5, the second one of worker 1, sees a number outside of its space."""
+
+    def _observation(self, agent, action):
+        observation = super()._observation(agent, action)
+        if (self.env_id, agent) == (5, 1):
+            observation[LAST_ACTION] = -2000
+        return observation
+
+
+class RaisesMuch(CountingEnv):
+    """Env 5 raises an error with a message of a megabyte in its 20th step."""
+
+    def step(self, actions):
+        if self.env_id == 5 and self.total_steps == 20:
+            raise LookupError("x" * 1_000_000)
+        return super().step(actions)
 
 
 class AnswersNaN(CountingModel):
@@ -216,6 +238,30 @@ def test_every_observation_with_nan_is_counted_and_the_first_logged_with_worker_
             "worker 1: env 1, agent 1: its observation had NaN or inf; such steps"
         )
         assert {incident.text for incident in found[1:]} == {""}
+
+
+def test_observations_outside_of_their_space_are_counted_and_the_first_logged_with_worker_env_and_agent(
+    monkeypatch,
+):
+    monkeypatch.setattr(space_check, "CHECK_EVERY", 1)
+    with Sampler(monkeypatch, num_agents=2, env_class=ShowsTooMuch) as sampler:
+        held = sampler.trajectories(16)
+        own = sampler.buffers.obs["obs"][held, :-1, LAST_ACTION] == -2000
+        assert (sampler.buffers.policy_ids[held][own] == 0).all(), "such steps are trained on"
+        found = incidents(sampler)
+    assert sum(incident.times for incident in found) >= own.sum() > 1
+    assert {incident.kind for incident in found} == {"implausible_numbers"}
+    text = "worker 1: env 1, agent 1: its observation 'obs' has the value -2000.0, outside of its space; such"
+    assert found[0].text.startswith(text) and {incident.text for incident in found[1:]} == {""}
+
+
+def test_an_error_of_an_env_with_a_very_long_message_fits_into_a_report(monkeypatch):
+    with Sampler(monkeypatch, env_class=RaisesMuch) as sampler:
+        sampler.buffers.release(np.array(sampler.trajectories(16)), 0)
+        sampler.trajectories(8)
+        found = incidents(sampler)
+    assert "worker 1: env 1 (counting) raised and is rebuilt" in found[0].text
+    assert all(len(pickle.dumps(incident)) < MAX_MESSAGE_BYTES for incident in found)
 
 
 def test_every_answer_with_inf_is_counted_and_the_first_logged_with_the_policy(monkeypatch):

@@ -35,8 +35,9 @@ class SpaceCheck:
 
         obs: [B, *shape] by key.
         """
+        is_due = self._num_batches % CHECK_EVERY == 0
         self._num_batches += 1
-        if self._num_batches % CHECK_EVERY == 1:
+        if is_due:
             for key, (low, high) in self._bounds.items():
                 wrong = (obs[key] < low) | (obs[key] > high)
                 if wrong.any():
@@ -56,6 +57,4 @@ def _allows_all(box: gym.spaces.Box) -> bool:
 def _bounds(box: gym.spaces.Box) -> tuple[np.ndarray, np.ndarray]:
     """Returns (low, high) with a tolerance, each [*shape] float64."""
     low, high = box.low.astype(float), box.high.astype(float)
-    sizes = [np.where(np.isfinite(bound), np.abs(bound), 0.0) for bound in (low, high)]
-    tolerance = TOLERANCE * np.maximum(1.0, np.maximum(*sizes))
-    return low - tolerance, high + tolerance
+    return low - TOLERANCE * np.maximum(1.0, np.abs(low)), high + TOLERANCE * np.maximum(1.0, np.abs(high))

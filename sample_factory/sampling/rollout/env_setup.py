@@ -22,6 +22,7 @@ from sample_factory.sampling.settings import RolloutWorkerArgs
 
 log = logging.getLogger("sample_factory")
 
+MAX_TEXT = 10_000  # characters of an error, or of a traceback, so that a report fits into a message
 MAX_RANDOM_ROLLOUTS = 8  # decorrelation: an env starts with fewer random steps than so many rollouts have
 ONE_PER_PROCESS = (
     "; the first env of this process was made: where only one can be, use --num_envs_per_worker=1 "
@@ -94,7 +95,7 @@ class EnvSetup:
                 raise EnvRaised(f"{error}{ONE_PER_PROCESS}") from error.__cause__
 
         def report_rebuild(text: str, details: str) -> None:
-            self._report(Incident("env_rebuilds", text, details=details))
+            self._report(Incident("env_rebuilds", text[:MAX_TEXT], details=details[-MAX_TEXT:]))
 
         name = f"worker {self._worker_index}: env {config.vector_index} ({self._args.cfg.env})"
         return GuardedEnv(make, name, config.vector_index, self._stepping, report_rebuild)
