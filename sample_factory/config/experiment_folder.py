@@ -10,8 +10,8 @@ from typing import Any
 from sample_factory.config import flags
 from sample_factory.config.experiment_names import SAVED_NAMES
 from sample_factory.config.flags import ConfigError, Layer, shortened
-from sample_factory.config.sections import PLACE, RunFlags
-from sample_factory.config.trust import SIGNATURE, is_signed
+from sample_factory.config.sections import OWN_FOLDER, RunFlags
+from sample_factory.config.trust import SIGNATURE, foreign_file, refuse_links
 
 IDENTITY = ("env", "experiment", "experiments_root", "train_dir", "restart_behavior")
 SAVED = "saved cfg.json"
@@ -40,11 +40,11 @@ def experiment_folder(run: RunFlags) -> Path:
         raise ConfigError(f"--train_dir={run.train_dir}: {error}") from None
 
 
-def read_file_of_flags(path: str, is_saved: bool = False) -> Layer:
+def read_file_of_flags(path: str, is_saved: bool = False, trusts: bool = False) -> Layer:
     """Reads the file that --cfg names, without its NOTES. Raises ConfigError.
 
-    is_saved: it is the cfg.json of a run. So is one that a run has written, and any in the folder of a run.
-    Others are recipes, whose values count as typed.
+    is_saved: it is the cfg.json of a run. So is a file of that name, one that a run has written, and any in
+    the folder of a run. Others are recipes, whose values count as typed. trusts: --trust_code was given.
     """
     if not path:
         raise ConfigError("--cfg is empty; name a JSON file of flags, or leave it out")
@@ -52,8 +52,9 @@ def read_file_of_flags(path: str, is_saved: bool = False) -> Layer:
     values = read_json(file)
     flags_only = {key: value for key, value in values.items() if key not in NOTES}
     _check_values(flags_only, path)
-    is_saved = is_saved or was_saved(values) or any(map(_has_run, file.absolute().parents))
-    return Layer(path, flags_only, file if is_saved and not is_signed(values) else None)
+    is_saved = is_saved or file.name in SAVED_NAMES or was_saved(values)
+    is_saved = is_saved or any(map(_has_run, file.absolute().parents))
+    return Layer(path, flags_only, foreign_file(file, values, trusts) if is_saved else None)
 
 
 def _has_run(folder: Path) -> bool:
@@ -71,17 +72,23 @@ def read_expectation(path: str) -> str | None:
     return None if text is None else str(text)
 
 
-def read_saved(typed: Mapping[str, Any], file_values: Mapping[str, Any], evaluation: bool = False) -> Layer:
+def read_saved(
+    typed: Mapping[str, Any],
+    file_values: Mapping[str, Any],
+    evaluation: bool = False,
+    trusts: bool = False,
+) -> Layer:
     """Reads cfg.json of an experiment that is to be resumed or evaluated; no values if there is none.
 
     The only function that reads flags from the folder of an experiment.
 
     typed, file_values: flag -> value on the command line and in the --cfg file; they name the folder.
-    Raises ConfigError.
+    trusts: --trust_code was given. Raises ConfigError.
     """
-    named = {key: typed.get(key, file_values.get(key)) for key in PLACE}
+    named = {key: typed.get(key, file_values.get(key)) for key in OWN_FOLDER}
     run = RunFlags(**{key: value for key, value in named.items() if value is not None})
     folder = experiment_folder(run)
+    refuse_foreign_links(folder, trusts)
     path = _saved_path(folder)
     if evaluation and path is None:
         raise ConfigError(f"no experiment at {folder}: cfg.json is missing; {_experiments_beside(folder)}")
@@ -97,8 +104,24 @@ def read_saved(typed: Mapping[str, Any], file_values: Mapping[str, Any], evaluat
     source = f"{SAVED} {path}"
     _check_values(saved, source)
     # The folder may have been moved or copied since cfg.json was written.
-    values = {**saved, **{key: vars(run)[key] for key in PLACE}}
-    return Layer(source, values, None if is_signed(saved) else path)
+    values = {**saved, **{key: vars(run)[key] for key in OWN_FOLDER}}
+    return Layer(source, values, foreign_file(path, saved, trusts))
+
+
+def refuse_foreign_links(folder: Path, trusts: bool) -> None:
+    """Raises ConfigError for links out of an existing folder without a cfg.json that this account has signed.
+
+    trusts: --trust_code was given.
+    """
+    if trusts or not folder.is_dir():
+        return
+    path = _saved_path(folder)
+    try:
+        is_own = path is not None and foreign_file(path, read_json(path)) is None
+    except ConfigError:  # a damaged file has no signature
+        is_own = False
+    if not is_own:
+        refuse_links(folder)
 
 
 def _experiments_beside(folder: Path) -> str:

@@ -93,8 +93,10 @@ class MonitoringFlags:
         "disk",
         never_foreign=True,
     )
-    wandb_user: str | None = flag(None, "user or team on W&B; your default one if left out", metavar="NAME")
-    wandb_project: str = flag("sample_factory", "project on W&B", metavar="NAME")
+    wandb_user: str | None = flag(
+        None, "user or team on W&B; your default one if left out", metavar="NAME", never_foreign=True
+    )
+    wandb_project: str = flag("sample_factory", "project on W&B", metavar="NAME", never_foreign=True)
     wandb_group: str | None = flag(
         None, "group of runs on W&B; the name of the env if left out", metavar="NAME"
     )

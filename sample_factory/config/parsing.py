@@ -31,8 +31,8 @@ from sample_factory.config.help import EVERYTHING, command_help, show
 from sample_factory.config.keywords import KEYWORDS, as_arguments, plain_values, unknown_keyword
 from sample_factory.config.resuming import compare, refuse_other_env
 from sample_factory.config.retired_flags import RETIRED_FLAGS, RetiredFlags
-from sample_factory.config.sections import PLACE, TRAINING_SECTIONS, RunFlags
-from sample_factory.config.trust import TRUST, refuse_code, refuse_links, without_places
+from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS, RunFlags
+from sample_factory.config.trust import TRUST, refuse_code, without_foreign_paths
 from sample_factory.config.unknown_flags import refuse_missing_env, refuse_unknown_flags, suggestion
 
 # These flags say how to run this time, not what the experiment is: they are never taken from a saved
@@ -45,7 +45,7 @@ NOT_RESUMED_FLAGS = (
     "sampler_only",
     "benchmark",
     "figures_file",
-    "trust_code",
+    TRUST,
 )
 COMMAND_LINE = "command line"
 
@@ -94,7 +94,7 @@ def parse_config(
     saved, file = _read_files(identity, has_experiment, evaluation, asks_for_help, cfg_is_saved)
     typed_names = _names_in(argv, given)
     for layer in (saved, file):
-        refuse_code(layer, typed_names)
+        refuse_code(layer, typed_names)  # the env
     env_name = identity.get("env") or saved.values.get("env") or file.values.get("env")
     sections = {**TRAINING_SECTIONS, **(extra_sections or {})}
     family = resolve_family(env_name) if env_name else None
@@ -111,8 +111,12 @@ def parse_config(
         refuse_missing_env(argv, command)
     if not evaluation:
         refuse_other_env(saved.values, identity, file.values)
-    saved, file = (without_places(layer, sections, typed_names) for layer in (saved, file))
     defaults = [Layer(f"defaults of {env_name}", dict(family.defaults)), own_defaults]
+    known = {**family.defaults, **(file.values if file.foreign is None else {})}
+    for layer in (saved, file):
+        refuse_code(layer, typed_names, known)
+    of_program = extra_sections or ()
+    saved, file = (without_foreign_paths(layer, sections, of_program, typed_names) for layer in (saved, file))
     flags = {**_parse_typed(argv, sections), **_flags_of_keywords(given, sections)}
     typed = Layer(COMMAND_LINE, {**flags, "env": env_name})
     config = build_config(sections, [*defaults, file, saved, typed], flags)
@@ -137,17 +141,15 @@ def _read_files(
     identity: loses --trust_code, with which the files count as those of this account.
     """
     trusts = bool(identity.pop(TRUST, False))
-    file = read_file_of_flags(identity["cfg"], cfg_is_saved) if "cfg" in identity else Layer("", {})
-    if file.foreign is not None and not trusts:
-        file = _without(file, (*NOT_RESUMED_FLAGS, *PLACE))
+    file = Layer("", {})
+    if "cfg" in identity:
+        file = read_file_of_flags(identity["cfg"], cfg_is_saved, trusts)
+    if file.foreign is not None:
+        file = _without(file, (*NOT_RESUMED_FLAGS, *OWN_FOLDER))
     saved = Layer(SAVED, {})
     # The help is not that of an experiment which only has the default name.
     if has_experiment and (not asks_for_help or "experiment" in {**file.values, **identity}):
-        saved = read_saved(identity, file.values, must_exist and not asks_for_help)
-    if trusts:
-        saved, file = saved._replace(foreign=None), file._replace(foreign=None)
-    elif saved.foreign is not None:
-        refuse_links(saved.foreign.parent)
+        saved = read_saved(identity, file.values, must_exist and not asks_for_help, trusts)
     return _without(saved, NOT_RESUMED_FLAGS), file
 
 
@@ -173,7 +175,8 @@ def with_flags(config: Config, argv: Sequence[str], resolve_family: Callable[[st
         Layer(SAVED, config.flat()),
         Layer(COMMAND_LINE, {**flags, "env": env_name}),
     ]
-    return dataclasses.replace(build_config(sections, layers, flags), argv=config.argv)
+    changed = build_config(sections, layers, flags)
+    return dataclasses.replace(changed, argv=config.argv, is_foreign=config.is_foreign)
 
 
 def _flags_of(layer: Layer, sections: Mapping[str, type]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from sample_factory.config.flags import ConfigError
+from sample_factory.config.flags import ConfigError, shortened
 
 # They name the experiment or say how to run this time, so they are no change of an experiment.
 NOT_COMPARED = ("env", "experiment", "experiments_root", "train_dir", "transfer_from")
@@ -45,8 +45,9 @@ def refuse_other_env(
         return
     name = saved["experiment"]
     mend = "Leave --env out, or choose" if "env" in typed else "Choose"
+    trained = shortened(str(saved["env"]))
     raise ConfigError(
-        f"experiment {name} was trained on {saved['env']}, and {source.format(given)} was given: its curves "
+        f"experiment {name} was trained on {trained}, and {source.format(given)} was given: its curves "
         f"would be mixed. {mend} another --experiment; --transfer_from={name} starts that one with these "
         "weights"
     )
@@ -67,4 +68,4 @@ def compare(saved: Mapping[str, Any], typed: Mapping[str, Any], file_values: Map
 
 
 def _text(value: Any) -> str:
-    return " ".join(map(str, value)) or "empty" if isinstance(value, tuple) else str(value)
+    return shortened(" ".join(map(str, value)) or "empty" if isinstance(value, tuple) else str(value))

@@ -16,7 +16,7 @@ from sample_factory.config.population_flags import PbtFlags, SelfplayFlags
 from sample_factory.config.sampling_flags import SamplingFlags
 
 # The flags that name the folder of a run; never taken from the cfg.json in it, which may have been moved.
-PLACE = ("experiment", "experiments_root", "train_dir")
+OWN_FOLDER = ("experiment", "experiments_root", "train_dir")
 # A bound that catches typing errors before they use up the memory of the machine.
 MAX_WIDTH = 100_000
 

@@ -1,4 +1,4 @@
-"""Which cfg.json this account has written, and what one of another account must not decide.
+"""Decides what may be used from a cfg.json that another account has written.
 
 A cfg.json is data, wherever it comes from. It may come from a stranger, so it decides neither which code is
 imported or called, nor where files are written, nor which services are used, unless
@@ -17,12 +17,13 @@ import os
 import re
 import secrets
 import shlex
+import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from sample_factory.config.flags import ConfigError, Layer, shortened
-from sample_factory.config.sections import PLACE, TRAINING_SECTIONS
+from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
 
 log = logging.getLogger("sample_factory")
 
@@ -30,8 +31,7 @@ SIGNATURE = "signature"  # key of cfg.json
 TRUST = "trust_code"  # the flag
 ENV_KWARGS = "env_kwargs"
 EVAL_FLAGS = "eval_flags"
-NEVER_FOREIGN = "never_foreign"  # metadata of a flag: see `flag`
-NAMES_CODE = "names_code"
+WANDB_RUN_ID = "wandb_unique_id"  # key of cfg.json, as in versions 1 and 2
 KEY_BYTES = 32
 # Marks of paths and of "module:attribute" in a text.
 MARKS = re.compile(r"[:/\\~]|\.\.")
@@ -42,40 +42,48 @@ FOREIGN_PETTINGZOO = re.compile(rf"pettingzoo_(?!({'|'.join(PETTINGZOO_GROUPS)})
 
 def key_file() -> Path:
     """Returns the file of the account's signing key. Raises RuntimeError if the account has no home."""
-    folder = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(folder) if folder else Path.home() / ".config") / "sample_factory" / "signing_key"
+    folder = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    if not folder.is_absolute():  # as the XDG specification says
+        folder = Path.home() / ".config"
+    return folder / "sample_factory" / "signing_key"
 
 
 def signed(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the contents of a cfg.json with their signature; creates the key when there is none.
 
-    Without a signature if the key can be neither read nor written; logged if the signature will be missed.
+    If the key can be neither read nor written, a warning is logged and there is no signature.
     """
     unsigned = {key: value for key, value in values.items() if key != SIGNATURE}
     try:
         return {**unsigned, SIGNATURE: _digest(unsigned, _read_key() or _create_key())}
     except (OSError, RuntimeError) as error:
-        if code_named_in(unsigned):
-            log.warning(
-                "cfg.json is not signed, because this account's key cannot be stored (%s): commands that use "
-                "this experiment will need --%s",
-                error,
-                TRUST,
-            )
+        log.warning(
+            "cfg.json is not signed, because this account's key cannot be stored (%s): commands treat this "
+            "experiment like one of another account, see sample_factory/config/README.md",
+            error,
+        )
         return unsigned
+
+
+def foreign_file(path: Path, values: Mapping[str, Any], trusts: bool = False) -> Path | None:
+    """Returns a cfg.json with these contents if it counts as written by another account, else None.
+
+    trusts: --trust_code was given. A link is foreign: it could lead to a file that this account has signed.
+    """
+    return None if trusts or (is_signed(values) and not path.is_symlink()) else path
 
 
 def is_signed(values: Mapping[str, Any]) -> bool:
     """Returns whether this account has written these contents of a cfg.json."""
     signature = values.get(SIGNATURE)
-    try:
-        key = _read_key()
-    except (OSError, RuntimeError):
-        return False
-    if key is None or not isinstance(signature, str) or not signature.isascii():
+    if not isinstance(signature, str) or not signature.isascii():
         return False
     unsigned = {name: value for name, value in values.items() if name != SIGNATURE}
-    return hmac.compare_digest(signature, _digest(unsigned, key))
+    try:
+        key = _read_key()
+        return key is not None and hmac.compare_digest(signature, _digest(unsigned, key))
+    except (OSError, RuntimeError):  # RecursionError too: the values are nested too deeply
+        return False
 
 
 def _digest(values: Mapping[str, Any], key: bytes) -> str:
@@ -95,10 +103,10 @@ def _create_key() -> bytes:
     """Returns a new key, or the one that another process has created meanwhile."""
     path = key_file()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     key = secrets.token_bytes(KEY_BYTES)
+    fd, temporary = tempfile.mkstemp(dir=path.parent)  # readable by this account only
     try:
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        with open(fd, "wb") as file:
             file.write(key)
         try:
             os.link(temporary, path)  # fails if the file exists, unlike a renaming
@@ -107,100 +115,104 @@ def _create_key() -> bytes:
             if existing is not None:
                 return existing
             os.replace(temporary, path)  # the file is damaged
+        except OSError:  # a file system without links
+            os.replace(temporary, path)
         return key
     finally:
-        temporary.unlink(missing_ok=True)
+        Path(temporary).unlink(missing_ok=True)
 
 
-def refuse_code(layer: Layer, typed: Collection[str]) -> None:
-    """Raises ConfigError if the file of another account names code, and the person has not typed the name.
+def refuse_code(layer: Layer, typed: Collection[str], known: Mapping[str, Any] | None = None) -> None:
+    """Raises ConfigError if the file of another account names code that the person has not named.
 
-    Called before the family of the env is resolved, which imports modules. typed: names of the flags that
-    were typed. Does nothing for a layer of this account.
+    typed: names of the flags that were typed. known: flag -> value in a file or script of the person's own.
+    Without `known`, only an env that names code is refused: the call comes before its family is resolved,
+    which imports modules. Does nothing for a file of this account.
     """
     if layer.foreign is None:
         return
     named = code_named_in(layer.values, typed)
+    if known is None and "env" not in named:
+        return
+    named = {name: text for name, text in named.items() if (known or {}).get(name) != layer.values[name]}
     if named:
-        shown = ", ".join(f"{name} = {shortened(text)}" for name, text in named.items())
-        first = next(iter(named))
+        flags = shlex.join(f"--{name}={shortened(text)}" for name, text in named.items())
         raise ConfigError(
-            f"{layer.foreign} was not written by this account, and names code that would be imported or "
-            f"called: {shown}. If you trust its author, add --{TRUST}; or type such a flag yourself: "
-            f"--{first}=..."
+            f"{layer.foreign} is not signed by this account, and names code that would be imported or "
+            f"called: {flags}. Type these flags yourself, or add --{TRUST} if you trust the author"
         )
 
 
 def refuse_links(folder: Path) -> None:
-    """Raises ConfigError for a symbolic link in the folder of another account that leads out of it."""
+    """Raises ConfigError for a link that leads out of a folder, also a hard link, and for a folder that
+    cannot be searched for links."""
+
+    def refuse(error: OSError) -> None:
+        raise ConfigError(f"cannot read {error.filename}: {error.strerror}")
+
     inside = folder.resolve()
-    for parent, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            path = Path(parent, name)
-            if path.is_symlink() and not path.resolve().is_relative_to(inside):
+    for parent, folders, files in os.walk(folder, onerror=refuse):
+        for path in (Path(parent, name) for name in (*folders, *files)):
+            leads_out = path.is_symlink() and not path.resolve().is_relative_to(inside)
+            if leads_out or (path.is_file() and path.stat().st_nlink > 1):
                 raise ConfigError(
-                    f"{path} is a link out of the folder, which was not written by this account: files "
-                    f"elsewhere would be read or overwritten. Delete the link; or, if you trust its author, "
-                    f"add --{TRUST}"
+                    f"{path} is a link, and no cfg.json signed by this account lies in the folder: files "
+                    "elsewhere would be read or overwritten. Replace it by a copy; or add "
+                    f"--{TRUST} if you trust the author"
                 )
 
 
-def without_places(layer: Layer, sections: Mapping[str, type], typed: Collection[str] = ()) -> Layer:
-    """Returns the file of another account without folders, services and files outside the experiment.
+def without_foreign_paths(
+    layer: Layer, sections: Mapping[str, type], of_program: Collection[str] = (), typed: Collection[str] = ()
+) -> Layer:
+    """Returns the file of another account without folders, services and files outside the experiment, which
+    belong to the machine of its author. Logs what is left out. Unchanged for a file of this account.
 
-    They are places on the machine of its author. Logs what is left out. Unchanged for a layer of this
-    account.
+    of_program: names of sections of which nothing is used, as their values are for one call of a program.
     """
     if layer.foreign is None:
         return layer
-    left_out = {}
-    for field in (field for section in sections.values() for field in dataclasses.fields(section)):
-        for name in (field.name, *field.metadata["aliases"]):
-            value = layer.values.get(name)
-            if (
-                name in layer.values
-                and name not in PLACE
-                and value != field.default
-                and _is_place(field, value)
-            ):
-                left_out[name] = value
-    shown = {name: value for name, value in left_out.items() if name not in typed}
+    left_out = {WANDB_RUN_ID} & layer.values.keys()
+    for section_name, section in sections.items():
+        for field in dataclasses.fields(section):
+            value = layer.values.get(field.name, field.default)
+            if section_name in of_program or (value != field.default and _is_outside(field, value)):
+                left_out.add(field.name)
+    kept = {name: value for name, value in layer.values.items() if name not in left_out}
+    shown = {name: layer.values[name] for name in layer.values.keys() - kept.keys() - {*typed}}
     if shown:
         log.warning(
-            "%s was not written by this account; not used from it: %s",
+            "%s is not signed by this account; not used from it: %s",
             layer.foreign,
-            ", ".join(f"{name} = {shortened(str(value))}" for name, value in shown.items()),
+            ", ".join(f"{name} = {shortened(str(value))}" for name, value in sorted(shown.items())),
         )
-    kept = {name: value for name, value in layer.values.items() if name not in left_out}
     return layer._replace(values=kept)
 
 
-def _is_place(field: "dataclasses.Field[Any]", value: Any) -> bool:
-    """Returns whether a value is a place outside the folder of the experiment."""
-    if field.metadata[NEVER_FOREIGN] or field.metadata["metavar"] == "FOLDER":
+def _is_outside(field: "dataclasses.Field[Any]", value: Any) -> bool:
+    """Returns whether the value of a flag is a service, or a path outside the folder of the experiment."""
+    if field.name in OWN_FOLDER:
+        return False
+    if field.metadata["never_foreign"] or field.metadata["metavar"] == "FOLDER":
         return True
-    items = value if isinstance(value, list) else [value]
     return field.metadata["metavar"] in ("FILE", "RUN") and any(
-        isinstance(item, str) and (item in ("", ".", "..") or MARKS.search(item)) for item in items
+        text in ("", ".") or MARKS.search(text) for text in _texts_in(value)
     )
 
 
 def code_named_in(values: Mapping[str, Any], typed: Collection[str] = ()) -> dict[str, str]:
-    """Returns flag -> text for the flags that name code to import or to call, or its arguments.
+    """Returns flag -> text for the flags that name code to import or to call, or may name it in an argument.
 
-    values: flag -> value, as in cfg.json. typed: flags that are left out, except for arguments.
+    values: flag -> value, as in cfg.json. typed: flags that are left out.
     """
     fields = (field for section in TRAINING_SECTIONS.values() for field in dataclasses.fields(section))
-    flags = [field.name for field in fields if field.metadata[NAMES_CODE] and field.name not in typed]
+    flags = [field.name for field in fields if field.metadata["names_code"]]
     named = {name: text for name in flags for text in _texts_in(values.get(name)) if _is_code(name, text)}
-    arguments, flags_of_evaluations = values.get(ENV_KWARGS), values.get(EVAL_FLAGS)
-    if isinstance(arguments, str) and ENV_KWARGS not in typed and _are_for_code(arguments, values.get("env")):
-        named[ENV_KWARGS] = arguments
-    if isinstance(flags_of_evaluations, str) and EVAL_FLAGS not in typed:
-        words = _words(flags_of_evaluations)
-        if any(MARKS.search(word) or _is_code("env", word.removeprefix("--env=")) for word in words):
-            named[EVAL_FLAGS] = flags_of_evaluations
-    return named
+    for name, may_name_code in ((ENV_KWARGS, _have_texts), (EVAL_FLAGS, _have_names)):
+        text = values.get(name)
+        if isinstance(text, str) and may_name_code(text):
+            named[name] = text
+    return {name: text for name, text in named.items() if name not in typed}
 
 
 def _is_code(flag: str, text: str) -> bool:
@@ -210,14 +222,23 @@ def _is_code(flag: str, text: str) -> bool:
     return ":" in text
 
 
-def _are_for_code(arguments: str, env: Any) -> bool:
-    """Returns whether --env_kwargs are for a function that is no built-in env, or may name code or files."""
+def _have_texts(arguments: str) -> bool:
+    """Returns whether any argument in --env_kwargs is a text: to some envs it names a module, a program or a
+    file."""
     try:
         parsed = json.loads(arguments)
     except (ValueError, RecursionError):
         return False  # refused by the family
-    calls_code = isinstance(env, str) and _is_code("env", env) and parsed != {}
-    return calls_code or any(map(MARKS.search, _texts_in(parsed)))
+    return isinstance(parsed, dict) and any(any(_texts_in(value)) for value in parsed.values())
+
+
+def _have_names(flags: str) -> bool:
+    """Returns whether --eval_flags may name code or files."""
+    try:
+        words = shlex.split(flags)
+    except ValueError:  # a quotation mark is missing; refused when the flags are used
+        words = [flags]
+    return any(MARKS.search(word) or _is_code("env", word.removeprefix("--env=")) for word in words)
 
 
 def _texts_in(value: Any) -> Iterator[str]:
@@ -231,10 +252,3 @@ def _texts_in(value: Any) -> Iterator[str]:
             pending += [*item, *item.values()]
         elif isinstance(item, list):
             pending += item
-
-
-def _words(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError:  # a quotation mark is missing; refused when the flags are used
-        return [text]

@@ -1,6 +1,7 @@
 """PettingZoo's parallel envs by their module, without registration: `pettingzoo_<module>`."""
 
 import difflib
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -23,7 +24,10 @@ RULE = (
     f"After {PREFIX} comes a module with a function {FUNCTION}, of pettingzoo (butterfly.pistonball_v6) or "
     "by its full name (mpe2.simple_spread_v3), or module:function"
 )
-MAKER = "a function of a module that imports pettingzoo, or a subclass of pettingzoo.ParallelEnv"
+MAKER = (
+    "a subclass of pettingzoo.ParallelEnv, or a function of a module that imports pettingzoo or such a "
+    f"class; in any other module its name has to be {FUNCTION}"
+)
 
 
 @dataclass(frozen=True)
@@ -87,14 +91,20 @@ def find_function(full_env_name: str) -> tuple[str, str]:
 
 def _makes_envs(candidate: Any) -> bool:
     """Returns whether something may be called as a maker of envs, as far as that shows without a call."""
-    if isinstance(candidate, type):
+    while isinstance(candidate, functools.partial):
+        candidate = candidate.func
+    if inspect.isclass(candidate):
         return issubclass(candidate, pettingzoo.ParallelEnv)
+    if inspect.ismethod(candidate):
+        candidate = candidate.__func__
     return inspect.isfunction(candidate) and any(map(_is_of_pettingzoo, candidate.__globals__.values()))
 
 
 def _is_of_pettingzoo(value: Any) -> bool:
     if inspect.ismodule(value):
         return value.__name__.partition(".")[0] == "pettingzoo"
+    if inspect.isclass(value) and issubclass(value, pettingzoo.ParallelEnv):
+        return True
     is_named = inspect.isclass(value) or inspect.isfunction(value)
     return is_named and str(value.__module__).partition(".")[0] == "pettingzoo"
 

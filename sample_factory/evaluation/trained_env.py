@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import read_saved
-from sample_factory.config.flags import ConfigError
-from sample_factory.config.sections import PLACE
+from sample_factory.config.flags import ConfigError, shortened
+from sample_factory.config.sections import OWN_FOLDER
 from sample_factory.runtime.failures import one_line
 
 log = logging.getLogger("sample_factory")
@@ -22,11 +22,12 @@ def explains_other_env(config: Config, warns: bool = True) -> Iterator[None]:
     Raises ConfigError instead of any exception of the wrapped code.
     """
     played = config.env_name
-    trained = read_saved({name: vars(config.run)[name] for name in PLACE}, {}).values.get("env", played)
+    folder = {name: vars(config.run)[name] for name in OWN_FOLDER}
+    trained = read_saved(folder, {}, trusts=config.run.trust_code).values.get("env", played)
     if trained == played:
         yield
         return
-    known = f"experiment {config.run.experiment} was trained on {trained}"
+    known = f"experiment {config.run.experiment} was trained on {shortened(str(trained))}"
     advice = "leave --env out to play there"
     try:
         yield

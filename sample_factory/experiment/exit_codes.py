@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from sample_factory.config.flags import ConfigError
 from sample_factory.experiment.failure_log import log_failures
 from sample_factory.runtime.failures import ChildFailed, Explained, describe_exception, out_of_address_space
+from sample_factory.runtime.log import escaped
 
 DONE = 0
 FAILED = 1
@@ -34,11 +35,12 @@ def run_command(command: Callable[[Sequence[str]], int | None], argv: Sequence[s
         return FAILED
     except (ConfigError, UnknownEnvError, ImportError) as error:
         no_memory = out_of_address_space(error)
-        print(f"error: {no_memory or error}", file=sys.stderr)
+        print(escaped(f"error: {no_memory or error}"), file=sys.stderr)
         return FAILED if no_memory else BAD_INPUT
     except (Explained, MemoryError) as error:
         failed = describe_exception(error)
-        print("\n".join(filter(None, [f"error: {failed.error}", failed.short_traceback])), file=sys.stderr)
+        lines = filter(None, [f"error: {failed.error}", failed.short_traceback])
+        print(escaped("\n".join(lines)), file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sample_factory.checkpoints.milestones import delete_snapshots
 from sample_factory.config.config import Config
+from sample_factory.config.experiment_folder import refuse_foreign_links
 from sample_factory.config.flags import ConfigError
 from sample_factory.runtime.folder_lock import NAME as LOCK_NAME
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
@@ -62,6 +63,7 @@ def prepare_folder(config: Config) -> ExperimentFolder:
                 f"--restart_behavior=overwrite: {path} is no experiment (it has no cfg.json), and is not "
                 "overwritten; choose another --experiment, or delete the folder yourself"
             )
+        refuse_foreign_links(path, config.run.trust_code)
         created = [folder for folder in (path, *path.parents) if not folder.exists()]
         path.mkdir(parents=True, exist_ok=True)
         folder = ExperimentFolder(path, FolderLock(path), created)

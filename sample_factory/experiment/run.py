@@ -149,7 +149,7 @@ def _has_results(parts: Parts) -> bool:
 
 def _log_expectation(config: Config) -> None:
     """Logs what a run with the --cfg file reaches, if the file says it."""
-    expectation = read_expectation(config.run.cfg) if config.run.cfg else None
+    expectation = read_expectation(config.run.cfg) if config.run.cfg and not config.is_foreign else None
     if expectation is not None:
         text = f"Expect {expectation}"
         short = text if len(text) <= MAX_WIDTH else text.replace("; ", "\n")

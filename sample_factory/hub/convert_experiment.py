@@ -14,8 +14,8 @@ from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import SAVED, experiment_folder
 from sample_factory.config.flags import ConfigError, Layer
 from sample_factory.config.parsing import build_config
-from sample_factory.config.sections import PLACE, TRAINING_SECTIONS, RunFlags
-from sample_factory.config.trust import is_signed, refuse_code, without_places
+from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS, RunFlags
+from sample_factory.config.trust import foreign_file, refuse_code, without_foreign_paths
 from sample_factory.envs.env_registry import EnvFamily, UnknownEnvError, resolve_family
 from sample_factory.envs.own_spaces import OwnSpaces, probe_own_spaces
 from sample_factory.envs.wrappers.frame_stack import stacked_space
@@ -63,8 +63,8 @@ def convert_experiment(
     path, values = read_settings(source)
     old = recognize(values, str(path))
     files = find_files(source)
-    foreign = None if trust_code or is_signed(values) else path
-    refuse_code(Layer(str(path), values, foreign), () if env is None else ("env",))
+    foreign = foreign_file(path, values, trust_code)
+    refuse_code(Layer(str(path), values, foreign), () if env is None else ("env",), known={})
     layers = frozenset(read_old_state(files[-1].path, trust_code)["model"])
     env_name = env or new_env_name(old)
     layer = Layer(f"{SAVED} {path}", new_values(old, layers, env_name), foreign)
@@ -101,9 +101,9 @@ def _new_config(layer: Layer, destination: RunFlags, env_name: str) -> Config:
     """Returns the configuration of the new experiment. layer: the converted settings."""
     family = _family(env_name)
     sections = TRAINING_SECTIONS if family.flags is None else {**TRAINING_SECTIONS, "family": family.flags}
-    place = {name: vars(destination)[name] for name in PLACE}
+    place = {name: vars(destination)[name] for name in OWN_FOLDER}
     own = set() if family.flags is None else {field.name for field in dataclasses.fields(family.flags)}
-    layer = without_places(layer, sections)
+    layer = without_foreign_paths(layer, sections)
     values = {**layer.values, **place, "restart_behavior": "resume"}
     if COPIES in own:
         values[COPIES] = 1  # num_envs_per_worker counted single envs

@@ -19,7 +19,7 @@ from sample_factory.config.experiment_names import SAVED_NAMES, old_version
 from sample_factory.config.flags import ConfigError, parse_bool
 from sample_factory.config.help import make_command_parser
 from sample_factory.config.sections import RunFlags
-from sample_factory.config.trust import TRUST, code_named_in, is_signed
+from sample_factory.config.trust import TRUST, code_named_in, foreign_file
 from sample_factory.config.unknown_flags import parse_words
 from sample_factory.envs.env_registry import UnknownEnvError
 from sample_factory.experiment.exit_codes import run_command
@@ -175,7 +175,7 @@ def next_commands(folder: Path) -> list[str]:
         ]
     flags = shlex.join([f"--experiment={folder.name}", *place])
     env = settings.get("env")
-    if code_named_in(settings) and not is_signed(settings):
+    if foreign_file(folder / SAVED_NAMES[0], settings) and code_named_in(settings):
         return [
             f"{folder / SAVED_NAMES[0]} names code that would run. Read it; if you trust its author, the "
             f"commands take --{TRUST}"

@@ -9,7 +9,8 @@ from typing import Any
 from sample_factory.checkpoints.milestones import env_frames_of, version_of
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import read_json
-from sample_factory.config.sections import PLACE, TRAINING_SECTIONS
+from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
+from sample_factory.config.trust import TRUST
 from sample_factory.envs.env_registry import EnvFamily, is_found_by_all_commands
 from sample_factory.hub.hub_access import LIBRARY
 
@@ -18,7 +19,7 @@ TAGS = ("deep-reinforcement-learning", TASK, LIBRARY)
 # The statistic that version 2 reports as the mean reward, and leaderboards compare.
 METRIC = "true_objective"
 # Not part of how a policy was trained.
-LEFT_OUT = (*PLACE, "env", "cfg", "restart_behavior", "device", "log_to_file", "figures_file")
+LEFT_OUT = (*OWN_FOLDER, TRUST, "env", "cfg", "restart_behavior", "device", "log_to_file", "figures_file")
 
 
 def metadata(algo: str, env_name: str, results: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -74,6 +75,7 @@ def _text(
     train = flags.train_script or ("sample_factory.train" if has_commands else "YOUR.TRAIN.MODULE")
     frames = env_frames_of(checkpoint)
     settings = training_flags(read_saved(config.experiment_dir), family)
+    env = shlex.quote(f"--env={config.env_name}")
     video = "`replay.mp4` shows the agent.\n\n" if has_video else ""
     return f"""
 # {name}
@@ -93,9 +95,9 @@ python -m sample_factory.hub.load_from_hub -r {repository}
 This makes the experiment `train_dir/{name}`. Watch and measure it, and continue its training:
 
 ```bash
-python -m {enjoy} --env={config.env_name} --experiment={name}
+python -m {enjoy} {env} --experiment={name}
 python -m sample_factory.eval --experiment={name} --eval_episodes=100
-python -m {train} --env={config.env_name} --experiment={name} --train_for_env_steps={2 * frames}
+python -m {train} {env} --experiment={name} --train_for_env_steps={2 * frames}
 ```
 
 From Python:
@@ -160,7 +162,7 @@ def training_flags(saved: Mapping[str, Any], family: EnvFamily) -> list[str]:
             default = family.defaults.get(field.name, field.default)
             value = saved.get(field.name, default)
             if field.name not in LEFT_OUT and value is not None and _plain(value) != _plain(default):
-                flags.append(_typed(field.name, value))
+                flags += [text for text in [_typed(field.name, value)] if text.isprintable()]
     return flags
 
 

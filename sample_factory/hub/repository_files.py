@@ -12,6 +12,8 @@ from typing import Any
 from sample_factory.checkpoints.milestones import SNAPSHOT
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import read_json, write_atomically
+from sample_factory.config.experiment_names import SAVED_NAMES
+from sample_factory.config.trust import SIGNATURE
 from sample_factory.evaluation.results import Evaluation, result_figures
 from sample_factory.hub.hub_access import CARD, RESULTS, VIDEO
 from sample_factory.runtime.folder_lock import NAME as LOCK
@@ -79,9 +81,14 @@ def staged(experiment_dir: Path, results: Mapping[str, Any] | None, video: Path 
         folder.mkdir()
         for path in sorted(experiment_dir.rglob("*")):
             name = path.relative_to(experiment_dir).as_posix()
-            if path.is_file() and not any(fnmatch.fnmatch(name, pattern) for pattern in NOT_PUSHED):
+            if (
+                path.is_file()
+                and not path.is_symlink()
+                and not any(fnmatch.fnmatch(name, pattern) for pattern in NOT_PUSHED)
+            ):
                 with contextlib.suppress(FileNotFoundError):  # the run has replaced it since
                     _copy(path, folder / name)
+        _remove_signature(folder / SAVED_NAMES[0])
         if results is not None:
             write_results(folder, results)
         if video is not None:
@@ -89,6 +96,13 @@ def staged(experiment_dir: Path, results: Mapping[str, Any] | None, video: Path 
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_signature(path: Path) -> None:
+    """Removes it from a copy of cfg.json: with it, a folder of somebody else could pass for one's own."""
+    if path.exists():
+        values = {key: value for key, value in read_json(path).items() if key != SIGNATURE}
+        path.write_text(json.dumps(values, indent=4) + "\n")
 
 
 def _copy(source: Path, target: Path) -> None:

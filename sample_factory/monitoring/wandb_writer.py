@@ -17,6 +17,7 @@ import psutil
 
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.trust import WANDB_RUN_ID
 from sample_factory.envs.packages import missing_package
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sample_factory")
 
-RUN_ID = "wandb_unique_id"  # key of cfg.json, as in versions 1 and 2
 MAX_NAME = 80  # characters of the experiment's name in the id; W&B allows 128 in all
 # Settings of wandb, unless its environment variables (WANDB_INIT_TIMEOUT, ...) say otherwise.
 SETTINGS: dict[str, Any] = {
@@ -55,11 +55,11 @@ def start_wandb(config: Config) -> tuple[Config, "WandbWriter | None"]:
 
 def with_run_id(config: Config) -> Config:
     """Returns the flags with the id of the W&B run, which cfg.json keeps: a resumed run continues it."""
-    if config.unknown.get(RUN_ID):
+    if config.unknown.get(WANDB_RUN_ID):
         return config
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", config.run.experiment)[:MAX_NAME]
     run_id = f"{name}_{datetime.now():%Y%m%d_%H%M%S_%f}"
-    return replace(config, unknown={**config.unknown, RUN_ID: run_id})
+    return replace(config, unknown={**config.unknown, WANDB_RUN_ID: run_id})
 
 
 class WandbWriter:
@@ -171,7 +171,7 @@ def _start(config: Config, owns_service: bool) -> "Run":
             group=flags.wandb_group or config.env_name,
             job_type=flags.wandb_job_type,
             tags=list(flags.wandb_tags),
-            id=config.unknown[RUN_ID],
+            id=config.unknown[WANDB_RUN_ID],
             name=config.run.experiment,
             resume="allow",
             dir=folder,

@@ -7,6 +7,7 @@ from pathlib import Path
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.unknown_flags import parse_words
 from sample_factory.experiment.exit_codes import run_command
+from sample_factory.runtime.log import escaped
 
 OUT_SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -55,7 +56,7 @@ def run(
             rows = plot(arguments)
         except OSError as error:
             raise ConfigError(f"cannot use {error.filename}: {error.strerror}") from error
-        print("\n".join([*rows, f"written: {arguments.out}"]))
+        print(escaped("\n".join([*rows, f"written: {arguments.out}"])))
 
     return run_command(command, argv)
 

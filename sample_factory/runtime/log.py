@@ -21,6 +21,7 @@ log = logging.getLogger("sample_factory")
 
 LINE = "[%(asctime)s][%(worker)s] %(levelname)s %(message)s"
 DETAILS = "details_for_the_file"
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and new line
 COLOUR_CODES = re.compile(r"\x1b\[[0-9;]*m")
 # Names that differ between processes which log the same: "rollout_worker_3", "worker 1: env 2, agent 0".
 NUMBERED = re.compile(r"\b(\w*worker|learner|env|agent|policy)([ _])\d+(_\d+)?")
@@ -68,6 +69,25 @@ def setup_logging(
         log.error(
             "COULD NOT WRITE %s: %s. The log is written to the console only", log_file, file_error.strerror
         )
+
+
+def escaped(text: str) -> str:
+    """Returns a text with control characters, which could change a terminal, as escapes such as \\x1b."""
+    return CONTROLS.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def _escape_controls(record: logging.LogRecord) -> bool:
+    """A filter that keeps all records: texts in them may come from the files of other people."""
+    text = record.getMessage()
+    if CONTROLS.search(text):
+        record.msg, record.args = escaped(text), ()
+    short = vars(record).get("short")
+    if short:
+        vars(record)["short"] = escaped(short)
+    return True
+
+
+log.addFilter(_escape_controls)
 
 
 def _remove_own_handlers() -> None:

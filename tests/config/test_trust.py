@@ -1,5 +1,6 @@
 """A cfg.json of another account decides neither which code runs nor where files are written."""
 
+import errno
 import json
 import os
 import stat
@@ -10,11 +11,11 @@ from sample_factory.config.flags import ConfigError, flag_type, section_fields
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.config.trust import is_signed, key_file, signed
-from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
+from sample_factory.envs.env_registry import UnknownEnvError, register_env, resolve_family
 from sample_factory.evaluation.eval_command import EvalFlags
-from sample_factory.evaluation.match_request import MatchFlags
 from sample_factory.exporting.export_flags import ExportFlags
 from sample_factory.hub.hub_flags import EnjoyHubFlags
+from sample_factory.runtime.folder_lock import FolderLock
 from tests.foreign import ENV, MODULE, ForeignFolder, foreign_copy, train_briefly
 
 # Texts that name code, and paths; with a folder that exists outside that of the run.
@@ -26,7 +27,7 @@ NUMBERS = (f"{MODULE}:X", *OTHERS, float("inf"), 2**70, True, None)
 ENVS = ("doom_basic", ENV, "envpool_CartPole-v1", "pettingzoo_butterfly.pistonball_v6", "dmlab_30")
 ENVS += ("minigrid_Empty-5x5-v0", "mujoco_ant", "atari_pong", "generals_8x8", "football_academy_corner")
 ENVS += ("procgen_coinrun",)
-OWN_SECTIONS = {"results": EvalFlags, "match": MatchFlags, "export": ExportFlags, "hub": EnjoyHubFlags}
+OWN_SECTIONS = {"results": EvalFlags, "export": ExportFlags, "hub": EnjoyHubFlags}
 
 
 @pytest.fixture(scope="session")
@@ -85,18 +86,37 @@ def test_another_account_has_not_signed_it(monkeypatch, tmp_path):
 def test_a_damaged_key_is_replaced(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     signed({})
-    key_file().write_bytes(b"")
-    assert is_signed(signed({"env": "a"}))
+    for damaged in (b"", b"short", b"x" * 33):
+        key_file().write_bytes(damaged)
+        assert is_signed(signed({"env": "a"})) and len(key_file().read_bytes()) == 32
 
 
-def test_without_a_place_for_the_key_nothing_is_signed_and_missed_signatures_are_logged(
-    monkeypatch, tmp_path, caplog
-):
+def test_without_a_folder_for_the_key_nothing_is_signed_and_that_is_logged(monkeypatch, tmp_path, caplog):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
-    assert signed({"env": ENV}) == {"env": ENV} and not caplog.text
-    assert "signature" not in signed({"env": "gym_a:B-v0"})
-    assert "--trust_code" in caplog.text
+    assert signed({"env": ENV}) == {"env": ENV}
+    assert "cfg.json is not signed" in caplog.text
+
+
+def test_the_key_needs_no_hard_links(monkeypatch, tmp_path):
+    def refuse(*_):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(os, "link", refuse)
+    assert is_signed(signed({"env": "a"}))
+    assert [path.name for path in key_file().parent.iterdir()] == ["signing_key"]
+
+
+def test_a_relative_folder_of_configuration_is_ignored(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", "here")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert key_file() == tmp_path / ".config" / "sample_factory" / "signing_key"
+
+
+def test_values_that_are_nested_too_deeply_are_not_signed():
+    values = json.loads("[" * 900 + "]" * 900)
+    assert not is_signed({"env": "a", "deep": [[values]], "signature": "0" * 64})
 
 
 @pytest.mark.parametrize("flag", ["env", "algo", "observers", "encoder_custom", "core_custom", "matchmaking"])
@@ -111,7 +131,8 @@ def test_code_that_a_foreign_folder_names_is_shown_and_not_imported(foreign, fla
 
 def test_names_that_are_typed_now_and_trust_code_are_accepted(foreign):
     foreign.write(algo=f"{MODULE}:X", observers=[f"{MODULE}:X"])
-    assert "observers" in refusal(f"--algo={MODULE}:X")
+    assert f"--observers={MODULE}:X" in refusal(f"--algo={MODULE}:X")
+    assert f"--algo={MODULE}:X --observers={MODULE}:X" in refusal()
     config = parse(f"--algo={MODULE}:X", "--observers", "none")
     assert config.is_foreign and config.run.observers == ("none",)
     config = parse("--trust_code")
@@ -125,15 +146,40 @@ def test_a_folder_cannot_trust_itself(foreign):
     assert "algo" in refusal(f"--cfg={foreign.folder / 'cfg.json'}", "--experiment=new")
 
 
-def test_arguments_of_a_function_are_refused_with_the_function_and_with_names_of_code_or_files(foreign):
+def test_arguments_of_an_env_may_be_numbers_but_no_texts(foreign):
     foreign.write(env="pettingzoo_subprocess:check_output", env_kwargs='{"args": "ls"}')
     assert "check_output" in refusal()
     assert "env_kwargs" in refusal("--env=pettingzoo_subprocess:check_output")
-    for kwargs, is_accepted in (('{"g": 1, "s": "easy", "b": [true]}', True), ('{"x": ["/etc/x"]}', False)):
-        foreign.write(env_kwargs=kwargs)
-        assert (refusal() == "") == is_accepted
-    foreign.write(env_kwargs='{"env_id": "payload:X-v0"}')
-    assert "env_kwargs" in refusal()
+    foreign.write(env_kwargs='{"g": 1, "b": [true, null], "inner": {}}')
+    assert refusal() == ""
+    for texts in (
+        '{"x": "payload.X"}',
+        '{"x": [1, ["y"]]}',
+        '{"config": {"vehicle": "a.b"}}',
+        '{"x": {"y": 1}}',
+    ):
+        foreign.write(env_kwargs=texts)
+        assert "env_kwargs" in refusal() and refusal(f"--env_kwargs={texts}") == ""
+
+
+def test_values_of_an_own_recipe_or_of_the_familys_defaults_may_name_code(foreign, tmp_path):
+    foreign.write(algo=f"{MODULE}:X", encoder_custom=f"{MODULE}:Y")
+    (tmp_path / "recipe.json").write_text(json.dumps({"algo": f"{MODULE}:X"}))
+    assert "encoder_custom" in refusal("--cfg=recipe.json") and "--algo" not in refusal("--cfg=recipe.json")
+    register_env("theirs_", dict, defaults={"encoder_custom": f"{MODULE}:Y"})
+    foreign.write(env="theirs_x", encoder_custom=f"{MODULE}:Y")
+    assert refusal() == ""
+    foreign.write(env="theirs_x", encoder_custom=f"{MODULE}:Z")
+    assert "encoder_custom" in refusal()
+
+
+def test_names_of_pettingzoos_own_envs_are_no_code(foreign):
+    for name in ("butterfly.pistonball_v6", "butterfly/pistonball_v6"):
+        foreign.write(env=f"pettingzoo_{name}")
+        assert refusal() == ""
+    for name in ("butterfly.a.b", "butterfly..x", "other.pistonball_v6", "butterfly"):
+        foreign.write(env=f"pettingzoo_{name}")
+        assert "--trust_code" in refusal()
 
 
 def test_flags_of_evaluations_during_training_are_checked_too(foreign):
@@ -155,6 +201,23 @@ def test_places_of_another_machine_are_not_used_and_logged(foreign, caplog):
     assert all(name in caplog.text for name in (*values, "ray_address"))
     foreign.write(video_name="mine.mp4")
     assert parse("--wandb_dir=here").flat()["video_name"] == "mine.mp4"
+    for name in ("a:b", "a/b.mp4", "a\\b.mp4", "~b.mp4", "..mp4"):
+        foreign.write(video_name=name)
+        assert parse().flat()["video_name"] == "replay.mp4"
+
+
+def test_flags_of_a_single_program_are_not_taken_from_a_foreign_folder(foreign):
+    foreign.write(json="x", csv="x", export_path="x.onnx", hf_repository="me/x", enjoy_script="x; touch y")
+    config = parse(own=OWN_SECTIONS)
+    for name, section in OWN_SECTIONS.items():
+        assert config.extra[name] == section()
+
+
+def test_the_account_and_the_run_of_wandb_are_not_taken_from_a_foreign_folder(foreign):
+    foreign.write(wandb_user="them", wandb_project="theirs", wandb_unique_id="theirs_1", older_flag=1)
+    config = parse("--with_wandb")
+    assert config.monitoring.wandb_user is None and config.monitoring.wandb_project == "sample_factory"
+    assert config.unknown == {"older_flag": 1}
 
 
 def test_a_file_of_flags_is_foreign_in_the_folder_of_a_run_or_if_a_run_has_written_it(foreign, tmp_path):
@@ -167,6 +230,8 @@ def test_a_file_of_flags_is_foreign_in_the_folder_of_a_run_or_if_a_run_has_writt
     assert "algo" in refusal("--cfg=saved.json", "--experiment=new")
     (tmp_path / "saved.json").write_text(json.dumps(signed({**recipe, "cli_args": {}})))
     assert refusal("--cfg=saved.json", "--experiment=new") == ""
+    (tmp_path / "cfg.json").write_text(json.dumps(recipe))
+    assert "algo" in refusal("--cfg=cfg.json", "--experiment=new")
 
 
 def test_a_foreign_file_of_flags_neither_names_the_folder_of_the_run_nor_deletes_it(foreign, tmp_path):
@@ -184,8 +249,32 @@ def test_links_out_of_a_foreign_folder_are_refused_and_links_within_it_are_not(f
     (foreign.folder / "sf_log.txt").unlink()
     (foreign.folder / "sf_log.txt").symlink_to(tmp_path / "secret")
     assert "sf_log.txt is a link" in refusal()
-    assert "link" in refusal(own={"results": EvalFlags})
+    for options in ({"own": {"results": EvalFlags}}, {}):
+        assert "link" in refusal(**options)
+    assert "link" in refusal(f"--env={ENV}", "--restart_behavior=overwrite")
     assert refusal("--trust_code") == ""
+    (foreign.folder / "cfg.json").unlink()
+    assert "link" in refusal(f"--env={ENV}")
+
+
+def test_hard_links_and_links_to_an_own_file_of_flags_are_refused(foreign, tmp_path):
+    (tmp_path / "own").write_text("text")
+    (foreign.folder / ".lock").unlink()
+    os.link(tmp_path / "own", foreign.folder / ".lock")
+    assert ".lock is a link" in refusal()
+    (foreign.folder / ".lock").unlink()
+    (tmp_path / "cfg.json").write_text(json.dumps(signed({"env": ENV})))
+    (foreign.folder / "cfg.json").unlink()
+    (foreign.folder / "cfg.json").symlink_to(tmp_path / "cfg.json")
+    assert "cfg.json is a link" in refusal()
+
+
+def test_a_lock_that_is_a_link_is_not_written(tmp_path):
+    (tmp_path / "own").write_text("text")
+    (tmp_path / ".lock").symlink_to(tmp_path / "own")
+    with pytest.raises(OSError, match="symbolic links"):
+        FolderLock(tmp_path)
+    assert (tmp_path / "own").read_text() == "text"
 
 
 def hostile_values(annotation, outside):

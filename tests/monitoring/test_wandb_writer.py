@@ -9,9 +9,10 @@ import wandb
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
+from sample_factory.config.trust import WANDB_RUN_ID
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.monitoring import wandb_writer
-from sample_factory.monitoring.wandb_writer import RUN_ID, start_wandb
+from sample_factory.monitoring.wandb_writer import start_wandb
 from tests.monitoring.wandb_service import history, own_home, read_records, server
 
 __all__ = ["own_home", "server"]
@@ -74,7 +75,9 @@ def test_an_offline_run_has_all_values_the_flags_and_one_id_and_leaves_nothing_b
         ["x", "y"],
     )
     assert (
-        run.run_id == started.unknown[RUN_ID] and run.run_id.startswith("a_b_") and run.display_name == "a:b"
+        run.run_id == started.unknown[WANDB_RUN_ID]
+        and run.run_id.startswith("a_b_")
+        and run.display_name == "a:b"
     )
     assert {"env": '"gym_CartPole-v1"', "gamma": "0.99"}.items() <= {
         item.key: item.value_json for item in run.config.update
