@@ -69,8 +69,11 @@ def with_all_flags(foreign, text):
     for section in TRAINING_SECTIONS.values():
         for field, annotation in section_fields(section):
             kind = flag_type(annotation)
-            # Names of parts, and of observations, are looked up later, and refused in one line.
-            is_looked_up = field.metadata["names_code"] or field.name == "normalize_input_keys"
+            # Names of parts, observations and checkpoints are looked up later, and refused in one line.
+            is_looked_up = field.metadata["names_code"] or field.name in (
+                "normalize_input_keys",
+                "checkpoint",
+            )
             if kind.scalar is not str or field.name in OWN_FOLDER or is_looked_up:
                 continue
             candidate = {**accepted, field.name: [text] if kind.is_list else text}
