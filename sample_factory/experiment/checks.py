@@ -24,7 +24,8 @@ from sample_factory.models.network_registry import (
     users_parts,
 )
 from sample_factory.models.policy_spec import make_policy_spec, probe_state_size, state_size
-from sample_factory.runtime.child import ChildFailed, call_in_child
+from sample_factory.runtime.call_in_child import call_in_child
+from sample_factory.runtime.child import ChildFailed
 from sample_factory.runtime.gpu import why_no_gpu
 from sample_factory.runtime.queue_transports import check_transport
 from sample_factory.sampling.matchmaking.registry import chosen_matchmaking

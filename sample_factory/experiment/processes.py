@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sample_factory.exchange.channels import NO_ENV
+from sample_factory.exchange.channels import NO_ENV, in_close
 from sample_factory.exchange.messages import Incident
 from sample_factory.experiment.main_loop import DeadProcess, MainLoop, MakeLoop
 from sample_factory.experiment.parts import Parts
@@ -160,9 +160,9 @@ class _ProcessRun:
         place."""
         workers = self._workers_in(dead)
         stepping = self._parts.channels.progress["stepping"]
-        env = busy_env(workers, stepping)
+        call = env_call(workers, stepping)
         stepping[workers] = NO_ENV
-        where = f" while its {env} was stepped" if env else ""
+        where = f" in {call}" if call else ""
         self._loop.receive(0.0)  # the reports that it sent before it died
         count = sum(self._parts.buffers.reclaim(index) for index in workers)
         error = dead.error
@@ -192,19 +192,21 @@ class _ProcessRun:
         return failed, unsaved
 
     def _describe(self, child: Child) -> str:
-        env = busy_env(self._workers_in(child), self._parts.channels.progress["stepping"])
-        return f"{child.name} (busy with {env})" if env else child.name
+        call = env_call(self._workers_in(child), self._parts.channels.progress["stepping"])
+        return f"{child.name} (busy with {call})" if call else child.name
 
 
-def busy_env(rollout_workers: Sequence[int], stepping: np.ndarray) -> str:
-    """Returns the env that one of a process's rollout workers is calling, e.g. "env 1", with the worker if
-    there are several; empty if there is none.
+def env_call(rollout_workers: Sequence[int], stepping: np.ndarray) -> str:
+    """Returns the call on an env that one of a process's rollout workers is in, e.g. "step of env 1", with
+    the worker if there are several; empty if there is none.
 
     stepping: see make_progress.
     """
     for index in rollout_workers:
-        if stepping[index] != NO_ENV:
-            return f"env {stepping[index]}" + (f" of worker {index}" if len(rollout_workers) > 1 else "")
+        env = stepping[index]
+        if env != NO_ENV:
+            call = f"step of env {env}" if env > NO_ENV else f"close of env {in_close(env)}"
+            return call + (f" of worker {index}" if len(rollout_workers) > 1 else "")
     return ""
 
 

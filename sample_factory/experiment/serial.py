@@ -48,10 +48,10 @@ class SerialRun:
                     self._step()
                 loop.turn(0.0)
         finally:
-            for worker in self._rollout_workers:
-                worker.close()
             for learner in self._learners:
                 learner.save()
+            for worker in self._rollout_workers:  # afterwards: an env's `close` may not return
+                worker.close()
             loop.close(lambda: loop.is_done and not signals.requested)
         loop.log_summary()
         return RunEnd((), loop.summary(), loop.stop_reason)
