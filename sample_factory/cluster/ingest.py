@@ -12,7 +12,7 @@ import ray
 from sample_factory.cluster.node import NodePlan, Pulled
 from sample_factory.cluster.node_link import NodeDied, NodeLink, NodeUnavailable
 from sample_factory.cluster.packing import THREADS, unpack, write
-from sample_factory.cluster.ray_cluster import NodeFailed, RayCluster
+from sample_factory.cluster.ray_cluster import Machine, NodeFailed, RayCluster
 from sample_factory.cluster.traffic import Traffic
 from sample_factory.cluster.weights_sync import SyncRule
 from sample_factory.exchange.channels import Channels
@@ -148,8 +148,7 @@ class Ingest:
         now = time.monotonic()
         machines = [machine for machine in machines if now >= self._retry_at.get(machine.ray_id, 0.0)]
         for place, machine in zip(free_places, machines):
-            plan = NodePlan(place.number, self._args)
-            place.connect(NodeLink(plan, machine, has_machine=not self._cluster.is_local))
+            self._start_node(place, machine)
             self._last_answer[place.number] = now
         if num_missing > self._num_missing:
             log.warning(
@@ -159,6 +158,14 @@ class Ingest:
                 self._args.num_nodes,
             )
         self._num_missing = num_missing
+
+    def _start_node(self, place: Place, machine: Machine) -> None:
+        has_machine = not self._cluster.is_local
+        in_use = self._cluster.resources_in_use(machine) if has_machine else ""
+        link = NodeLink(NodePlan(place.number, self._args), machine, has_machine)
+        if in_use:
+            log.warning("%s waits for its whole machine: other jobs of Ray use %s", link.name, in_use)
+        place.connect(link)
 
     def _warn_of_silence(self) -> None:
         now = time.monotonic()

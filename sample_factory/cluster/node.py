@@ -224,6 +224,11 @@ class NodeLoop:
         self._latest: dict[tuple[type, int], Any] = {}  # messages for a worker that replaces a dead one
 
     @property
+    def has_begun(self) -> bool:
+        """False: the limits of the run hold on the learner's machine."""
+        return False
+
+    @property
     def is_evaluating(self) -> bool:
         """False: evaluations are played on the learner's machine."""
         return False

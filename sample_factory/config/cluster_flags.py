@@ -24,8 +24,8 @@ class ClusterFlags:
     )
     ray_address: str | None = flag(
         None,
-        "address of a Ray cluster, or auto; if left out, Ray is started on this machine alone, with all "
-        "nodes in it",
+        "address of a Ray cluster, or auto; if left out, that in RAY_ADDRESS, as for ray.init(); without "
+        "both, or as local, Ray is started on this machine alone, with all nodes in it",
         never_foreign=True,
     )
     node_workers: int = flag(

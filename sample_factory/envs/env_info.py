@@ -14,7 +14,8 @@ from sample_factory.envs.env_trial import check_mask_size, try_out
 from sample_factory.envs.protocol import EnvConfig, EnvContractError, MultiAgentEnv, named_faults
 from sample_factory.envs.wrappers.action_repeat import repeat_actions
 from sample_factory.envs.wrappers.frame_stack import stack_frames
-from sample_factory.runtime.child import call_in_child
+from sample_factory.runtime.call_in_child import run_in_child
+from sample_factory.runtime.child_side import ChildContext
 from sample_factory.spaces.agent_kinds import AgentKinds
 
 log = logging.getLogger("sample_factory")
@@ -87,30 +88,38 @@ def probe_env_info(family: EnvFamily, cfg: Any) -> EnvInfo:
     Raises ChildFailed with the child's traceback.
     """
     timeout = max(PROBE_TIMEOUT_SECONDS, cfg.reset_timeout_seconds)
-    info: EnvInfo = call_in_child("env_probe", _probe, (family, cfg), timeout)
+    info: EnvInfo = run_in_child("env_probe", EnvProbe, (family, cfg), timeout)
     return info
 
 
-def _probe(family: EnvFamily, cfg: Any) -> EnvInfo:
+class EnvProbe:
     """In the child: makes an env, describes it, tries it out and closes it."""
-    with named_faults(family.env_name, "make"):
-        made = family.make(cfg, EnvConfig(0, 0, 0))
-    env = _adapt(made, family, cfg)
-    try:
+
+    def __init__(self, family: EnvFamily, cfg: Any, context: ChildContext):
+        self._family = family
+        self._cfg = cfg
         with named_faults(family.env_name, "make"):
-            info = env_info(env, cfg)
+            made = family.make(cfg, EnvConfig(0, 0, 0))
+        self._env = _adapt(made, family, cfg)
+        context.cleanup.callback(self._close)
+
+    def run(self) -> EnvInfo:
+        env, name = self._env, self._family.env_name
+        with named_faults(name, "make"):
+            info = env_info(env, self._cfg)
             info = info._replace(
-                frameskip=info.frameskip * family.action_repeat,
+                frameskip=info.frameskip * self._family.action_repeat,
                 max_episode_steps=max_episode_steps(env.env),
             )
         if not info.has_simulator:  # a step would start it
-            info = info._replace(step_seconds=try_out(env, family.env_name))
+            info = info._replace(step_seconds=try_out(env, name))
         if isinstance(env.env, (OldGymEnv, OldListEnv)) and env.env.has_old_api:
-            log.info(OLD_API_NOTE, family.env_name)
-    finally:
-        with named_faults(family.env_name, "close"):
-            env.close()
-    return info
+            log.info(OLD_API_NOTE, name)
+        return info
+
+    def _close(self) -> None:
+        with named_faults(self._family.env_name, "close"):
+            self._env.close()
 
 
 def max_episode_steps(env: Any) -> int | None:

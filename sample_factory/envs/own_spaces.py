@@ -1,6 +1,5 @@
 """The spaces of an env's agents as its author wrote them, before they are converted for storage."""
 
-import contextlib
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -10,7 +9,8 @@ from sample_factory.envs.adapters.list_style import spaces_by_agent
 from sample_factory.envs.env_info import PROBE_TIMEOUT_SECONDS, make_adapted_env
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
-from sample_factory.runtime.child import call_in_child
+from sample_factory.runtime.call_in_child import run_in_child
+from sample_factory.runtime.child_side import ChildContext
 
 
 class OwnSpaces(NamedTuple):
@@ -41,12 +41,17 @@ def probe_own_spaces(family: EnvFamily, cfg: Any, policy_id: int) -> OwnSpaces:
     With K kinds of agents, policy p plays kind p % K. Raises ChildFailed.
     """
     timeout = max(PROBE_TIMEOUT_SECONDS, cfg.reset_timeout_seconds)
-    spaces: OwnSpaces = call_in_child("env_probe", _spaces_of_policy, (family, cfg, policy_id), timeout)
+    spaces: OwnSpaces = run_in_child("env_probe", _SpacesProbe, (family, cfg, policy_id), timeout)
     return spaces
 
 
-def _spaces_of_policy(family: EnvFamily, cfg: Any, policy_id: int) -> OwnSpaces:
+class _SpacesProbe:
     """In the child: makes an env, looks at it and closes it."""
-    with contextlib.closing(make_adapted_env(family, cfg, EnvConfig(0, 0, 0))) as env:
-        kind = policy_id % len(env.kinds.spaces)
-        return own_spaces(env)[env.kinds.of_agent.index(kind)]
+
+    def __init__(self, family: EnvFamily, cfg: Any, policy_id: int, context: ChildContext):
+        self._env = make_adapted_env(family, cfg, EnvConfig(0, 0, 0))
+        context.cleanup.callback(self._env.close)
+        self._kind = policy_id % len(self._env.kinds.spaces)
+
+    def run(self) -> OwnSpaces:
+        return own_spaces(self._env)[self._env.kinds.of_agent.index(self._kind)]

@@ -10,7 +10,7 @@ from sample_factory.exchange.topology import Topology
 from sample_factory.runtime.queues import LocalQueue, Queue
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 
-NO_ENV = -1  # no env is being stepped
+NO_ENV = -1  # no env is being called
 NO_VERSION = -1
 
 
@@ -31,7 +31,8 @@ def make_progress(topology: Topology) -> SharedArrays:
     """Returns small arrays by which processes observe each other.
 
     iterations [num_policies] int64: iterations of training in this run, written by the learners.
-    stepping [num_workers] int64: index of the env that a rollout worker steps, or NO_ENV, written by it.
+    stepping [num_workers] int64: index of the env that a rollout worker steps, `in_close(index)` while it
+        closes it, or NO_ENV, written by it.
     copied [num_policies, learners_per_policy - 1] int64: shares of batches that each learner but the first
         has copied out of the trajectory buffers, written by it.
     diverged [num_policies] int64: newest version that the policy has left behind by more than the threshold
@@ -47,6 +48,11 @@ def make_progress(topology: Topology) -> SharedArrays:
     )
     progress["diverged"][:] = NO_VERSION
     return progress
+
+
+def in_close(env_index: int) -> int:
+    """Returns the value of `stepping` for an env that is being closed; its own inverse."""
+    return NO_ENV - 1 - env_index
 
 
 def with_local_queues(channels: Channels, topology: Topology) -> Channels:

@@ -13,7 +13,7 @@ from sample_factory.experiment.evaluation_plan import EvaluationPlan, with_eval_
 from sample_factory.experiment.observing import check_observers
 from sample_factory.experiment.start_from import transfer_file
 from sample_factory.learning.algorithm_registry import BUILT_IN, registered_algorithm
-from sample_factory.models.encoder_choice import describe_encoders
+from sample_factory.models.encoder_choice import describe_encoders, describe_large_layers
 from sample_factory.models.network_registry import (
     ACTOR_CRITIC,
     CORE,
@@ -24,8 +24,10 @@ from sample_factory.models.network_registry import (
     users_parts,
 )
 from sample_factory.models.policy_spec import make_policy_spec, probe_state_size, state_size
-from sample_factory.runtime.child import ChildFailed, call_in_child
+from sample_factory.runtime.call_in_child import call_in_child
+from sample_factory.runtime.child import ChildFailed
 from sample_factory.runtime.gpu import why_no_gpu
+from sample_factory.runtime.local_ray import find_cluster
 from sample_factory.runtime.queue_transports import check_transport
 from sample_factory.sampling.matchmaking.registry import chosen_matchmaking
 from sample_factory.spaces.actions import action_layout
@@ -65,7 +67,7 @@ def check_and_probe(config: Config, family: EnvFamily) -> tuple[Config, Probed]:
     _check_device(config)
     for policy_id in range(config.sampling.num_policies):
         transfer_file(config, policy_id)  # raises
-    _check_nodes_packages(config)
+    _check_nodes(config)
     check_transport(config.sampling.queue)
     info = probe(config, family)
     config = with_num_envs(config, info)
@@ -78,11 +80,17 @@ def check_and_probe(config: Config, family: EnvFamily) -> tuple[Config, Probed]:
     return config, Probed(info, state_size, plan_evaluation(config, family, info, state_size))
 
 
-def _check_nodes_packages(config: Config) -> None:
-    """Raises MissingPackage unless the packages for --num_nodes are installed."""
-    for package in ("ray", "zstandard") if config.cluster.num_nodes > 1 else ():
+def _check_nodes(config: Config) -> None:
+    """Raises MissingPackage unless the packages for --num_nodes are installed, and CommandFailed if the Ray
+    cluster cannot be reached."""
+    if config.cluster.num_nodes == 1:
+        return
+    for package in ("ray", "zstandard"):
         if not is_installed(package):
             raise missing_package(f"--num_nodes={config.cluster.num_nodes}", package, "ray")
+    cluster = find_cluster(config.cluster.ray_address)
+    if cluster is not None:
+        cluster.check()
 
 
 def plan_evaluation(
@@ -207,6 +215,16 @@ def check_encoders(config: Config, info: EnvInfo) -> list[str]:
         ]
     except ValueError as error:
         raise ConfigError(f"{config.env_name}: {error}") from None
+
+
+def warn_of_large_layers(config: Config, info: EnvInfo) -> None:
+    """Logs which observations make a built-in encoder very large."""
+    names = named_parts(config.model)
+    if ACTOR_CRITIC in names or config.model.encoder_custom not in FOLLOW_PRESETS:
+        return
+    for spaces in info.kinds.spaces:
+        for line in describe_large_layers(config.model, spaces.observation):
+            log.warning("%s", line)
 
 
 def warn_of_framestack(config: Config, info: EnvInfo) -> None:

@@ -60,6 +60,10 @@ class Loop(Protocol):
         """Whether the workers are to be stopped."""
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the workers that are ready have already done what `turn` has to look at."""
+
+    @property
     def is_evaluating(self) -> bool:
         """Whether an evaluation is played, for which a serial run waits."""
 
@@ -67,7 +71,7 @@ class Loop(Protocol):
         """Handles the reports that arrive within `timeout` seconds; also called while workers start."""
 
     def started(self) -> None:
-        """Called once, when all workers are ready."""
+        """Called once, when all workers are ready, or earlier: as soon as the loop `has_begun`."""
 
     def turn(self, timeout: float) -> None:
         """Called repeatedly after `started`: receives reports, and does what is due."""
@@ -167,6 +171,11 @@ class MainLoop:
     def is_done(self) -> bool:
         """Whether the run has trained for as long as the flags say, or an observer has ended it."""
         return self._monitor.is_done or bool(self.stop_reason)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything has been learned in this run, or counted with --sampler_only."""
+        return self._monitor.progress.new_frames > 0
 
     @property
     def is_evaluating(self) -> bool:

@@ -24,7 +24,7 @@ class Observer:
         """Called before the envs are made: they receive values that are sent now before their first reset."""
 
     def on_start(self, run: "ObservedRun") -> None:
-        """Called when all workers are ready."""
+        """Called when all workers are ready, or after the first iteration of training if that is earlier."""
 
     def on_episode(self, run: "ObservedRun", episode: "EpisodeReport") -> None:
         """Called when the episode of an agent has ended. Also before `on_start`: some workers start earlier.

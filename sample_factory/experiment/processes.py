@@ -3,16 +3,16 @@
 import logging
 import os
 import signal
-import time
 from collections.abc import Sequence
 
 import numpy as np
 
-from sample_factory.exchange.channels import NO_ENV
+from sample_factory.exchange.channels import NO_ENV, in_close
 from sample_factory.exchange.messages import Incident
 from sample_factory.experiment.main_loop import DeadProcess, MainLoop, MakeLoop
 from sample_factory.experiment.parts import Parts
 from sample_factory.experiment.run_result import RunEnd
+from sample_factory.experiment.start_log import StartLog
 from sample_factory.experiment.wiring import (
     LEARNER_GRACE_SECONDS,
     NODES_GRACE_SECONDS,
@@ -22,22 +22,13 @@ from sample_factory.experiment.wiring import (
 from sample_factory.monitoring.figures import RunProcess
 from sample_factory.runtime.child import Child, ChildFailed
 from sample_factory.runtime.failures import collected
+from sample_factory.runtime.local_ray import find_cluster
 from sample_factory.runtime.supervisor import Limits, StopSignals, Supervisor
 
 log = logging.getLogger("sample_factory")
 
 STOP_GRACE_SECONDS = 8.0
-FIRST_WAIT_SECONDS = 5.0  # before the first line about workers that are not ready yet
-NEXT_WAIT_SECONDS = 15.0  # after the start; each later line comes after twice the time
 POLL_SECONDS = 0.1
-# Role -> what a run waits for; of several, the first one is named.
-STARTING = {
-    "rollout_worker": "the envs are starting",
-    "sampler": "the envs are starting",
-    "policy_worker": "the policies are starting",
-    "learner": "the learner is starting",
-    "ingest": "the nodes are starting",
-}
 
 
 def run_in_processes(parts: Parts, signals: StopSignals, make_loop: MakeLoop = MainLoop) -> RunEnd:
@@ -76,6 +67,8 @@ class _ProcessRun:
             limits=self._limits,
         )
         self._loop = make_loop(parts, self._processes)
+        ray = find_cluster(parts.config.cluster.ray_address)
+        self._start_log = StartLog(len(specs.all), self._starting_roles, ray)
 
     def _workers_in(self, child: Child) -> Sequence[int]:
         """Returns the indices of the rollout workers in a process."""
@@ -123,34 +116,29 @@ class _ProcessRun:
         return processes
 
     def _start(self) -> None:
-        """Returns when all workers are ready. Raises ChildFailed if one cannot be built."""
-        began = time.monotonic()
+        """Returns when all workers are ready, or earlier, when the loop has begun, so that its limits hold.
+        Raises ChildFailed if a worker cannot be built."""
         self._supervisor.start_all()
-        next_line = FIRST_WAIT_SECONDS
 
-        def meanwhile() -> None:
-            nonlocal next_line
+        def meanwhile() -> bool:
+            self._start_log.write()
             self._loop.receive(0.0)
-            seconds = time.monotonic() - began
-            if seconds >= next_line:
-                next_line = max(NEXT_WAIT_SECONDS, 2 * next_line)
-                self._log_starting(seconds)
+            return self._loop.has_begun or self._loop.is_done
 
         self._supervisor.wait_ready(self._limits.start_seconds, self._signals, meanwhile)
         if not self._signals.requested:
-            log.info("All processes are ready after %.1f s", time.monotonic() - began)
+            self._start_log.write()
             self._loop.started()
 
-    def _log_starting(self, seconds: float) -> None:
-        """seconds: since the start."""
+    def _starting_roles(self) -> list[str]:
+        """Returns the role of each worker that is not ready."""
         children = self._supervisor.children
-        starting = [self._specs[child.name].worker_id.role for child in children if not child.ready]
-        if starting:
-            log.info(starting_text(len(children), starting, seconds))
+        return [self._specs[child.name].worker_id.role for child in children if not child.ready]
 
     def _train(self) -> None:
         """Runs the main loop until the run is done or to be stopped. Raises ChildFailed."""
         while not self._loop.is_done and not self._signals.requested:
+            self._start_log.write()
             self._loop.turn(POLL_SECONDS)
             for dead in self._supervisor.check():
                 self._replace(dead)
@@ -160,9 +148,9 @@ class _ProcessRun:
         place."""
         workers = self._workers_in(dead)
         stepping = self._parts.channels.progress["stepping"]
-        env = busy_env(workers, stepping)
+        call = env_call(workers, stepping)
         stepping[workers] = NO_ENV
-        where = f" while its {env} was stepped" if env else ""
+        where = f" in {call}" if call else ""
         self._loop.receive(0.0)  # the reports that it sent before it died
         count = sum(self._parts.buffers.reclaim(index) for index in workers)
         error = dead.error
@@ -177,12 +165,13 @@ class _ProcessRun:
 
     def _stop_workers(self) -> tuple[list[ChildFailed], list[ChildFailed]]:
         """Stops all workers. Returns (failures while stopping, failures to save)."""
+        for learner in self._learners:  # it finishes an iteration and saves while the others stop
+            learner.stop()
         stages = [self._rollout_workers, self._samplers]
         stopped = self._supervisor.stop_all(stages, STOP_GRACE_SECONDS, self._describe)
         nodes_stopped = self._supervisor.stop_all([self._ingest], NODES_GRACE_SECONDS)
-        # Learners last and with more time: they finish an iteration and save what has been learned.
         learners_stopped = self._supervisor.stop_all(
-            [self._learners], LEARNER_GRACE_SECONDS, dump_stacks=True
+            [self._learners], LEARNER_GRACE_SECONDS, self._describe, dump_stacks=True
         )
         reason = "did not save in time and was killed"
         unsaved = [ChildFailed(name, reason) for name in learners_stopped.killed]
@@ -192,27 +181,21 @@ class _ProcessRun:
         return failed, unsaved
 
     def _describe(self, child: Child) -> str:
-        env = busy_env(self._workers_in(child), self._parts.channels.progress["stepping"])
-        return f"{child.name} (busy with {env})" if env else child.name
+        if child in self._learners:
+            return f"{child.name} (it finishes an iteration of training and saves)"
+        call = env_call(self._workers_in(child), self._parts.channels.progress["stepping"])
+        return f"{child.name} (busy with {call})" if call else child.name
 
 
-def busy_env(rollout_workers: Sequence[int], stepping: np.ndarray) -> str:
-    """Returns the env that one of a process's rollout workers is calling, e.g. "env 1", with the worker if
-    there are several; empty if there is none.
+def env_call(rollout_workers: Sequence[int], stepping: np.ndarray) -> str:
+    """Returns the call on an env that one of a process's rollout workers is in, e.g. "step of env 1", with
+    the worker if there are several; empty if there is none.
 
     stepping: see make_progress.
     """
     for index in rollout_workers:
-        if stepping[index] != NO_ENV:
-            return f"env {stepping[index]}" + (f" of worker {index}" if len(rollout_workers) > 1 else "")
+        env = stepping[index]
+        if env != NO_ENV:
+            call = f"step of env {env}" if env > NO_ENV else f"close of env {in_close(env)}"
+            return call + (f" of worker {index}" if len(rollout_workers) > 1 else "")
     return ""
-
-
-def starting_text(num_processes: int, starting: Sequence[str], seconds: float) -> str:
-    """Returns a text that fits into a line of 76 characters with the time before it.
-
-    starting: roles of the processes that are not ready yet. seconds: since the start.
-    """
-    num_ready = num_processes - len(starting)
-    waiting = next(text for role, text in STARTING.items() if role in starting)
-    return f"{num_ready} of {num_processes} processes ready after {seconds:.0f} s; {waiting}"

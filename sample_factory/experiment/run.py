@@ -15,6 +15,7 @@ from sample_factory.experiment.checks import (
     check_and_probe,
     check_encoders,
     warn_of_framestack,
+    warn_of_large_layers,
     warn_of_replaced_flags,
 )
 from sample_factory.experiment.failure_log import describe, log_failures
@@ -113,6 +114,7 @@ def _run_in_folder(
         log_resumed(config)
         for line in check_encoders(config, probed.info):
             log.info("%s", line)
+        warn_of_large_layers(config, probed.info)
         warn_of_framestack(config, probed.info)
         warn_of_replaced_flags(config)
         _log_expectation(config)

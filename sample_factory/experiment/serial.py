@@ -52,10 +52,10 @@ class SerialRun:
                 with collected(failures):
                     loop.turn(0.0)
         finally:
-            for worker in self._rollout_workers:
-                worker.close()
             for learner in self._learners:
                 learner.save()
+            for worker in self._rollout_workers:  # afterwards: an env's `close` may not return
+                worker.close()
             with collected(failures):
                 loop.close(lambda: loop.is_done and not signals.requested)
         loop.log_summary(has_failed=bool(failures))

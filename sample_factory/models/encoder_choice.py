@@ -9,7 +9,7 @@ import numpy as np
 
 from sample_factory.config.sections import ModelFlags
 from sample_factory.spaces.actions import ACTION_MASK
-from sample_factory.spaces.images import ImageLayout, image_layout
+from sample_factory.spaces.images import ImageLayout, ImageShape, image_layout
 from sample_factory.spaces.observations import Indices
 
 
@@ -33,12 +33,15 @@ SMALL = "convnet_small"
 RESNET = "resnet_impala"
 V1_RESNET = "resnet_impala_v1"  # as version 1 computed it, for networks that were trained there
 RESNETS = (RESNET, V1_RESNET)
+RESNET_IMPALA_CHANNELS = (16, 32, 32)  # after each halving of the image
 MLP = "mlp"
 TABLE = "table"
 MAX_TABLE_BYTES = 4 * 2**30
 # A smaller image, such as a board of 3x3 fields, has too few places for convolutions to share weights.
 MIN_SMALL_SIDE = 5  # pixels
 MAX_LISTED = 10  # numbers of choices in a line of the log
+LARGE_LAYER = 2**24  # weights
+NUM_COPIES = 8  # of the weights: 4 in a learner (gradients, Adam's moments), 2 published, 2 to act with
 
 
 class EncoderChoice(NamedTuple):
@@ -126,6 +129,50 @@ def mlp_widths(flags: ModelFlags) -> tuple[int, ...]:
     """Returns the widths of the layers for vectors, tables and flattened images."""
     is_mujoco = flags.encoder_type != "resnet" and flags.encoder_subtype == "mlp_mujoco"
     return (flags.hidden_size,) * 2 if is_mujoco else flags.encoder_mlp_layers
+
+
+def conv_mlp_widths(flags: ModelFlags) -> tuple[int, ...]:
+    """Returns the widths of the layers after convolutions."""
+    return flags.encoder_conv_mlp_layers or (flags.hidden_size,) * flags.encoder_extra_fc_layers
+
+
+def convolved(preset: str, image: ImageShape) -> ImageShape:
+    """Returns the shape of the output of a preset's convolutions."""
+    channels, height, width = image
+    if preset in RESNETS:
+        channels = RESNET_IMPALA_CHANNELS[-1]
+        for _ in RESNET_IMPALA_CHANNELS:
+            height, width = (height + 1) // 2, (width + 1) // 2
+    for conv in CONVNETS.get(preset, ()):
+        channels = conv.channels
+        height, width = (
+            (size + 2 * conv.padding - conv.kernel) // conv.stride + 1 for size in (height, width)
+        )
+    return ImageShape(channels, height, width)
+
+
+def describe_large_layers(flags: ModelFlags, observation_space: gym.spaces.Dict) -> list[str]:
+    """Returns a line for each observation with so many numbers that its first fully connected layer has more
+    than LARGE_LAYER weights."""
+    lines = []
+    each = encoded_spaces(observation_space)
+    for keys in input_groups(each):
+        key, space = ", ".join(keys), joined_space([each[key] for key in keys])
+        choice = choose_encoder(flags, key, space)
+        widths, flag = choice.widths, "--encoder_mlp_layers"
+        num_inputs = math.prod(space.shape)
+        if choice.image is not None:
+            widths, flag = conv_mlp_widths(flags), "--encoder_conv_mlp_layers"
+            num_inputs = math.prod(convolved(choice.preset, choice.image.size))
+        num_weights = num_inputs * widths[0] if widths and choice.preset != TABLE else 0
+        if num_weights > LARGE_LAYER:
+            lines.append(
+                f"observation {describe_space(key, space)}: its first fully connected layer has "
+                f"{num_inputs:,} inputs and {num_weights / 1e6:,.0f}M weights, so that SGD steps and "
+                f"checkpoints are slow, and the run needs about {NUM_COPIES * 4 * num_weights / 1e9:.1f} GB; "
+                f"use smaller observations, a smaller {flag}, or an encoder of your own (--encoder_custom)"
+            )
+    return lines
 
 
 def smallest_side(preset: str) -> int:

@@ -13,22 +13,24 @@ from sample_factory.models.cpu_layers import ELU, Conv2d, Linear, PatchConv2d, T
 from sample_factory.models.custom_parts import make_custom_part, out_size
 from sample_factory.models.encoder_choice import (
     CONVNETS,
+    RESNET_IMPALA_CHANNELS,
     RESNETS,
     V1_RESNET,
     choose_encoder,
+    conv_mlp_widths,
+    convolved,
     encoded_spaces,
     input_groups,
     joined_space,
 )
 from sample_factory.models.network_registry import ENCODER
 from sample_factory.models.normalizers import autocast_dtype
-from sample_factory.spaces.images import ImageLayout, ImageShape
+from sample_factory.spaces.images import ImageLayout
 from sample_factory.spaces.observations import Indices
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"elu": ELU, "relu": nn.ReLU, "tanh": nn.Tanh}
 
 
-RESNET_IMPALA_CHANNELS = (16, 32, 32)
 MAX_SCALE = 5.0  # where normalised observations are clipped
 VIZDOOM_MEASUREMENTS_WIDTHS = (128, 128)
 
@@ -197,12 +199,12 @@ class ImageEncoder(nn.Module):
         self.image = image
         if preset in RESNETS:
             block = InPlaceResidualBlock if preset == V1_RESNET else ResidualBlock
-            self.convolutions, out_shape = resnet_impala(flags, image.size, block)
+            self.convolutions = resnet_impala(flags, image.size.channels, block)
         else:
-            self.convolutions, out_shape = convnet(flags, preset, image.size)
+            self.convolutions = convnet(flags, preset, image.size.channels)
         self.activation = ACTIVATIONS[flags.nonlinearity]()
-        flat_size = out_shape.channels * out_shape.height * out_shape.width
-        widths = flags.encoder_conv_mlp_layers or (flags.hidden_size,) * flags.encoder_extra_fc_layers
+        flat_size = math.prod(convolved(preset, image.size))
+        widths = conv_mlp_widths(flags)
         self.fully_connected = mlp(flags, flat_size, widths)
         self.out_size = widths[-1] if widths else flat_size
 
@@ -220,13 +222,12 @@ class ImageEncoder(nn.Module):
         return features
 
 
-def convnet(flags: ModelFlags, preset: str, shape: ImageShape) -> tuple[nn.Sequential, ImageShape]:
-    """Returns a plain stack of convolutions for images of `shape`, and the shape of its output.
+def convnet(flags: ModelFlags, preset: str, channels: int) -> nn.Sequential:
+    """Returns a plain stack of convolutions for images with so many channels.
 
     The activation after the last convolution is left to the caller. The image must be large enough, see
     `smallest_side`.
     """
-    channels, height, width = shape
     layers: list[nn.Module] = []
     for conv in CONVNETS[preset]:
         if layers or conv.padding:
@@ -235,10 +236,7 @@ def convnet(flags: ModelFlags, preset: str, shape: ImageShape) -> tuple[nn.Seque
             layers.append(PatchConv2d(channels, conv.channels, conv.kernel, conv.stride))
         layers.append(ACTIVATIONS[flags.nonlinearity]())
         channels = conv.channels
-        height, width = (
-            (size + 2 * conv.padding - conv.kernel) // conv.stride + 1 for size in (height, width)
-        )
-    return nn.Sequential(*layers[:-1]), ImageShape(channels, height, width)
+    return nn.Sequential(*layers[:-1])
 
 
 class ResidualBlock(nn.Module):
@@ -271,10 +269,9 @@ class InPlaceResidualBlock(ResidualBlock):
 
 
 def resnet_impala(
-    flags: ModelFlags, shape: ImageShape, block: type[ResidualBlock] = ResidualBlock
-) -> tuple[nn.Sequential, ImageShape]:
+    flags: ModelFlags, channels: int, block: type[ResidualBlock] = ResidualBlock
+) -> nn.Sequential:
     """Returns the residual network of IMPALA (Espeholt et al. 2018, figure 3), like `convnet`."""
-    channels, height, width = shape
     layers: list[nn.Module] = [ToChannelsLast()]
     for out_channels in RESNET_IMPALA_CHANNELS:
         layers += [
@@ -284,9 +281,7 @@ def resnet_impala(
             block(flags, out_channels),
         ]
         channels = out_channels
-        height = (height + 1) // 2
-        width = (width + 1) // 2
-    return nn.Sequential(*layers), ImageShape(channels, height, width)
+    return nn.Sequential(*layers)
 
 
 class VizdoomEncoder(nn.Module):

@@ -14,6 +14,7 @@ from sample_factory.models.action_distributions import columns
 from sample_factory.models.actor_critic import ActorCritic, NetworkOutput
 from sample_factory.models.cores import make_core
 from sample_factory.models.custom_parts import make_custom_part, out_size
+from sample_factory.models.encoder_choice import LARGE_LAYER
 from sample_factory.models.encoders import ComputesLogits, IndexLinear, make_encoder, mlp
 from sample_factory.models.episodic_memory import EpisodicMemory
 from sample_factory.models.network_registry import ACTOR_CRITIC, DECODER
@@ -242,8 +243,9 @@ def make_actor_critic(
 def initialize(model: nn.Module, initialization: str, gain: float) -> None:
     """Initialises every linear and convolution layer: biases 0, weights by `initialization`.
 
-    initialization: orthogonal (Saxe et al. 2014), xavier_uniform (Glorot and Bengio 2010), or torch_default,
-        which changes nothing. Cores always keep their own: a GRU and an LSTM torch's defaults.
+    initialization: orthogonal (Saxe et al. 2014; in layers larger than LARGE_LAYER normal, with the same
+        scale), xavier_uniform (Glorot and Bengio 2010), or torch_default, which changes nothing. Cores always
+        keep their own: a GRU and an LSTM torch's defaults.
     gain: scale of the weights.
     """
     if initialization == "torch_default":
@@ -253,13 +255,14 @@ def initialize(model: nn.Module, initialization: str, gain: float) -> None:
     towers = [module for module in model.modules() if isinstance(module, Tower)]
     kept = {module for tower in towers for module in tower.core.modules()}
     for module in model.modules():
-        if module in kept:
+        if module in kept or not isinstance(module, nn.Linear | nn.Conv2d | IndexLinear):
             continue
-        if isinstance(module, IndexLinear) and initialization == "orthogonal":
-            # Of the same scale: to make the rows of a large table exactly orthogonal takes seconds.
-            nn.init.normal_(module.weight, std=gain / math.sqrt(max(module.weight.shape)))
+        weight = module.weight
+        is_large = isinstance(module, IndexLinear) or weight.numel() > LARGE_LAYER
+        if is_large and initialization == "orthogonal":
+            # Of the same scale, and nearly orthogonal: to make them exactly so takes seconds, or minutes.
+            nn.init.normal_(weight, std=gain / math.sqrt(max(len(weight), weight[0].numel())))
+        else:
+            set_weights(weight, gain=gain)
+        if module.bias is not None:
             nn.init.zeros_(module.bias)
-        elif isinstance(module, nn.Linear | nn.Conv2d | IndexLinear):
-            set_weights(module.weight, gain=gain)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)

@@ -37,7 +37,7 @@ class Monitor:
 
     1. Rates, the time left and the final means refer to this run; `env_frames` and the progress include the
        runs that it resumes.
-    2. The time of the run starts with the first `tick`, when all workers are ready.
+    2. The time of the run starts with the first `tick`: when all workers are ready, or something is learned.
     3. It never loads torch or TensorFlow.
     """
 

@@ -9,9 +9,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from sample_factory.config.flags import ConfigError
 from sample_factory.runner.jobs import Job
-from sample_factory.runtime.local_ray import LocalRay
+from sample_factory.runtime.local_ray import LocalRay, find_cluster
 
 STORE_BYTES = 80 * 2**20  # near Ray's minimum; no data goes through Ray
 POLL_SECONDS = 0.2
@@ -22,14 +21,15 @@ THREADS = "OMP_NUM_THREADS"  # set by Ray for its workers
 class RayBackend:
     """Hands all jobs to Ray, which starts each when its CPUs and GPUs are free.
 
-    Without --ray_address, it starts a Ray of its own on this machine, with CPUs for --max_parallel jobs.
+    Without --ray_address or RAY_ADDRESS, it starts a Ray of its own on this machine, with CPUs for
+    --max_parallel jobs.
     """
 
     outlives_runner = False
 
     def __init__(self, arguments: argparse.Namespace, files: Path):
-        """Raises ConfigError if the cluster cannot be reached, CommandFailed if Ray does not start here,
-        ImportError if Ray is not installed."""
+        """Raises CommandFailed if the cluster cannot be reached or Ray does not start here, ImportError if
+        Ray is not installed."""
         try:
             import ray
         except ImportError as error:
@@ -40,11 +40,9 @@ class RayBackend:
         self._gpus = 1 / per_gpu if per_gpu > 0 else 0.0
         self._tasks: dict[str, Any] = {}
         self._own: LocalRay | None = None
-        if arguments.ray_address:
-            try:
-                ray.init(address=arguments.ray_address, **QUIET)
-            except (ConnectionError, ValueError) as error:
-                raise ConfigError(f"--ray_address={arguments.ray_address}: {error}") from None
+        cluster = find_cluster(arguments.ray_address)
+        if cluster is not None:
+            cluster.connect(QUIET)
             return
         options = {
             "num_cpus": max(1, round(arguments.max_parallel * self._cpus)),

@@ -84,7 +84,10 @@ def _add_cluster_flags(parser: argparse.ArgumentParser) -> None:
         help="time after which a job saves, stops and is queued again, e.g. 8h; 0: never (default: 0)",
     )
     group = parser.add_argument_group("Ray")
-    group.add_argument("--ray_address", help="a running cluster, e.g. auto; without it, one on this machine")
+    group.add_argument(
+        "--ray_address",
+        help="a running cluster, e.g. auto; without it, that in RAY_ADDRESS, or one on this machine",
+    )
     group.add_argument("--ray_cpus_per_job", type=float, default=1.0, help="CPUs of each run (default: 1)")
 
 

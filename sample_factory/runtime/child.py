@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
@@ -24,6 +24,7 @@ from sample_factory.runtime.child_side import (
 from sample_factory.runtime.failures import ChildFailed, Failed, PermanentFailure, address_space_limit
 from sample_factory.runtime.launch import Body, ChildOptions, Factory, launch
 from sample_factory.runtime.log import show_warning_of
+from sample_factory.runtime.marked_processes import kill_marked, new_mark
 
 __all__ = [
     "Child",
@@ -32,7 +33,7 @@ __all__ = [
     "ChildOptions",
     "PermanentFailure",
     "StopFlag",
-    "call_in_child",
+    "kill_all",
     "kill_children",
 ]
 
@@ -59,9 +60,9 @@ class Child:
        process (even by kill -9) set `context.stopping`; a child without a parent ends `grace_seconds` later
        at the latest.
     4. Whatever the child has started (simulators) is killed when the child is found to have ended, however it
-       ended, unless it left the child's process group.
+       ended, also in a session of its own; see kill_marked for the exceptions.
     5. A child that ends without a request to stop has a `failure`, whatever its exit code, unless it is
-       one_shot.
+       one_shot. `failed_before_stop` says whether it had one when it was asked to stop.
 
     Its methods must be called from one thread of the parent.
     """
@@ -76,6 +77,7 @@ class Child:
         self.name = name
         self.options = options
         self._body = Body(factory, args)
+        self._mark = new_mark()
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection[Any, Any] | None = None  # None before the start and after the end
         self._exit_code: int | None = None
@@ -83,6 +85,8 @@ class Child:
         self._ready_at: float | None = None
         self._last_beat: float | None = None
         self._stop_requested = False
+        self.failed_before_stop = False
+        self._is_killed = False
         self._finished: Finished | None = None
         self._failed: Failed | None = None
 
@@ -94,7 +98,7 @@ class Child:
         """Starts the process and returns at once."""
         connection, childs_end = Pipe()
         try:
-            self._process = launch(self.name, self._body, self.options, childs_end.fileno())
+            self._process = launch(self.name, self._mark, self._body, self.options, childs_end.fileno())
             self._connection = connection
             self._started_at = time.monotonic()
             _started.add(self)
@@ -206,6 +210,8 @@ class Child:
 
     def stop(self) -> None:
         """Asks it to stop, and returns at once."""
+        if not self._stop_requested:
+            self.failed_before_stop = self.failure is not None
         self._stop_requested = True
         if self._connection is not None:
             with contextlib.suppress(OSError):  # it has ended already
@@ -213,26 +219,16 @@ class Child:
 
     def join(self, timeout: float) -> bool:
         """Waits until it has ended, at most `timeout` seconds. Returns whether it has."""
-        deadline = time.monotonic() + timeout
-        while not self._has_ended():
-            if time.monotonic() >= deadline:
-                return False
-            self._read_messages()  # it may be blocked while it sends a long result
-            self._wait(deadline - time.monotonic())
-        self._read_messages()
-        return True
+        return self._wait_for(self._has_ended, timeout)
+
+    def wait_outcome(self, timeout: float) -> bool:
+        """Waits until its `run` has returned or it has failed, at most `timeout` seconds. Returns whether
+        that is so; the process may still be about to end."""
+        return self._wait_for(lambda: self.finished or self.failure is not None, timeout)
 
     def kill(self) -> None:
         """Kills it and all that it has started; returns when it has ended."""
-        if self.is_alive:
-            self.send_kill()
-            self.join(timeout=10)
-
-    def send_kill(self) -> None:
-        """Like kill, but does not wait; a signal handler may call it."""
-        if self._process is not None and self._exit_code is None:
-            self._stop_requested = True
-            kill_group(self.pid)
+        kill_all([self])
 
     def kill_stuck(self, reason: str) -> None:
         """Makes a stuck child print where it is stuck, and kills it; `reason` becomes its failure."""
@@ -245,6 +241,16 @@ class Child:
         """Makes it print the stacks of its threads to stderr, wherever it is stuck."""
         if self.is_alive and (self.ready or self.starting_seconds > SAFE_TO_SIGNAL_SECONDS):
             os.kill(self.pid, signal.SIGUSR1)
+
+    def _wait_for(self, condition: Callable[[], bool], timeout: float) -> bool:
+        deadline = time.monotonic() + timeout
+        while not condition():
+            if time.monotonic() >= deadline:
+                return False
+            self._read_messages()  # it may be blocked while it sends a long result
+            self._wait(deadline - time.monotonic())
+        self._read_messages()
+        return True
 
     def _wait(self, seconds: float) -> None:
         """Waits until the child sends something or ends, at most `seconds` and never long."""
@@ -279,13 +285,36 @@ class Child:
             # Before the pid is released: afterwards, it could be that of another program's group.
             kill_group(self.pid)
             self._exit_code = self._process.wait()
+            self._read_messages()
+            ended_by_itself = self._exit_code == 0 and self._finished is not None
+            if not ended_by_itself and not self._is_killed:  # otherwise they have been killed
+                kill_marked(self._mark)
         return self._exit_code is not None
+
+    def _send_kill(self) -> str:
+        """Kills it with its process group, and does not wait. Returns its mark."""
+        self._stop_requested = self._is_killed = True
+        kill_group(self.pid)
+        return self._mark
+
+
+def kill_all(children: Iterable[Child]) -> None:
+    """In the parent: kills children and all that they have started; returns when they have ended."""
+    running = [child for child in children if child.is_alive]
+    if running:
+        _send_kills(running)
+    for child in running:
+        child.join(timeout=10)
 
 
 def kill_children() -> None:
-    """In the parent: kills all children of this process at once; a signal handler may call it."""
-    for child in list(_started):
-        child.send_kill()
+    """In the parent: kills all children of this process at once, and all that they have started; a signal
+    handler may call it."""
+    _send_kills([child for child in list(_started) if child._exit_code is None])
+
+
+def _send_kills(running: Iterable[Child]) -> None:
+    kill_marked(*[child._send_kill() for child in running])
 
 
 def _is_dead(process: subprocess.Popen[bytes]) -> bool:
@@ -313,35 +342,3 @@ def _describe_exit(exit_code: int) -> str:
     name = signal.Signals(-exit_code).name
     hint = "; out of memory?" if name == "SIGKILL" else f"; {limit}" if limit else ""
     return f"ended by signal {-exit_code} ({name}{hint})"
-
-
-def call_in_child(
-    name: str, function: Callable[..., Any], args: tuple[Any, ...] = (), timeout: float = 60.0
-) -> Any:
-    """In the parent: calls `function(*args)` in a process of its own and returns the result.
-
-    For calls that must not happen in this process: loading an engine that cannot be unloaded, code that may
-    crash. Raises ChildFailed, also when the call takes more than `timeout` seconds.
-    """
-    child = Child(name, _Call, (function, args), ChildOptions(one_shot=True))
-    child.start()
-    try:
-        in_time = child.join(timeout)
-        if child.error is not None:
-            raise child.error
-        if not in_time:
-            raise ChildFailed(name, f"has not returned after {timeout:g} s")
-        return child.result
-    finally:
-        child.kill()
-
-
-class _Call:
-    """In the child: the object of call_in_child."""
-
-    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], context: ChildContext):
-        self._function = function
-        self._args = args
-
-    def run(self) -> Any:
-        return self._function(*self._args)

@@ -4,6 +4,8 @@ Nothing here imports NumPy: the CPU affinity and the environment must be in effe
 cores.
 """
 
+import atexit
+import contextlib
 import faulthandler
 import gc
 import os
@@ -18,11 +20,13 @@ from multiprocessing.connection import Connection
 from typing import Any, BinaryIO, NamedTuple
 
 from sample_factory.runtime import cpu
-from sample_factory.runtime.failures import FactoryNotFound, describe_exception
+from sample_factory.runtime.failures import FactoryNotFound, describe_exception, user_call
 from sample_factory.runtime.log import LogSettings, log, log_python_warnings, setup_logging
+from sample_factory.runtime.marked_processes import kill_marked
 from sample_factory.runtime.registry import WrongPath, import_attribute
 
 BEAT_SECONDS = 1.0
+END_SECONDS = 4.0  # for a process to end once its work is done; less than the run gives a worker to stop
 
 
 class Ready(NamedTuple):
@@ -54,6 +58,7 @@ class Setup(NamedTuple):
     """Parent to child, before anything else is unpickled."""
 
     name: str
+    mark: str
     grace_seconds: float
     logging: LogSettings
 
@@ -103,6 +108,8 @@ class ChildContext:
     stopping: set when the parent asks the child to stop or dies, when the child gets SIGTERM, and when
         another thread of the child has raised.
     parent_alive: False once the main process has died.
+    cleanup: closed after the result of `run`, or its exception, has been sent. It has END_SECONDS; an
+        exception in it is a failure of the child.
     """
 
     def __init__(self, name: str, send: Callable[[NamedTuple], None] = _discard):
@@ -110,6 +117,7 @@ class ChildContext:
         self.name = name
         self.stopping = StopFlag()
         self.parent_alive = True
+        self.cleanup = contextlib.ExitStack()
         self._send = send
         self._next_beat = 0.0  # time.monotonic()
 
@@ -140,13 +148,20 @@ def child_main(payload_fd: int, connection_fd: int) -> None:
         setup: Setup = pickle.load(payload)
         context = ChildContext(setup.name, link.send)
         _prepare_process(setup, context, link)
-        try:
-            _build_and_run(payload, context, link)
-            exit_code = 0
-        except BaseException as error:  # SystemExit too: only the parent decides when a child ends
-            link.send(describe_exception(error))
-            exit_code = 1
-    _exit(exit_code, context)
+        exit_code = _attempt(lambda: _build_and_run(payload, context, link), link)
+    threading.Thread(target=_watch_end, args=(exit_code, setup.mark), daemon=True).start()
+    exit_code = _attempt(context.cleanup.close, link) or exit_code
+    _exit(exit_code, context, setup.mark)
+
+
+def _attempt(call: Callable[[], None], link: "_ParentLink") -> int:
+    """Returns an exit code: 1 if the call raised, which is sent to the parent."""
+    try:
+        call()
+        return 0
+    except BaseException as error:  # SystemExit too: only the parent decides when a child ends
+        link.send(describe_exception(error))
+        return 1
 
 
 def _build_and_run(payload: BinaryIO, context: ChildContext, link: "_ParentLink") -> None:
@@ -191,6 +206,8 @@ def _prepare_process(setup: Setup, context: ChildContext, link: "_ParentLink") -
     setup_logging(setup.name, *setup.logging, lambda name, text: link.send(Warned(name, text)))
     log_python_warnings()
     _name_process(setup.name)
+    # Registered first, hence called last: libraries may end by themselves what they have started.
+    atexit.register(kill_marked, setup.mark)
 
     def thread_failed(args: threading.ExceptHookArgs) -> None:
         if args.exc_value is not None:
@@ -200,7 +217,7 @@ def _prepare_process(setup: Setup, context: ChildContext, link: "_ParentLink") -
     threading.excepthook = thread_failed
     if os.getsid(0) == os.getpid():
         threading.Thread(target=_pass_niceness, daemon=True).start()
-    threading.Thread(target=_watch_parent, args=(link, context, setup.grace_seconds), daemon=True).start()
+    threading.Thread(target=_watch_parent, args=(link, context, setup), daemon=True).start()
 
 
 def _pass_niceness() -> None:
@@ -211,7 +228,7 @@ def _pass_niceness() -> None:
         log.warning("This process gets the same share of the cores as learners: %s", error)
 
 
-def _watch_parent(link: "_ParentLink", context: ChildContext, grace_seconds: float) -> None:
+def _watch_parent(link: "_ParentLink", context: ChildContext, setup: Setup) -> None:
     """Runs in a thread: waits for Stop and for the end of the parent."""
     try:
         while True:
@@ -220,21 +237,46 @@ def _watch_parent(link: "_ParentLink", context: ChildContext, grace_seconds: flo
     except (EOFError, OSError):
         context.parent_alive = False
         context.stopping.set()
-    time.sleep(grace_seconds)
-    _kill_own_group()
+    time.sleep(setup.grace_seconds)
+    _kill_own_group(setup.mark)
 
 
-def _exit(exit_code: int, context: ChildContext) -> None:
+def _watch_end(exit_code: int, mark: str) -> None:
+    """Runs in a thread: ends the process if it has not ended END_SECONDS after its work, and logs why."""
+    time.sleep(END_SECONDS)
+    log.warning("Ended by force, %g s after its work was done: %s", END_SECONDS, _why_not_ended())
+    kill_marked(mark)
+    os._exit(exit_code)
+
+
+def _why_not_ended() -> str:
+    """Returns what the main thread waits for: a call of user code, other threads, or functions of atexit."""
+    calls = {ident: user_call(frame) for ident, frame in sys._current_frames().items()}
+    main = threading.main_thread()
+    if call := calls.get(main.ident or 0):
+        return f"{call} does not return"
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not main:
+            place = calls.get(thread.ident or 0) or "code of a library"
+            return (
+                f"its thread {thread.name!r} is still in {place}; `close` of the env should end it, or it "
+                "should be a daemon thread"
+            )
+    return "a function registered with atexit does not return"
+
+
+def _exit(exit_code: int, context: ChildContext, mark: str) -> None:
     sys.stdout.flush()
     if not context.parent_alive:
         # The parent would kill simulators that this process has not closed.
-        _kill_own_group()
+        _kill_own_group(mark)
     # Otherwise Python searches all of PyTorch for garbage once more before it ends, which takes 0.4 s.
     gc.freeze()
     sys.exit(exit_code)
 
 
-def _kill_own_group() -> None:
+def _kill_own_group(mark: str) -> None:
+    kill_marked(mark)
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 

@@ -4,9 +4,9 @@ import contextlib
 import resource
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import FrameType
 from typing import NamedTuple
 
 PACKAGE = str(Path(__file__).parents[1])
@@ -129,7 +129,7 @@ def describe_exception(error: BaseException) -> Failed:
     no_memory = out_of_address_space(error)
     if no_memory:  # there is hardly room for a traceback
         return Failed(no_memory, message=no_memory, explained=True, permanent=permanent)
-    frames = _user_frames(error.__traceback__)
+    frames = _raised_in(error)
     return Failed(
         error=one_line(error),
         traceback="".join(traceback.format_exception(error)),
@@ -178,7 +178,7 @@ def one_line(error: BaseException) -> str:
     message = " ".join(_message(error).split())
     if is_explained(error):
         cause = error.__cause__
-        place = _place(cause) if cause is not None and _user_frames(cause.__traceback__) else ""
+        place = _place(cause) if cause is not None and _raised_in(cause) else ""
         return f"{message} ({place})" if place and place not in message else message
     text = " ".join("".join(traceback.format_exception_only(error)).split())
     if isinstance(error, SyntaxError):
@@ -191,7 +191,7 @@ def short_traceback(error: BaseException) -> str:
 
     The whole traceback if no other frame is left: then the fault is in this package.
     """
-    frames = _user_frames(error.__traceback__)[-MAX_FRAMES:]
+    frames = _raised_in(error)[-MAX_FRAMES:]
     if not frames:
         return "".join(traceback.format_exception(error)).rstrip()
     lines = ["Traceback (frames of user code):\n", *traceback.format_list(frames)]
@@ -202,22 +202,37 @@ def _explained_traceback(error: BaseException) -> str:
     """Returns the short traceback of the exception that an Explained was raised from; empty if none of user
     code."""
     cause = error.__cause__
-    if cause is None or is_explained(cause) or not _user_frames(cause.__traceback__):
+    if cause is None or is_explained(cause) or not _raised_in(cause):
         return ""
     return short_traceback(cause)
 
 
 def _place(error: BaseException) -> str:
     """Returns the file and the line of the innermost frame of user code, or of all frames without any."""
-    frames = _user_frames(error.__traceback__) or traceback.extract_tb(error.__traceback__)
+    return _place_of(_raised_in(error) or traceback.extract_tb(error.__traceback__))
+
+
+def _place_of(frames: Sequence[traceback.FrameSummary]) -> str:
     return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
 
 
-def _user_frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
+def user_call(frame: FrameType) -> str:
+    """Returns the call of user code that a thread is in, e.g. "close (my_env.py:34)"; empty if in none.
+
+    frame: the innermost one of the thread.
+    """
+    frames = _user_frames(traceback.extract_stack(frame))
+    return f"{frames[0].name} ({_place_of(frames)})" if frames else ""
+
+
+def _raised_in(error: BaseException) -> list[traceback.FrameSummary]:
+    return _user_frames(traceback.extract_tb(error.__traceback__))
+
+
+def _user_frames(stack: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
     """Returns the frames outside of this package, the libraries below it and the standard library; if there
     are none, those outside of this package and the standard library. Without the script that called this
     package."""
-    stack = traceback.extract_tb(trace)
     first = next((i for i, frame in enumerate(stack) if _is_below(frame.filename, PACKAGE)), 0)
     frames = [frame for frame in stack[first:] if not _is_internal(frame.filename)]
     own = [frame for frame in frames if not set(LIBRARIES) & set(Path(frame.filename).parts)]

@@ -20,6 +20,7 @@ import cloudpickle
 
 from sample_factory.runtime.child_side import Setup
 from sample_factory.runtime.log import current_settings
+from sample_factory.runtime.marked_processes import VARIABLE
 from sample_factory.runtime.shared_arrays import anonymous_file
 
 START_CHILD = str(Path(__file__).with_name("start_child.py"))
@@ -56,20 +57,23 @@ class Body(NamedTuple):
     args: tuple[Any, ...]
 
 
-def launch(name: str, body: Body, options: ChildOptions, connection: int) -> subprocess.Popen[bytes]:
+def launch(
+    name: str, mark: str, body: Body, options: ChildOptions, connection: int
+) -> subprocess.Popen[bytes]:
     """Starts the process and does not wait for anything it does.
 
+    mark: for it and the processes that it will start, see marked_processes.py.
     connection: file descriptor of the child's end of the connection. The caller closes it in this process
         afterwards.
     """
-    payload, fds = _write_payload(name, body, options)
+    payload, fds = _write_payload(Setup(name, mark, options.grace_seconds, current_settings()), body, options)
     try:
         return subprocess.Popen(
             # -P: the folder of the script must not be searched for modules of the standard library.
             [sys.executable, "-P", START_CHILD, str(payload), str(connection), name],
             pass_fds=[payload, connection, *fds],
             stdin=subprocess.DEVNULL,
-            env={**os.environ, **options.environment},
+            env={**os.environ, **options.environment, VARIABLE: mark},
             # A process group of its own, with all that it will start, so that Ctrl+C in the terminal does not
             # reach it. Not always a session of its own too: see `cpu.pass_niceness_to_session`.
             process_group=None if options.own_session else 0,
@@ -79,7 +83,7 @@ def launch(name: str, body: Body, options: ChildOptions, connection: int) -> sub
         os.close(payload)
 
 
-def _write_payload(name: str, body: Body, options: ChildOptions) -> tuple[int, list[int]]:
+def _write_payload(setup: Setup, body: Body, options: ChildOptions) -> tuple[int, list[int]]:
     """Returns (a file with all that the child needs, the file descriptors that must be passed with it).
 
     A file and not the connection, because writing to that would wait until the child's interpreter runs.
@@ -88,7 +92,7 @@ def _write_payload(name: str, body: Body, options: ChildOptions) -> tuple[int, l
     passed_fds = _PassedFds()
     header = {"path": sys.path, "cores": options.cores, "niceness": options.niceness}
     pickle.dump(header, stream)
-    pickle.dump(Setup(name, options.grace_seconds, current_settings()), stream)
+    pickle.dump(setup, stream)
     context.set_spawning_popen(passed_fds)  # type: ignore[arg-type]  # takes its place, see the class
     try:
         cloudpickle.dump(tuple(body), stream)

@@ -1,19 +1,73 @@
-"""Starts Ray on this machine. Ray is an extra, and is imported only here and where it is used."""
+"""Connects to a Ray cluster, or starts Ray on this machine. Ray is an extra, and is imported only here and
+where it is used."""
 
 import contextlib
 import os
 import secrets
 import shutil
 import signal
+import socket
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sample_factory.runtime.command_failed import CommandFailed
 
 MAX_FOLDER = 40  # characters: Ray adds 62 for its sockets, whose path may have 107
 MAX_STARTS = 4
+ADDRESS = "RAY_ADDRESS"  # Ray's own variable, which `ray job submit` sets, and which ray.init obeys
+HERE = "local"  # Ray's own name for: to be started on this machine
+CONNECT_SECONDS = 10.0  # a head that has just been started does not listen yet
+RETRY_SECONDS = 0.5
+ANSWER_SECONDS = 5.0
+
+
+class Cluster(NamedTuple):
+    """The address of a Ray cluster. source: what names it, e.g. "--ray_address=auto"."""
+
+    address: str
+    source: str
+
+    def check(self) -> None:
+        """Raises CommandFailed if nothing listens at "host:port". Not by Ray, which would try for minutes."""
+        host, _, port = self.address.removeprefix("ray://").rpartition(":")
+        if not (host and port.isdecimal()) or "/" in host:
+            return  # "auto", or what Ray itself rejects at once
+        give_up = time.monotonic() + CONNECT_SECONDS
+        while True:
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
+                return
+            except OSError as error:
+                if time.monotonic() > give_up:
+                    raise CommandFailed(
+                        f"{self.source}: no Ray cluster can be reached ({error}); give "
+                        "--ray_address=HOST:PORT of a head that runs, or "
+                        f"--ray_address={HERE} to start Ray on this machine"
+                    ) from None
+            time.sleep(RETRY_SECONDS)
+
+    def connect(self, options: Mapping[str, Any]) -> None:
+        """options: of ray.init. Raises CommandFailed if the cluster cannot be used."""
+        import ray
+
+        self.check()
+        try:
+            with keeping_sigterm():
+                ray.init(address=self.address, **options)
+        except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: another version of Python or Ray
+            raise CommandFailed(f"{self.source}: {' '.join(str(error).split())}") from None
+
+
+def find_cluster(ray_address: str | None) -> Cluster | None:
+    """Returns the cluster that --ray_address or, without it, RAY_ADDRESS names; None if Ray is to be started
+    on this machine."""
+    address = ray_address or os.environ.get(ADDRESS)
+    if not address or address == HERE:
+        return None
+    return Cluster(address, f"--ray_address={address}" if ray_address else f"{ADDRESS}={address}")
 
 
 @contextlib.contextmanager
@@ -50,7 +104,7 @@ class LocalRay:
         for attempt in range(1, MAX_STARTS + 1):
             try:
                 with keeping_sigterm():
-                    self._ray.init(include_dashboard=False, _temp_dir=self._folder, **options)
+                    self._ray.init(HERE, include_dashboard=False, _temp_dir=self._folder, **options)
                 return
             except Exception as error:  # Ray raises a bare Exception after 30 s, e.g. on a busy machine
                 self._ray.shutdown()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
-from sample_factory.runtime.child import DUMP_SECONDS, Child, ChildFailed, StopFlag, kill_children
+from sample_factory.runtime.child import DUMP_SECONDS, Child, ChildFailed, StopFlag, kill_all, kill_children
 from sample_factory.runtime.log import log
 
 # A process that a child forked can hide the child's end from `wait`, so exit codes are read this often.
@@ -100,9 +100,9 @@ class Supervisor:
         self,
         timeout: float,
         signals: "StopSignals | None" = None,
-        meanwhile: Callable[[], None] = lambda: None,
+        meanwhile: Callable[[], bool | None] = lambda: None,
     ) -> None:
-        """Returns when all children are ready, or when a signal has arrived.
+        """Returns when all children are ready, when a signal has arrived, or when `meanwhile` returns True.
 
         meanwhile: called every second. Children that are ready may fill a queue that this process must read.
 
@@ -113,7 +113,8 @@ class Supervisor:
         while waited_for := [child for child in self.children if not child.ready]:
             if signals is not None and signals.requested:
                 return
-            meanwhile()
+            if meanwhile():
+                return
             self._raise_first_failure()
             stuck = max(waited_for, key=lambda child: child.starting_seconds)
             waited = min(time.monotonic() - start, stuck.starting_seconds if stuck.is_alive else math.inf)
@@ -207,19 +208,15 @@ class Supervisor:
         report = StopReport([], [])
         for stage in [self.children] if stages is None else stages:
             children = [self._children[child.name] for child in stage]
-            failed_before = {child for child in children if child.failure is not None}
             _stop(children, grace_seconds, describe)
             report.killed.extend(child.name for child in _kill_running(children, dump_stacks))
-            errors = (child.error for child in children if child not in failed_before)
+            errors = (child.error for child in children if not child.failed_before_stop)
             report.failed.extend(error for error in errors if error is not None)
         return report
 
     def kill_all(self) -> None:
         """Kills all children and what they have started."""
-        for child in self.children:
-            child.send_kill()
-        for child in self.children:
-            child.kill()
+        kill_all(self.children)
 
 
 def _stop(children: Sequence[Child], grace_seconds: float, describe: Callable[[Child], str]) -> None:
@@ -227,9 +224,8 @@ def _stop(children: Sequence[Child], grace_seconds: float, describe: Callable[[C
     those that have not. Kills those that are not ready."""
     deadline = time.monotonic() + grace_seconds
     for child in children:
-        if child.is_alive and not child.ready:
-            child.send_kill()
         child.stop()
+    kill_all(child for child in children if not child.ready)
     _join(children, min(deadline, time.monotonic() + PATIENCE_SECONDS))
     busy = [describe(child) for child in children if child.is_alive]
     if busy:
@@ -253,7 +249,7 @@ def _kill_running(children: Sequence[Child], dump_stacks: bool) -> list[Child]:
         if dump_stacks:
             child.dump_stacks()
             child.join(DUMP_SECONDS)
-        child.kill()
+    kill_all(running)
     return running
 
 

@@ -12,9 +12,10 @@ from gymnasium import spaces
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs import env_trial
 from sample_factory.envs.abilities import OwnsProcess
-from sample_factory.envs.env_info import _probe, env_info
+from sample_factory.envs.env_info import EnvProbe, env_info
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import EnvError
+from sample_factory.runtime.child_side import ChildContext
 
 UINT8 = spaces.Box(0, 255, (3,), np.uint8)
 TWO = spaces.Box(-1, 1, (2,), np.float32)
@@ -49,7 +50,9 @@ class Pair(Env):
 
 
 def probe(make):
-    return _probe(EnvFamily("my_env", make, None, {}), CFG)
+    context = ChildContext("env_probe")
+    with context.cleanup:
+        return EnvProbe(EnvFamily("my_env", make, None, {}), CFG, context).run()
 
 
 def right(**kwargs):

@@ -14,8 +14,11 @@ from sample_factory.experiment.checks import (
     check_observations,
     plan_evaluation,
     warn_of_framestack,
+    warn_of_large_layers,
     warn_of_replaced_flags,
 )
+from sample_factory.runtime import local_ray
+from sample_factory.runtime.command_failed import CommandFailed
 from sample_factory.runtime.failures import ChildFailed
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import observation_layout
@@ -44,6 +47,22 @@ def test_the_encoder_of_each_observation_is_logged():
     parts = config("--core_custom=a:B", "--decoder_custom=a:C")
     assert check_encoders(parts, info(SPACE))[:2] == ["Core: a:B", "Decoder: a:C"]
     assert check_encoders(config("--actor_critic_custom=a:D"), info(SPACE)) == ["Network: a:D"]
+
+
+def test_a_very_large_encoder_is_warned_of_unless_it_is_a_users_own(caplog):
+    wide = info(S.Dict(obs=S.Box(-1, 1, (200_000,))))
+    warn_of_large_layers(config("--encoder_mlp_layers", "512", "--encoder_custom=a:B"), wide)
+    warn_of_large_layers(config("--encoder_mlp_layers", "512", "--actor_critic_custom=a:D"), wide)
+    assert not caplog.messages
+    warn_of_large_layers(config("--encoder_mlp_layers", "512"), wide)
+    assert "102M weights" in caplog.text
+
+
+def test_a_ray_cluster_that_cannot_be_reached_is_an_error_before_the_start(monkeypatch):
+    monkeypatch.setattr(local_ray, "CONNECT_SECONDS", 0.0)
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    with pytest.raises(CommandFailed, match="RAY_ADDRESS=127.0.0.1:1: no Ray cluster can be reached"):
+        check_and_probe(config("--num_nodes=2"), resolve_family("gym_CartPole-v1"))
 
 
 def test_a_preset_is_refused_before_anything_starts_only_if_it_was_typed():

@@ -96,6 +96,20 @@ def test_in_a_resumed_run_all_rollout_workers_get_the_past_selves_of_the_earlier
     loop.close()
 
 
+def test_a_run_has_begun_as_soon_as_it_has_learned_something_new(make_loop):
+    loop, channels, _folder = make_loop(train_for_env_steps=300)
+    channels.reports.put(TrainReport(0, 5, 100, 100, None))  # of the run that is resumed
+    loop.receive(0.1)
+    assert not loop.has_begun
+    channels.reports.put(TrainReport(0, 6, 200, 200, None))
+    loop.receive(0.1)
+    assert loop.has_begun and not loop.is_done
+    channels.reports.put(TrainReport(0, 7, 300, 300, None))
+    loop.receive(0.1)
+    assert loop.is_done
+    loop.close()
+
+
 def test_lost_opponents_are_counted(make_loop):
     loop, channels, folder = make_loop()
     channels.reports.put(TrainReport(0, 1, 100, 100, None))

@@ -1,8 +1,10 @@
 import numpy as np
 
-from sample_factory.exchange.channels import NO_ENV
-from sample_factory.experiment.processes import busy_env, starting_text
+from sample_factory.exchange.channels import NO_ENV, in_close
+from sample_factory.experiment.processes import env_call
+from sample_factory.experiment.start_log import starting_text
 from sample_factory.monitoring.status_line import MAX_WIDTH
+from sample_factory.runtime.local_ray import Cluster
 
 
 def test_the_line_about_processes_that_are_not_ready_is_short_and_says_what_the_run_waits_for():
@@ -11,10 +13,15 @@ def test_the_line_about_processes_that_are_not_ready_is_short_and_says_what_the_
     for role in ("rollout_worker", "sampler", "policy_worker"):
         assert len(starting_text(160, [role] * 58, 115.0)) <= MAX_WIDTH
     assert starting_text(4, ["learner"], 15.0).endswith("; the learner is starting")
+    assert starting_text(4, ["ingest"], 15.0).endswith("; Ray is starting")
+    cluster = Cluster("10.0.0.1:6379", "RAY_ADDRESS=10.0.0.1:6379")
+    assert starting_text(4, ["ingest"], 15.0, cluster).endswith("; waiting for Ray at 10.0.0.1:6379")
 
 
-def test_a_process_is_busy_with_an_env_of_its_rollout_workers():
-    stepping = np.array([3, NO_ENV, 5])
-    assert busy_env([0], stepping) == "env 3"
-    assert busy_env([1], stepping) == "" and busy_env([], stepping) == ""
-    assert busy_env([1, 2], stepping) == "env 5 of worker 2"
+def test_a_process_is_busy_with_a_call_on_an_env_of_its_rollout_workers():
+    stepping = np.array([3, NO_ENV, 0])
+    assert env_call([0], stepping) == "step of env 3"
+    assert env_call([1], stepping) == "" and env_call([], stepping) == ""
+    assert env_call([1, 2], stepping) == "step of env 0 of worker 2"
+    stepping[:] = in_close(0), in_close(1), NO_ENV
+    assert env_call([0], stepping) == "close of env 0" and env_call([1], stepping) == "close of env 1"

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from sample_factory.config.sections import ModelFlags
+from sample_factory.models import towers
 from sample_factory.models.action_distributions import FORBIDDEN_LOGIT
 from sample_factory.models.encoders import IndexLinear
 from sample_factory.models.network_registry import register_encoder
@@ -180,6 +181,13 @@ def test_orthogonal_initialisation_reaches_every_layer():
         small = weight @ weight.T if weight.shape[0] <= weight.shape[1] else weight.T @ weight
         torch.testing.assert_close(small, 1.5**2 * torch.eye(len(small)), rtol=1e-4, atol=1e-4)
         assert (layer.bias == 0).all()
+
+
+def test_a_layer_that_is_too_large_for_it_starts_nearly_orthogonal(monkeypatch):
+    monkeypatch.setattr(towers, "LARGE_LAYER", 64 * 2999)
+    wide = S.Dict(obs=S.Box(-1, 1, (3000,)))
+    weight = layers_of(make_model(wide, policy_init_gain=1.5, encoder_mlp_layers=(64,)))[0].weight.detach()
+    torch.testing.assert_close(weight @ weight.T, 1.5**2 * torch.eye(64), rtol=0, atol=0.3)
 
 
 def test_the_table_of_a_discrete_observation_starts_with_the_scale_of_an_orthogonal_matrix():

@@ -7,6 +7,7 @@ from sample_factory.models.encoder_choice import (
     CONVNETS,
     choose_encoder,
     describe_encoders,
+    describe_large_layers,
     smallest_side,
 )
 from sample_factory.spaces.observations import Indices
@@ -41,6 +42,19 @@ def test_the_preset_of_the_flags_is_chosen_where_it_fits():
         assert choose_encoder(flags, "obs", FRAMES).preset == preset
         assert choose_encoder(flags, "obs", S.Box(0, 255, (3, 72, 128), np.uint8)).preset == preset
     assert choose_encoder(ModelFlags(encoder_type="resnet"), "obs", GRID).preset == "resnet_impala"
+
+
+def test_a_first_layer_with_very_many_weights_is_described_with_what_would_be_right():
+    space = S.Dict(
+        obs=S.Box(-1, 1, (999_990,)), speed=S.Box(-1, 1, (10,)), grid=GRID, place=Indices((10**6,))
+    )
+    [line] = describe_large_layers(ModelFlags(), space)
+    assert line.startswith("observation obs, speed float32 [1000000]: its first fully connected layer has")
+    assert "1,000,000 inputs and 512M weights" in line and "about 16.4 GB" in line
+    assert "a smaller --encoder_mlp_layers, or an encoder of your own (--encoder_custom)" in line
+    assert not describe_large_layers(ModelFlags(encoder_mlp_layers=(16,)), space)
+    [line] = describe_large_layers(ModelFlags(), S.Dict(obs=S.Box(0, 255, (512, 512, 3), np.uint8)))
+    assert "115,200 inputs and 59M weights" in line and "--encoder_conv_mlp_layers" in line
 
 
 def test_the_line_names_each_observation_and_its_network():

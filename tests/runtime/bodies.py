@@ -1,5 +1,6 @@
 """Objects that the tests run in children."""
 
+import atexit
 import contextlib
 import os
 import signal
@@ -33,6 +34,12 @@ class Idle:
 class FailsInFactory:
     def __init__(self, context: ChildContext):
         raise LookupError("no such map")
+
+
+class FailsWhenStopped(Idle):
+    def run(self) -> str:
+        super().run()
+        raise OSError("the disk is full")
 
 
 class FailsInThread(Idle):
@@ -101,6 +108,34 @@ class HoldsOn(Idle):
         self.held = held
 
 
+class CannotEnd(Idle):
+    """Returns, and leaves something behind that keeps its process from ending. kind: what."""
+
+    def __init__(self, kind: str, context: ChildContext):
+        super().__init__(context)
+        child_side.END_SECONDS = 0.3  # shorter than usual, in this process only
+        self.kind = kind
+
+    def run(self) -> str:
+        if self.kind == "thread":
+            threading.Thread(target=self.sleep_for_ever, name="recorder").start()
+        elif self.kind == "cleanup":
+            self.context.cleanup.callback(self.sleep_for_ever)
+        elif self.kind == "exit handler":
+            atexit.register(time.sleep, 10_000)
+        elif self.kind == "stopped":
+            self.context.cleanup.callback(os.kill, os.getpid(), signal.SIGSTOP)
+        elif self.kind == "failing cleanup":
+            self.context.cleanup.callback(self.fail)
+        return "a result"
+
+    def sleep_for_ever(self) -> None:
+        time.sleep(10_000)
+
+    def fail(self) -> None:
+        raise LookupError("nothing to clean up")
+
+
 class Stubborn(Idle):
     """Does not stop."""
 
@@ -110,14 +145,18 @@ class Stubborn(Idle):
 
 
 class WithSimulator(Idle):
-    """Starts a process that does not end by itself and, like an engine, ignores SIGTERM."""
+    """Starts a process that does not end by itself and, like an engine, ignores SIGTERM; and a daemon, which
+    no parent and no session connects with this process."""
 
     def __init__(self, pids: SharedArrays, stubborn: bool, context: ChildContext):
+        """pids: [3] int, set to those of this process, the simulator and the daemon."""
         super().__init__(context)
         code = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(600)"
         simulator = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, close_fds=False)
         simulator.stdout.readline()
-        pids["pids"][:] = os.getpid(), simulator.pid
+        start_daemon = ["/bin/sh", "-c", "setsid sleep 600 > /dev/null & echo $!"]
+        daemon = subprocess.run(start_daemon, stdout=subprocess.PIPE, check=True)
+        pids["pids"][:] = os.getpid(), simulator.pid, int(daemon.stdout)
         self.stubborn = stubborn
 
     def run(self) -> None:

@@ -14,12 +14,17 @@ import numpy as np
 import pytest
 
 from sample_factory.config.flags import ConfigError
+from sample_factory.runtime import call_in_child as call_in_child_module
 from sample_factory.runtime import child_side, cpu, failures
-from sample_factory.runtime.child import Child, ChildFailed, ChildOptions, call_in_child
+from sample_factory.runtime.call_in_child import call_in_child, run_in_child
+from sample_factory.runtime.child import Child, ChildFailed, ChildOptions
+from sample_factory.runtime.log import log
+from sample_factory.runtime.marked_processes import unmarked_environment
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 from sample_factory.runtime.socket_queue import SocketQueue
 from tests.runtime.bodies import (
     BeatsOnceWhileItIsBuilt,
+    CannotEnd,
     Doubles,
     ExitsWith,
     FailsInFactory,
@@ -210,25 +215,74 @@ def test_a_child_that_is_not_ready_in_time_is_named(start):
 
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_a_dead_childs_simulators_are_killed_when_its_end_is_noticed(start, stubborn):
-    pids = SharedArrays({"pids": ArraySpec((2,), np.int64)})
+    pids = SharedArrays({"pids": ArraySpec((3,), np.int64)})
     child = start(WithSimulator, pids, stubborn)
     child.wait_ready(15)
-    child_pid, simulator = map(int, pids["pids"])
-    assert child_pid == child.pid and is_running(simulator)
+    child_pid, *simulators = map(int, pids["pids"])
+    assert child_pid == child.pid and all(map(is_running, simulators))
     kill_9(child.pid)
-    assert child.join(15)  # although the simulator, which inherits descriptors, is alive
-    assert eventually(lambda: not is_running(simulator))
+    assert child.join(15)  # although a simulator, which inherits descriptors, is alive
+    assert eventually(lambda: not any(map(is_running, simulators)))
 
 
 def test_kill_ends_a_child_that_does_not_stop_with_its_simulators(start):
-    pids = SharedArrays({"pids": ArraySpec((2,), np.int64)})
+    pids = SharedArrays({"pids": ArraySpec((3,), np.int64)})
     child = start(WithSimulator, pids, True)
     child.wait_ready(15)
     child.stop()
     assert not child.join(0.1)
     child.kill()
     assert not child.is_alive and child.exit_code == -9
-    assert eventually(lambda: not is_running(int(pids["pids"][1])))
+    assert eventually(lambda: not any(is_running(int(pid)) for pid in pids["pids"]))
+
+
+@pytest.mark.parametrize("end", ["stop", "sigterm"])
+def test_a_childs_simulators_end_with_it_when_it_stops(start, end):
+    pids = SharedArrays({"pids": ArraySpec((3,), np.int64)})
+    child = start(WithSimulator, pids, False, one_shot=True)
+    child.wait_ready(15)
+    child.stop() if end == "stop" else os.kill(child.pid, signal.SIGTERM)
+    assert child.join(15) and child.exit_code == 0
+    assert eventually(lambda: not any(is_running(int(pid)) for pid in pids["pids"]))
+
+
+def test_a_process_started_without_the_mark_outlives_its_child():
+    pid = call_in_child("starts", start_unmarked)
+    assert is_running(pid)
+    kill_9(pid)
+
+
+def start_unmarked() -> int:
+    options = {"start_new_session": True, "env": unmarked_environment()}
+    return subprocess.Popen(["/bin/sleep", "600"], **options).pid
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("thread", "its thread 'recorder' is still in sleep_for_ever (bodies.py:"),
+        ("cleanup", "sleep_for_ever (bodies.py:"),
+        ("exit handler", "a function registered with atexit does not return"),
+    ],
+)
+def test_a_child_that_cannot_end_is_ended_and_says_what_it_waits_for(kind, reason, monkeypatch, caplog):
+    monkeypatch.setattr(log, "propagate", True)
+    assert run_in_child("child", CannotEnd, (kind,)) == "a result"
+    [message] = caplog.messages
+    assert message.startswith("Ended by force, 0.3 s after its work was done: ") and reason in message
+
+
+def test_what_a_cleanup_raises_is_a_failure():
+    with pytest.raises(ChildFailed, match="LookupError: nothing to clean up"):
+        run_in_child("child", CannotEnd, ("failing cleanup",))
+
+
+def test_a_child_that_cannot_even_end_itself_is_killed_and_named(monkeypatch, caplog):
+    monkeypatch.setattr(log, "propagate", True)
+    monkeypatch.setattr(call_in_child_module, "END_SECONDS", 0.1)
+    monkeypatch.setattr(call_in_child_module, "MORE_SECONDS", 0.1)
+    assert run_in_child("child", CannotEnd, ("stopped",)) == "a result"
+    assert caplog.messages == ["child has not ended 0.1 s after its work was done, and is killed"]
 
 
 def test_environment_cores_and_niceness_are_in_effect_in_the_child(start):
@@ -367,10 +421,12 @@ PARENT = """
 import os, sys
 sys.path.insert(0, {root!r})
 from sample_factory.runtime.child import Child, ChildOptions
+from sample_factory.runtime.log import log
+from sample_factory.runtime.marked_processes import unmarked_environment
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 from tests.runtime.bodies import WithSimulator
 
-pids = SharedArrays({{"pids": ArraySpec((2,), "int64")}})
+pids = SharedArrays({{"pids": ArraySpec((3,), "int64")}})
 child = Child("child", WithSimulator, (pids, {stubborn}), ChildOptions(grace_seconds=0.5))
 child.start()
 child.wait_ready(30)
@@ -384,7 +440,7 @@ ENDS = ["os.kill(os.getpid(), 9)", "sys.exit(0)", "raise ValueError"]
 
 @pytest.fixture(scope="module")
 def ended_parents():
-    """Returns the process ids of child and simulator by (stubborn, end); all parents run side by side."""
+    """Returns the process ids of child and simulators by (stubborn, end); all parents run side by side."""
     parents = {}
     for stubborn, end in itertools.product([False, True], ENDS):
         source = PARENT.format(root=str(ROOT), stubborn=stubborn, end=end)
@@ -400,7 +456,7 @@ def ended_parents():
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_no_process_outlives_its_parent_however_that_ends(ended_parents, stubborn, end):
     pids = ended_parents[stubborn, end]
-    assert len(pids) == 2
+    assert len(pids) == 3
     assert eventually(lambda: not any(is_running(pid) for pid in pids))
 
 

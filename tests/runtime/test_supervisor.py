@@ -28,6 +28,7 @@ from tests.runtime.bodies import (
     ExitsWith,
     FailsForGood,
     FailsInFactory,
+    FailsWhenStopped,
     GetsStuck,
     Idle,
     NeverReady,
@@ -171,6 +172,24 @@ def test_a_child_that_is_busy_is_waited_for_and_killed_without_stacks(capfd, cap
     assert "Current thread" not in capfd.readouterr().err
 
 
+def test_the_failure_of_a_child_that_was_asked_to_stop_before_its_stage_is_reported():
+    idle, failing = Child("idle", Idle), Child("failing", FailsWhenStopped)
+    with Supervisor([idle, failing]) as supervisor:
+        supervisor.start_all()
+        supervisor.wait_ready(20)
+        failing.stop()
+        assert failing.join(15)
+        report = supervisor.stop_all([[idle], [failing]], grace_seconds=15)
+    assert [error.name for error in report.failed] == ["failing"]
+
+
+def test_waiting_for_children_that_start_ends_when_there_is_something_else_to_do():
+    with Supervisor([Child("slow", NeverReady)]) as supervisor:
+        supervisor.start_all()
+        supervisor.wait_ready(600, meanwhile=lambda: True)
+        assert not supervisor.children[0].ready
+
+
 def test_a_child_that_is_not_ready_is_not_waited_for_when_it_is_to_stop():
     child = Child("slow", NeverReady)
     with Supervisor([child]) as supervisor:
@@ -180,7 +199,7 @@ def test_a_child_that_is_not_ready_is_not_waited_for_when_it_is_to_stop():
 
 
 def test_leaving_the_block_kills_children_and_their_simulators():
-    pids = SharedArrays({"pids": ArraySpec((2,), np.int64)})
+    pids = SharedArrays({"pids": ArraySpec((3,), np.int64)})
     with pytest.raises(KeyError), Supervisor([Child("child", WithSimulator, (pids, True))]) as supervisor:
         supervisor.start_all()
         supervisor.wait_ready(20)
@@ -210,7 +229,7 @@ from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 from sample_factory.runtime.supervisor import StopSignals, Supervisor
 from tests.runtime.bodies import WithSimulator
 
-pids = SharedArrays({{"pids": ArraySpec((2,), "int64")}})
+pids = SharedArrays({{"pids": ArraySpec((3,), "int64")}})
 signals = StopSignals(lambda: "Level 3 is lost.")
 with signals, Supervisor([Child("child", WithSimulator, (pids, True))]) as supervisor:
     supervisor.start_all()

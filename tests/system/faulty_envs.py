@@ -4,10 +4,15 @@ Env 1 of worker 1 goes wrong in a given step of its life. With a name like `faul
 each fault once, one in each of its first lives: the file FAULT_FILE has a line for each fault so far.
 
 In all its lives, its episodes have to begin with the value that an observer has sent before the start.
+
+Two names stand for other faults. In `faulty_never_made`, making env 1 of worker 1 takes forever. In
+`faulty_lingers`, no `close` returns, and each env leaves a thread, and a process whose id is in FAULT_FILE.
 """
 
 import os
+import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -38,6 +43,13 @@ class Faulty(gym.Env, TrainingInfo):
         self.faults = kind.split("_then_")
         self.is_culprit = is_culprit
         self.num_steps = 0
+        if kind == "never_made" and is_culprit:
+            self.wait_forever()
+        if kind == "lingers":
+            threading.Thread(target=self.wait_forever).start()
+            left = subprocess.Popen(["sleep", "600"], start_new_session=True)
+            with open(os.environ["FAULT_FILE"], "a") as file:
+                file.write(f"{left.pid}\n")
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -79,6 +91,10 @@ class Faulty(gym.Env, TrainingInfo):
             case "leaks":
                 LEAKED.append(np.ones(2**20))  # 8 MB
         return observation
+
+    def close(self):
+        if self.faults == ["lingers"]:
+            self.wait_forever()
 
     def wait_forever(self):
         time.sleep(100_000)

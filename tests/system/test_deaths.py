@@ -169,7 +169,7 @@ def test_an_engine_that_hangs_is_ended_with_its_worker_and_sighup_saves_and_stop
     kill(victim, signal.SIGSTOP)
     wait_for_line(run, "rollout_worker_0 was stuck: no sign of life for 4 s")
     wait_for_line(run, "doom_env.py")  # in its stack
-    wait_for_line(run, "rollout_worker_0 died while its env 1 was stepped and is replaced")
+    wait_for_line(run, "rollout_worker_0 died in step of env 1 and is replaced")
     wait_for_line(run, "worker 0: envs are ready")
     wait_for_progress(run)
     assert_signal_saves_and_stops(run, signal.SIGHUP, tmp_path, ids, victim)

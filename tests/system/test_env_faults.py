@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.runtime.waiting import is_running
 from tests.system.running import (
     FOREVER,
     SMALL,
@@ -37,11 +38,11 @@ def test_an_env_that_raises_then_hangs_then_ends_its_process_is_replaced_each_ti
     # It hangs: its worker is named with its stack, and replaced.
     wait_for_line(process, "rollout_worker_1 was stuck: no sign of life for 4 s")
     wait_for_line(process, "in wait_forever")
-    line = wait_for_line(process, "rollout_worker_1 died while its env 1 was stepped and is replaced")
+    line = wait_for_line(process, "rollout_worker_1 died in step of env 1 and is replaced")
     assert "was stuck" in line
     wait_for_line(process, "worker 1: envs are ready")
     # It ends its process.
-    line = wait_for_line(process, "rollout_worker_1 died while its env 1 was stepped and is replaced")
+    line = wait_for_line(process, "rollout_worker_1 died in step of env 1 and is replaced")
     assert "ended with exit code 3" in line
     wait_for_line(process, "worker 1: envs are ready")
     wait_for_progress(process)
@@ -80,6 +81,32 @@ def test_a_start_that_fails_says_why_in_one_line_and_the_users_frames_and_leaves
         and "LookupError: level 1 is missing (faulty_envs.py:" in done.stdout
     )
     assert not list(tmp_path.iterdir())
+
+
+def test_an_env_whose_close_never_returns_trains_and_leaves_no_process(tmp_path, monkeypatch):
+    pids = tmp_path / "pids"
+    monkeypatch.setenv("FAULT_FILE", str(pids))
+    done = run("faulty_envs.py", tmp_path, *flags("lingers", "--train_for_env_steps=2000"))
+    assert done.returncode == 0, done.stdout
+    assert re.search(
+        r"\[env_probe\] WARNING Ended by force, .*: close \(faulty_envs.py:\d+\) does not return", done.stdout
+    )
+    killed = (
+        r"Not stopped within 8 s, and killed: rollout_worker_0 \(busy with close of env 0\), rollout_worker_1"
+    )
+    assert re.search(killed, done.stdout)
+    left = [int(pid) for pid in pids.read_text().split()]
+    assert len(left) == 9, "one of the probe, and of each env"
+    assert not any(map(is_running, left))
+    assert checkpoints(tmp_path / "a")
+
+
+def test_a_run_ends_at_its_limit_though_a_worker_has_not_started_yet(tmp_path):
+    limit = ["--train_for_env_steps=1000", "--batch_size=32"]  # so small that worker 0 fills batches alone
+    done = run("faulty_envs.py", tmp_path, *flags("never_made", *limit))
+    assert done.returncode == 0, done.stdout
+    assert "finished: 1," in done.stdout and "All processes are ready" not in done.stdout
+    assert checkpoints(tmp_path / "a") and (tmp_path / "a" / "cfg.json").exists()
 
 
 def test_an_env_that_leaks_is_named_before_memory_is_used_up(tmp_path):

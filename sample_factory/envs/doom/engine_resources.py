@@ -11,6 +11,8 @@ from pathlib import Path
 
 import vizdoom
 
+from sample_factory.runtime.marked_processes import unmarked_environment
+
 ENGINE_PROGRAM = Path(vizdoom.__file__).parent / "vizdoom"
 
 # The engine creates a folder in its working directory, hence `cd`. The script writes the process id, and the
@@ -144,6 +146,7 @@ class _Reaper:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # signals to our process group must not reach it
+            env=unmarked_environment(),  # nor the end of this process
         )
 
     def _stop(self) -> None:

@@ -16,6 +16,7 @@ from sample_factory.envs.protocol import (
     ObservationRows,
     StepResult,
 )
+from sample_factory.exchange.channels import in_close
 from sample_factory.runtime.failures import PermanentFailure, one_line
 
 log = logging.getLogger("sample_factory")
@@ -46,9 +47,9 @@ class GuardedEnv:
         stepping: np.ndarray,
         report_rebuild: Callable[[str, str], None],
     ):
-        """name: e.g. "worker 1: env 3 (doom_basic)". stepping: [1] int in shared memory, set to `env_index`
-        before each call, so that a stuck or dead process can be explained. report_rebuild: receives a line
-        and the traceback at each rebuild.
+        """name: e.g. "worker 1: env 3 (doom_basic)". stepping: [1] int in shared memory, set before each
+        call, so that a stuck or dead process can be explained; see make_progress. report_rebuild: receives a
+        line and the traceback at each rebuild.
         """
         self._make = make
         self.name = name
@@ -133,6 +134,7 @@ class GuardedEnv:
 
     def close(self) -> None:
         """Closes the env. An error is only logged: the end of this process frees what remains."""
+        self._stepping[0] = in_close(self._env_index)
         try:
             self._env.close()
         except Exception as error:  # any error of a user's env
@@ -148,6 +150,7 @@ class GuardedEnv:
             self._count(call, error)
             raised.append((call, error))
             self.close()
+            self._stepping[0] = self._env_index
             try:
                 call = "make"
                 self._env = self._make()

@@ -134,6 +134,7 @@ class RolloutWorker:
         for at its end, and libraries such as nanobind would report their objects as leaked."""
         for split in self._splits:
             split.vector.close()
+        self._stepping[0] = NO_ENV
         self._splits.clear()
 
     def _receive(self, timeout: float) -> Sequence[RolloutMessage]:

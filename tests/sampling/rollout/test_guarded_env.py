@@ -4,6 +4,7 @@ import pytest
 from sample_factory.envs.abilities import TrainingInfo
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.protocol import EnvContractError, ObservationRows
+from sample_factory.exchange.channels import in_close
 from sample_factory.sampling.rollout import guarded_env
 from sample_factory.sampling.rollout.guarded_env import MAX_REBUILDS, EnvBroken, GuardedEnv
 from tests.counting import STEP, CountingEnv
@@ -91,6 +92,16 @@ def test_a_broken_env_is_rebuilt_even_if_it_cannot_be_closed(caplog):
     guarded.env.reset(None, guarded.rows)
     assert guarded.step() is None
     assert f"{NAME} raised in close: RuntimeError: no engine" in caplog.text
+
+
+def test_that_an_env_is_being_closed_is_seen_from_outside():
+    class Watched(CountingEnv):
+        def close(self):
+            self.seen = int(guarded.stepping[0])
+
+    guarded = Guarded(Watched())
+    guarded.env.close()
+    assert guarded.made[0].seen == in_close(3)
 
 
 def test_an_env_that_keeps_raising_ends_the_worker_with_the_last_error():
