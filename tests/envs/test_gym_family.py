@@ -123,7 +123,8 @@ def test_the_module_of_a_known_package_is_imported_or_the_package_to_install_is_
     assert parse_name(f"gym_{env_id}") == (None, env_id), "a script may register an id of that name"
 
 
-def test_vizdoom_s_own_ids_need_no_module():
+def test_vizdoom_s_own_ids_need_no_module(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the engine writes _vizdoom.ini
     env = make("gym_VizdoomBasic-v1", 1)
     observation, _ = env.reset(seed=1)
     assert observation["screen"].shape == (240, 320, 3)
