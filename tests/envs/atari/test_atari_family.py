@@ -18,6 +18,7 @@ from sample_factory.envs import envpool_family
 from sample_factory.envs.atari.ale_env import BeginWithNoops, LivesAsEpisodes
 from sample_factory.envs.atari.atari_family import make_atari_env
 from sample_factory.envs.atari.games import COMPARED, GAME_OF_ENV
+from sample_factory.envs.end_infos import true_objective
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
 from sample_factory.envs.protocol import (
@@ -25,7 +26,6 @@ from sample_factory.envs.protocol import (
     BackgroundEnv,
     EnvConfig,
     ObservationRows,
-    true_objective,
 )
 
 ENGINES = ("envpool", "gymnasium")
