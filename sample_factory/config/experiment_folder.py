@@ -113,9 +113,9 @@ def refuse_foreign_links(folder: Path, trusts: bool) -> None:
 
     trusts: --trust_code was given.
     """
+    path = _saved_path(folder)
     if trusts or not folder.is_dir():
         return
-    path = _saved_path(folder)
     try:
         is_own = path is not None and foreign_file(path, read_json(path)) is None
     except ConfigError:  # a damaged file has no signature

@@ -296,10 +296,11 @@ def test_any_hostile_value_of_any_flag_is_one_line_or_has_its_normal_effect(env,
         sections += [*TRAINING_SECTIONS.values(), *OWN_SECTIONS.values()]
     for section in sections:
         for field, annotation in section_fields(section):
+            scalar, is_list, _ = flag_type(annotation)
+            programs = (None, OWN_SECTIONS) if scalar is str else (OWN_SECTIONS,)
             for value in hostile_values(annotation, outside):
-                is_list = flag_type(annotation).is_list
                 foreign.write(**{"env": env, field.name: [value] if is_list else value})
-                for own in (None, OWN_SECTIONS):
+                for own in programs:
                     message = refusal(own=own)
                     assert len(message) < 1000 and message.isprintable(), (field.name, message)
             foreign.check_harmless()
