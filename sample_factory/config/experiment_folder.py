@@ -80,7 +80,7 @@ def read_saved(
 ) -> Layer:
     """Reads cfg.json of an experiment that is to be resumed or evaluated; no values if there is none.
 
-    The only function that reads flags from the folder of an experiment.
+    Every command that resumes, plays or exports an experiment reads its flags here.
 
     typed, file_values: flag -> value on the command line and in the --cfg file; they name the folder.
     trusts: --trust_code was given. Raises ConfigError.

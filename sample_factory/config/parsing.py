@@ -94,7 +94,7 @@ def parse_config(
     saved, file = _read_files(identity, has_experiment, evaluation, asks_for_help, cfg_is_saved)
     typed_names = _names_in(argv, given)
     for layer in (saved, file):
-        refuse_code(layer, typed_names)  # the env
+        refuse_code(layer, typed_names)  # an env that names code, before its family is resolved
     env_name = identity.get("env") or saved.values.get("env") or file.values.get("env")
     sections = {**TRAINING_SECTIONS, **(extra_sections or {})}
     family = resolve_family(env_name) if env_name else None

@@ -76,7 +76,8 @@ class RunFlags:
     )
     trust_code: bool = flag(
         False,
-        "import and call the code that the cfg.json of a run names, although another account has written it",
+        "use all that the cfg.json of a run names, also code, files elsewhere and services, although it is "
+        "not signed by this account",
     )
     device: str = flag(
         "auto",

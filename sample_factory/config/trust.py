@@ -131,16 +131,23 @@ def refuse_code(layer: Layer, typed: Collection[str], known: Mapping[str, Any] |
     """
     if layer.foreign is None:
         return
-    named = code_named_in(layer.values, typed)
+    named = [name for name in code_named_in(layer.values) if name not in typed]
     if known is None and "env" not in named:
         return
-    named = {name: text for name, text in named.items() if (known or {}).get(name) != layer.values[name]}
+    named = [name for name in named if (known or {}).get(name) != layer.values[name]]
     if named:
-        flags = shlex.join(f"--{name}={shortened(text)}" for name, text in named.items())
+        flags = " ".join(_as_typed(name, layer.values[name]) for name in named)
         raise ConfigError(
             f"{layer.foreign} is not signed by this account, and names code that would be imported or "
             f"called: {flags}. Type these flags yourself, or add --{TRUST} if you trust the author"
         )
+
+
+def _as_typed(name: str, value: Any) -> str:
+    """Returns a flag with its value as on the command line."""
+    if isinstance(value, list):
+        return shlex.join([f"--{name}", *(shortened(str(item)) for item in value)])
+    return shlex.quote(f"--{name}={shortened(str(value))}")
 
 
 def refuse_links(folder: Path) -> None:
@@ -200,19 +207,19 @@ def _is_outside(field: "dataclasses.Field[Any]", value: Any) -> bool:
     )
 
 
-def code_named_in(values: Mapping[str, Any], typed: Collection[str] = ()) -> dict[str, str]:
-    """Returns flag -> text for the flags that name code to import or to call, or may name it in an argument.
+def code_named_in(values: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the flags that name code to import or to call, or may name it in an argument.
 
-    values: flag -> value, as in cfg.json. typed: flags that are left out.
+    values: flag -> value, as in cfg.json.
     """
     fields = (field for section in TRAINING_SECTIONS.values() for field in dataclasses.fields(section))
     flags = [field.name for field in fields if field.metadata["names_code"]]
-    named = {name: text for name in flags for text in _texts_in(values.get(name)) if _is_code(name, text)}
+    named = [name for name in flags if any(_is_code(name, text) for text in _texts_in(values.get(name)))]
     for name, may_name_code in ((ENV_KWARGS, _have_texts), (EVAL_FLAGS, _have_names)):
         text = values.get(name)
         if isinstance(text, str) and may_name_code(text):
-            named[name] = text
-    return {name: text for name, text in named.items() if name not in typed}
+            named.append(name)
+    return named
 
 
 def _is_code(flag: str, text: str) -> bool:
@@ -242,7 +249,10 @@ def _have_names(flags: str) -> bool:
 
 
 def _texts_in(value: Any) -> Iterator[str]:
-    """Yields all texts in a value from JSON, also the names in objects. Without recursion: it may be deep."""
+    """Yields every text in a JSON value, the keys of objects included.
+
+    Iterative, because the value may be nested deeper than Python can recurse.
+    """
     pending = [value]
     while pending:
         item = pending.pop()

@@ -155,7 +155,7 @@ def child_main(payload_fd: int, connection_fd: int) -> None:
 
 
 def _attempt(call: Callable[[], None], link: "_ParentLink") -> int:
-    """Returns an exit code: 1 if the call raised, which is sent to the parent."""
+    """Calls a function, and returns 0; if it raises, sends the exception to the parent, and returns 1."""
     try:
         call()
         return 0

@@ -155,7 +155,7 @@ def out_of_address_space(error: BaseException) -> str:
 
 
 def address_space_limit() -> str:
-    """Returns the limit of the address space of this process in words; empty if there is none."""
+    """Returns a text about the limit of this process's address space (`ulimit -v`); empty if unlimited."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return ""

@@ -31,7 +31,7 @@ class Cluster(NamedTuple):
     source: str
 
     def check(self) -> None:
-        """Raises CommandFailed if nothing listens at "host:port". Not by Ray, which would try for minutes."""
+        """Raises CommandFailed if nothing listens at "host:port": Ray itself would try for minutes."""
         host, _, port = self.address.removeprefix("ray://").rpartition(":")
         if not (host and port.isdecimal()) or "/" in host:
             return  # "auto", or what Ray itself rejects at once

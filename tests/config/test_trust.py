@@ -131,8 +131,8 @@ def test_code_that_a_foreign_folder_names_is_shown_and_not_imported(foreign, fla
 
 def test_names_that_are_typed_now_and_trust_code_are_accepted(foreign):
     foreign.write(algo=f"{MODULE}:X", observers=[f"{MODULE}:X"])
-    assert f"--observers={MODULE}:X" in refusal(f"--algo={MODULE}:X")
-    assert f"--algo={MODULE}:X --observers={MODULE}:X" in refusal()
+    assert f"--observers {MODULE}:X" in refusal(f"--algo={MODULE}:X")
+    assert f"--algo={MODULE}:X --observers {MODULE}:X" in refusal()
     config = parse(f"--algo={MODULE}:X", "--observers", "none")
     assert config.is_foreign and config.run.observers == ("none",)
     config = parse("--trust_code")
@@ -290,6 +290,8 @@ def test_any_hostile_value_of_any_flag_is_one_line_or_has_its_normal_effect(env,
     outside.mkdir()
     monkeypatch.setenv("HOME", str(outside))
     foreign = ForeignFolder(foreign.root)
+    foreign.write(env=env)
+    assert refusal(own=OWN_SECTIONS) == "", "only the hostile values are to be refused"
     flags = resolve_family(env).flags
     sections = [] if flags is None else [flags]
     if env == ENV:  # those that all envs have

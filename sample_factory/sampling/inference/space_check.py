@@ -11,7 +11,10 @@ TOLERANCE = 1e-3  # relative to a bound above 1: rounding is no mistake
 
 
 class Outside(NamedTuple):
-    """Observations outside of their space. rows: [B] bool. example: describes one of them."""
+    """Which observations of a batch are outside of their space.
+
+    rows: [B] bool, True for those. example: a text about one of them, for the log.
+    """
 
     rows: np.ndarray
     example: str
