@@ -4,7 +4,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from sample_factory.experiment.exit_codes import run_command
+from sample_factory.launch.exit_codes import run_command
 
 
 def dispatch(argv: Sequence[str]) -> int:

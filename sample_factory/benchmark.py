@@ -8,7 +8,7 @@ It takes all flags of training, and some of its own: --help lists those.
 import sys
 from collections.abc import Sequence
 
-from sample_factory.experiment.exit_codes import run_command
+from sample_factory.launch.exit_codes import run_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:

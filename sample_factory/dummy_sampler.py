@@ -6,7 +6,7 @@ python -m sample_factory.dummy_sampler --env=doom_benchmark --num_workers=8 --nu
 import sys
 from collections.abc import Sequence
 
-from sample_factory.experiment.exit_codes import run_command
+from sample_factory.launch.exit_codes import run_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sample_factory.experiment.exit_codes import run_command
+from sample_factory.launch.exit_codes import run_command
 
 if TYPE_CHECKING:
     from sample_factory.config.config import Config

@@ -8,7 +8,7 @@ python -m sample_factory.imitate --env=generals_8x8 --experiment=clone --teacher
 import sys
 from collections.abc import Sequence
 
-from sample_factory.experiment.exit_codes import run_command
+from sample_factory.launch.exit_codes import run_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:

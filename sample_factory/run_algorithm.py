@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from sample_factory.config.commands import RUN_ALGORITHM
-from sample_factory.experiment.exit_codes import run_command
+from sample_factory.launch.exit_codes import run_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:

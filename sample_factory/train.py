@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sample_factory.config.commands import TRAIN, Command
-from sample_factory.experiment.exit_codes import run_command
+from sample_factory.launch.exit_codes import run_command
 
 
 def train(argv: Sequence[str], command: Command = TRAIN) -> int:
@@ -17,7 +17,7 @@ def train(argv: Sequence[str], command: Command = TRAIN) -> int:
     config = parse_config(argv, resolve_family, command=command)
     if config.run.algo == "DUMMY_SAMPLER":
         raise ConfigError(f"--algo={config.run.algo}: use python -m sample_factory.dummy_sampler instead")
-    from sample_factory.experiment.run import run_experiment
+    from sample_factory.launch.run import run_experiment
 
     return run_experiment(config, resolve_family(config.env_name))
 

@@ -19,7 +19,7 @@ from sample_factory.exchange.messages import Incident
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import make_topology
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
-from sample_factory.experiment.main_loop import DeadProcess
+from sample_factory.mainloop.main_loop import DeadProcess
 from sample_factory.models.actor_critic import PolicyOutput
 from sample_factory.runtime.queues import LocalQueue
 

@@ -26,16 +26,17 @@ FLOORS = {
     "learning": 4,
     "monitoring": 5,
     "population": 5,
-    "experiment": 6,
-    "cluster": 7,  # allocates the parts of a run on each node
-    "evaluation": 7,  # plays with the workers of experiment, without a learner
-    "imitation": 7,
-    "plotting": 7,
-    "version_2": 9,  # imports of scripts for version 2
-    "benchmarking": 8,
-    "hub": 8,  # evaluates, converts, pushes and loads experiments
-    "runner": 8,  # starts runs as commands, and draws their curves
-    "exporting": 8,  # loads policies as evaluation does
+    "mainloop": 6,
+    "launch": 7,
+    "evaluation": 8,  # plays with the workers of a run, without a learner
+    "cluster": 9,  # starts the workers of a run on each node
+    "imitation": 9,
+    "plotting": 9,
+    "exporting": 9,  # loads policies as evaluation does
+    "benchmarking": 10,
+    "hub": 10,  # evaluates, converts, pushes and loads experiments
+    "runner": 10,  # starts runs as commands, and draws their curves
+    "version_2": 10,  # imports of scripts for version 2
 }
 TOP_LEVEL = {
     "sample_factory",
@@ -164,7 +165,7 @@ def test_modules_lie_at_most_two_folders_below_the_package():
             ("torch", "gymnasium", "vizdoom"),
         ),
         ("import sample_factory.benchmark", ("torch", "gymnasium", "vizdoom", "matplotlib")),
-        ("import sample_factory.experiment.run", ("torch", "tensorflow", "vizdoom", "wandb")),
+        ("import sample_factory.launch.run", ("torch", "tensorflow", "vizdoom", "wandb")),
         ("import sample_factory.evaluation.parallel", ("torch", "tensorflow", "vizdoom")),
         (
             "import sample_factory.sampling.rollout.rollout_worker\n"

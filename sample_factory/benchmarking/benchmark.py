@@ -86,8 +86,8 @@ def with_chosen_values(request: BenchmarkRequest) -> BenchmarkRequest:
     """Returns the request with the flags that a run would choose itself, so that the report can name them."""
     # These load gymnasium, which the help does without.
     from sample_factory.envs.env_registry import resolve_family
-    from sample_factory.experiment.arrangement import num_inline_samplers, with_num_envs
-    from sample_factory.experiment.checks import probe
+    from sample_factory.launch.arrangement import num_inline_samplers, with_num_envs
+    from sample_factory.launch.checks import probe
 
     config = request.config
     chosen = with_num_envs(config, probe(config, resolve_family(config.env_name))).sampling.envs_per_worker

@@ -26,7 +26,7 @@ from sample_factory.exchange.messages import (
 )
 from sample_factory.exchange.policy_weights import NOTHING_PUBLISHED, Stamp
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
-from sample_factory.experiment.wiring import NodesArgs
+from sample_factory.launch.wiring import NodesArgs
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.queues import Queue

@@ -23,12 +23,12 @@ from sample_factory.exchange.messages import (
 )
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.exchange.topology import make_topology
-from sample_factory.experiment.main_loop import DeadProcess
-from sample_factory.experiment.parts import Parts, allocate
-from sample_factory.experiment.processes import run_in_processes
-from sample_factory.experiment.run_result import RunEnd
-from sample_factory.experiment.subscribers import Outbox
-from sample_factory.experiment.wiring import NodesArgs
+from sample_factory.mainloop.main_loop import DeadProcess
+from sample_factory.launch.parts import Parts, allocate
+from sample_factory.launch.processes import run_in_processes
+from sample_factory.mainloop.run_result import RunEnd
+from sample_factory.mainloop.subscribers import Outbox
+from sample_factory.launch.wiring import NodesArgs
 from sample_factory.runtime import cpu
 from sample_factory.runtime.log import setup_logging
 from sample_factory.runtime.supervisor import StopSignals

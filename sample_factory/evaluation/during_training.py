@@ -9,8 +9,8 @@ from sample_factory.evaluation.parallel import SerialEvaluation, sampling_only
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.evaluation.result_statistics import MeanAndStd
 from sample_factory.exchange.messages import Snapshot
-from sample_factory.experiment.checks import Probed
-from sample_factory.experiment.evaluation_plan import EvaluationPlan
+from sample_factory.launch.checks import Probed
+from sample_factory.launch.evaluation_plan import EvaluationPlan
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.supervisor import StopSignals
 

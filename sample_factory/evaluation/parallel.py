@@ -27,13 +27,13 @@ from sample_factory.evaluation.trained_env import explains_other_env
 from sample_factory.exchange.messages import EpisodeReport, Incident, Report, reports_in
 from sample_factory.exchange.policy_weights import PolicyWeights, Stamp
 from sample_factory.exchange.topology import make_topology
-from sample_factory.experiment.arrangement import USUAL_AGENTS
-from sample_factory.experiment.checks import Probed, check_and_probe
-from sample_factory.experiment.main_loop import DeadProcess
-from sample_factory.experiment.parts import Parts, allocate, chosen_seed
-from sample_factory.experiment.processes import run_in_processes
-from sample_factory.experiment.serial import SerialRun
-from sample_factory.experiment.wiring import policy_spec
+from sample_factory.launch.arrangement import USUAL_AGENTS
+from sample_factory.launch.checks import Probed, check_and_probe
+from sample_factory.mainloop.main_loop import DeadProcess
+from sample_factory.launch.parts import Parts, allocate, chosen_seed
+from sample_factory.launch.processes import run_in_processes
+from sample_factory.launch.serial import SerialRun
+from sample_factory.launch.wiring import policy_spec
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.monitoring.component_stats import ComponentStats
 from sample_factory.monitoring.console import number_text

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.unknown_flags import parse_words
-from sample_factory.experiment.exit_codes import run_command
+from sample_factory.launch.exit_codes import run_command
 from sample_factory.runtime.log import escaped
 
 OUT_SUFFIXES = (".png", ".svg", ".pdf")

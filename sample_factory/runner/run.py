@@ -9,8 +9,8 @@ from sample_factory.config.commands import RUN_GRID
 from sample_factory.config.flags import ConfigError, parse_bool
 from sample_factory.config.help import make_command_parser
 from sample_factory.config.unknown_flags import parse_words
-from sample_factory.experiment.exit_codes import FAILED as EXIT_FAILED
-from sample_factory.experiment.exit_codes import INTERRUPTED, run_command
+from sample_factory.launch.exit_codes import FAILED as EXIT_FAILED
+from sample_factory.launch.exit_codes import INTERRUPTED, run_command
 from sample_factory.runner.backend import BACKENDS, Backend, find_backend
 from sample_factory.runner.board import Board, Row
 from sample_factory.runner.grid import Grid

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sample_factory.experiment.run_result import RESULT_FILE
+from sample_factory.mainloop.run_result import RESULT_FILE
 from sample_factory.runner.jobs import (
     FAILED,
     FINISHED,

@@ -8,7 +8,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.namespace import FlagNamespace
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
-from sample_factory.experiment.exit_codes import run_command
+from sample_factory.launch.exit_codes import run_command
 from sample_factory.hub.hub_flags import EnjoyHubFlags
 from sample_factory.runtime.log import restored_logging, setup_logging
 
@@ -26,7 +26,7 @@ class ExperimentStatus(enum.IntEnum):
 
 def run_rl(cfg: Any) -> int:
     """Trains; returns the exit code: 0 done or stopped, 1 failed, 2 bad input. Prints expected errors."""
-    from sample_factory.experiment.run import run_experiment
+    from sample_factory.launch.run import run_experiment
 
     def train(_: Any) -> int:
         config = config_of(cfg, "run_rl", evaluation=False)

@@ -8,7 +8,7 @@ from sample_factory.enjoy import main as enjoy
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.policy_choice import choices_of_agents
-from sample_factory.experiment.run import run_experiment
+from sample_factory.launch.run import run_experiment
 from tests.mixed import MixedCounting
 from tests.system.running import SMALL
 

@@ -28,9 +28,9 @@ from sample_factory.exchange.messages import (
     reports_in,
 )
 from sample_factory.exchange.topology import make_topology
-from sample_factory.experiment.checks import Probed
-from sample_factory.experiment.parts import allocate
-from sample_factory.experiment.wiring import learner_spec
+from sample_factory.launch.checks import Probed
+from sample_factory.launch.parts import allocate
+from sample_factory.launch.wiring import learner_spec
 from sample_factory.learning.algorithms.ppo import PPO
 from sample_factory.learning.batcher import Batcher
 from sample_factory.learning.handover import Handover

@@ -5,7 +5,7 @@ import pytest
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.experiment.run import run_experiment
+from sample_factory.launch.run import run_experiment
 from tests.system.hunters import EPISODE_STEPS, Hunters
 from tests.system.running import SMALL, newest_state, run, scalars
 

@@ -4,7 +4,7 @@ import pytest
 
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.experiment.run import run_experiment
+from sample_factory.launch.run import run_experiment
 from sample_factory.learning.algorithm_registry import BUILT_IN
 from tests.system.running import SMALL, newest_state, scalars
 

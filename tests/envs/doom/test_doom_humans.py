@@ -43,7 +43,7 @@ from types import SimpleNamespace
 from sample_factory.envs.doom import lockstep
 from sample_factory.envs.doom.make_doom_env import make_doom_env
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.experiment.exit_codes import run_command
+from sample_factory.launch.exit_codes import run_command
 lockstep.JOIN_SECONDS = 1
 lockstep.CLOSE_SECONDS = 1
 env = make_doom_env("doom_duel", SimpleNamespace(**{flags}), EnvConfig(0, 0, 0))

@@ -6,8 +6,8 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.keywords import in_words_of_python
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
-from sample_factory.experiment.run import train_experiment
-from sample_factory.experiment.run_result import FAILED, RunResult, TrainingFailed
+from sample_factory.launch.run import train_experiment
+from sample_factory.mainloop.run_result import FAILED, RunResult, TrainingFailed
 from sample_factory.runtime.log import restored_logging
 
 

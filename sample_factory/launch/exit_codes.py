@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.experiment.failure_log import log_failures
+from sample_factory.launch.failure_log import log_failures
 from sample_factory.runtime.failures import ChildFailed, Explained, describe_exception, out_of_address_space
 from sample_factory.runtime.log import escaped
 

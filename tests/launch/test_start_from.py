@@ -6,7 +6,7 @@ import pytest
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.resuming import Change, Resumed
-from sample_factory.experiment.start_from import (
+from sample_factory.launch.start_from import (
     describe_last_checkpoints,
     has_checkpoints,
     log_resumed,

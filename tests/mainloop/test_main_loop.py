@@ -22,8 +22,8 @@ from sample_factory.exchange.messages import (
     SaveRequest,
     TrainReport,
 )
-from sample_factory.experiment.main_loop import MainLoop
-from sample_factory.experiment.parts import Parts, make_league, make_population
+from sample_factory.mainloop.main_loop import MainLoop
+from sample_factory.launch.parts import Parts, make_league, make_population
 from sample_factory.spaces.agent_kinds import AgentKinds
 from tests.counting import CountingEnv, dead_worker, make_config, make_shared
 
@@ -147,7 +147,7 @@ def test_a_policy_that_takes_over_another_starts_a_new_window_of_episodes(make_l
 def test_flags_that_are_deleted_with_their_folder_are_written_again_and_not_before_the_run_has_started(
     make_loop, monkeypatch, caplog
 ):
-    monkeypatch.setattr("sample_factory.experiment.main_loop.LOOK_SECONDS", 1e-9)
+    monkeypatch.setattr("sample_factory.mainloop.main_loop.LOOK_SECONDS", 1e-9)
     monkeypatch.setattr(logging.getLogger("sample_factory"), "propagate", True)
     loop, _, folder = make_loop(selfplay_past_share=0.0)
     loop.turn(0.0)

@@ -14,14 +14,14 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.messages import EpisodeReport, NewTrainingInfo, TrainReport
-from sample_factory.experiment import observer as observer_module
-from sample_factory.experiment.main_loop import MainLoop
-from sample_factory.experiment.observing import check_observers, make_observers, read_infos
-from sample_factory.experiment.parts import Parts
+from sample_factory.mainloop import observer as observer_module
+from sample_factory.mainloop.main_loop import MainLoop
+from sample_factory.mainloop.observing import check_observers, make_observers, read_infos
+from sample_factory.launch.parts import Parts
 from sample_factory.runtime.registry import Registry
 from sample_factory.spaces.agent_kinds import AgentKinds
 from tests.counting import CountingEnv, dead_worker, make_config, make_shared
-from tests.experiment.test_main_loop import received, summaries
+from tests.mainloop.test_main_loop import received, summaries
 
 EPISODE = EpisodeReport(0, 5.0, 10, 5.0, {"kills": 2.0}, {"level": 3})
 
@@ -244,7 +244,7 @@ def test_registered_observers_are_active_unless_others_are_named():
     observer = Noting()
     register_observer("second", observer)
     assert make_observers(make_config(observers=("second",))) == {"second": observer}
-    path = "sample_factory.experiment.observer:Observer"
+    path = "sample_factory.mainloop.observer:Observer"
     assert list(make_observers(make_config(observers=(path,)))) == [path]
     with pytest.raises(ConfigError, match="--observers=secnd: did you mean second.*first, second"):
         check_observers(make_config(observers=("secnd",)))

@@ -14,11 +14,11 @@ from sample_factory.config.sampling_flags import POLICY_WORKER_NICENESS, ROLLOUT
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
-from sample_factory.experiment.arrangement import num_inline_samplers
-from sample_factory.experiment.checks import Probed
-from sample_factory.experiment.observing import read_infos
-from sample_factory.experiment.parts import Parts, Registered
-from sample_factory.experiment.start_from import transfer_file
+from sample_factory.launch.arrangement import num_inline_samplers
+from sample_factory.launch.checks import Probed
+from sample_factory.mainloop.observing import read_infos
+from sample_factory.launch.parts import Parts, Registered
+from sample_factory.launch.start_from import transfer_file
 from sample_factory.learning.algorithm_registry import registered_algorithm
 from sample_factory.learning.settings import LearnerSettings, LearnerWorkerArgs, LearnerWorkerSettings
 from sample_factory.models.policy_spec import PolicySpec, make_policy_spec

@@ -2,7 +2,7 @@
 
 import json
 
-from sample_factory.experiment.run_result import DONE, STOPPED, RunResult, write_result
+from sample_factory.mainloop.run_result import DONE, STOPPED, RunResult, write_result
 
 
 def test_the_last_result_is_in_the_experiment_folder(tmp_path):

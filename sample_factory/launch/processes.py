@@ -9,11 +9,11 @@ import numpy as np
 
 from sample_factory.exchange.channels import NO_ENV, in_close
 from sample_factory.exchange.messages import Incident
-from sample_factory.experiment.main_loop import DeadProcess, MainLoop, MakeLoop
-from sample_factory.experiment.parts import Parts
-from sample_factory.experiment.run_result import RunEnd
-from sample_factory.experiment.start_log import StartLog
-from sample_factory.experiment.wiring import (
+from sample_factory.mainloop.main_loop import DeadProcess, MainLoop, MakeLoop
+from sample_factory.launch.parts import Parts
+from sample_factory.mainloop.run_result import RunEnd
+from sample_factory.launch.start_log import StartLog
+from sample_factory.launch.wiring import (
     LEARNER_GRACE_SECONDS,
     NODES_GRACE_SECONDS,
     WorkerSpec,

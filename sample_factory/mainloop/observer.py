@@ -7,7 +7,7 @@ from sample_factory.runtime.registry import Registry
 
 if TYPE_CHECKING:
     from sample_factory.exchange.messages import EpisodeReport, TrainReport
-    from sample_factory.experiment.observed_run import ObservedRun
+    from sample_factory.mainloop.observed_run import ObservedRun
 
 
 class Observer:

@@ -14,12 +14,12 @@ from typing import NamedTuple, Protocol
 
 from sample_factory.config.monitoring_flags import EVALUATED
 from sample_factory.exchange.messages import Incident, Report, reports_in
-from sample_factory.experiment.evaluations import Evaluations
-from sample_factory.experiment.next_commands import next_commands, relative_path
-from sample_factory.experiment.observed_run import ObservedRun, TrainingInfoSubscriber
-from sample_factory.experiment.observing import FamilyMetricsSubscriber, ObserversSubscriber
-from sample_factory.experiment.parts import Parts
-from sample_factory.experiment.subscribers import (
+from sample_factory.mainloop.evaluations import Evaluations
+from sample_factory.mainloop.next_commands import next_commands, relative_path
+from sample_factory.mainloop.observed_run import ObservedRun, TrainingInfoSubscriber
+from sample_factory.mainloop.observing import FamilyMetricsSubscriber, ObserversSubscriber
+from sample_factory.launch.parts import Parts
+from sample_factory.mainloop.subscribers import (
     LeagueSubscriber,
     Outbox,
     PopulationSubscriber,

@@ -13,11 +13,11 @@ from sample_factory.exchange.kind_storage import kind_layouts
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import Topology
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
-from sample_factory.experiment.arrangement import num_inline_samplers
-from sample_factory.experiment.checks import Probed
-from sample_factory.experiment.evaluation_plan import EvaluationPlan
-from sample_factory.experiment.observer import Observer
-from sample_factory.experiment.observing import make_observers
+from sample_factory.launch.arrangement import num_inline_samplers
+from sample_factory.launch.checks import Probed
+from sample_factory.launch.evaluation_plan import EvaluationPlan
+from sample_factory.mainloop.observer import Observer
+from sample_factory.mainloop.observing import make_observers
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.monitoring.summaries import SummaryWriter
 from sample_factory.population.league import League

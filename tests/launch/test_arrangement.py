@@ -7,8 +7,8 @@ import psutil
 import pytest
 
 from sample_factory.envs.env_info import EnvInfo
-from sample_factory.experiment import arrangement
-from sample_factory.experiment.arrangement import num_inline_samplers, with_num_envs
+from sample_factory.launch import arrangement
+from sample_factory.launch.arrangement import num_inline_samplers, with_num_envs
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import observation_layout
 from tests.counting import make_config

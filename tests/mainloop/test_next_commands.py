@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sample_factory.experiment.next_commands import next_commands, relative_path
+from sample_factory.mainloop.next_commands import next_commands, relative_path
 from tests.counting import make_config
 
 HEADLESS: dict[str, str] = {}

@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.experiment import folder
-from sample_factory.experiment.folder import prepare_folder
+from sample_factory.launch import folder
+from sample_factory.launch.folder import prepare_folder
 from tests.counting import make_config
 
 

@@ -10,15 +10,15 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.exchange.messages import Incident, Snapshot, SnapshotRequest, TrainReport
-from sample_factory.experiment import evaluations
-from sample_factory.experiment.evaluation_plan import EvaluationPlan, with_eval_flags
-from sample_factory.experiment.evaluations import Evaluations
+from sample_factory.mainloop import evaluations
+from sample_factory.launch.evaluation_plan import EvaluationPlan, with_eval_flags
+from sample_factory.mainloop.evaluations import Evaluations
 from sample_factory.monitoring.component_stats import ComponentStats
 from tests.runtime.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("quick_evaluator")
 EVERY = 100
-EVALUATORS = "tests.experiment.quick_evaluators"
+EVALUATORS = "tests.mainloop.quick_evaluators"
 
 
 class Policy:

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from sample_factory.experiment import serial
-from sample_factory.experiment.serial import SerialRun
-from sample_factory.experiment.wiring import WorkerSpecs
+from sample_factory.launch import serial
+from sample_factory.launch.serial import SerialRun
+from sample_factory.launch.wiring import WorkerSpecs
 
 
 class Worker:

@@ -9,8 +9,8 @@ from sample_factory.config.experiment_folder import read_expectation
 from sample_factory.config.retired_flags import RETIRED_FLAGS
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.topology import make_topology
-from sample_factory.experiment.arrangement import log_num_envs
-from sample_factory.experiment.checks import (
+from sample_factory.launch.arrangement import log_num_envs
+from sample_factory.launch.checks import (
     Probed,
     check_and_probe,
     check_encoders,
@@ -18,13 +18,13 @@ from sample_factory.experiment.checks import (
     warn_of_large_layers,
     warn_of_replaced_flags,
 )
-from sample_factory.experiment.failure_log import describe, log_failures
-from sample_factory.experiment.folder import prepare_folder
-from sample_factory.experiment.parts import Parts, allocate
-from sample_factory.experiment.processes import run_in_processes
-from sample_factory.experiment.run_result import DONE, FAILED, STOPPED, RunResult, result_of, write_result
-from sample_factory.experiment.serial import run_serially
-from sample_factory.experiment.start_from import (
+from sample_factory.launch.failure_log import describe, log_failures
+from sample_factory.launch.folder import prepare_folder
+from sample_factory.launch.parts import Parts, allocate
+from sample_factory.launch.processes import run_in_processes
+from sample_factory.mainloop.run_result import DONE, FAILED, STOPPED, RunResult, result_of, write_result
+from sample_factory.launch.serial import run_serially
+from sample_factory.launch.start_from import (
     describe_last_checkpoints,
     log_resumed,
     trained_frames,

@@ -8,7 +8,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.experiment.checks import (
+from sample_factory.launch.checks import (
     check_and_probe,
     check_encoders,
     check_observations,

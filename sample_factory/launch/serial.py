@@ -5,10 +5,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from sample_factory.experiment.main_loop import MainLoop, MakeLoop
-from sample_factory.experiment.parts import Parts
-from sample_factory.experiment.run_result import RunEnd
-from sample_factory.experiment.wiring import WorkerSpec, worker_specs
+from sample_factory.mainloop.main_loop import MainLoop, MakeLoop
+from sample_factory.launch.parts import Parts
+from sample_factory.mainloop.run_result import RunEnd
+from sample_factory.launch.wiring import WorkerSpec, worker_specs
 from sample_factory.monitoring.figures import RunProcess
 from sample_factory.runtime.child_side import ChildContext, resolve_factory
 from sample_factory.runtime.failures import ChildFailed, collected

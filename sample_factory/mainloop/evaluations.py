@@ -24,8 +24,8 @@ from sample_factory.config.config import Config
 from sample_factory.config.monitoring_flags import EVALUATED
 from sample_factory.config.sampling_flags import ROLLOUT_WORKER_NICENESS
 from sample_factory.exchange.messages import Incident, Report, Snapshot, SnapshotRequest, TrainReport
-from sample_factory.experiment.evaluation_plan import EvaluationPlan
-from sample_factory.experiment.subscribers import Outbox
+from sample_factory.launch.evaluation_plan import EvaluationPlan
+from sample_factory.mainloop.subscribers import Outbox
 from sample_factory.monitoring.console import number_text
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.runtime import cpu

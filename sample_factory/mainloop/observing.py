@@ -13,8 +13,8 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.envs.end_infos import to_float
 from sample_factory.envs.env_registry import FamilyMetrics
 from sample_factory.exchange.messages import EpisodeReport, Incident, PolicyReplaced, Report, TrainReport
-from sample_factory.experiment.observed_run import ObservedRun
-from sample_factory.experiment.observer import Observer, ObserverFactory, selected_observers
+from sample_factory.mainloop.observed_run import ObservedRun
+from sample_factory.mainloop.observer import Observer, ObserverFactory, selected_observers
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.monitoring.policy_progress import tag_of
 from sample_factory.runtime.clock import Every

@@ -8,10 +8,10 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
 from sample_factory.envs.env_registry import EnvFamily, UnknownEnvError
 from sample_factory.envs.packages import is_installed, missing_package
-from sample_factory.experiment.arrangement import with_num_envs
-from sample_factory.experiment.evaluation_plan import EvaluationPlan, with_eval_flags
-from sample_factory.experiment.observing import check_observers
-from sample_factory.experiment.start_from import transfer_file
+from sample_factory.launch.arrangement import with_num_envs
+from sample_factory.launch.evaluation_plan import EvaluationPlan, with_eval_flags
+from sample_factory.mainloop.observing import check_observers
+from sample_factory.launch.start_from import transfer_file
 from sample_factory.learning.algorithm_registry import BUILT_IN, registered_algorithm
 from sample_factory.models.encoder_choice import describe_encoders, describe_large_layers
 from sample_factory.models.network_registry import (

@@ -10,9 +10,9 @@ import pytest
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_info import env_info
 from sample_factory.envs.env_registry import EnvFamily
-from sample_factory.experiment import wiring
-from sample_factory.experiment.parts import Parts
-from sample_factory.experiment.wiring import (
+from sample_factory.launch import wiring
+from sample_factory.launch.parts import Parts
+from sample_factory.launch.wiring import (
     WorkerId,
     learner_spec,
     policy_worker_spec,
@@ -72,8 +72,8 @@ def test_the_names_of_the_workers_classes_are_right(factory):
 def test_no_process_of_a_run_on_one_machine_loads_ray():
     code = (
         "import sys\n"
-        "import sample_factory.experiment.run\n"
-        "from sample_factory.experiment import wiring\n"
+        "import sample_factory.launch.run\n"
+        "from sample_factory.launch import wiring\n"
         "from sample_factory.runtime.registry import import_attribute\n"
         "workers = ['ROLLOUT_WORKER', 'POLICY_WORKER', 'INLINE_SAMPLER', 'LEARNER_WORKER', 'OTHER_LEARNER']\n"
         "for name in workers:\n"
