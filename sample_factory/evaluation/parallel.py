@@ -18,6 +18,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.sampling_flags import POLICY_WORKER_NICENESS
 from sample_factory.config.sections import RunFlags
+from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.evaluation.eval_frameskip import with_eval_frameskip
 from sample_factory.evaluation.policy_choice import PolicyChoice, choices_of_agents, find_checkpoint
@@ -26,14 +27,14 @@ from sample_factory.evaluation.results import EpisodeResult, Evaluation
 from sample_factory.evaluation.trained_env import explains_other_env
 from sample_factory.exchange.messages import EpisodeReport, Incident, Report, reports_in
 from sample_factory.exchange.policy_weights import PolicyWeights, Stamp
-from sample_factory.exchange.topology import make_topology
+from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.launch.arrangement import USUAL_AGENTS
-from sample_factory.launch.checks import Probed, check_and_probe
-from sample_factory.mainloop.main_loop import DeadProcess
-from sample_factory.launch.parts import Parts, allocate, chosen_seed
-from sample_factory.launch.processes import run_in_processes
+from sample_factory.launch.checks import probe_env
+from sample_factory.launch.plan import plan_run
+from sample_factory.launch.processes import ProcessRun
+from sample_factory.launch.resources import allocate
 from sample_factory.launch.serial import SerialRun
-from sample_factory.launch.wiring import policy_spec
+from sample_factory.mainloop.main_loop import DeadProcess, Loop, Resources
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.monitoring.component_stats import ComponentStats
 from sample_factory.monitoring.console import number_text
@@ -71,18 +72,16 @@ def evaluate_in_parallel(
     for choice in chosen:
         find_checkpoint(config, choice)  # raises
     config, family = with_eval_frameskip(config, family)
-    config = replace(config, run=replace(config.run, seed=chosen_seed(config)))  # one for all checkpoints
     with StopSignals(keeps_process=keeps_process) as signals:
         with explains_other_env(config):
-            _, probed = check_and_probe(sampling_only(config, 1), family)
-        info = probed.info
-        config = sampling_only(config, len(info.kinds.spaces), info.num_agents)
+            info = probe_env(config, family)
+            plan = plan_run(sampling_only(config, info), family, config.evaluation.eval_episodes, info)
         for number, choice in enumerate(chosen, start=1):
             if signals.requested:
                 break
             log.info("Evaluating %s (%d of %d)", choice, number, len(chosen))
             progress = Progress(config.evaluation.eval_episodes)
-            yield evaluate_checkpoint(config, family, probed, choice, signals, progress)
+            yield evaluate_checkpoint(plan, choice, signals, progress)
 
 
 def chosen_policies(config: Config) -> list[PolicyChoice]:
@@ -92,12 +91,11 @@ def chosen_policies(config: Config) -> list[PolicyChoice]:
     return [PolicyChoice(policy, checkpoint or kind) for policy, checkpoint in pairs]
 
 
-def sampling_only(config: Config, num_policies: int, num_agents: int = 1) -> Config:
-    """Returns the flags of the training without learning, and with no more envs than there are episodes.
-
-    num_policies: one for each kind of agents. num_agents: in an env.
-    """
+def sampling_only(config: Config, info: EnvInfo) -> Config:
+    """Returns the flags of the training without learning, with a policy for each kind of agents, and with no
+    more envs than there are episodes."""
     sampling = config.sampling
+    num_agents = info.num_agents
     envs_needed = -(-config.evaluation.eval_episodes // num_agents)
     num_workers = min(sampling.num_workers, envs_needed)
     num_envs = min(
@@ -115,7 +113,7 @@ def sampling_only(config: Config, num_policies: int, num_agents: int = 1) -> Con
         ),
         sampling=replace(
             sampling,
-            num_policies=num_policies,
+            num_policies=len(info.kinds.spaces),
             num_workers=num_workers,
             inline_samplers=sampling.inline_samplers and min(sampling.inline_samplers, num_workers),
             num_envs_per_worker=num_envs,
@@ -135,22 +133,16 @@ def sampling_only(config: Config, num_policies: int, num_agents: int = 1) -> Con
 
 
 def evaluate_checkpoint(
-    config: Config,
-    family: EnvFamily,
-    probed: Probed,
-    choice: PolicyChoice,
-    signals: StopSignals,
-    progress: Progress | None = None,
+    plan: RunPlan, choice: PolicyChoice, signals: StopSignals, progress: Progress | None = None
 ) -> Evaluation:
-    """Plays the episodes of one checkpoint. config: from `sampling_only`. Raises as evaluate_in_parallel."""
-    if config.sampling.serial_mode:
-        context = ChildContext("serial")
-        return SerialEvaluation(config, family, probed, choice, context, progress).play(signals)
-    prepared = _prepare(config, family, probed, choice)
-    loop = EvaluationLoop(prepared.parts, progress)
+    """Plays the episodes of one checkpoint. plan: of the evaluation. Raises as evaluate_in_parallel."""
+    if plan.config.sampling.serial_mode:
+        return SerialEvaluation(plan, choice, progress=progress).play(signals)
+    resources, choices = _prepare(plan, choice)
+    loop = EvaluationLoop(plan, resources, progress)
     began = time.monotonic()
-    run_in_processes(prepared.parts, signals, lambda *_: loop).raise_failure()
-    return prepared.result(loop, time.monotonic() - began)
+    _raise_first(ProcessRun(plan, resources).run(loop, signals))
+    return loop.result(choices, time.monotonic() - began)
 
 
 class SerialEvaluation:
@@ -158,67 +150,57 @@ class SerialEvaluation:
 
     def __init__(
         self,
-        config: Config,
-        family: EnvFamily,
-        probed: Probed,
+        plan: RunPlan,
         choice: PolicyChoice,
-        context: ChildContext,
+        context: ChildContext | None = None,
         progress: Progress | None = None,
     ):
         """Loads the checkpoint, makes the envs and resets them. context: gets the heartbeats of all of this.
 
-        config: from `sampling_only`. Raises as evaluate_in_parallel.
+        Raises as evaluate_in_parallel.
         """
-        self._prepared = _prepare(config, family, probed, choice)
-        self._loop = EvaluationLoop(self._prepared.parts, progress)
+        resources, self._choices = _prepare(plan, choice)
+        self._loop = EvaluationLoop(plan, resources, progress)
         self._began = time.monotonic()
-        self._run = SerialRun(self._prepared.parts, lambda *_: self._loop, context)
+        self._run = SerialRun(plan, resources, context=context)
+        self._run.make_envs()
 
     def play(self, signals: StopSignals) -> Evaluation:
         """Plays the episodes. Called once."""
-        self._run.run(signals).raise_failure()
-        return self._prepared.result(self._loop, time.monotonic() - self._began)
+        _raise_first(self._run.run(self._loop, signals))
+        return self._loop.result(self._choices, time.monotonic() - self._began)
 
 
-class _Prepared(NamedTuple):
-    """An evaluation whose policies are published: choices has one for each agent."""
-
-    parts: Parts
-    choices: list[PolicyChoice]
-
-    def result(self, loop: "EvaluationLoop", seconds: float) -> Evaluation:
-        """Returns the episodes that the loop has collected. seconds: duration of the evaluation."""
-        episodes = loop.episodes
-        env_frames = sum(episode.length for episode in episodes) // self.parts.info.num_agents
-        num_wanted = self.parts.buffers.topology.num_episodes
-        return Evaluation(tuple(self.choices), episodes, env_frames, seconds, None, num_wanted)
+def _raise_first(failures: Sequence[ChildFailed]) -> None:
+    if failures:
+        raise failures[0]
 
 
-def _prepare(config: Config, family: EnvFamily, probed: Probed, choice: PolicyChoice) -> _Prepared:
+def _prepare(plan: RunPlan, choice: PolicyChoice) -> tuple[Resources, list[PolicyChoice]]:
+    """Returns the shared memory of an evaluation, with the weights of its policies, and the choice of each
+    agent."""
+    config = plan.config
     flags = replace(config.evaluation, policy_index=(choice.policy_index,), checkpoint=(choice.checkpoint,))
-    choices = choices_of_agents(replace(config, evaluation=flags), probed.info.kinds)
-    topology = make_topology(config, probed.info, config.evaluation.eval_episodes)
-    parts = allocate(config, family, probed, topology, has_learner=False)
+    choices = choices_of_agents(replace(config, evaluation=flags), plan.info.kinds)
+    resources = allocate(plan)
     with explains_other_env(config, warns=False):
-        _publish_checkpoints(parts, choices)
-    return _Prepared(parts, choices)
+        _publish_checkpoints(plan, resources, choices)
+    return resources, choices
 
 
-def _publish_checkpoints(parts: Parts, choices: Sequence[PolicyChoice]) -> None:
+def _publish_checkpoints(plan: RunPlan, resources: Resources, choices: Sequence[PolicyChoice]) -> None:
     """Publishes the weights that the policy workers act with: policy k plays the agents of kind k.
 
     Raises ConfigError, CheckpointError or ChildFailed.
     """
-    kinds = parts.info.kinds.of_agent
-    of_kind = [choices[kinds.index(kind)] for kind in range(parts.buffers.topology.num_policies)]
-    specs = [
-        policy_spec(parts, kind)._replace(device="cpu", precision="fp32") for kind in range(len(of_kind))
-    ]
-    loads = [_Load(*load) for load in zip(of_kind, specs, parts.channels.weights)]
-    if parts.config.sampling.serial_mode:
-        publish_checkpoints(parts.config, loads)
+    kinds = plan.info.kinds.of_agent
+    of_kind = [choices[kinds.index(kind)] for kind in range(plan.topology.num_policies)]
+    specs = [policy._replace(device="cpu", precision="fp32") for policy in plan.policies]
+    loads = [_Load(*load) for load in zip(of_kind, specs, resources.channels.weights)]
+    if plan.config.sampling.serial_mode:
+        publish_checkpoints(plan.config, loads)
         return
-    args = (parts.config, loads)
+    args = (plan.config, loads)
     try:
         call_in_child("checkpoint", publish_checkpoints, args, LOAD_TIMEOUT_SECONDS)
     except ChildFailed as failure:
@@ -247,18 +229,18 @@ def publish_checkpoints(config: Config, loads: Sequence[_Load]) -> None:
         weights.publish(arrays, Stamp(state.get("train_step", 0)))
 
 
-class EvaluationLoop:
+class EvaluationLoop(Loop):
     """In the main process: collects the episodes that count, and shows how many there are.
 
     An agent's episodes are numbered. A replaced worker plays those of its agents again from the first one,
     with the same seeds; of two episodes with the same number, the one that ended first counts.
     """
 
-    def __init__(self, parts: Parts, progress: Progress | None):
-        topology = parts.buffers.topology
+    def __init__(self, plan: RunPlan, resources: Resources, progress: Progress | None):
+        topology = plan.topology
         assert topology.num_episodes is not None
         self._topology = topology
-        self._reports = parts.channels.reports
+        self._reports = resources.channels.reports
         self._num_wanted = topology.num_episodes
         self._of_each = topology.episodes_of(np.arange(topology.num_agents))
         self._num_ended = np.zeros(topology.num_agents, np.int64)  # since the start of the agent's worker
@@ -276,23 +258,10 @@ class EvaluationLoop:
     def is_done(self) -> bool:
         return len(self._found) == self._num_wanted
 
-    @property
-    def has_begun(self) -> bool:
-        """False: episodes count also while workers start."""
-        return False
-
-    @property
-    def is_evaluating(self) -> bool:
-        """False: no training has to wait."""
-        return False
-
     def receive(self, timeout: float) -> None:
         """Counts the episodes that are reported within `timeout` seconds."""
         for report in reports_in(self._reports.get_many(timeout)):
             self._handle(report)
-
-    def started(self) -> None:
-        """Does nothing."""
 
     def turn(self, timeout: float) -> None:
         """Receives reports and shows the progress."""
@@ -307,25 +276,16 @@ class EvaluationLoop:
         for index in dead.rollout_workers:
             self._num_ended[index * of_worker : (index + 1) * of_worker] = 0
 
-    def stopping(self) -> None:
-        """Does nothing: the workers have nothing to save."""
-
     def close(self, may_wait: Callable[[], bool]) -> None:
         """Counts the episodes that ended last, and ends the progress."""
         self.receive(0.0)
         if self._progress is not None:
             self._progress.close()
 
-    def log_summary(self, has_failed: bool = False) -> None:
-        """Does nothing: the caller prints the results."""
-
-    def summary(self) -> None:
-        """Returns nothing: `episodes` are the results."""
-
-    @property
-    def stop_reason(self) -> str:
-        """Empty: only signals end an evaluation early."""
-        return ""
+    def result(self, choices: Sequence[PolicyChoice], seconds: float) -> Evaluation:
+        """Returns the episodes that were collected. choices: one for each agent. seconds: of playing."""
+        env_frames = sum(episode.length for episode in self.episodes) // self._topology.agents_per_env
+        return Evaluation(tuple(choices), self.episodes, env_frames, seconds, None, self._num_wanted)
 
     def _handle(self, report: Report) -> None:
         match report:

@@ -9,6 +9,7 @@ import signal
 
 import numpy as np
 import pytest
+from sample_factory.launch.evaluation_plan import EvaluationPlan
 
 from sample_factory import eval as program
 from sample_factory.config.parsing import parse_config
@@ -24,7 +25,6 @@ from sample_factory.evaluation.during_training import Evaluator
 from sample_factory.evaluation.parallel import evaluate_in_parallel
 from sample_factory.evaluation.progress import Progress
 from sample_factory.exchange.messages import Snapshot
-from sample_factory.launch.evaluation_plan import EvaluationPlan
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.failures import ChildFailed
 from tests.evaluation.conftest import SMALL, always

@@ -2,8 +2,8 @@ import logging
 import pkgutil
 
 import pytest
-
 from sample_factory.launch.failure_log import OUT_OF_GPU_MEMORY, log_failures
+
 from sample_factory.runtime.failures import ChildFailed, PermanentFailure, describe_exception, qualified_name
 from sample_factory.runtime.log import log, setup_logging
 

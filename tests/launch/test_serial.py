@@ -3,10 +3,10 @@
 from types import SimpleNamespace
 
 import pytest
+from sample_factory.launch.wiring import WorkerSpecs
 
 from sample_factory.launch import serial
 from sample_factory.launch.serial import SerialRun
-from sample_factory.launch.wiring import WorkerSpecs
 
 
 class Worker:

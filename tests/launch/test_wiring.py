@@ -6,11 +6,6 @@ import sys
 import types
 
 import pytest
-
-from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.envs.env_info import env_info
-from sample_factory.envs.env_registry import EnvFamily
-from sample_factory.launch import wiring
 from sample_factory.launch.parts import Parts
 from sample_factory.launch.wiring import (
     WorkerId,
@@ -19,6 +14,11 @@ from sample_factory.launch.wiring import (
     rollout_worker_spec,
     worker_specs,
 )
+
+from sample_factory.envs.adapters.adapt import adapt
+from sample_factory.envs.env_info import env_info
+from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.launch import wiring
 from tests.counting import CountingEnv, make_config, make_shared
 
 

@@ -4,6 +4,8 @@ import logging
 import time
 
 import pytest
+from sample_factory.launch.evaluation_plan import EvaluationPlan, with_eval_flags
+from sample_factory.mainloop.evaluations import Evaluations
 
 from sample_factory.checkpoints.milestones import best_value
 from sample_factory.config.flags import ConfigError
@@ -11,8 +13,6 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.exchange.messages import Incident, Snapshot, SnapshotRequest, TrainReport
 from sample_factory.mainloop import evaluations
-from sample_factory.launch.evaluation_plan import EvaluationPlan, with_eval_flags
-from sample_factory.mainloop.evaluations import Evaluations
 from sample_factory.monitoring.component_stats import ComponentStats
 from tests.runtime.waiting import eventually
 

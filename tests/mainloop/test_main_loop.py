@@ -5,6 +5,7 @@ import shutil
 
 import gymnasium as gym
 import pytest
+from sample_factory.launch.parts import Parts, make_league, make_population
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sample_factory.checkpoints.milestones import Milestone
@@ -23,7 +24,6 @@ from sample_factory.exchange.messages import (
     TrainReport,
 )
 from sample_factory.mainloop.main_loop import MainLoop
-from sample_factory.launch.parts import Parts, make_league, make_population
 from sample_factory.spaces.agent_kinds import AgentKinds
 from tests.counting import CountingEnv, dead_worker, make_config, make_shared
 

@@ -8,6 +8,7 @@ import types
 import gymnasium as gym
 import numpy as np
 import pytest
+from sample_factory.launch.parts import Parts
 
 from sample_factory import Observer, register_observer
 from sample_factory.config.flags import ConfigError
@@ -17,7 +18,6 @@ from sample_factory.exchange.messages import EpisodeReport, NewTrainingInfo, Tra
 from sample_factory.mainloop import observer as observer_module
 from sample_factory.mainloop.main_loop import MainLoop
 from sample_factory.mainloop.observing import check_observers, make_observers, read_infos
-from sample_factory.launch.parts import Parts
 from sample_factory.runtime.registry import Registry
 from sample_factory.spaces.agent_kinds import AgentKinds
 from tests.counting import CountingEnv, dead_worker, make_config, make_shared

@@ -8,6 +8,13 @@ import types
 
 import numpy as np
 import pytest
+from sample_factory.sampling.settings import (
+    InferenceSettings,
+    PolicyWorkerArgs,
+    RewardRule,
+    RolloutSettings,
+    RolloutWorkerArgs,
+)
 
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import EnvFamily
@@ -22,13 +29,6 @@ from sample_factory.sampling.inference import space_check
 from sample_factory.sampling.inference.policy_worker import PolicyWorker
 from sample_factory.sampling.rollout import rollout_worker
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
-from sample_factory.sampling.settings import (
-    InferenceSettings,
-    PolicyWorkerArgs,
-    RewardRule,
-    RolloutSettings,
-    RolloutWorkerArgs,
-)
 from tests.counting import (
     LAST_ACTION,
     STEP,

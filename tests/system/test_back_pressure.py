@@ -5,6 +5,8 @@ import time
 
 import numpy as np
 import psutil
+from sample_factory.launch.parts import Parts
+from sample_factory.launch.wiring import policy_worker_spec, rollout_worker_spec
 
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_info import env_info
@@ -15,8 +17,6 @@ from sample_factory.exchange.messages import EpisodeReport, Trajectories, report
 from sample_factory.exchange.policy_weights import PolicyWeights, Stamp
 from sample_factory.exchange.topology import make_topology
 from sample_factory.exchange.trajectory_buffers import NO_AGENT, TrajectoryBuffers
-from sample_factory.launch.parts import Parts
-from sample_factory.launch.wiring import policy_worker_spec, rollout_worker_spec
 from sample_factory.runtime.socket_queue import SocketQueue
 from sample_factory.runtime.supervisor import Limits, Supervisor
 from tests.counting import make_config

@@ -5,6 +5,7 @@ import types
 
 import numpy as np
 import pytest
+from sample_factory.sampling.settings import RewardRule, RolloutSettings, RolloutWorkerArgs
 
 from sample_factory.envs.abilities import StepsInBackground
 from sample_factory.envs.adapters.adapt import adapt
@@ -16,7 +17,6 @@ from sample_factory.runtime.child_side import ChildContext
 from sample_factory.sampling.rollout import rollout_worker, watches
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
-from sample_factory.sampling.settings import RewardRule, RolloutSettings, RolloutWorkerArgs
 from tests.counting import EPISODE, STEP, assert_lines_up, make_config, make_shared
 from tests.crowd import NUM_ACTIONS, SHORTEST_EPISODE, CountingCrowd
 

@@ -6,6 +6,12 @@ import cloudpickle
 import gymnasium as gym
 import numpy as np
 import pytest
+from sample_factory.sampling.settings import (
+    InlineSamplerArgs,
+    RewardRule,
+    RolloutSettings,
+    RolloutWorkerArgs,
+)
 
 from sample_factory.envs.abilities import TrainingInfo
 from sample_factory.envs.adapters.adapt import adapt
@@ -17,12 +23,6 @@ from sample_factory.sampling.inline_sampler import InlineSampler
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
-from sample_factory.sampling.settings import (
-    InlineSamplerArgs,
-    RewardRule,
-    RolloutSettings,
-    RolloutWorkerArgs,
-)
 from tests.counting import make_config, make_shared
 
 STEPS = 3  # of an episode

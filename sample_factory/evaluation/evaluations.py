@@ -20,14 +20,14 @@ from sample_factory.checkpoints.milestones import (
     find_checkpoints,
     version_of,
 )
-from sample_factory.config.config import Config
 from sample_factory.config.monitoring_flags import EVALUATED
 from sample_factory.config.sampling_flags import ROLLOUT_WORKER_NICENESS
 from sample_factory.exchange.messages import Incident, Report, Snapshot, SnapshotRequest, TrainReport
-from sample_factory.launch.evaluation_plan import EvaluationPlan
+from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.mainloop.subscribers import Outbox
 from sample_factory.monitoring.console import number_text
 from sample_factory.monitoring.monitor import Monitor
+from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildOptions
 from sample_factory.runtime.supervisor import Limits
@@ -47,7 +47,7 @@ class Running(NamedTuple):
     began: float
 
 
-class Evaluations:
+class Evaluations(Subscriber):
     """In the main process: has each policy evaluated in a process of its own. Promises:
 
     1. One evaluation runs at a time; those of other policies wait. A policy that is due while its last
@@ -62,15 +62,14 @@ class Evaluations:
 
     def __init__(
         self,
-        plan: EvaluationPlan,
-        config: Config,
+        plan: RunPlan,
         monitor: Monitor,
         outbox: Outbox,
         publish: Callable[[Report], None],
     ):
-        """config: of the training. publish: hands a report to all subscribers."""
-        self._plan = plan
-        self._config = config
+        """plan: of the training. publish: hands a report to all subscribers."""
+        self._plan = plan.evaluation
+        self._config = config = plan.config
         self._monitor = monitor
         self._outbox = outbox
         self._publish = publish
@@ -100,7 +99,7 @@ class Evaluations:
                     self._waiting.append(report)
 
     @property
-    def are_due(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether an evaluation is played, or waits for that."""
         return self._running is not None or bool(self._waiting)
 
@@ -109,9 +108,6 @@ class Evaluations:
             self._start(self._waiting.popleft())
         if self._running is not None and self._has_ended(self._running):
             self._end()
-
-    def worker_started(self, index: int) -> None:
-        """Does nothing."""
 
     def close(self) -> None:
         """Ends an evaluation that still runs, and deletes the files that were to be evaluated."""
@@ -134,7 +130,7 @@ class Evaluations:
         self.tick()
         if self._running is not None:
             log.info("Waiting for the last evaluation; Ctrl+C ends it")
-        while self.are_due and may_wait():
+        while self.is_busy and may_wait():
             if self._running is not None:
                 self._running.child.join(POLL_SECONDS)
             self.tick()
