@@ -14,6 +14,7 @@ from sample_factory.learning.settings import LearnerSettings, LearnerWorkerArgs,
 from sample_factory.mainloop.main_loop import Resources
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildOptions
+from sample_factory.runtime.launch import Factory
 
 CORES_PER_LEARNER_THREAD = 4
 NODES_GRACE_SECONDS = 40.0
@@ -50,7 +51,7 @@ class WorkerSpec(NamedTuple):
     options: ChildOptions
     policy_id: int | None = None
     rollout_workers: Sequence[int] = ()
-    factory: str | None = None
+    factory: Factory | None = None
 
     @property
     def shown_role(self) -> str:
@@ -66,8 +67,8 @@ class WorkerSpec(NamedTuple):
             return f"learner_{self.policy_id}"
         return f"{self.shown_role}_{self.policy_id}_{self.worker_index}"
 
-    def build_from(self) -> str:
-        """Returns "module:attribute" of its class."""
+    def build_from(self) -> Factory:
+        """Returns its class, or a function in its place."""
         return self.factory or FACTORIES[self.role]
 
     def make_child(self, resources: Resources) -> Child:

@@ -125,5 +125,5 @@ def test_flags_that_do_not_go_together_is_refused_before_anything_is_created(tmp
     argv = [f"--env={ENV}", "--experiment=a", f"--train_dir={tmp_path}", "--selfplay_past_share=0.5", *flags]
     with pytest.raises(ConfigError, match=message):
         config = parse_config(argv, resolve_family)
-        run_experiment(config, resolve_family(config.run.env))
+        train_config(config)
     assert not (tmp_path / "a").exists()
