@@ -8,8 +8,9 @@ from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.launch.workers import LEARNER, POLICY_WORKER, ROLLOUT_WORKER, worker_specs
 from sample_factory.mainloop.main_loop import Loop, Resources
 from sample_factory.monitoring.figures import RunProcess
-from sample_factory.runtime.child_side import ChildContext, resolve_factory
+from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.failures import ChildFailed, collected
+from sample_factory.runtime.registry import resolve
 from sample_factory.runtime.supervisor import StopSignals
 
 POLL_SECONDS = 0.05
@@ -43,7 +44,7 @@ class SerialRun:
     def _build(self, role: str) -> list[Any]:
         shared = self._resources.buffers, self._resources.channels, self._context
         specs = [spec for spec in worker_specs(self._plan, self._resources) if spec.role == role]
-        return [resolve_factory(spec.build_from())(*spec.args, *shared) for spec in specs]
+        return [resolve(spec.build_from())(*spec.args, *shared) for spec in specs]
 
     def processes(self) -> list[RunProcess]:
         """Returns this process."""
