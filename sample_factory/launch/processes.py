@@ -76,7 +76,8 @@ class ProcessRun:
         has_started = False
         with self._supervisor:
             with collected(failures):
-                self._start(loop, signals)
+                self._supervisor.start_all()
+                self._wait_ready(loop, signals)
                 has_started = not signals.requested
                 self._train(loop, signals)
             if signals.requested:
@@ -108,10 +109,9 @@ class ProcessRun:
                 processes.append(RunProcess(spec.shown_role, spec.worker_index, child.pid, spec.policy_id))
         return processes
 
-    def _start(self, loop: Loop, signals: StopSignals) -> None:
+    def _wait_ready(self, loop: Loop, signals: StopSignals) -> None:
         """Returns when all workers are ready, or earlier, when the loop has begun, so that its limits hold.
         Raises ChildFailed if a worker cannot be built."""
-        self._supervisor.start_all()
 
         def meanwhile() -> bool:
             self._start_log.write()
