@@ -28,7 +28,7 @@ from sample_factory.mainloop.subscribers import (
 from sample_factory.monitoring.best_policies import BestPolicies
 from sample_factory.monitoring.bottleneck import EnvCounts
 from sample_factory.monitoring.figures import FiguresWriter, RunProcess
-from sample_factory.monitoring.jsonl_writer import JsonlWriter
+from sample_factory.monitoring.summaries import JsonlWriter
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.monitoring.run_progress import RunSizes
 from sample_factory.monitoring.run_summary import RunSummary, short_summary_lines, summary_lines

@@ -16,7 +16,7 @@ from pathlib import Path
 from sample_factory.config.commands import PLOT_CURVES
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.help import make_command_parser
-from sample_factory.config.unknown_flags import nearest
+from sample_factory.config.unknown_flags import nearest, parse_words
 from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.plotting import plot_command
 from sample_factory.plotting.curve_groups import (
@@ -118,7 +118,8 @@ def _make_parser() -> argparse.ArgumentParser:
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Raises ConfigError. Prints the help and exits with 0 on --help."""
-    arguments = plot_command.parse(_make_parser(), argv)
+    arguments = parse_words(_make_parser(), argv)
+    plot_command.check_out(arguments.out)
     if not arguments.folders:
         raise ConfigError("no experiment was given: name at least one folder like train_dir/my_experiment")
     arguments.tag = list(dict.fromkeys(arguments.tag or [TAGS["reward"]]))
@@ -150,11 +151,10 @@ def _groups(arguments: argparse.Namespace, notes: list[str]) -> list[Group]:
         raise ConfigError(f"{labelled[''][0]} has no label, and others have: write LABEL={labelled[''][0]}")
     if has_labels and arguments.group_by:
         raise ConfigError("--group_by has no effect on folders with labels: leave out one of them")
-    found = {}
-    for label, folders in labelled.items():
-        runs = read_runs(folders, arguments.tag, arguments.policy_index, skip=False)
-        found[label] = runs.experiments
-        notes += runs.left_out
+    found = {
+        label: read_runs(folders, arguments.tag, arguments.policy_index, False, notes)
+        for label, folders in labelled.items()
+    }
     if has_labels:
         return group_labelled(found)
     return group_by_flags(found[""], arguments.group_by) if arguments.group_by else group_alike(found[""])

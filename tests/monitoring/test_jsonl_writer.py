@@ -2,7 +2,7 @@ import json
 
 import pandas
 
-from sample_factory.monitoring.jsonl_writer import JsonlWriter
+from sample_factory.monitoring.summaries import JsonlWriter
 
 
 def test_each_write_is_a_line_that_pandas_reads_and_values_that_are_not_finite_are_null(tmp_path, fake_time):

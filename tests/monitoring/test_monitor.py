@@ -333,7 +333,7 @@ def test_writing_summaries_loads_neither_torch_nor_tensorflow(tmp_path):
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from sample_factory.monitoring.tensorboard_writer import TensorboardWriter\n"
+        "from sample_factory.monitoring.summaries import TensorboardWriter\n"
         "TensorboardWriter(Path(sys.argv[1])).write({'a': 1.0}, 0)\n"
         "assert not {'torch', 'tensorflow'} & set(sys.modules)"
     )

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from sample_factory.monitoring.tensorboard_writer import TensorboardWriter
+from sample_factory.monitoring.summaries import TensorboardWriter
 from sample_factory.runner.board import Board, Row, counts, table
 from sample_factory.runner.progress import Progress, ProgressReader
 

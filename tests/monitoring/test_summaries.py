@@ -3,7 +3,7 @@ import resource
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from sample_factory.monitoring.tensorboard_writer import TensorboardWriter
+from sample_factory.monitoring.summaries import TensorboardWriter
 
 
 def read(folder) -> dict[str, list[tuple[int, float]]]:
