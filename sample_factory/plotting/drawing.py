@@ -121,13 +121,12 @@ def draw_panels(panels: Sequence[Panel], num_columns: int, title: str = "", note
             _draw_panel(figure.add_subplot(num_rows, num_columns, i + 1), panel, numbers)
         labels = [[line.label for line in panel.lines] for panel in panels]
         if len(panels) > 1 and all(of_panel == labels[0] for of_panel in labels):
-            height += _draw_shared_legend(figure, panels, numbers)
+            height += _draw_shared_legend(figure, panels, numbers, note)
         else:
+            figure.supxlabel(note, size=8.5, color=GREY)
             beneath = [_draw_legend(*of_panel) for of_panel in zip(figure.axes, labels)]
             height += sum(max(beneath[i : i + num_columns]) for i in range(0, len(panels), num_columns))
         figure.set_size_inches(WIDTHS[num_columns - 1], height)
-        if note:
-            figure.supxlabel(note, size=8.5, color=GREY)
         if title:
             figure.suptitle(title)
     return figure
@@ -185,16 +184,19 @@ def _draw_legend(axes: "Axes", labels: Sequence[str]) -> float:
     return num_lines * LEGEND_LINE_HEIGHT
 
 
-def _draw_shared_legend(figure: "Figure", panels: Sequence[Panel], numbers: Mapping[str, int]) -> float:
-    """Draws a legend beneath all panels; returns its height in inches."""
-    lines = panels[0].lines
+def _draw_shared_legend(
+    figure: "Figure", panels: Sequence[Panel], numbers: Mapping[str, int], note: str
+) -> float:
+    """Draws a legend with the note beneath all panels; returns the height of its lines in inches."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
     texts = "\n".join(labels).split("\n")
     columns = int(figure.get_figwidth() / (CHARACTER_WIDTH * (max(map(len, texts)) + 8)))
     columns = max(1, min(len(labels), columns))
-    legend = figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+    place = {"loc": "outside lower center", "ncols": columns}
+    legend = figure.legend(handles, labels, title=note, title_fontsize=8.5, **place)
+    legend.get_title().set_color(GREY)
     if any(line.marks for panel in panels for line in panel.lines):
-        for handle, line in zip(legend.legend_handles, lines):
+        for handle, line in zip(legend.legend_handles, panels[0].lines):
             handle.set(**_marker_look(numbers[line.key], numbers[line.key]))
     return LEGEND_LINE_HEIGHT * (math.ceil(len(texts) / columns) + 1)
 
