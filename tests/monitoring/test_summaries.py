@@ -1,9 +1,11 @@
+import json
 import resource
 
+import pandas
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from sample_factory.monitoring.summaries import TensorboardWriter
+from sample_factory.monitoring.summaries import JsonlWriter, TensorboardWriter
 
 
 def read(folder) -> dict[str, list[tuple[int, float]]]:
@@ -73,3 +75,19 @@ def test_scalars_of_an_earlier_run_beyond_the_start_of_this_one_are_hidden(tmp_p
     later.write({"a": 1.0}, 25)
     later.flush()
     assert read(tmp_path) == {"a": [(10, 0.0), (20, 0.0), (25, 1.0)]}
+
+
+def test_each_write_is_a_line_that_pandas_reads_and_values_that_are_not_finite_are_null(tmp_path, fake_time):
+    writer = JsonlWriter(tmp_path, fake_time)
+    writer.write(0, {"train/loss": 0.5, "train/kl": float("nan")}, 100)
+    assert not (tmp_path / "summaries.jsonl").exists()
+    writer.flush()
+    writer.write(1, {"0_aux/avg_reward": float("inf")}, 200)
+    writer.flush()
+    lines = (tmp_path / "summaries.jsonl").read_text().splitlines()
+    assert [json.loads(line, parse_constant=str) for line in lines] == [
+        {"policy": 0, "env_frames": 100, "time": 1000.0, "train/loss": 0.5, "train/kl": None},
+        {"policy": 1, "env_frames": 200, "time": 1000.0, "0_aux/avg_reward": None},
+    ]
+    table = pandas.read_json(tmp_path / "summaries.jsonl", lines=True)
+    assert table["train/loss"][0] == 0.5 and table["train/loss"].isna()[1]
