@@ -150,10 +150,15 @@ def run_program(
     usages: list[Usage] = []
     end = time.monotonic() + limit_seconds
     with open(output_file, "wb") as output:
-        # In a session of its own: a terminal's Ctrl+C must reach this process only, which then sends one
-        # SIGINT to the command: a second one would mean "stop at once".
-        own_session = {"stdin": subprocess.DEVNULL, "start_new_session": True}
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, **own_session)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # A terminal's Ctrl+C must reach this process only, which then sends one SIGINT to the command: a
+            # second one would mean "stop at once".
+            start_new_session=True,
+        )
     try:
         while process.poll() is None and time.monotonic() < end:
             try:

@@ -230,8 +230,10 @@ class Summaries:
 
     def flush(self) -> None:
         """Appends what has been written to the files."""
-        for writer in [*self._writers.values(), *self._others]:
+        for writer in self._writers.values():
             writer.flush()
+        for other in self._others:
+            other.flush()
 
     def _writer(self, policy_id: int) -> TensorboardWriter:
         if policy_id not in self._writers:

@@ -135,8 +135,8 @@ def draw_panels(panels: Sequence[Panel], num_columns: int, title: str = "", note
 def _draw_panel(axes: "Axes", panel: Panel, numbers: Mapping[str, int]) -> None:
     for line in panel.lines:
         number = numbers[line.key]
-        look = {"color": colour(number), "linestyle": dashes(number)}
-        (drawn,) = axes.plot(line.x, line.y, label=line.label, **look)
+        (drawn,) = axes.plot(line.x, line.y, label=line.label, color=colour(number))
+        drawn.set_linestyle(dashes(number))
         drawn.set_drawstyle("steps-post" if panel.steps else "default")
         if len(line.x) == 1:  # a line of one point is invisible without a marker
             drawn.set_marker("o")
@@ -144,12 +144,12 @@ def _draw_panel(axes: "Axes", panel: Panel, numbers: Mapping[str, int]) -> None:
             axes.fill_between(line.x, *line.band, color=colour(number), alpha=0.18, linewidth=0)
     for line in panel.lines:
         for x, y, key in line.marks:
-            look = _marker_look(numbers.get(key, len(numbers)), numbers[line.key])
-            axes.plot([x], [y], linestyle="none", zorder=3, **look)
+            (mark,) = axes.plot([x], [y], linestyle="none", zorder=3)
+            mark.set(**_marker_look(numbers.get(key, len(numbers)), numbers[line.key]))
     for level in panel.levels:  # its number is at the left, where curves have not risen that far yet
         axes.axhline(level, color=GREY, linestyle="--", linewidth=1.0)
-        place = {"xycoords": ("axes fraction", "data"), "xytext": (3, 2), "textcoords": "offset points"}
-        axes.annotate(f"{level:g}", (0, level), color=GREY, size=8.5, **place)
+        place = ("axes fraction", "data")
+        axes.annotate(f"{level:g}", (0, level), (3, 2), place, "offset points", color=GREY, size=8.5)
     axes.set(title=panel.title, xlabel=panel.x_label)
     axes.set_yscale("log" if panel.logarithmic else "linear")
     _set_axes(axes, panel.y_label)
@@ -192,9 +192,8 @@ def _draw_shared_legend(
     texts = "\n".join(labels).split("\n")
     columns = int(figure.get_figwidth() / (CHARACTER_WIDTH * (max(map(len, texts)) + 8)))
     columns = max(1, min(len(labels), columns))
-    place = {"loc": "outside lower center", "ncols": columns}
-    legend = figure.legend(handles, labels, title=note, title_fontsize=8.5, **place)
-    legend.get_title().set_color(GREY)
+    legend = figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=note)
+    legend.get_title().set(color=GREY, size=8.5)
     if any(line.marks for panel in panels for line in panel.lines):
         for handle, line in zip(legend.legend_handles, panels[0].lines):
             handle.set(**_marker_look(numbers[line.key], numbers[line.key]))
