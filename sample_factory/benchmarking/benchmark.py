@@ -150,31 +150,35 @@ def sweep(
     Returns the fastest request, and all trials in their order.
     """
     now = request.config.flat()
-    best = Trial({flag: now[flag] for flag in SWEPT_FLAGS}, None, measure(request).fps, True)
-    given = " ".join(f"--{name}={value}" for name, value in best.values.items())
-    print(f"  {given}: {best.fps:,.0f} FPS", flush=True)
-    trials = [best]
+    values: Mapping[str, int] = {flag: now[flag] for flag in SWEPT_FLAGS}
+    fps = measure(request).fps
+    print(f"  {' '.join(f'--{flag}={value}' for flag, value in values.items())}: {fps:,.0f} FPS", flush=True)
+    trials = [Trial(values, None, fps, True)]
     for flag in SWEPT_FLAGS:
-        before = best
+        before = request
         for factor in (2.0, 0.5):
-            for value in _ladder(flag, best.values, factor) if best is before else ():
-                values = {**best.values, flag: value}
+            for value in _ladder(flag, values, factor) if request is before else ():
                 try:
-                    tried = with_values(request, values)
+                    tried = with_values(request, {**values, flag: value})
                 except ConfigError:  # it contradicts another flag
                     break
-                trial = _try(values, flag, best.fps, lambda: measure(tried).fps)  # noqa: B023
-                trials.append(trial)
-                if not trial.is_kept:
+                trials.append(_try(tried, {**values, flag: value}, flag, fps, measure))
+                if not trials[-1].is_kept:
                     break
-                best = trial
-    return with_values(request, best.values), trials
+                request, values, fps = tried, trials[-1].values, trials[-1].fps or fps
+    return request, trials
 
 
-def _try(values: Mapping[str, int], flag: str, to_beat: float, measure: Callable[[], float]) -> Trial:
+def _try(
+    request: BenchmarkRequest,
+    values: Mapping[str, int],
+    flag: str,
+    to_beat: float,
+    measure: Callable[[BenchmarkRequest], Stage],
+) -> Trial:
     """Measures and prints a trial."""
     try:
-        fps = measure()
+        fps = measure(request).fps
     except StageFailed as failure:
         print(f"  --{flag}={values[flag]}: does not run ({failure.note})", flush=True)
         return Trial(values, flag, None, False, failure.note)
@@ -303,8 +307,9 @@ def _wrapped(line: str) -> list[str]:
     if len(line) <= PRINTED_WIDTH:
         return [line]
     indent = line[: len(line) - len(line.lstrip())] + "  "
-    options = {"break_long_words": False, "break_on_hyphens": False}
-    return textwrap.wrap(line, PRINTED_WIDTH, subsequent_indent=indent, **options)
+    return textwrap.wrap(
+        line, PRINTED_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _env_counts(request: BenchmarkRequest, training: Stage) -> EnvCounts:
@@ -357,7 +362,7 @@ def table(request: BenchmarkRequest, runs: Mapping[str, Sequence[Stage]]) -> lis
         of_stages = [stage.parts.get(component, {}) for stage in stages.values()]
         shares = {name: part["share"] or 0.0 for parts in of_stages for name, part in parts.items()}
         if shares:
-            rows.append([f"{ROLES[component]} ({count}), {units[component]}", *("" for _ in stages)])
+            rows.append([f"{ROLES[component]} ({count}): share, {units[component]}", *("" for _ in stages)])
         for name in sorted(shares, key=lambda name: -shares[name]):
             rows.append([f"  {name}", *(_part_text(parts.get(name)) for parts in of_stages)])
         if component == "policy_worker" and shares:

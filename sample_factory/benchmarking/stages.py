@@ -18,7 +18,6 @@ import psutil
 
 from sample_factory.config.config import Config
 from sample_factory.config.flags import NEVER
-from sample_factory.monitoring.component_stats import KEEP_SECONDS
 from sample_factory.monitoring.figures import Figures, read_figures
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import kill_group
@@ -233,7 +232,9 @@ def measure(
     total = sum(fps) if fps else frame_rate(figures, None, window)
     if not total > 0:
         raise StageFailed(stage, "no batch was completed while it was measured: give it more --seconds")
-    stats = _component_stats(figures, window)
+    # Each line holds means over the last 20 s, which in a measurement of that length is free of the warm-up.
+    known = [line.components for line in figures if line.components and line.time <= window[1]]
+    stats = known[-1] if known else {}
     parts = parts_of_work(stats, total, config)
     if stage == "sampling":  # without learning the learner only counts frames
         parts.pop("learner", None)
@@ -273,22 +274,6 @@ def frame_rate(figures: Sequence[Figures], policy_id: int | None, window: tuple[
             (first_time, first_frames), (last_time, last_frames) = inside[0], inside[-1]
             return (last_frames - first_frames) / (last_time - first_time)
     return 0.0
-
-
-def _component_stats(figures: Sequence[Figures], window: tuple[float, float]) -> dict[str, dict[str, float]]:
-    """Component -> stat -> mean over its processes and the window."""
-    known = [line for line in figures if line.components and line.time <= window[1]]
-    # Each line holds means over the last KEEP_SECONDS, which must not include the warm-up.
-    warm = [line for line in known if line.time >= window[0] + KEEP_SECONDS]
-    found: dict[str, dict[str, list[float]]] = {}
-    for line in warm or known[-1:]:
-        for component, stats in line.components.items():
-            for name, value in stats.items():
-                found.setdefault(component, {}).setdefault(name, []).append(value)
-    return {
-        component: {name: sum(values) / len(values) for name, values in stats.items()}
-        for component, stats in found.items()
-    }
 
 
 def num_processes(config: Config) -> dict[str, int]:

@@ -65,7 +65,15 @@ class BestPolicies(Subscriber):
             return
         spread = episodes.spread(self._flags.save_best_metric)
         if spread is None:
-            self._warn_unknown_metric(policy_id)
+            if not self._has_warned[policy_id]:
+                log.warning(
+                    "No best checkpoint of policy %d: its episodes do not report --save_best_metric=%s; "
+                    "choose one of %s",
+                    policy_id,
+                    self._flags.save_best_metric,
+                    ", ".join(episodes.metrics),
+                )
+            self._has_warned[policy_id] = True
             return
         best_value = self._best_values[policy_id]
         if not math.isfinite(spread.mean):  # no later value could exceed infinity
@@ -74,14 +82,3 @@ class BestPolicies(Subscriber):
             return
         self._not_before[policy_id] = self._now() + RETRY_SECONDS
         self._send_to_learner(policy_id, SaveRequest(self._flags.save_best_metric, spread.mean))
-
-    def _warn_unknown_metric(self, policy_id: int) -> None:
-        if not self._has_warned[policy_id]:
-            self._has_warned[policy_id] = True
-            log.warning(
-                "No best checkpoint of policy %d: its episodes do not report --save_best_metric=%s; choose "
-                "one of %s",
-                policy_id,
-                self._flags.save_best_metric,
-                ", ".join(self._policies[policy_id].episodes.metrics),
-            )

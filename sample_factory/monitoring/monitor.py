@@ -95,8 +95,8 @@ class Monitor(Subscriber):
 
     def tick(self) -> None:
         """Logs and writes what is due. To be called several times a second."""
-        if not self.progress.has_started:
-            self.progress.start()
+        if self.progress.started is None:
+            self.progress.started = self._now()
             # Workers may have started so slowly that all timers are due before there is anything to log.
             self._start_timers()
         if self._time_to_measure():
@@ -111,7 +111,7 @@ class Monitor(Subscriber):
 
     def stopping(self) -> None:
         """Ends the time of the run, so that the time for saving and stopping does not count."""
-        self.progress.stop()
+        self.progress.stopped = self._now()
 
     def close(self) -> None:
         """Writes the last summaries."""

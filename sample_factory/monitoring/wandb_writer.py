@@ -65,12 +65,10 @@ class WandbWriter:
         for prefix in self._prefixes:
             self._run.define_metric(f"{prefix}env_frames")
             self._run.define_metric(f"{prefix}*", step_metric=f"{prefix}env_frames")
-        self._sync = f"wandb sync {Path(self._run.dir).parent}"
+        self._upload = f"upload it by: wandb sync {Path(self._run.dir).parent}"
         self._is_failing = False
-        if self._run.offline:
-            log.info("W&B: offline; upload the run later by: %s", self._sync)
-        elif not self._run.disabled:
-            log.info("W&B: %s", self._run.url)
+        if not self._run.disabled:
+            log.info("W&B: %s", f"offline; {self._upload}" if self._run.offline else self._run.url)
 
     def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int) -> None:
         """Sends tag -> value of a policy at its env frames to the service process."""
@@ -95,7 +93,7 @@ class WandbWriter:
             self._run.finish(exit_code=int(has_failed))
         except Exception as error:  # any error of the package; TimeoutError without a network
             if not self._is_failing:
-                log.error("W&B has no last summaries: %s. Upload them by: %s", one_line(error), self._sync)
+                log.error("W&B lacks the end of the run: %s; %s", one_line(error), self._upload)
         if self._owns_service:
             _end_service()
 

@@ -196,6 +196,7 @@ def _draw_shared_legend(
     legend.get_title().set(color=GREY, size=8.5)
     if any(line.marks for panel in panels for line in panel.lines):
         for handle, line in zip(legend.legend_handles, panels[0].lines):
+            assert handle is not None, "every line has one"
             handle.set(**_marker_look(numbers[line.key], numbers[line.key]))
     return LEGEND_LINE_HEIGHT * (math.ceil(len(texts) / columns) + 1)
 

@@ -41,16 +41,6 @@ def _level(text: str) -> tuple[str, float]:
     return env, value
 
 
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} should be a share of the x axis, e.g. 0.05")
-    return value
-
-
 def _flag_names(text: str) -> list[str]:
     return [name.strip().lstrip("-") for name in text.split(",")]
 
@@ -92,7 +82,7 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--smooth",
-        type=_share,
+        type=float,
         default=0.0,
         metavar="SHARE",
         help="average each run over this share of the x axis before each point, e.g. 0.05 (default: 0)",
@@ -122,6 +112,8 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     plot_command.check_out(arguments.out)
     if not arguments.folders:
         raise ConfigError("no experiment was given: name at least one folder like train_dir/my_experiment")
+    if not 0 <= arguments.smooth < 1:
+        raise ConfigError(f"--smooth={arguments.smooth} should be a share of the x axis, e.g. 0.05")
     arguments.tag = list(dict.fromkeys(arguments.tag or [TAGS["reward"]]))
     return arguments
 

@@ -106,7 +106,8 @@ def _table(panels: Sequence[Panel], policies: Policies) -> list[str]:
     for panel in panels:
         last = {line.key: rounded(float(line.y[-1])) for line in panel.lines}
         rows.append([panel.title, *(last.get(name, "-") for name in names)])
-    donors = [curves[REPLACED_BY_TAG].values if REPLACED_BY_TAG in curves else [] for curves in policies]
+    nobody = np.empty(0)
+    donors = [curves[REPLACED_BY_TAG].values if REPLACED_BY_TAG in curves else nobody for curves in policies]
     rows.append(["takeovers", *(str(len(of_policy)) for of_policy in donors)])
     rows.append(
         ["the last from", *(f"{of_policy[-1]:.0f}" if len(of_policy) else "-" for of_policy in donors)]

@@ -92,13 +92,12 @@ def test_shares_become_milliseconds_of_a_step_a_batch_and_an_iteration(config, f
     assert stage.parts["rollout_worker"]["env_step"] == pytest.approx(step)
     batch = {"share": 0.5, "milliseconds": 1000 * 0.5 * 4 * 5 / 75}
     assert stage.parts["policy_worker"]["forward"] == pytest.approx(batch)
-    # Only of figures that do not include the warm-up, from second 1040 on.
     iteration = {"share": 0.6, "milliseconds": 1000 * 0.6 * 2 * 1024 / 75}
     assert stage.parts["learner"]["train"] == pytest.approx(iteration)
     assert stage.waits == pytest.approx({"rollout_worker": 0.75, "policy_worker": 0.25, "learner": 0.4})
     assert "learner" not in measure("sampling", config, figures, [], (20.0, 30.0), BEGAN).parts
     short = measure("training", config, figures, [], (11.0, 10.0), BEGAN)
-    assert short.parts["learner"]["train"]["share"] == pytest.approx(0.9), "of the last figures"
+    assert short.parts["learner"]["train"]["share"] == pytest.approx(0.9), "not of later figures"
 
 
 def test_usage_is_the_growth_and_the_memory_is_that_of_the_largest_moment():
