@@ -280,8 +280,8 @@ def report(
     for name, fps in request.others:
         lines.append(f"{name}: {fps:,.0f} FPS, {fps / simulation.fps:.0%}")
     lines.append(
-        "FPS: env frames per second, frameskip counted; share: of the simulation's speed; MB: shared memory "
-        "counts in each process that has touched it"
+        "FPS: env frames per second, frameskip counted; share: of the simulation's speed; below: shares of a "
+        "process's time, and ms; MB: shared memory counts in each process that has touched it"
     )
     note = disturbance(stages, load)
     lines += [f"note: {note}: repeat it on an idle machine", ""] if note else [""]
@@ -346,10 +346,10 @@ def table(request: BenchmarkRequest, runs: Mapping[str, Sequence[Stage]]) -> lis
     if request.flags.repeats > 1:
         extremes = [(min(run.fps for run in of), max(run.fps for run in of)) for of in runs.values()]
         spreads = [(most - least) / stage.fps for (least, most), stage in zip(extremes, stages.values())]
-        add("spread: (fastest - slowest) / median", "{:.0%}", spreads)
+        add("spread of the runs / median", "{:.0%}", spreads)
     add("share", "{:.0%}", [stage.fps / stages["simulation"].fps for stage in stages.values()])
     busy = [stage.cores["ours"] if stage.cores else None for stage in stages.values()]
-    add("cores busy (of runs of 15 s or more)", "{:.1f}", busy)
+    add("cores busy (in runs of 15 s)", "{:.1f}", busy)
     add("seconds until all is ready", "{:.1f}", [stage.ready_seconds for stage in stages.values()])
     add("seconds until the first frames", "{:.1f}", [stage.first_fps_seconds for stage in stages.values()])
     learning = request.config.learning
@@ -362,7 +362,7 @@ def table(request: BenchmarkRequest, runs: Mapping[str, Sequence[Stage]]) -> lis
         of_stages = [stage.parts.get(component, {}) for stage in stages.values()]
         shares = {name: part["share"] or 0.0 for parts in of_stages for name, part in parts.items()}
         if shares:
-            rows.append([f"{ROLES[component]} ({count}): share, {units[component]}", *("" for _ in stages)])
+            rows.append([f"{ROLES[component]} ({count}), {units[component]}", *("" for _ in stages)])
         for name in sorted(shares, key=lambda name: -shares[name]):
             rows.append([f"  {name}", *(_part_text(parts.get(name)) for parts in of_stages)])
         if component == "policy_worker" and shares:
