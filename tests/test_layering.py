@@ -166,7 +166,7 @@ def test_modules_lie_at_most_two_folders_below_the_package():
         ),
         ("import sample_factory.benchmark", ("torch", "gymnasium", "vizdoom", "matplotlib")),
         ("import sample_factory.launch.run", ("torch", "tensorflow", "vizdoom", "wandb")),
-        ("import sample_factory.evaluation.parallel", ("torch", "tensorflow", "vizdoom")),
+        ("import sample_factory.evaluation.measure", ("torch", "tensorflow", "vizdoom")),
         (
             "import sample_factory.sampling.rollout.rollout_worker\n"
             "from sample_factory.envs.env_registry import resolve_family\n"

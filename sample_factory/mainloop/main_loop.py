@@ -10,11 +10,10 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sample_factory.config.monitoring_flags import EVALUATED
 from sample_factory.exchange.messages import Incident, Report, reports_in
-from sample_factory.mainloop.evaluations import Evaluations
 from sample_factory.mainloop.next_commands import next_commands, relative_path
 from sample_factory.mainloop.observed_run import ObservedRun, TrainingInfoSubscriber
 from sample_factory.mainloop.observing import FamilyMetricsSubscriber, ObserversSubscriber
@@ -32,10 +31,12 @@ from sample_factory.monitoring.jsonl_writer import JsonlWriter
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.monitoring.run_progress import RunSizes
 from sample_factory.monitoring.run_summary import RunSummary, short_summary_lines, summary_lines
+from sample_factory.runtime.child_side import resolve_factory
 from sample_factory.runtime.clock import Every
 
 log = logging.getLogger("sample_factory")
 
+EVALUATIONS = "sample_factory.evaluation.during_training:Evaluations"  # a subscriber of a higher package
 BENCHMARK_FRAMES = 2_000_000
 LOOK_SECONDS = 30.0  # between looks for cfg.json
 
@@ -110,9 +111,10 @@ class MainLoop:
         self._monitor = _make_monitor(parts)
         self._training_info = self._make_training_info(parts)
         self._observed_run = ObservedRun(self._config, self._monitor.policies, self._training_info)
-        self._evaluations = None
+        self._evaluations: Any = None
         if parts.evaluation is not None:
-            self._evaluations = Evaluations(
+            make_evaluations = resolve_factory(EVALUATIONS)
+            self._evaluations = make_evaluations(
                 parts.evaluation, self._config, self._monitor, self._outbox, self.publish
             )
         self._subscribers = self._make_subscribers(parts, processes)
@@ -179,7 +181,7 @@ class MainLoop:
 
     @property
     def is_evaluating(self) -> bool:
-        return self._evaluations is not None and self._evaluations.are_due
+        return self._evaluations is not None and bool(self._evaluations.are_due)
 
     @property
     def stop_reason(self) -> str:

@@ -16,7 +16,7 @@ from sample_factory.enjoy import enjoy
 from sample_factory.envs import env_registry
 from sample_factory.envs.abilities import SplitsScreen
 from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.evaluation.overlay import Overlay
+from sample_factory.evaluation.screen import Overlay
 from tests.evaluation.conftest import always
 from tests.evaluation.playable_envs import Cards, FilmedCards, Undrawable, UnevenAgents
 
@@ -132,7 +132,7 @@ def test_a_video_without_other_limits_has_whole_episodes_for_10_seconds(saved_ex
 
 
 def test_a_long_first_episode_is_the_whole_video(saved_experiment, monkeypatch):
-    monkeypatch.setattr("sample_factory.evaluation.evaluate.MIN_VIDEO_SECONDS", 0.1)
+    monkeypatch.setattr("sample_factory.evaluation.play.MIN_VIDEO_SECONDS", 0.1)
     identity = saved_experiment(CARTPOLE)
     assert len(evaluate(identity, "--save_video").episodes) == 1
     copies = evaluate(identity, "--save_video", "--vector_env_copies=3")

@@ -10,7 +10,7 @@ from sample_factory import match as program
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs import env_registry
 from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.evaluation.match_request import parse_arguments
+from sample_factory.evaluation.match import parse_arguments
 from sample_factory.match import match
 from tests.evaluation.conftest import SMALL, always
 from tests.evaluation.playable_envs import Cards, CardsWithBots, UnevenAgents
@@ -161,7 +161,7 @@ def test_prints_the_result_and_writes_it(choosing, play, tmp_path, capsys):
 
 
 def test_prints_its_progress(choosing, play, capsys, monkeypatch):
-    monkeypatch.setattr("sample_factory.evaluation.progress.PROGRESS_SECONDS", 1e-9)
+    monkeypatch.setattr("sample_factory.evaluation.results.PROGRESS_SECONDS", 1e-9)
     choosing("cards", 3)
     choosing("cards", 1, policy=1)
     play("--opponent_policy_index=1", "--num_matches=2")

@@ -19,10 +19,8 @@ from sample_factory.envs.env_info import env_info
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.envs.protocol import ObservationRows
 from sample_factory.envs.wrappers.action_repeat import ActionRepeat
-from sample_factory.evaluation import parallel
-from sample_factory.evaluation.during_training import Evaluator
-from sample_factory.evaluation.parallel import evaluate_in_parallel
-from sample_factory.evaluation.progress import Progress
+from sample_factory.evaluation.measure import Measurement, SnapshotMeasurement, measure_checkpoints
+from sample_factory.evaluation.results import Progress
 from sample_factory.exchange.messages import Snapshot
 from sample_factory.launch.evaluation_plan import EvaluationPlan
 from sample_factory.runtime.child_side import ChildContext
@@ -43,7 +41,7 @@ def registry(monkeypatch):
 
 def evaluate(identity, *typed):
     config = parse_config([*identity, *FLAGS, *typed], resolve_family, evaluation=True)
-    return list(evaluate_in_parallel(config, resolve_family(config.env_name)))
+    return list(measure_checkpoints(config, resolve_family(config.env_name)))
 
 
 def identity_of(checkpoints):
@@ -130,16 +128,16 @@ def test_a_damaged_checkpoint_leaves_the_results_before_it_in_the_output_and_in_
 
 
 def test_a_process_that_fails_for_good_leaves_the_results_before_it(choosing, tmp_path, capfd, monkeypatch):
-    play = parallel.evaluate_checkpoint
-    results = iter([play, ChildFailed("rollout_worker_0", "died 6 times in a row")])
+    play = Measurement.play
+    played = []
 
-    def play_once(*arguments):
-        result = next(results)
-        if isinstance(result, ChildFailed):
-            raise result
-        return result(*arguments)
+    def play_once(measurement, signals):
+        if played:
+            raise ChildFailed("rollout_worker_0", "died 6 times in a row")
+        played.append(measurement)
+        return play(measurement, signals)
 
-    monkeypatch.setattr(parallel, "evaluate_checkpoint", play_once)
+    monkeypatch.setattr(Measurement, "play", play_once)
     flags = ["--eval_episodes=4", "--checkpoint", "latest", "latest", f"--json={tmp_path / 'out.json'}"]
     assert program.main([*identity_of(choosing("uneven", 0)), *FLAGS, *flags]) == 1
     assert "INCOMPLETE: 1 of 2 checkpoints" in capfd.readouterr().out
@@ -153,7 +151,7 @@ def test_deterministic_actions_are_those_of_enjoy(saved_experiment):
     identity = saved_experiment("pole")
     flags = ["--no_render", "--max_num_episodes=1", "--eval_episodes=4", "--eval_deterministic=True"]
     config = parse_config([*identity, *flags, "--serial_mode=True"], resolve_family, evaluation=True)
-    (result,) = evaluate_in_parallel(config, resolve_family("pole"))
+    (result,) = measure_checkpoints(config, resolve_family("pole"))
     (shown,) = enjoy(config).episodes
     assert {episode.length for episode in result.episodes} == {shown.length}
 
@@ -217,7 +215,7 @@ def test_without_a_seed_all_checkpoints_are_evaluated_with_the_same_one(choosing
     identity = identity_of(choosing("uneven", 0))
     flags = ["--serial_mode=True", "--checkpoint", "latest", "latest", "--eval_episodes=1"]
     config = parse_config([*identity, *flags], resolve_family, evaluation=True)
-    assert len(list(evaluate_in_parallel(config, resolve_family("uneven")))) == 2
+    assert len(list(measure_checkpoints(config, resolve_family("uneven")))) == 2
     first, second = filter(None, seeds)
     assert first == second
 
@@ -256,9 +254,9 @@ def test_an_evaluation_during_training_plays_a_snapshot_in_one_process(choosing,
     (path,) = checkpoints.folder.glob("*.pth")
     plan = EvaluationPlan(config, family, info, state_size=0)
     snapshot = Snapshot(0, 1, 4, str(path))
-    statistics = Evaluator(plan, snapshot, ChildContext("evaluation")).run()
+    statistics = SnapshotMeasurement(plan, snapshot, ChildContext("evaluation")).run()
     assert statistics["true_objective"].mean == 3.0, "the card that the snapshot chooses"
-    stopped = Evaluator(plan, snapshot, ChildContext("evaluation"))
+    stopped = SnapshotMeasurement(plan, snapshot, ChildContext("evaluation"))
     step = Cards.step
 
     def stop_and_step(env, actions):

@@ -9,16 +9,16 @@ from sample_factory.checkpoints.milestones import best_value
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.evaluation import during_training
+from sample_factory.evaluation.during_training import Evaluations
 from sample_factory.exchange.messages import Incident, Snapshot, SnapshotRequest, TrainReport
-from sample_factory.mainloop import evaluations
 from sample_factory.launch.evaluation_plan import EvaluationPlan, with_eval_flags
-from sample_factory.mainloop.evaluations import Evaluations
 from sample_factory.monitoring.component_stats import ComponentStats
 from tests.runtime.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("quick_evaluator")
 EVERY = 100
-EVALUATORS = "tests.mainloop.quick_evaluators"
+CHILDREN = "tests.evaluation.quick_measurements"
 
 
 class Policy:
@@ -99,7 +99,7 @@ class Run:
 
 @pytest.fixture
 def quick_evaluator(monkeypatch):
-    monkeypatch.setattr(evaluations, "EVALUATOR", f"{EVALUATORS}:Rewards")
+    monkeypatch.setattr(during_training, "CHILD", f"{CHILDREN}:Rewards")
 
 
 def test_a_policy_is_due_whenever_its_frames_pass_a_multiple_also_in_a_resumed_run(tmp_path):
@@ -163,7 +163,7 @@ def test_an_evaluation_that_fails_is_an_incident_and_the_next_one_is_played(tmp_
 def test_an_evaluation_that_hangs_is_an_incident_and_the_next_one_is_played(
     tmp_path, monkeypatch, where, reason
 ):
-    monkeypatch.setattr(evaluations, "EVALUATOR", f"{EVALUATORS}:Hangs")
+    monkeypatch.setattr(during_training, "CHILD", f"{CHILDREN}:Hangs")
     limits = {
         "start": {"reset_timeout_seconds": 1, "heartbeat_reporting_interval": 3},
         "step": {"reset_timeout_seconds": 3600, "heartbeat_reporting_interval": 3},

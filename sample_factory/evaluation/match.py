@@ -1,0 +1,322 @@
+"""`match`: two policies play against each other, match after match.
+
+Imports no torch before the first match: bad flags are reported at once.
+"""
+
+import contextlib
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from sample_factory.config.commands import MATCH
+from sample_factory.config.config import Config
+from sample_factory.config.flags import ConfigError, flag
+from sample_factory.config.parsing import parse_config
+from sample_factory.envs.env_info import make_adapted_env
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
+from sample_factory.evaluation.episode_runner import EpisodeRunner, Player, ScriptedPolicy
+from sample_factory.evaluation.played_env import explains_other_env
+from sample_factory.evaluation.policy_choice import PolicyChoice
+from sample_factory.evaluation.result_statistics import MeanAndStd, WinRate, mean_and_std, win_rate
+from sample_factory.evaluation.results import EpisodeCount, Progress, check_file, write_json
+from sample_factory.runtime.supervisor import StopSignals
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class MatchFlags:
+    """The opponent, and the number of matches."""
+
+    num_matches: int = flag(100, "number of matches; after each, the two policies swap sides", at_least=1)
+    opponent_experiment: str | None = flag(
+        None, "run of the opponent; the same run if left out", metavar="NAME"
+    )
+    opponent_policy_index: int | None = flag(
+        None,
+        "number of the opponent's policy, in a run with several; --policy_index if left out",
+        at_least=0,
+        at_most=1000,
+    )
+    opponent_checkpoint: str | None = flag(
+        None,
+        "checkpoint of the opponent: latest, best, milestone:VERSION or the path of a file; "
+        "--load_checkpoint_kind if left out",
+    )
+    opponent_player: str | None = flag(
+        None, "scripted player of the env as the opponent, e.g. a bot, in place of a policy", metavar="NAME"
+    )
+    json: str | None = flag(None, "file for all figures and the result of each match", metavar="FILE")
+
+
+class Contestant(NamedTuple):
+    """A policy of an experiment, or a scripted player of the env.
+
+    config: of the experiment, which describes the model. player: a name, e.g. of a bot; the policy otherwise.
+    """
+
+    config: Config
+    player: PolicyChoice | str
+
+    def __str__(self) -> str:
+        if isinstance(self.player, str):
+            return f"the player {self.player} of the env"
+        return f"{self.config.run.experiment} ({self.player})"
+
+    def figures(self) -> dict[str, Any]:
+        """Returns what identifies it, for a file."""
+        if isinstance(self.player, str):
+            return {"player": self.player}
+        return {"experiment": str(self.config.experiment_dir), **self.player._asdict()}
+
+
+def parse_arguments(argv: Sequence[str]) -> tuple[Contestant, Contestant]:
+    """Returns the policy and its opponent; the flags are in the first one's config.
+
+    Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help.
+    """
+    config = _parse(argv)
+    flags: MatchFlags = config.extra["match"]
+    opponent_config = config
+    if flags.opponent_experiment is not None:
+        opponent_config = _parse([*argv, f"--experiment={flags.opponent_experiment}"])
+    _check(config, opponent_config, flags)
+    kind = config.monitoring.load_checkpoint_kind
+    policy_index = _single_value("policy_index", config.evaluation.policy_index)
+    choice = PolicyChoice(policy_index, _single_value("checkpoint", config.evaluation.checkpoint or (kind,)))
+    if flags.opponent_player is not None:
+        return Contestant(config, choice), Contestant(config, flags.opponent_player)
+    if flags.opponent_policy_index is not None:
+        policy_index = flags.opponent_policy_index
+    opponent_choice = PolicyChoice(policy_index, flags.opponent_checkpoint or kind)
+    if choice == opponent_choice and config.experiment_dir == opponent_config.experiment_dir:
+        raise ConfigError(
+            f"{config.run.experiment} ({choice}) would play against itself; choose --opponent_experiment, "
+            "--opponent_policy_index or --opponent_checkpoint"
+        )
+    return Contestant(config, choice), Contestant(opponent_config, opponent_choice)
+
+
+def _parse(argv: Sequence[str]) -> Config:
+    own = {"match": MatchFlags}
+    return parse_config(argv, resolve_family, evaluation=True, extra_sections=own, command=MATCH)
+
+
+def _single_value(flag_name: str, values: Sequence[Value]) -> Value:
+    if len(values) != 1:
+        raise ConfigError(
+            f"--{flag_name} has {len(values)} values; in a match it takes one, and the opponent's is "
+            f"--opponent_{flag_name}"
+        )
+    return values[0]
+
+
+def _check(config: Config, opponent_config: Config, flags: MatchFlags) -> None:
+    """Finds before the first match what would otherwise fail after the last one. Raises ConfigError."""
+    of_policy = (flags.opponent_experiment, flags.opponent_policy_index, flags.opponent_checkpoint)
+    if flags.opponent_player is not None and any(value is not None for value in of_policy):
+        raise ConfigError(
+            f"--opponent_player={flags.opponent_player} takes the place of a policy; leave out "
+            "--opponent_experiment, --opponent_policy_index and --opponent_checkpoint"
+        )
+    if config.env_name != opponent_config.env_name:
+        raise ConfigError(
+            f"{config.run.experiment} was trained in {config.env_name}, {opponent_config.run.experiment} in "
+            f"{opponent_config.env_name}; choose with --env where they meet"
+        )
+    if config.evaluation.save_video:
+        raise ConfigError("--save_video: a match is not drawn; sample_factory.enjoy shows several policies")
+    check_file("json", flags.json)
+
+
+class MatchResult(NamedTuple):
+    """The true objective of each team: the mean over its agents. has_first_half: of the env's agents."""
+
+    objective: float
+    opponent_objective: float
+    has_first_half: bool
+
+
+class Tally(NamedTuple):
+    """Matches by their result for the first contestant."""
+
+    wins: int
+    draws: int
+    losses: int
+
+    @classmethod
+    def of(cls, results: Sequence[MatchResult]) -> "Tally":
+        wins = sum(result.objective > result.opponent_objective for result in results)
+        losses = sum(result.objective < result.opponent_objective for result in results)
+        return cls(wins, len(results) - wins - losses, losses)
+
+    def __str__(self) -> str:
+        matches = "1 match" if sum(self) == 1 else f"{sum(self)} matches"
+        return f"{matches}: {self.wins} wins, {self.draws} draws, {self.losses} losses"
+
+
+class MatchSeries(NamedTuple):
+    """All matches of two contestants, from the point of view of the first one."""
+
+    contestants: tuple[Contestant, Contestant]
+    results: tuple[MatchResult, ...]
+
+    @property
+    def tally(self) -> Tally:
+        return Tally.of(self.results)
+
+    @property
+    def win_rate(self) -> WinRate | None:
+        """Share of all matches that were won; None without matches."""
+        return win_rate(self.tally.wins, len(self.results)) if self.results else None
+
+    @property
+    def win_rate_without_draws(self) -> WinRate | None:
+        """Share of the matches with a winner that were won; None without such matches."""
+        wins, _, losses = self.tally
+        return win_rate(wins, wins + losses) if wins + losses else None
+
+    @property
+    def objective(self) -> MeanAndStd:
+        return mean_and_std([result.objective for result in self.results])
+
+    @property
+    def opponent_objective(self) -> MeanAndStd:
+        return mean_and_std([result.opponent_objective for result in self.results])
+
+    def summary(self) -> str:
+        """Returns a text of several lines for the console."""
+        lines = [f"{self.contestants[0]} against {self.contestants[1]}", str(self.tally)]
+        if not self.results:
+            return "\n".join(lines)
+        lines.append(f"win rate {self.win_rate}")
+        if self.tally.draws and self.win_rate_without_draws:
+            lines.append(f"win rate without draws {self.win_rate_without_draws}")
+        return "\n".join([*lines, f"true objective {self.objective} against {self.opponent_objective}"])
+
+    def figures(self) -> dict[str, Any]:
+        """Returns the contents of the --json file; unknown values are None."""
+        known = {
+            "win_rate": self.win_rate,
+            "win_rate_without_draws": self.win_rate_without_draws,
+            "objective": self.objective if self.results else None,
+            "opponent_objective": self.opponent_objective if self.results else None,
+        }
+        return {
+            "env": self.contestants[0].config.env_name,
+            "contestants": [contestant.figures() for contestant in self.contestants],
+            **self.tally._asdict(),
+            **{name: value._asdict() if value else None for name, value in known.items()},
+            "matches": [result._asdict() for result in self.results],
+        }
+
+
+def run_match(contestants: tuple[Contestant, Contestant]) -> MatchSeries:
+    """Plays the matches in the env of the first contestant, prints the result and writes the --json file.
+
+    A signal ends the series after the last complete match. With --seed, it can be repeated if the env is
+    deterministic.
+
+    Raises ConfigError when a checkpoint is missing, the env has no two teams or the file cannot be written,
+    CheckpointError for an unusable checkpoint, and what the env raises.
+    """
+    import torch
+
+    torch.set_num_threads(1)  # for a row or two, several threads only wait for each other
+    config = contestants[0].config
+    flags: MatchFlags = config.extra["match"]
+    if config.run.seed is not None:
+        torch.manual_seed(config.run.seed)
+    with StopSignals() as signals, contextlib.ExitStack() as closed_at_end:
+        with explains_other_env(config):
+            env = make_adapted_env(resolve_family(config.env_name), config.namespace(), EnvConfig(0, 0, 0))
+            closed_at_end.enter_context(contextlib.closing(env))
+        _check_teams(config.env_name, env)
+        teams = [_load(contestant, env) for contestant in contestants]
+        results = _play(env, teams, config, flags.num_matches, lambda: signals.requested is not None)
+    series = MatchSeries(contestants, tuple(results))
+    print(series.summary())
+    write_json(flags.json, series.figures())
+    return series
+
+
+def _check_teams(env_name: str, env: MultiAgentEnv) -> None:
+    if len(env.kinds.spaces) > 1:
+        raise ConfigError(
+            f"--env={env_name} has agents with different spaces; in a match, any policy must be able to play "
+            "any agent"
+        )
+    if env.num_agents < 2 or env.num_agents % 2:
+        raise ConfigError(
+            f"--env={env_name} has {env.num_agents} agent{'s' * (env.num_agents > 1)}; a match needs two "
+            "teams of equal size"
+        )
+
+
+def _load(contestant: Contestant, env: MultiAgentEnv) -> Player:
+    from sample_factory.evaluation.policy import load_trained_policy
+
+    config, player = contestant
+    if isinstance(player, str):
+        return ScriptedPolicy(player, env)
+    with explains_other_env(config):
+        return load_trained_policy(config, player, *env.kinds.spaces[0])
+
+
+def _play(
+    env: MultiAgentEnv,
+    teams: Sequence[Player],
+    config: Config,
+    num_matches: int,
+    is_stopped: Callable[[], bool],
+) -> list[MatchResult]:
+    """Plays and shows the progress. A team is one half of the agents; after each match they swap halves."""
+    half = env.num_agents // 2
+    first, second = teams
+    agents = [first] * half + [second] * half
+    runner = EpisodeRunner(env, agents, config.env.env_frameskip or 1)
+    runner.start(config.run.seed)
+    results: list[MatchResult] = []
+    progress = Progress(num_matches)
+    while len(results) < num_matches:
+        objectives = _play_match(runner, is_stopped)
+        if objectives is None:
+            break
+        # fmean rounds once, so that teams of equal objectives have equal means in any order of the agents.
+        means = [statistics.fmean(part) for part in np.split(objectives, 2)]
+        has_first_half = agents[0] is first
+        ours, theirs = means if has_first_half else reversed(means)
+        results.append(MatchResult(ours, theirs, has_first_half))
+        agents.reverse()
+        runner.assign(agents)
+        progress.update(len(results), lambda: str(Tally.of(results)))
+    progress.close()
+    return results
+
+
+def _play_match(runner: EpisodeRunner, is_stopped: Callable[[], bool]) -> np.ndarray | None:
+    """Plays one episode of each agent; returns their true objectives, [num_agents]; None if it was stopped.
+
+    Raises ConfigError when the episodes do not end together, and for an objective that is nan.
+    """
+    count = EpisodeCount(np.ones((1, runner.num_agents), np.int64))
+    for finished in runner.play(is_stopped):
+        for episode in finished:
+            count.add(episode)
+        if count.is_complete:
+            break
+        # An agent whose episode ends early has to stay inactive until the match ends.
+        if (count.have_ended[0] & runner.active).any():
+            raise ConfigError("the episodes of the env's agents do not end together, so they are no matches")
+    if not count.is_complete:
+        return None
+    objectives = np.array([episode.true_objective for episode in count.episodes])
+    if np.isnan(objectives).any():
+        raise ConfigError(
+            f"the env reports true objectives {objectives.tolist()}, so no winner can be determined"
+        )
+    return objectives
