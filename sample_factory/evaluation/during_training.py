@@ -1,6 +1,6 @@
-"""Evaluation during training (--eval_every_env_steps), in the parent: when, and what becomes of the results.
+"""Evaluation during training (--eval_every_env_steps): the parent's half, which schedules and reports it.
 
-In the child, `SnapshotMeasurement` of measure.py plays the episodes.
+The child's half, which plays the episodes, is `SnapshotMeasurement` in measure.py.
 """
 
 import collections
@@ -10,7 +10,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from sample_factory.checkpoints.milestones import (
@@ -132,7 +131,7 @@ class Evaluations:
         if not may_wait():
             return
         for policy_id in sorted(self._requested | self._skipped):
-            self._waiting.extend(self._last_checkpoint(policy_id))
+            self._add_last_checkpoint(policy_id)
         self._requested.clear()
         self._skipped.clear()
         self.tick()
@@ -252,21 +251,20 @@ class Evaluations:
             return
         log.info("Best policy %d so far by --save_best_metric=%s: %s", snapshot.policy_id, metric, best.name)
 
-    def _last_checkpoint(self, policy_id: int) -> list[Snapshot]:
-        """Returns a copy of the last checkpoint of a policy as a snapshot; nothing if it has none."""
+    def _add_last_checkpoint(self, policy_id: int) -> None:
+        """Has the last checkpoint of a policy evaluated, if it has one."""
         paths = find_checkpoints(self._config.experiment_dir, policy_id, "latest")
         if not paths:
-            return []
-        file = self._snapshot_file(policy_id).with_name(f"last_{SNAPSHOT}")  # the other may be in use
+            return
+        newest = paths[-1]
+        # A copy, since the best snapshot is moved; by another name, since SNAPSHOT may be in use.
+        file = checkpoint_folder(self._config.experiment_dir, policy_id) / f"last_{SNAPSHOT}"
         try:
-            shutil.copyfile(paths[-1], file)
+            shutil.copyfile(newest, file)
         except OSError as error:
             log.error("The last weights are not evaluated: cannot write %s: %s", file, error.strerror)
-            return []
-        return [Snapshot(policy_id, version_of(paths[-1]), env_frames_of(paths[-1]), str(file))]
-
-    def _snapshot_file(self, policy_id: int) -> Path:
-        return checkpoint_folder(self._config.experiment_dir, policy_id) / SNAPSHOT
+            return
+        self._waiting.append(Snapshot(policy_id, version_of(newest), env_frames_of(newest), str(file)))
 
 
 def _weights(snapshot: Snapshot) -> str:

@@ -66,8 +66,9 @@ def _write_incomplete(config: Config, evaluations: Sequence[Evaluation], error: 
     chosen = chosen_policies(config)
     failed = chosen[len(evaluations)]
     print(f"INCOMPLETE: {len(evaluations)} of {len(chosen)} checkpoints; {failed} failed")
-    is_child = isinstance(error, ChildFailed)
-    reason = describe(error, config.env_name) if is_child else describe_exception(error).error
+    reason = describe_exception(error).error
+    if isinstance(error, ChildFailed):
+        reason = describe(error, config.env_name)
     write_json(flags.json, result_figures(config, evaluations, {**failed._asdict(), "reason": reason}))
     rows = [row for evaluation in evaluations for row in evaluation.rows()]
     last = {"checkpoint": failed.checkpoint, "policy": failed.policy_index, "failure": reason}

@@ -187,22 +187,19 @@ class Evaluation(NamedTuple):
 
     def rows(self) -> list[dict[str, Any]]:
         """Returns the rows of a --csv file: one for each episode."""
-        rows = []
-        for episode in self.episodes:
-            choice = self.choices[episode.agent]
-            rows.append(
-                {
-                    "checkpoint": choice.checkpoint,
-                    "policy": choice.policy_index,
-                    "env": episode.env,
-                    "agent": episode.agent,
-                    "reward": episode.reward,
-                    "length": episode.length,
-                    "true_objective": episode.true_objective,
-                    **episode.extra_stats,
-                }
-            )
-        return rows
+        return [
+            {
+                "checkpoint": self.choices[episode.agent].checkpoint,
+                "policy": self.choices[episode.agent].policy_index,
+                "env": episode.env,
+                "agent": episode.agent,
+                "reward": episode.reward,
+                "length": episode.length,
+                "true_objective": episode.true_objective,
+                **episode.extra_stats,
+            }
+            for episode in self.episodes
+        ]
 
 
 def result_figures(
@@ -269,7 +266,7 @@ def _count(episodes: Sequence[EpisodeResult]) -> str:
 
 def _result_lines(episodes: Sequence[EpisodeResult]) -> list[str]:
     """Returns a line for each statistic: mean, standard deviation, range, and the interval of the mean."""
-    values = {
+    values: dict[str, list[float]] = {
         "reward": [episode.reward for episode in episodes],
         "length": [episode.length for episode in episodes],
     }

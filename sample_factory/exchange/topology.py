@@ -81,7 +81,8 @@ class Topology:
     def episodes_of(self, agent_ids: np.ndarray) -> np.ndarray:
         """Returns how many episodes each agent plays in an evaluation, int64 [n]."""
         assert self.num_episodes is not None, "a run that trains has no number of episodes"
-        return episode_shares(self.num_episodes, self.num_agents)[agent_ids]
+        shares: np.ndarray = episode_shares(self.num_episodes, self.num_agents)[agent_ids]
+        return shares
 
     def agent_id(self, worker_index: int, split: int, agent: int) -> int:
         """Returns a number that identifies an agent of a split in the run."""
