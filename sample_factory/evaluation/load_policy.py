@@ -24,7 +24,7 @@ from sample_factory.envs.own_spaces import OwnSpaces, probe_own_spaces
 from sample_factory.envs.protocol import EnvConfig, EnvContractError, ObservationRows
 from sample_factory.envs.wrappers.frame_stack import FrameHistory, stacked_space
 from sample_factory.evaluation.policy import TrainedPolicy, load_trained_policy
-from sample_factory.evaluation.policy_choice import LATEST, chosen_policy
+from sample_factory.evaluation.policy_choice import LATEST, chosen_policy, find_checkpoint
 from sample_factory.runtime.child import ChildFailed
 from sample_factory.spaces.actions import action_decoder, batch_action_decoder
 from sample_factory.spaces.agent_kinds import AgentKinds
@@ -228,6 +228,7 @@ def load_policy(
         config = parse_config(
             [], resolve, evaluation="cfg" not in named.keywords, keywords=keywords, cfg_is_saved=True
         )
+        find_checkpoint(config, choice)  # raises, before an env is made
         family = resolve(config.env_name)
         spaces = _spaces(config, family, choice.policy_index, observation_space, action_space)
         num_frames = config.env.env_framestack

