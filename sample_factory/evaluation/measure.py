@@ -83,7 +83,8 @@ def measure_checkpoints(
                 break
             log.info("Measuring %s (%d of %d)", choice, number, len(chosen))
             progress = Progress(config.evaluation.eval_episodes)
-            yield Measurement(config, family, probed, choice, progress).play(signals)
+            context = ChildContext("serial")
+            yield Measurement(config, family, probed, choice, progress, context).play(signals)
 
 
 def _sampling_only(config: Config, num_policies: int, num_agents: int = 1) -> Config:
@@ -137,8 +138,8 @@ class Measurement:
         family: EnvFamily,
         probed: Probed,
         choice: PolicyChoice,
-        progress: Progress | None = None,
-        context: ChildContext | None = None,
+        progress: Progress,
+        context: ChildContext,
     ):
         """Loads the checkpoint; with --serial_mode, also makes the envs and resets them.
 
@@ -157,7 +158,6 @@ class Measurement:
         self._began = time.monotonic()
         self._serial = None
         if config.sampling.serial_mode:
-            context = ChildContext("serial") if context is None else context
             self._serial = SerialRun(self._parts, lambda *_: self._loop, context)
 
     def play(self, signals: StopSignals) -> Evaluation:
@@ -219,7 +219,7 @@ def load_and_publish(
 class MeasuringLoop:
     """In the main process: collects the episodes that count, and shows how many there are."""
 
-    def __init__(self, parts: Parts, progress: Progress | None):
+    def __init__(self, parts: Parts, progress: Progress):
         topology = parts.buffers.topology
         assert topology.num_episodes is not None
         self._topology = topology
@@ -264,8 +264,7 @@ class MeasuringLoop:
     def turn(self, timeout: float) -> None:
         """Receives reports and shows the progress."""
         self.receive(timeout)
-        if self._progress is not None:
-            self._progress.update(len(self._count), self._describe)
+        self._progress.update(len(self._count), self._describe)
 
     def process_replaced(self, dead: DeadProcess) -> None:
         """Expects the episodes of its envs once more: the successor plays them with the same seeds."""
@@ -280,8 +279,7 @@ class MeasuringLoop:
     def close(self, may_wait: Callable[[], bool]) -> None:
         """Counts the episodes that ended last, and ends the progress."""
         self.receive(0.0)
-        if self._progress is not None:
-            self._progress.close()
+        self._progress.close()
 
     def log_summary(self, has_failed: bool = False) -> None:
         """Does nothing: the caller prints the results."""
@@ -323,7 +321,7 @@ class SnapshotMeasurement:
         assert snapshot.path is not None, "without a file there is no evaluation"
         choice = PolicyChoice(snapshot.policy_id, snapshot.path)
         probed = Probed(plan.info, plan.state_size)
-        self._measurement = Measurement(config, family, probed, choice, context=context)
+        self._measurement = Measurement(config, family, probed, choice, Progress(None), context)
 
     def run(self) -> dict[str, MeanAndStd]:
         """Returns the statistics of the episodes by name. Raises InterruptedError if a signal ends it."""

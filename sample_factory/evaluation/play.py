@@ -119,7 +119,7 @@ class _Session:
         if self._has_whole_episodes:
             wanted[len(drawn_agents(runner.env)) :] = 0
         self._count = EpisodeCount(wanted[None])
-        self._progress = Progress(num_episodes) if has_number and not screen.has_pictures else None
+        self._progress = Progress(num_episodes if has_number and not screen.has_pictures else None)
 
     def play(self) -> list[EpisodeResult]:
         """Plays until `is_over`; returns the episodes that count, in the order in which they ended."""
@@ -128,15 +128,12 @@ class _Session:
             self._screen.show(finished)
             for episode in filter(self._count.add, finished):
                 episodes.append(episode)
-                if self._progress is not None:
-                    self._progress.close()  # the line takes the place of the bar
+                self._progress.close()  # the line takes the place of the bar
                 print(episode_line(episodes, self._runner.num_agents), flush=True)
                 if self._has_whole_episodes:
                     self._last_episode_has_ended = self._screen.video_seconds >= MIN_VIDEO_SECONDS
-            if self._progress is not None:
-                self._progress.update(len(episodes))
-        if self._progress is not None:
-            self._progress.close()
+            self._progress.update(len(episodes))
+        self._progress.close()
         return episodes
 
     def is_over(self) -> bool:

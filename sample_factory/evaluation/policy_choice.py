@@ -24,7 +24,7 @@ MAX_LISTED = 8  # checkpoints in an error message
 
 
 class PolicyChoice(NamedTuple):
-    """One policy at one time of its training. checkpoint: latest, best, milestone:VERSION, or a file."""
+    """One checkpoint of a policy. checkpoint: latest, best, milestone:VERSION, or the path of a file."""
 
     policy_index: int
     checkpoint: str
@@ -40,7 +40,7 @@ def chosen_policy(
 
     policy_index: None: the index in the name of the checkpoint file's folder, or 0.
 
-    Raises ConfigError for a checkpoint beside a file.
+    Raises ConfigError if the experiment is a checkpoint file, and `checkpoint` names another one.
     """
     if named.checkpoint is None:
         return PolicyChoice(policy_index or 0, os.fspath(checkpoint))
@@ -98,19 +98,20 @@ def find_checkpoint(config: Config, choice: PolicyChoice) -> Path:
     """
     policy, checkpoint = choice
     if checkpoint in PREFIXES:
+        reason = "there is none"
         files = find_checkpoints(config.experiment_dir, policy, checkpoint)
     elif checkpoint.startswith(MILESTONE):
+        reason = "no such milestone"
         version = checkpoint.removeprefix(MILESTONE)
         wanted = int(version) if version.isdecimal() else None
         milestones = find_milestones(config.experiment_dir, policy)
         files = [found.path(config.experiment_dir) for found in milestones if found.version == wanted]
     else:
-        files = [path for path in (Path(checkpoint).expanduser(),) if path.is_file()]
+        reason = f"there is no such file; it should be latest, best, {MILESTONE}VERSION or a path"
+        path = Path(checkpoint).expanduser()
+        files = [path] if path.is_file() else []
     if files:
         return files[-1]
-    reason = "there is none" if checkpoint in PREFIXES else "no such milestone"
-    if checkpoint not in PREFIXES and not checkpoint.startswith(MILESTONE):
-        reason = f"there is no such file; it should be latest, best, {MILESTONE}VERSION or a path"
     raise ConfigError(f"checkpoint {checkpoint}: {reason}; {_existing(config, policy)}")
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -305,18 +305,17 @@ class Progress:
     On a terminal a bar that is rewritten in place; elsewhere a line every PROGRESS_SECONDS.
     """
 
-    def __init__(self, total: int, stream: TextIO | None = None, now: Callable[[], float] = time.monotonic):
-        """total: number of episodes or matches. The time starts now. stream: None: stdout."""
+    def __init__(self, total: int | None, now: Callable[[], float] = time.monotonic):
+        """total: number of episodes or matches; None: show nothing. The time starts now."""
         self._total = total
-        self._stream = sys.stdout if stream is None else stream
-        self._is_bar = self._stream.isatty()
+        self._is_bar = total is not None and sys.stdout.isatty()
         self._is_time = Every(BAR_SECONDS if self._is_bar else PROGRESS_SECONDS, now=now)
         self._now = now
         self._began = now()
 
     def update(self, done: int, describe: Callable[[], str] = str) -> None:
         """Shows that `done` have ended, unless it was shown a moment ago. describe: returns text to add."""
-        if not self._is_time():
+        if self._total is None or not self._is_time():
             return
         left = ""
         if done:
@@ -325,12 +324,12 @@ class Progress:
         text = f"{done} of {self._total}{left}   {describe()}".rstrip()
         if self._is_bar:
             filled = "#" * round(BAR_WIDTH * done / self._total)
-            line = f"[{filled:.<{BAR_WIDTH}}] {text}"[: columns_of(self._stream) - 1]
-            print(f"{CLEAR_LINE}{line}", end="", file=self._stream, flush=True)
+            line = f"[{filled:.<{BAR_WIDTH}}] {text}"[: columns_of(sys.stdout) - 1]
+            print(f"{CLEAR_LINE}{line}", end="", flush=True)
         else:
-            print(text, file=self._stream, flush=True)
+            print(text, flush=True)
 
     def close(self) -> None:
         """Removes the bar."""
         if self._is_bar:
-            print(CLEAR_LINE, end="", file=self._stream, flush=True)
+            print(CLEAR_LINE, end="", flush=True)

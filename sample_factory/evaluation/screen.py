@@ -82,7 +82,6 @@ class Screen:
         self, config: Config, family: EnvFamily, runner: EpisodeRunner, choices: Sequence[PolicyChoice]
     ):
         """Opens the window and the video that the flags ask for. choices: the policy of each agent."""
-        self._runner = runner
         self._env = runner.env
         self._drawn = drawn_agents(runner.env)
         flags = config.evaluation
