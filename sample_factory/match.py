@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from sample_factory.launch.exit_codes import run_command
 
 if TYPE_CHECKING:
-    from sample_factory.evaluation.match import Contestant, MatchSeries
+    from sample_factory.evaluation.match import MatchSeries
+    from sample_factory.evaluation.match_request import Contestant
 
 
 def match(contestants: "tuple[Contestant, Contestant]") -> "MatchSeries":
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 done or stopped, 1 a checkpoint cannot be used, 2 bad input."""
 
     def command(arguments: Sequence[str]) -> None:
-        from sample_factory.evaluation.match import parse_arguments
+        from sample_factory.evaluation.match_request import parse_arguments
         from sample_factory.runtime.log import setup_logging
 
         contestants = parse_arguments(arguments)

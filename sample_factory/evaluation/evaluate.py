@@ -1,4 +1,4 @@
-"""The command `eval` and the function `sample_factory.evaluate`. Imports no torch."""
+"""The command `eval` and the function `sample_factory.evaluate`. Bad flags are reported at once."""
 
 import os
 import sys
@@ -12,7 +12,6 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.keywords import in_words_of_python
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family, resolve_trained_family
-from sample_factory.evaluation.measure import measure_checkpoints
 from sample_factory.evaluation.policy_choice import LATEST, chosen_policies, chosen_policy
 from sample_factory.evaluation.results import (
     Evaluation,
@@ -40,6 +39,8 @@ def run_eval(config: Config) -> list[Evaluation]:
     Raises ConfigError for a missing checkpoint or a file that cannot be written, CheckpointError for an
     unusable checkpoint, ChildFailed for an env or a process that fails.
     """
+    from sample_factory.evaluation.measure import measure_checkpoints
+
     flags: ResultFlags = config.extra["results"]
     check_file("json", flags.json)
     check_file("csv", flags.csv)
@@ -110,6 +111,8 @@ def evaluate(
     CheckpointError for a checkpoint that cannot be used; ChildFailed, with the reason in its first line, if
     an env or a process fails.
     """
+    from sample_factory.evaluation.measure import measure_checkpoints
+
     try:
         named = find_experiment(experiment, train_dir)
         choice = chosen_policy(named, policy_index, checkpoint)

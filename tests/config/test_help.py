@@ -20,7 +20,7 @@ from sample_factory.envs.doom.doom_family import DoomFlags
 from sample_factory.envs.doom.human_game import HumanGameFlags
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.gym_family import GymFlags
-from sample_factory.evaluation.match import MatchFlags
+from sample_factory.evaluation.match_request import MatchFlags
 
 WITH_ENV = [command for command in COMMANDS if command.common]
 BY_NAME = pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)

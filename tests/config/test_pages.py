@@ -18,7 +18,7 @@ from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.envs.doom.doom_family import doom_defaults
 from sample_factory.envs.doom.human_game import HumanGameFlags
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.evaluation.match import MatchFlags
+from sample_factory.evaluation.match_request import MatchFlags
 from sample_factory.evaluation.results import JsonFlags, ResultFlags
 from sample_factory.exporting.export_flags import ExportFlags
 from sample_factory.hub import convert, load_from_hub

@@ -12,7 +12,7 @@ from sample_factory.config.retired_flags import RETIRED_FLAGS
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.config.unknown_flags import refuse_unknown_flags, suggestion
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.evaluation.match import MatchFlags
+from sample_factory.evaluation.match_request import MatchFlags
 
 KNOWN = [
     name

@@ -6,7 +6,7 @@ import numpy as np
 from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import enjoy
 from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.evaluation.match import parse_arguments
+from sample_factory.evaluation.match_request import parse_arguments
 from sample_factory.launch.run import run_experiment
 from sample_factory.match import match
 from tests.system.running import SMALL
