@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from sample_factory.evaluation.evaluate import evaluate
     from sample_factory.evaluation.load_policy import load_policy
     from sample_factory.exporting.export_from_python import export_onnx
-    from sample_factory.launch.run_from_python import run
     from sample_factory.mainloop.run_result import RunResult, TrainingFailed
     from sample_factory.plotting.read_metrics import read_metrics
+    from sample_factory.train import run
 
 __all__ = [
     "ConfigError",
@@ -55,7 +55,7 @@ _MODULES = {
     "export_onnx": "sample_factory.exporting.export_from_python",
     "load_policy": "sample_factory.evaluation.load_policy",
     "read_metrics": "sample_factory.plotting.read_metrics",
-    "run": "sample_factory.launch.run_from_python",
+    "run": "sample_factory.train",
 }
 
 __version__ = VERSION

@@ -86,12 +86,14 @@ def with_chosen_values(request: BenchmarkRequest) -> BenchmarkRequest:
     """Returns the request with the flags that a run would choose itself, so that the report can name them."""
     # These load gymnasium, which the help does without.
     from sample_factory.envs.env_registry import resolve_family
-    from sample_factory.launch.arrangement import num_inline_samplers, with_num_envs
-    from sample_factory.launch.checks import probe
+    from sample_factory.launch.plan import plan_run
 
     config = request.config
-    chosen = with_num_envs(config, probe(config, resolve_family(config.env_name))).sampling.envs_per_worker
-    values = {"num_envs_per_worker": chosen, "inline_samplers": num_inline_samplers(config)}
+    plan = plan_run(config, resolve_family(config.env_name))
+    values = {
+        "num_envs_per_worker": plan.config.sampling.envs_per_worker,
+        "inline_samplers": plan.topology.num_inline_samplers,
+    }
     return with_values(request, values)
 
 

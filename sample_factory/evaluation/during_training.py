@@ -22,15 +22,15 @@ from sample_factory.checkpoints.milestones import (
     find_checkpoints,
     version_of,
 )
-from sample_factory.config.config import Config
 from sample_factory.config.monitoring_flags import EVALUATED
 from sample_factory.config.sampling_flags import ROLLOUT_WORKER_NICENESS
 from sample_factory.evaluation.result_statistics import MeanAndStd
 from sample_factory.exchange.messages import Incident, Report, Snapshot, SnapshotRequest, TrainReport
-from sample_factory.launch.evaluation_plan import EvaluationPlan
+from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.mainloop.subscribers import Outbox
 from sample_factory.monitoring.console import number_text
 from sample_factory.monitoring.monitor import Monitor
+from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildOptions
 from sample_factory.runtime.supervisor import Limits
@@ -50,8 +50,8 @@ class Running(NamedTuple):
     began: float
 
 
-class Evaluations:
-    """In the main process: a subscriber that starts a process to evaluate a policy whenever it is due.
+class Evaluations(Subscriber):
+    """In the main process: starts a process to evaluate a policy whenever it is due.
 
     1. One evaluation runs at a time; the others wait. A policy that is due while its last evaluation waits or
        runs is skipped.
@@ -65,15 +65,14 @@ class Evaluations:
 
     def __init__(
         self,
-        plan: EvaluationPlan,
-        config: Config,
+        plan: RunPlan,
         monitor: Monitor,
         outbox: Outbox,
         publish: Callable[[Report], None],
     ):
-        """config: of the training. publish: hands a report to all subscribers."""
-        self._plan = plan
-        self._config = config
+        """plan: of the training. publish: hands a report to all subscribers."""
+        self._plan = plan.evaluation
+        self._config = config = plan.config
         self._monitor = monitor
         self._outbox = outbox
         self._publish = publish
@@ -103,7 +102,7 @@ class Evaluations:
                     self._waiting.append(report)
 
     @property
-    def are_due(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether an evaluation runs or waits."""
         return self._running is not None or bool(self._waiting)
 
@@ -112,9 +111,6 @@ class Evaluations:
             self._start(self._waiting.popleft())
         if self._running is not None and self._has_ended(self._running):
             self._end()
-
-    def worker_started(self, index: int) -> None:
-        """Does nothing."""
 
     def close(self) -> None:
         """Kills an evaluation that still runs, and deletes the snapshots."""
@@ -137,7 +133,7 @@ class Evaluations:
         self.tick()
         if self._running is not None:
             log.info("Waiting for the last evaluation; Ctrl+C ends it")
-        while self.are_due and may_wait():
+        while self.is_busy and may_wait():
             if self._running is not None:
                 self._running.child.join(POLL_SECONDS)
             self.tick()

@@ -21,7 +21,7 @@ from sample_factory.evaluation.results import (
     write_csv,
     write_json,
 )
-from sample_factory.launch.failure_log import describe
+from sample_factory.launch.exit_codes import describe
 from sample_factory.runtime.failures import ChildFailed, describe_exception
 
 

@@ -5,6 +5,7 @@ loads no torch, except with --serial_mode=True.
 """
 
 import logging
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -13,9 +14,11 @@ from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.config.cluster_flags import ClusterFlags
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
+from sample_factory.config.parsing import with_flags
 from sample_factory.config.sampling_flags import POLICY_WORKER_NICENESS
 from sample_factory.config.sections import RunFlags
-from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.envs.env_info import EnvInfo
+from sample_factory.envs.env_registry import EnvFamily, UnknownEnvError, resolve_family
 from sample_factory.evaluation.played_env import explains_other_env, with_eval_frameskip
 from sample_factory.evaluation.policy_choice import (
     PolicyChoice,
@@ -27,15 +30,15 @@ from sample_factory.evaluation.result_statistics import MeanAndStd
 from sample_factory.evaluation.results import EpisodeCount, EpisodeResult, Evaluation, Progress
 from sample_factory.exchange.messages import EpisodeReport, Incident, Snapshot, reports_in
 from sample_factory.exchange.policy_weights import PolicyWeights, Stamp
-from sample_factory.exchange.topology import episode_shares, make_topology
+from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.exchange.topology import episode_shares
 from sample_factory.launch.arrangement import USUAL_AGENTS
-from sample_factory.launch.checks import Probed, check_and_probe
-from sample_factory.launch.evaluation_plan import EvaluationPlan
-from sample_factory.launch.parts import Parts, allocate, chosen_seed
-from sample_factory.launch.processes import run_in_processes
+from sample_factory.launch.checks import probe_env
+from sample_factory.launch.plan import plan_run
+from sample_factory.launch.processes import ProcessRun
+from sample_factory.launch.resources import allocate
 from sample_factory.launch.serial import SerialRun
-from sample_factory.launch.wiring import policy_spec
-from sample_factory.mainloop.main_loop import DeadProcess
+from sample_factory.mainloop.main_loop import DeadProcess, Loop, Resources
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.monitoring.component_stats import ComponentStats
 from sample_factory.monitoring.console import number_text
@@ -72,33 +75,70 @@ def measure_checkpoints(
     for choice in chosen:
         find_checkpoint(config, choice)  # raises
     config, family = with_eval_frameskip(config, family)
-    config = replace(config, run=replace(config.run, seed=chosen_seed(config)))  # one for all checkpoints
     with StopSignals(keeps_process=keeps_process) as signals:
         with explains_other_env(config):
-            _, probed = check_and_probe(_sampling_only(config, 1), family)
-        info = probed.info
-        config = _sampling_only(config, len(info.kinds.spaces), info.num_agents)
+            plan = _plan(config, family, probe_env(config, family))
         for number, choice in enumerate(chosen, start=1):
             if signals.requested:
                 break
             log.info("Measuring %s (%d of %d)", choice, number, len(chosen))
             progress = Progress(config.evaluation.eval_episodes)
-            context = ChildContext("serial")
-            yield Measurement(config, family, probed, choice, progress, context).play(signals)
+            yield Measurement(plan, choice, progress).play(signals)
 
 
-def _sampling_only(config: Config, num_policies: int, num_agents: int = 1) -> Config:
-    """Returns the flags of the training without learning, and with no more envs than episodes.
+def plan_evaluation(plan: RunPlan) -> RunPlan | None:
+    """Returns the plan of the evaluations during a training; None without --eval_every_env_steps.
 
-    num_policies: number of kinds of agents. num_agents: in an env.
+    plan: of the training, whose flags and env --eval_flags changes. Raises ConfigError.
+    """
+    monitoring = plan.config.monitoring
+    if not monitoring.eval_every_env_steps:
+        return None
+    kinds = plan.info.kinds
+    if len(kinds.spaces) > 1:
+        raise ConfigError(
+            "--eval_every_env_steps: one policy plays all agents in an evaluation during training, but the "
+            "agents of this env have different spaces; leave it out, and measure with sample_factory.eval"
+        )
+    config, family, info = plan.config, plan.family, plan.info
+    if monitoring.eval_flags:
+        config, family = _with_eval_flags(config, family)
+        info = probe_env(config, family)
+    if info.kinds.spaces != kinds.spaces:
+        raise ConfigError(
+            f"--eval_flags={monitoring.eval_flags}: the env of the evaluations has other spaces than that of "
+            f"the training, so that the policy cannot play it: {info.kinds}, not {kinds}"
+        )
+    # One process, with as many envs as one rollout worker has.
+    sampling = replace(config.sampling, serial_mode=True, num_workers=1, inline_samplers=0)
+    config = replace(config, sampling=sampling, run=replace(config.run, device="cpu"))
+    return _plan(*with_eval_frameskip(config, family), info, plan.state_size)
+
+
+def _with_eval_flags(config: Config, family: EnvFamily) -> tuple[Config, EnvFamily]:
+    """Returns the flags, changed by --eval_flags, and the family of their env. Raises ConfigError."""
+    text = config.monitoring.eval_flags
+    try:
+        changed = with_flags(config, shlex.split(text), resolve_family)
+        is_other = changed.env_name != config.env_name
+        return changed, resolve_family(changed.env_name) if is_other else family
+    except (ConfigError, UnknownEnvError, ValueError) as error:
+        raise ConfigError(f"--eval_flags={text}: {error}") from None
+
+
+def _plan(config: Config, family: EnvFamily, info: EnvInfo, state_size: int | None = None) -> RunPlan:
+    """Returns the plan of an evaluation with the flags of a training.
+
+    Without learning, with a policy for each kind of agents, and with no more envs than episodes.
     """
     sampling = config.sampling
+    num_agents = info.num_agents
     envs_needed = -(-config.evaluation.eval_episodes // num_agents)
     num_workers = min(sampling.num_workers, envs_needed)
     num_envs = min(
         sampling.num_envs_per_worker or max(1, USUAL_AGENTS // num_agents), -(-envs_needed // num_workers)
     )
-    return replace(
+    config = replace(
         config,
         # As `enjoy`: checkpoints are trained in any precision, and measured in the best one.
         run=replace(
@@ -110,7 +150,7 @@ def _sampling_only(config: Config, num_policies: int, num_agents: int = 1) -> Co
         ),
         sampling=replace(
             sampling,
-            num_policies=num_policies,
+            num_policies=len(info.kinds.spaces),
             num_workers=num_workers,
             inline_samplers=sampling.inline_samplers and min(sampling.inline_samplers, num_workers),
             num_envs_per_worker=num_envs,
@@ -127,6 +167,7 @@ def _sampling_only(config: Config, num_policies: int, num_agents: int = 1) -> Co
         cluster=ClusterFlags(),
         selfplay=replace(config.selfplay, selfplay_past_share=0.0, matchmaking=RANDOM),
     )
+    return plan_run(config, family, config.evaluation.eval_episodes, info, state_size)
 
 
 class Measurement:
@@ -134,58 +175,55 @@ class Measurement:
 
     def __init__(
         self,
-        config: Config,
-        family: EnvFamily,
-        probed: Probed,
+        plan: RunPlan,
         choice: PolicyChoice,
         progress: Progress,
-        context: ChildContext,
+        context: ChildContext | None = None,
     ):
         """Loads the checkpoint; with --serial_mode, also makes the envs and resets them.
 
-        config: from `_sampling_only`. context: gets the heartbeats of --serial_mode.
-        Raises as `measure_checkpoints`.
+        context: gets the heartbeats of --serial_mode. Raises as `measure_checkpoints`.
         """
+        config = plan.config
         flags = replace(
             config.evaluation, policy_index=(choice.policy_index,), checkpoint=(choice.checkpoint,)
         )
-        self._choices = choices_of_agents(replace(config, evaluation=flags), probed.info.kinds)
-        topology = make_topology(config, probed.info, config.evaluation.eval_episodes)
-        self._parts = allocate(config, family, probed, topology, has_learner=False)
+        self._topology = plan.topology
+        self._choices = choices_of_agents(replace(config, evaluation=flags), plan.info.kinds)
+        resources = allocate(plan)
         with explains_other_env(config, warns=False):
-            _publish_checkpoints(self._parts, self._choices)
-        self._loop = MeasuringLoop(self._parts, progress)
+            _publish_checkpoints(plan, resources, self._choices)
+        self._loop = MeasuringLoop(plan, resources, progress)
         self._began = time.monotonic()
-        self._serial = None
+        self._run: SerialRun | ProcessRun
         if config.sampling.serial_mode:
-            self._serial = SerialRun(self._parts, lambda *_: self._loop, context)
+            self._run = SerialRun(plan, resources, context=context)
+            self._run.make_envs()
+        else:
+            self._run = ProcessRun(plan, resources)
 
     def play(self, signals: StopSignals) -> Evaluation:
         """Plays the episodes; returns those that count. Called once. Raises ChildFailed."""
-        if self._serial is not None:
-            end = self._serial.run(signals)
-        else:
-            end = run_in_processes(self._parts, signals, lambda *_: self._loop)
-        end.raise_failure()
-        topology = self._parts.buffers.topology
+        failures = self._run.run(self._loop, signals)
+        if failures:
+            raise failures[0]
         episodes = self._loop.episodes
-        env_frames = sum(episode.length for episode in episodes) // topology.agents_per_env
+        env_frames = sum(episode.length for episode in episodes) // self._topology.agents_per_env
         seconds = time.monotonic() - self._began
-        return Evaluation(tuple(self._choices), episodes, env_frames, seconds, None, topology.num_episodes)
+        num_wanted = self._topology.num_episodes
+        return Evaluation(tuple(self._choices), episodes, env_frames, seconds, None, num_wanted)
 
 
-def _publish_checkpoints(parts: Parts, choices: Sequence[PolicyChoice]) -> None:
+def _publish_checkpoints(plan: RunPlan, resources: Resources, choices: Sequence[PolicyChoice]) -> None:
     """Publishes the weights that the policy workers act with: policy k plays the agents of kind k.
 
     choices: the policy of each agent. Raises ConfigError, CheckpointError or ChildFailed.
     """
-    kinds = parts.info.kinds.of_agent
-    of_kind = [choices[kinds.index(kind)] for kind in range(parts.buffers.topology.num_policies)]
-    specs = [
-        policy_spec(parts, kind)._replace(device="cpu", precision="fp32") for kind in range(len(of_kind))
-    ]
-    args = (parts.config, of_kind, specs, parts.channels.weights)
-    if parts.config.sampling.serial_mode:
+    kinds = plan.info.kinds.of_agent
+    of_kind = [choices[kinds.index(kind)] for kind in range(plan.topology.num_policies)]
+    specs = [policy._replace(device="cpu", precision="fp32") for policy in plan.policies]
+    args = (plan.config, of_kind, specs, resources.channels.weights)
+    if plan.config.sampling.serial_mode:
         load_and_publish(*args)
         return
     try:
@@ -216,14 +254,14 @@ def load_and_publish(
         published.publish(arrays, Stamp(state.get("train_step", 0)))
 
 
-class MeasuringLoop:
+class MeasuringLoop(Loop):
     """In the main process: collects the episodes that count, and shows how many there are."""
 
-    def __init__(self, parts: Parts, progress: Progress):
-        topology = parts.buffers.topology
+    def __init__(self, plan: RunPlan, resources: Resources, progress: Progress):
+        topology = plan.topology
         assert topology.num_episodes is not None
         self._topology = topology
-        self._reports = parts.channels.reports
+        self._reports = resources.channels.reports
         shares = episode_shares(topology.num_episodes, topology.num_agents)
         self._count = EpisodeCount(shares.reshape(-1, topology.agents_per_env))
         self._rewards = 0.0
@@ -239,16 +277,6 @@ class MeasuringLoop:
     def is_done(self) -> bool:
         return self._count.is_complete
 
-    @property
-    def has_begun(self) -> bool:
-        """False: episodes count also while workers start."""
-        return False
-
-    @property
-    def is_evaluating(self) -> bool:
-        """False: no training has to wait."""
-        return False
-
     def receive(self, timeout: float) -> None:
         """Counts the episodes that are reported within `timeout` seconds."""
         for report in reports_in(self._reports.get_many(timeout)):
@@ -257,9 +285,6 @@ class MeasuringLoop:
                     self._add(report)
                 case Incident():
                     self._incidents.add_incident(report)
-
-    def started(self) -> None:
-        """Does nothing."""
 
     def turn(self, timeout: float) -> None:
         """Receives reports and shows the progress."""
@@ -273,24 +298,10 @@ class MeasuringLoop:
         for index in dead.rollout_workers:
             self._count.repeat(slice(index * num_envs, (index + 1) * num_envs))
 
-    def stopping(self) -> None:
-        """Does nothing: the workers have nothing to save."""
-
     def close(self, may_wait: Callable[[], bool]) -> None:
         """Counts the episodes that ended last, and ends the progress."""
         self.receive(0.0)
         self._progress.close()
-
-    def log_summary(self, has_failed: bool = False) -> None:
-        """Does nothing: the caller prints the results."""
-
-    def summary(self) -> None:
-        """Returns nothing: `episodes` are the results."""
-
-    @property
-    def stop_reason(self) -> str:
-        """Empty: only signals end an evaluation early."""
-        return ""
 
     def _add(self, report: EpisodeReport) -> None:
         env, agent = divmod(report.agent_id, self._topology.agents_per_env)
@@ -311,17 +322,13 @@ class SnapshotMeasurement:
     env that hangs is noticed. When it is constructed, the envs have been reset.
     """
 
-    def __init__(self, plan: EvaluationPlan, snapshot: Snapshot, context: ChildContext):
+    def __init__(self, plan: RunPlan, snapshot: Snapshot, context: ChildContext):
+        """plan: from `plan_evaluation`."""
         log.setLevel(logging.WARNING)  # otherwise evaluations would fill most of the run's log
         context.beat()  # loading the libraries does not count as the start of the envs
-        sampling = replace(plan.config.sampling, serial_mode=True, num_workers=1, inline_samplers=0)
-        config = replace(plan.config, sampling=sampling, run=replace(plan.config.run, device="cpu"))
-        config, family = with_eval_frameskip(config, plan.family)
-        config = _sampling_only(config, len(plan.info.kinds.spaces), plan.info.num_agents)
         assert snapshot.path is not None, "without a file there is no evaluation"
         choice = PolicyChoice(snapshot.policy_id, snapshot.path)
-        probed = Probed(plan.info, plan.state_size)
-        self._measurement = Measurement(config, family, probed, choice, Progress(None), context)
+        self._measurement = Measurement(plan, choice, Progress(None), context)
 
     def run(self) -> dict[str, MeanAndStd]:
         """Returns the statistics of the episodes by name. Raises InterruptedError if a signal ends it."""

@@ -38,7 +38,8 @@ class Topology:
     kind_of_agent: tuple[int, ...]  # one entry per agent of an env
     num_nodes: int = 0  # other machines with rollout workers
     buffers_for_nodes: int = 0  # size of the partition for their trajectories
-    learners_per_policy: int = 1  # each trains on a share of every batch
+    learners_per_policy: int = 1  # each trains on a share of every batch; 0: nothing is learned here
+    num_inline_samplers: int = 0  # processes in which rollout and policy workers take turns; 0: separate ones
     # Of an evaluation: the number of episodes that all agents play together, without a learner. None: train.
     num_episodes: int | None = None
 
@@ -71,6 +72,10 @@ class Topology:
     def chunks_per_trajectory(self) -> int:
         return self.rollout // self.chunk_length
 
+    def workers_of_sampler(self, sampler_index: int) -> range:
+        """Returns the indices of the rollout workers in an inline sampler."""
+        return range(sampler_index, self.num_workers, self.num_inline_samplers)
+
     def buffers_of(self, worker_index: int) -> range:
         """Returns the partition of a worker, or that of other machines for `num_workers`."""
         begin = worker_index * self.buffers_per_worker
@@ -99,8 +104,10 @@ def episode_shares(num_episodes: int, num_agents: int) -> np.ndarray:
     return shares
 
 
-def make_topology(config: Config, info: EnvInfo, num_episodes: int | None = None) -> Topology:
-    """Returns the topology of a run. num_episodes: of an evaluation, see Topology.
+def make_topology(
+    config: Config, info: EnvInfo, num_episodes: int | None = None, num_inline_samplers: int = 0
+) -> Topology:
+    """Returns the topology of a run. num_episodes, num_inline_samplers: see Topology.
 
     Raises ConfigError when the kinds of agents need another number of policies, when several learners cannot
     share out a batch, or when sampling and learning cannot alternate with these sizes.
@@ -143,7 +150,8 @@ def make_topology(config: Config, info: EnvInfo, num_episodes: int | None = None
         kind_of_agent=info.kinds.of_agent,
         num_nodes=num_nodes,
         buffers_for_nodes=2 * sampling.num_policies * trajectories if num_nodes else 0,
-        learners_per_policy=sampling.learners_per_policy,
+        learners_per_policy=sampling.learners_per_policy if num_episodes is None else 0,
+        num_inline_samplers=num_inline_samplers,
         num_episodes=num_episodes,
     )
 

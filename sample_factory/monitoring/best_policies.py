@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from sample_factory.config.monitoring_flags import MonitoringFlags
 from sample_factory.exchange.messages import Report, SaveRequest, TrainReport
 from sample_factory.monitoring.policy_progress import PolicyProgress
+from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.runtime.clock import Every
 
 log = logging.getLogger("sample_factory")
@@ -16,7 +17,7 @@ MIN_IMPROVEMENT = 0.001
 RETRY_SECONDS = 30.0
 
 
-class BestPolicies:
+class BestPolicies(Subscriber):
     """In the main process: asks a learner for a checkpoint whenever its policy is the best so far. Promises:
 
     1. Only means over a full window of episodes count. A mean over fewer episodes varies more, and the best
@@ -52,12 +53,6 @@ class BestPolicies:
         for policy_id, time_to_test in enumerate(self._time_to_test):
             if time_to_test():
                 self._test(policy_id)
-
-    def worker_started(self, index: int) -> None:
-        """Does nothing."""
-
-    def close(self) -> None:
-        """Does nothing."""
 
     def _test(self, policy_id: int) -> None:
         """Sends a request if the mean of --save_best_metric is the best so far."""

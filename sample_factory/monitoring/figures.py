@@ -33,6 +33,7 @@ from typing import NamedTuple
 from sample_factory.config.experiment_folder import append_whole
 from sample_factory.exchange.messages import LearnerReady, Report, TrainReport
 from sample_factory.monitoring.monitor import Monitor
+from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.runtime.clock import Every
 
 log = logging.getLogger("sample_factory")
@@ -120,7 +121,7 @@ def _from_json(line: str) -> Figures:
     )
 
 
-class FiguresWriter:
+class FiguresWriter(Subscriber):
     """In the main process: follows a run and writes its figures. A subscriber of the main loop."""
 
     def __init__(
@@ -161,9 +162,6 @@ class FiguresWriter:
         if has_first_frames or self._time_to_write():
             self._has_frames = self._env_frames > 0
             self._write()
-
-    def worker_started(self, index: int) -> None:
-        """Does nothing: each line lists the current processes."""
 
     def close(self) -> None:
         """Writes the last line."""

@@ -23,6 +23,7 @@ from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.monitoring.run_progress import RunProgress, RunSizes
 from sample_factory.monitoring.run_summary import RunSummary
 from sample_factory.monitoring.status_line import StatusLine, policy_rows, reward_text
+from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.monitoring.summaries import Summaries, SummaryWriter
 from sample_factory.runtime.clock import Every
 
@@ -32,7 +33,7 @@ MEASURE_SECONDS = 1.0
 POLICY_ROWS_SECONDS = 30.0  # between the rows of several policies on a terminal
 
 
-class Monitor:
+class Monitor(Subscriber):
     """In the main process: logs the status of the run and writes TensorBoard files. Promises:
 
     1. Rates, the time left and the final means refer to this run; `env_frames` and the progress include the
@@ -100,9 +101,6 @@ class Monitor:
         if self._has_first_frames() or self._time_to_log():
             self._log_status()
         self._summaries.tick(self._progress, self._components)
-
-    def worker_started(self, index: int) -> None:
-        """Does nothing."""
 
     def stopping(self) -> None:
         """Ends the time of the run, so that the time for saving and stopping does not count."""

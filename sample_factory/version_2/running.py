@@ -1,6 +1,7 @@
 """Version 2's `run_rl` and `enjoy`: they run the cfg of `parse_full_cfg`, with the changes of the script."""
 
 import enum
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sample_factory.config.config import Config
@@ -8,8 +9,8 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.namespace import FlagNamespace
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
-from sample_factory.launch.exit_codes import run_command
 from sample_factory.hub.hub_flags import EnjoyHubFlags
+from sample_factory.launch.exit_codes import run_command
 from sample_factory.runtime.log import restored_logging, setup_logging
 
 if TYPE_CHECKING:
@@ -24,16 +25,17 @@ class ExperimentStatus(enum.IntEnum):
     INTERRUPTED = 2
 
 
-def run_rl(cfg: Any) -> int:
-    """Trains; returns the exit code: 0 done or stopped, 1 failed, 2 bad input. Prints expected errors."""
-    from sample_factory.launch.run import run_experiment
+def run_rl(cfg: Any, train: Callable[[Config], int]) -> int:
+    """Trains; returns the exit code: 0 done or stopped, 1 failed, 2 bad input. Prints expected errors.
 
-    def train(_: Any) -> int:
-        config = config_of(cfg, "run_rl", evaluation=False)
+    train: trains with flags, and returns the exit code.
+    """
+
+    def train_cfg(_: Any) -> int:
         with restored_logging():
-            return run_experiment(config, resolve_family(config.env_name))
+            return train(config_of(cfg, "run_rl", evaluation=False))
 
-    return run_command(train, [])
+    return run_command(train_cfg, [])
 
 
 def enjoy(cfg: Any) -> tuple[int, float]:

@@ -15,16 +15,20 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import enjoy
 from sample_factory.envs import env_registry
 from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.envs.env_info import env_info
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.envs.protocol import ObservationRows
 from sample_factory.envs.wrappers.action_repeat import ActionRepeat
-from sample_factory.evaluation.measure import Measurement, SnapshotMeasurement, measure_checkpoints
+from sample_factory.evaluation.measure import (
+    Measurement,
+    SnapshotMeasurement,
+    measure_checkpoints,
+    plan_evaluation,
+)
 from sample_factory.evaluation.results import Progress
 from sample_factory.exchange.messages import Snapshot
-from sample_factory.launch.evaluation_plan import EvaluationPlan
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.failures import ChildFailed
+from tests.counting import make_plan
 from tests.evaluation.conftest import SMALL, always
 from tests.evaluation.playable_envs import Cards, Undrawable
 from tests.evaluation.uneven_envs import LONG, DiesOnce, Interrupts, SameStart, ShortLosses
@@ -247,12 +251,16 @@ def test_an_evaluation_during_training_plays_a_snapshot_in_one_process(choosing,
     monkeypatch.setattr(logging.getLogger("sample_factory"), "setLevel", lambda level: None)
     register_env("cards", lambda full_env_name, cfg, env_config: Cards())
     checkpoints = choosing("cards", 3)
-    typed = [*identity_of(checkpoints), "--num_workers=4", "--eval_episodes=4"]
+    typed = [
+        *identity_of(checkpoints),
+        "--num_envs_per_worker=2",
+        "--eval_episodes=4",
+        "--eval_every_env_steps=9",
+    ]
     config = parse_config(["--env=cards", *typed], resolve_family)
     family = resolve_family("cards")
-    info = env_info(adapt(Cards()), config.namespace())
     (path,) = checkpoints.folder.glob("*.pth")
-    plan = EvaluationPlan(config, family, info, state_size=0)
+    plan = plan_evaluation(make_plan(config, Cards(), family, state_size=0))
     snapshot = Snapshot(0, 1, 4, str(path))
     statistics = SnapshotMeasurement(plan, snapshot, ChildContext("evaluation")).run()
     assert statistics["true_objective"].mean == 3.0, "the card that the snapshot chooses"

@@ -3,7 +3,7 @@ import pkgutil
 
 import pytest
 
-from sample_factory.launch.failure_log import OUT_OF_GPU_MEMORY, log_failures
+from sample_factory.launch.exit_codes import OUT_OF_GPU_MEMORY, log_failures
 from sample_factory.runtime.failures import ChildFailed, PermanentFailure, describe_exception, qualified_name
 from sample_factory.runtime.log import log, setup_logging
 
@@ -41,7 +41,7 @@ def logged(caplog, monkeypatch):
 def test_an_exception_of_user_code_is_a_line_that_names_the_env_and_the_place_and_a_short_traceback(logged):
     [text] = logged(failure(level_is_missing))
     line, *trace = text.splitlines()
-    assert line.startswith("env my_maze: failure() raised LookupError: level 7 (test_failure_log.py:")
+    assert line.startswith("env my_maze: failure() raised LookupError: level 7 (test_failures.py:")
     assert trace[0] == "Traceback (frames of user code):" and trace[-1] == "LookupError: level 7"
 
 
@@ -50,7 +50,7 @@ def test_with_a_log_file_the_console_gets_one_line_and_the_file_the_whole_traceb
     log_failures([failure(level_is_missing, "learner_0")], ENV, has_log_file=True)
     setup_logging("main")
     console = capsys.readouterr().err
-    assert console.count("\n") == 1 and "learner_0 failed: LookupError: level 7 (test_failure_log" in console
+    assert console.count("\n") == 1 and "learner_0 failed: LookupError: level 7 (test_failures" in console
     assert "Traceback (most recent call last)" in (tmp_path / "sf_log.txt").read_text()
 
 
@@ -69,7 +69,7 @@ def test_an_exception_that_explains_another_has_its_place_and_its_short_tracebac
 
     [text] = logged(failure(explain))
     line, *trace = text.splitlines()
-    assert line.startswith("env my_maze: reset() raised (test_failure_log.py:")
+    assert line.startswith("env my_maze: reset() raised (test_failures.py:")
     assert trace[0] == "Traceback (frames of user code):" and trace[-1] == "LookupError: level 7"
     assert len(trace) == 6, "explain() and level_is_missing(), two lines each"
 
