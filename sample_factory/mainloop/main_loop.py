@@ -140,8 +140,7 @@ class MainLoop(Loop):
         self._training_info = self._make_training_info(plan)
         self._observed_run = ObservedRun(self._config, self._monitor.policies, self._training_info)
         self._subscribers = self._make_subscribers(plan, resources, processes)
-        made = [make(plan, self._monitor, self._outbox, self.publish) for make in further]
-        self._subscribers[1:1] = made
+        self._subscribers += [make(plan, self._monitor, self._outbox, self.publish) for make in further]
         for index in range(self._outbox.num_rollout_workers):
             self._start_worker(index)
         self._has_started = False
