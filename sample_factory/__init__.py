@@ -21,7 +21,7 @@ from sample_factory.sampling.matchmaking.registry import register_matchmaking
 from sample_factory.version_2 import finder
 
 if TYPE_CHECKING:
-    from sample_factory.evaluation.evaluate_from_python import evaluate
+    from sample_factory.evaluation.evaluate import evaluate
     from sample_factory.evaluation.load_policy import load_policy
     from sample_factory.exporting.export_from_python import export_onnx
     from sample_factory.mainloop.run_result import RunResult, TrainingFailed
@@ -51,7 +51,7 @@ __all__ = [
 _MODULES = {
     "RunResult": "sample_factory.mainloop.run_result",
     "TrainingFailed": "sample_factory.mainloop.run_result",
-    "evaluate": "sample_factory.evaluation.evaluate_from_python",
+    "evaluate": "sample_factory.evaluation.evaluate",
     "export_onnx": "sample_factory.exporting.export_from_python",
     "load_policy": "sample_factory.evaluation.load_policy",
     "read_metrics": "sample_factory.plotting.read_metrics",

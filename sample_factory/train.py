@@ -27,8 +27,8 @@ def train(argv: Sequence[str], command: Command = TRAIN) -> int:
 def train_config(config: "Config", keeps_process: bool = False) -> "RunResult":
     """Trains with all parts of the package, and returns how the run has ended; see `train_experiment`."""
     from sample_factory.envs.env_registry import resolve_family
-    from sample_factory.evaluation.during_training import plan_evaluation
-    from sample_factory.evaluation.evaluations import Evaluations
+    from sample_factory.evaluation.during_training import Evaluations
+    from sample_factory.evaluation.measure import plan_evaluation
     from sample_factory.launch.run import HigherParts, train_experiment
 
     higher = HigherParts(plan_evaluation, Evaluations, "sample_factory.cluster.ingest:Ingest")

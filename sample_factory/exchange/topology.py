@@ -84,17 +84,24 @@ class Topology:
         )
 
     def episodes_of(self, agent_ids: np.ndarray) -> np.ndarray:
-        """Returns how many episodes each agent plays in an evaluation, [n] int64.
-
-        They are fixed in advance: of the episodes that end first, too many would be short.
-        """
+        """Returns how many episodes each agent plays in an evaluation, int64 [n]."""
         assert self.num_episodes is not None, "a run that trains has no number of episodes"
-        of_each, remainder = divmod(self.num_episodes, self.num_agents)
-        return of_each + (np.asarray(agent_ids) < remainder).astype(np.int64)
+        shares: np.ndarray = episode_shares(self.num_episodes, self.num_agents)[agent_ids]
+        return shares
 
     def agent_id(self, worker_index: int, split: int, agent: int) -> int:
         """Returns a number that identifies an agent of a split in the run."""
         return worker_index * self.agents_per_worker + split * self.agents_per_split + agent
+
+
+def episode_shares(num_episodes: int, num_agents: int) -> np.ndarray:
+    """Returns how many episodes each agent plays of all episodes of an evaluation, int64 [num_agents].
+
+    They are fixed in advance: counting the first episodes that end would favour short ones.
+    """
+    shares = np.full(num_agents, num_episodes // num_agents, np.int64)
+    shares[: num_episodes % num_agents] += 1
+    return shares
 
 
 def make_topology(

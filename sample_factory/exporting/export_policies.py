@@ -14,10 +14,9 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.own_spaces import own_spaces
 from sample_factory.envs.protocol import MultiAgentEnv
+from sample_factory.evaluation.played_env import explains_other_env, make_env
 from sample_factory.evaluation.policy import build_model, load_weights
 from sample_factory.evaluation.policy_choice import PolicyChoice, find_checkpoint
-from sample_factory.evaluation.screen import make_env
-from sample_factory.evaluation.trained_env import explains_other_env
 from sample_factory.exporting.check import Check, CheckResult
 from sample_factory.exporting.export_flags import ENDING, ExportFlags
 from sample_factory.exporting.metadata import action_meanings, make_metadata

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from sample_factory.config.config import Config
 from sample_factory.config.flags import NEVER, ConfigError
 from sample_factory.envs.env_registry import EnvFamily, resolve_family
-from sample_factory.evaluation.parallel import chosen_policies, evaluate_in_parallel
-from sample_factory.evaluation.policy_choice import find_checkpoint
+from sample_factory.evaluation.measure import measure_checkpoints
+from sample_factory.evaluation.policy_choice import chosen_policies, find_checkpoint
 from sample_factory.evaluation.results import Evaluation
 from sample_factory.hub.hub_access import CARD, VIDEO, HubError, prepare_push, upload
 from sample_factory.hub.hub_flags import PushFlags
@@ -50,7 +50,7 @@ def push(config: Config) -> str:
         video = newest_video(config.experiment_dir) if flags.with_video else None
         return _push(api, config, family, checkpoints[0], results, video)
     evaluations = []
-    for evaluation in evaluate_in_parallel(config, family):
+    for evaluation in measure_checkpoints(config, family):
         print(f"{evaluation.choices[0]}: {evaluation.summary()}", flush=True)
         evaluations.append(evaluation)
     if len(evaluations) < len(chosen):
@@ -63,21 +63,21 @@ def push(config: Config) -> str:
 def play_and_push(config: Config, family: EnvFamily) -> Evaluation:
     """Plays as `enjoy` does; then pushes, where --push_to_hub, with the results of these episodes.
 
-    config: may have a section "hub". Raises what `evaluate` and `push` raise.
+    config: may have a section "hub". Raises what `play` and `push` raise.
     """
-    from sample_factory.evaluation.evaluate import evaluate
+    from sample_factory.evaluation.play import play
 
     flags = config.extra.get("hub")
     if flags is None or not flags.push_to_hub:
         if flags is not None and flags.hf_repository is not None:
             raise ConfigError("--hf_repository has no effect without --push_to_hub")
-        return evaluate(config, family)
+        return play(config, family)
     limits = config.evaluation
     if limits.max_num_episodes == NEVER:
         raise ConfigError("--push_to_hub needs --max_num_episodes=N: the model card has their mean reward")
     checkpoint = find_checkpoint(config, chosen_policies(config)[0])
     api = prepare_push(flags.hf_repository, flags.private_repository)
-    evaluation = evaluate(config, family)
+    evaluation = play(config, family)
     num_episodes = len(evaluation.episodes)
     if num_episodes < limits.max_num_episodes and evaluation.env_frames < limits.max_num_frames:
         raise HubError(STOPPED)
@@ -105,7 +105,7 @@ def _checked_results(
 
 def _film(config: Config, family: EnvFamily) -> Path | None:
     """Writes a video of whole episodes, at least 10 seconds. Returns None where the env cannot be drawn."""
-    from sample_factory.evaluation.evaluate import evaluate
+    from sample_factory.evaluation.play import play
 
     log.info("Writing a video ...")
     evaluation = dataclasses.replace(
@@ -117,7 +117,7 @@ def _film(config: Config, family: EnvFamily) -> Path | None:
         max_num_frames=NEVER,
     )
     try:
-        return evaluate(dataclasses.replace(config, evaluation=evaluation), family).video
+        return play(dataclasses.replace(config, evaluation=evaluation), family).video
     except Exception as error:  # whatever an env raises that cannot be drawn here
         log.warning("There is no video: %s", one_line(error))
         return None

@@ -39,7 +39,7 @@ def run_rl(cfg: Any, train: Callable[[Config], int]) -> int:
 
 
 def enjoy(cfg: Any) -> tuple[int, float]:
-    """Plays; returns (0, mean of the true objectives). Raises what `evaluate` raises."""
+    """Plays; returns (0, mean of the true objectives). Raises what `play_and_push` raises."""
     from sample_factory.hub.push import play_and_push
 
     config = config_of(cfg, "enjoy", evaluation=True)

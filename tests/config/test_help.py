@@ -17,9 +17,9 @@ from sample_factory.config.help import overview
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import TRAINING_SECTIONS, RunFlags
 from sample_factory.envs.doom.doom_family import DoomFlags
+from sample_factory.envs.doom.human_game import HumanGameFlags
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.gym_family import GymFlags
-from sample_factory.evaluation.human_game import HumanGameFlags
 from sample_factory.evaluation.match_request import MatchFlags
 
 WITH_ENV = [command for command in COMMANDS if command.common]

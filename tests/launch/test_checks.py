@@ -8,7 +8,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.evaluation.during_training import plan_evaluation
+from sample_factory.evaluation.measure import plan_evaluation
 from sample_factory.launch.checks import check_env, describe_networks
 from sample_factory.launch.plan import plan_run
 from sample_factory.runtime import local_ray

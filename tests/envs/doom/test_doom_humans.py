@@ -10,11 +10,10 @@ import time
 import pytest
 
 from sample_factory.envs.doom.doom_family import DOOM_SPECS
-from sample_factory.envs.doom.human_keys import KEYS
+from sample_factory.envs.doom.human_game import KEYS, instructions
 from sample_factory.envs.doom.human_player import Endpoint, buttons, play
 from sample_factory.envs.doom.make_doom_env import engine_settings, make_doom_env
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.evaluation.human_game import instructions
 from sample_factory.play_doom import main
 from tests.runtime.waiting import eventually
 

@@ -1,4 +1,4 @@
-"""In place of the evaluator. A module of its own: a child that imports little starts soon."""
+"""Stand-ins for SnapshotMeasurement. A module of its own: a child that imports little starts soon."""
 
 from sample_factory.evaluation.result_statistics import mean_and_std
 

@@ -1,11 +1,11 @@
-"""A human plays Doom, alone or in a match with trained agents."""
+"""The command `play_doom`: a human plays Doom, alone or in a match with trained agents."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
-from sample_factory.envs.doom.human_keys import keys_for
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,28 @@ class HumanGameFlags:
         "address of a match that waits for humans, printed by `enjoy --num_humans=1`; play alone if left out",
         metavar="HOST:PORT",
     )
+
+
+class Keys(NamedTuple):
+    """Keys with one purpose. buttons: names of the engine; each is pressed by one of the keys."""
+
+    keys: str
+    purpose: str
+    buttons: tuple[str, ...]
+
+
+# Defaults of the engine (defbinds.txt in vizdoom.pk3).
+KEYS = (
+    Keys("up, down", "move forward, backward", ("MOVE_FORWARD", "MOVE_BACKWARD")),
+    Keys(", .", "step left, right", ("MOVE_LEFT", "MOVE_RIGHT")),
+    Keys("left, right", "turn", ("TURN_LEFT", "TURN_RIGHT")),
+    Keys("mouse, left, right", "turn", ("TURN_LEFT_RIGHT_DELTA",)),
+    Keys("Ctrl, left button", "shoot", ("ATTACK",)),
+    Keys("Shift", "run", ("SPEED",)),
+    Keys("Space", "open doors, press switches", ("USE",)),
+    Keys("1 to 7", "choose a weapon", tuple(f"SELECT_WEAPON{number}" for number in range(1, 8))),
+    Keys("mouse wheel", "next, previous weapon", ("SELECT_NEXT_WEAPON", "SELECT_PREV_WEAPON")),
+)
 
 
 def play(config: Config) -> None:
@@ -51,5 +73,7 @@ def play(config: Config) -> None:
 def instructions(env_name: str, goal: str, buttons: Sequence[str]) -> str:
     """Returns the goal of a scenario and the keys for its buttons, a line each."""
     lines = [env_name, goal] if goal else [env_name]
-    lines += [f"  {keys.keys:<20}{keys.purpose}" for keys in keys_for(buttons)]
+    for keys in KEYS:
+        if not set(buttons).isdisjoint(keys.buttons):
+            lines.append(f"  {keys.keys:<20}{keys.purpose}")
     return "\n".join([*lines, "The score is printed here. To stop, close the window or press Ctrl+C here."])

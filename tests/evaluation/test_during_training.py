@@ -2,23 +2,26 @@
 
 import logging
 import time
+import types
 
+import gymnasium as gym
 import pytest
-from sample_factory.launch.evaluation_plan import EvaluationPlan, with_eval_flags
-from sample_factory.mainloop.evaluations import Evaluations
 
 from sample_factory.checkpoints.milestones import best_value
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.evaluation import during_training
+from sample_factory.evaluation.during_training import Evaluations
+from sample_factory.evaluation.measure import plan_evaluation
 from sample_factory.exchange.messages import Incident, Snapshot, SnapshotRequest, TrainReport
-from sample_factory.mainloop import evaluations
 from sample_factory.monitoring.component_stats import ComponentStats
+from tests.counting import make_plan
 from tests.runtime.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("quick_evaluator")
 EVERY = 100
-EVALUATORS = "tests.mainloop.quick_evaluators"
+CHILDREN = "tests.evaluation.quick_measurements"
 
 
 class Policy:
@@ -64,7 +67,8 @@ class Run:
         self.outbox = FakeOutbox()
         self.published = []
         self.incidents = ComponentStats(time.monotonic)
-        self.evaluations = Evaluations(None, config, self.monitor, self.outbox, self.publish)
+        plan = types.SimpleNamespace(config=config, evaluation=None)
+        self.evaluations = Evaluations(plan, self.monitor, self.outbox, self.publish)
 
     def publish(self, incident):
         self.published.append(incident)
@@ -99,7 +103,7 @@ class Run:
 
 @pytest.fixture
 def quick_evaluator(monkeypatch):
-    monkeypatch.setattr(evaluations, "EVALUATOR", f"{EVALUATORS}:Rewards")
+    monkeypatch.setattr(during_training, "CHILD", f"{CHILDREN}:Rewards")
 
 
 def test_a_policy_is_due_whenever_its_frames_pass_a_multiple_also_in_a_resumed_run(tmp_path):
@@ -163,7 +167,7 @@ def test_an_evaluation_that_fails_is_an_incident_and_the_next_one_is_played(tmp_
 def test_an_evaluation_that_hangs_is_an_incident_and_the_next_one_is_played(
     tmp_path, monkeypatch, where, reason
 ):
-    monkeypatch.setattr(evaluations, "EVALUATOR", f"{EVALUATORS}:Hangs")
+    monkeypatch.setattr(during_training, "CHILD", f"{CHILDREN}:Hangs")
     limits = {
         "start": {"reset_timeout_seconds": 1, "heartbeat_reporting_interval": 3},
         "step": {"reset_timeout_seconds": 3600, "heartbeat_reporting_interval": 3},
@@ -247,30 +251,37 @@ def test_the_value_of_a_best_checkpoint_is_that_of_the_same_metric(tmp_path):
 
 def plan_for(flags):
     config = parse_config(
-        ["--env=gym_CartPole-v1", "--eval_every_env_steps=9", f"--eval_flags={flags}"], resolve_family
+        [
+            "--env=gym_CartPole-v1",
+            "--num_envs_per_worker=2",
+            "--eval_every_env_steps=9",
+            f"--eval_flags={flags}",
+        ],
+        resolve_family,
     )
-    return EvaluationPlan(config, resolve_family(config.env_name), None, 0)
+    return make_plan(config, gym.make("CartPole-v1"), resolve_family(config.env_name))
 
 
 def test_the_flags_of_evaluations_may_name_another_env_and_leave_the_others_as_in_training():
-    plan = plan_for("--env=gym_Acrobot-v1 --eval_episodes=7")
-    changed = with_eval_flags(plan)
-    assert changed.family.env_name == changed.config.env_name == "gym_Acrobot-v1"
-    assert changed.config.evaluation.eval_episodes == 7
-    assert changed.config.learning == plan.config.learning
+    plan = plan_for("--env=gym_CartPole-v0 --eval_episodes=7")
+    changed = plan_evaluation(plan)
+    assert changed.family.env_name == changed.config.env_name == "gym_CartPole-v0"
+    assert changed.topology.num_episodes == changed.config.evaluation.eval_episodes == 7
+    assert changed.config.model == plan.config.model
 
 
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
-        ("--eval_epsodes=3", "--eval_flags=.*: unknown flag --eval_epsodes"),
+        ("--eval_epsodes=3", "--eval_flags=.*--eval_epsodes"),
         ("--env=gym_Nothing-v0", "--eval_flags=.*Nothing"),
-        ("--env='gym", "--eval_flags=.*No closing quotation"),
+        ("--env='gym", "--eval_flags="),
+        ("--env=gym_Acrobot-v1", "--eval_flags=.*spaces"),
     ],
 )
 def test_wrong_flags_of_evaluations_are_refused(flags, complaint):
     with pytest.raises(ConfigError, match=complaint):
-        with_eval_flags(plan_for(flags))
+        plan_evaluation(plan_for(flags))
 
 
 @pytest.mark.parametrize("flag", ["--save_best_metric=eval_reward", "--eval_flags=--seed=1"])
