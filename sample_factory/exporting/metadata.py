@@ -58,7 +58,10 @@ def action_meanings(env: MultiAgentEnv, own: OwnSpaces, signature: Signature) ->
     if type(namer) is NamesActions:  # stands for an env without names
         return {}
     decode = action_decoder(own.action)
-    neutral = np.concatenate([_neutral(part) for part in signature.parts])
+    neutral = np.zeros(sum(part.values.stop - part.values.start for part in signature.parts), np.float32)
+    for part in signature.parts:  # what does least: zeros, the first choices, or the number next to 0
+        if isinstance(part.space, Discretized):
+            neutral[part.values] = np.abs(part.space.values).argmin()
     meanings = {}
     for part in signature.parts:
         if isinstance(part.space, gym.spaces.Discrete) and part.space.n <= MAX_NAMED:
@@ -66,14 +69,6 @@ def action_meanings(env: MultiAgentEnv, own: OwnSpaces, signature: Signature) ->
             rows[:, part.values.start] = np.arange(part.space.n)
             meanings[part.action] = [namer.action_text(decode(row)) for row in rows]
     return meanings
-
-
-def _neutral(part: ActionPart) -> np.ndarray:
-    """Returns the columns of an action that does least: zeros, the first choices, or the number next to 0."""
-    row = np.zeros(part.values.stop - part.values.start, np.float32)
-    if isinstance(part.space, Discretized):
-        row[:] = np.abs(part.space.values).argmin()
-    return row
 
 
 def _describe_observation(entry: ObservationInput) -> dict[str, Any]:
@@ -95,16 +90,10 @@ def _describe_action(part: ActionPart, meanings: Mapping[str, list[str]]) -> dic
         described |= {"nvec": space.nvec.tolist(), "start": space.start.tolist()}
     else:
         assert isinstance(space, gym.spaces.Box)
-        described |= {"shape": space.shape, "low": _bound(space.low), "high": _bound(space.high)}
+        low, high = (np.where(np.isfinite(bound), bound, None) for bound in (space.low, space.high))
+        described |= {"shape": space.shape, "low": low.tolist(), "high": high.tolist()}  # null: no bound
     if isinstance(space, Discretized):
         described["values"] = space.values.tolist()
     if part.action in meanings:
         described["meanings"] = meanings[part.action]
     return described | dict(zip(("mean", "stddev") if part.is_box else ("logits",), part.parameters))
-
-
-def _bound(bounds: np.ndarray) -> Any:
-    """Returns nested lists, with None for no bound, which JSON has no number for."""
-    numbers = bounds.astype(object)
-    numbers[~np.isfinite(bounds)] = None
-    return numbers.tolist()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sample_factory.exporting.signature import ActionPart, ObservationInput, Signature
 from sample_factory.models.action_distributions import MAX_LOG_STD, MIN_LOG_STD
-from sample_factory.models.actor_critic import ActorCritic
+from sample_factory.models.actor_critic import ActorCritic, PolicyOutput
 from sample_factory.models.cpu_layers import PatchConv2d
 from sample_factory.models.normalizers import RunningNormalizer
 from sample_factory.models.text_encoder import TextEncoder
@@ -30,37 +30,34 @@ class ExportedNetwork(nn.Module):
         self.model = with_plain_layers(model)
         self.conversions = nn.ModuleList(_ObservationInput(entry) for entry in signature.observations)
         self.parts = nn.ModuleList(_ActionOutput(part) for part in signature.parts)
-        self._signature = signature
+        self.signature = signature
 
     def forward(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Maps the inputs [B, ...] to the outputs [B, ...]."""
-        entries = self._signature.observations
+        entries = self.signature.observations
         observations = {entry.key: store(x) for entry, store, x in zip(entries, self.conversions, inputs)}
-        has_state = self._signature.state_size > 0
-        rnn_state = inputs[-1] if has_state else torch.zeros(inputs[0].shape[0], 0)
-        output = self.model.act(observations, rnn_state, deterministic=True)
+        rnn_state = inputs[-1] if self.signature.state_size else torch.zeros(inputs[0].shape[0], 0)
+        return self.outputs_of(self.model, self.model.act(observations, rnn_state, deterministic=True))
+
+    def outputs_of(self, model: ActorCritic, output: PolicyOutput) -> tuple[Tensor, ...]:
+        """Converts the output of a model, with the rows [B, ...] of its observations, to the outputs."""
         parts = cast(Sequence[_ActionOutput], self.parts)
         outputs = [part.action(output.actions) for part in parts]
         for part in parts:
             outputs += part.parameters_of(output.logits)
-        if has_state:
+        if self.signature.state_size:
             outputs.append(output.rnn_state)
-        if self._signature.has_value:
-            outputs.append(denormalized_values(self.model, output.values))
+        if self.signature.has_value:
+            normalizer = model.returns_normalizer  # the value is on the scale of the rewards of the training
+            outputs.append(output.values if normalizer is None else normalizer.denormalize(output.values))
         return tuple(outputs)
 
     def example(self) -> tuple[Tensor, ...]:
         """Returns zeros for two rows of the inputs."""
-        signature = self._signature
-        arrays = [np.zeros((2, *entry.shape), entry.dtype) for entry in signature.observations]
-        if signature.state_size:
-            arrays.append(np.zeros((2, signature.state_size), np.float32))
+        arrays = [np.zeros((2, *entry.shape), entry.dtype) for entry in self.signature.observations]
+        if self.signature.state_size:
+            arrays.append(np.zeros((2, self.signature.state_size), np.float32))
         return tuple(map(torch.from_numpy, arrays))
-
-
-def denormalized_values(model: ActorCritic, values: Tensor) -> Tensor:
-    """Returns values [B] on the scale of the rewards that the policy was trained with."""
-    return values if model.returns_normalizer is None else model.returns_normalizer.denormalize(values)
 
 
 class _ObservationInput(nn.Module):

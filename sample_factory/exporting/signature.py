@@ -82,6 +82,11 @@ class Signature(NamedTuple):
         names = _outputs_of(self.parts)
         return [*names, *[NEXT_RNN_STATE] * (self.state_size > 0), *[VALUE] * self.has_value]
 
+    @property
+    def choices(self) -> dict[str, ActionPart]:
+        """The outputs that are indices of choices, by their names."""
+        return {part.action: part for part in self.parts if not part.is_box}
+
 
 def make_signature(own: OwnSpaces, stored: gym.spaces.Dict, state_size: int, has_value: bool) -> Signature:
     """Returns the signature of a policy.
@@ -92,29 +97,19 @@ def make_signature(own: OwnSpaces, stored: gym.spaces.Dict, state_size: int, has
     parts = tuple(_parts(own.action, "", 0, 0))
     reserved = {RNN_STATE, NEXT_RNN_STATE, VALUE, *_outputs_of(parts)}
     leaves = leaf_spaces(own.observation)
-    names = {key: _free_name(key, reserved, leaves) for key in leaves}
-    observations = tuple(
-        ObservationInput(key, names[key], space, _shape(space, stored.spaces[key]))
-        for key, space in leaves.items()
-    )
-    return Signature(observations, parts, state_size, has_value)
+    observations = []
+    for key, space in leaves.items():
+        name = key
+        while name in reserved or (name != key and name in leaves):  # in a file all names are different
+            name = f"observation_{name}"
+        is_array = isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary)
+        shape = stored.spaces[key].shape if is_array else space.shape
+        observations.append(ObservationInput(key, name, space, shape or ()))
+    return Signature(tuple(observations), parts, state_size, has_value)
 
 
 def _outputs_of(parts: tuple[ActionPart, ...]) -> list[str]:
     return [*(part.action for part in parts), *(name for part in parts for name in part.parameters)]
-
-
-def _free_name(key: str, reserved: set[str], keys: dict[str, gym.Space[Any]]) -> str:
-    """Returns the key, or with a prefix if an output has that name: in a file all names are different."""
-    name = key
-    while name in reserved or (name != key and name in keys):
-        name = f"observation_{name}"
-    return name
-
-
-def _shape(space: gym.Space[Any], stored: gym.Space[Any]) -> tuple[int, ...]:
-    is_array = isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary)
-    return (stored.shape if is_array else space.shape) or ()
 
 
 def _parts(space: gym.Space[Any], suffix: str, value: int, logit: int) -> Iterator[ActionPart]:
@@ -127,9 +122,5 @@ def _parts(space: gym.Space[Any], suffix: str, value: int, logit: int) -> Iterat
             logit += layout.num_logits
         return
     layout = action_layout(space)
-    yield ActionPart(
-        space,
-        suffix,
-        slice(value, value + layout.num_action_values),
-        slice(logit, logit + layout.num_logits),
-    )
+    values = slice(value, value + layout.num_action_values)
+    yield ActionPart(space, suffix, values, slice(logit, logit + layout.num_logits))

@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import onnx
@@ -11,7 +10,6 @@ import torch
 from torch import Tensor
 
 from sample_factory.exporting.network import ExportedNetwork
-from sample_factory.exporting.signature import Signature
 from sample_factory.runtime.command_failed import CommandFailed
 from sample_factory.runtime.failures import one_line
 
@@ -23,27 +21,31 @@ class ExportFailed(CommandFailed):
     """A policy cannot be exported, or the exported one differs; no file was written."""
 
 
-def to_onnx(network: ExportedNetwork, signature: Signature) -> onnx.ModelProto:
+def to_onnx(network: ExportedNetwork) -> onnx.ModelProto:
     """Returns the network as an ONNX model with a dynamic first axis, `batch`, of all inputs and outputs.
 
     Raises ExportFailed for a network that torch cannot export.
     """
     example = network.example()
-    with torch.no_grad(), _quiet():
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it notes e.g. that torchvision is missing
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         # Tensors that a network caches in its first call must be real ones, not those of the exporter.
         network((*example,))
         try:
-            exported = _trace(network, example)
             program = torch.onnx.export(
-                exported,
+                _trace(network, example),
                 dynamo=True,
-                input_names=signature.inputs,
-                output_names=signature.outputs,
+                input_names=network.signature.inputs,
+                output_names=network.signature.outputs,
                 external_data=False,
                 verbose=False,
             )
         except Exception as error:  # whatever a network, and the exporter for it, raise
-            raise _not_exportable(error) from None
+            raise ExportFailed(
+                "torch cannot export this network; forward should have no branch and no loop that depends on "
+                f"numbers in tensors or on the number of rows: {one_line(error)[:MAX_REASON]}"
+            ) from None
     assert program is not None, "dynamo=True"
     model: onnx.ModelProto = program.model_proto
     if model.ByteSize() > MAX_BYTES:
@@ -64,16 +66,6 @@ def _trace(network: ExportedNetwork, example: tuple[Tensor, ...]) -> torch.expor
         raise
 
 
-def _not_exportable(error: Exception) -> ExportFailed:
-    reason = one_line(error)
-    if len(reason) > MAX_REASON:
-        reason = f"{reason[:MAX_REASON]} ..."
-    return ExportFailed(
-        "torch cannot export this network; forward should have no branch and no loop that depends on numbers "
-        f"in tensors or on the number of rows: {reason}"
-    )
-
-
 def _remove_traces(model: onnx.ModelProto) -> None:
     """Removes the exporter's notes, which are larger than a small network and hold paths of this machine."""
     graph: Any = model.graph
@@ -83,17 +75,3 @@ def _remove_traces(model: onnx.ModelProto) -> None:
         del part.metadata_props[:]
         part.ClearField("doc_string")
     graph.ClearField("value_info")
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Hides the exporter's notes, such as that torchvision is not installed."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)

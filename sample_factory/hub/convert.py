@@ -13,8 +13,8 @@ from sample_factory.config.flags import ConfigError, parse_bool
 from sample_factory.config.help import make_command_parser
 from sample_factory.config.sections import RunFlags
 from sample_factory.config.unknown_flags import parse_words
-from sample_factory.launch.exit_codes import run_command
 from sample_factory.hub.load_from_hub import next_commands
+from sample_factory.launch.exit_codes import run_command
 from sample_factory.runtime.log import setup_logging
 
 

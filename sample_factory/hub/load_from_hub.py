@@ -22,7 +22,6 @@ from sample_factory.config.sections import RunFlags
 from sample_factory.config.trust import TRUST, code_named_in, foreign_file
 from sample_factory.config.unknown_flags import parse_words
 from sample_factory.envs.env_registry import UnknownEnvError
-from sample_factory.launch.exit_codes import run_command
 from sample_factory.hub.hub_access import (
     CARD,
     VIDEO,
@@ -31,6 +30,7 @@ from sample_factory.hub.hub_access import (
     download,
     make_api,
 )
+from sample_factory.launch.exit_codes import run_command
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
 from sample_factory.runtime.log import log, setup_logging
 

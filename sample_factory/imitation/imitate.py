@@ -15,10 +15,10 @@ from sample_factory.config.config import Config
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.launch.folder import prepare_folder
 from sample_factory.imitation.cloning import Cloner, Score, clone, split
 from sample_factory.imitation.imitate_request import ImitateFlags, ImitateRequest
 from sample_factory.imitation.recording import Recording, load_recording, record
+from sample_factory.launch.folder import prepare_folder
 from sample_factory.learning.algorithm_registry import registered_algorithm
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.settings import LearnerSettings

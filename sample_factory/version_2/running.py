@@ -8,8 +8,8 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.namespace import FlagNamespace
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
-from sample_factory.launch.exit_codes import run_command
 from sample_factory.hub.hub_flags import EnjoyHubFlags
+from sample_factory.launch.exit_codes import run_command
 from sample_factory.runtime.log import restored_logging, setup_logging
 
 if TYPE_CHECKING:
