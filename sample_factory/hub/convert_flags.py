@@ -1,7 +1,7 @@
 """Settings of Sample Factory 1 and 2 as flags of this version. Imports no torch."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from sample_factory.config.experiment_names import old_version
 from sample_factory.config.flags import ConfigError
@@ -27,70 +27,54 @@ V1_VALUES: Mapping[str, Any] = {
     "encoder_conv_mlp_layers": [],
     "optimizer": "adam",
 }
-# Of the network, to be set explicitly: a family may have other defaults.
-BUILT_IN_PARTS: Mapping[str, Any] = {
-    "core_custom": None,
-    "decoder_custom": None,
-    "actor_critic_custom": None,
-}
 
 
-class OldSettings(NamedTuple):
-    """The settings of an old experiment. version: 1 or 2 of Sample Factory. values: as it saved them."""
+def recognize(values: Mapping[str, Any], source: str) -> int:
+    """Returns the version that wrote the settings of an experiment: 1 or 2.
 
-    version: int
-    values: Mapping[str, Any]
-
-    @property
-    def frames_per_count(self) -> int:
-        """Env frames for each of the `env_steps` of a checkpoint: the frameskip if it counted steps."""
-        counts_frames = self.values.get("summaries_use_frameskip", True)
-        return 1 if counts_frames else self.values.get("env_frameskip") or 1
-
-
-def recognize(values: Mapping[str, Any], source: str) -> OldSettings:
-    """Returns the settings with the version that wrote them. source: the file, for error messages.
-
-    Raises ConfigError for settings of this version, and for anything else.
+    source: the file, for error messages. Raises ConfigError for settings of this version, and for anything
+    else.
     """
     version = old_version(values)
     if version is None and "hidden_size" in values:
         raise ConfigError(f"{source} is of this version of Sample Factory already; use it as it is")
     if version is None:
         raise ConfigError(f"{source} is not of Sample Factory 1 or 2: there is no hidden_size or rnn_size")
-    return OldSettings(version, values)
+    return version
 
 
-def new_env_name(old: OldSettings) -> str:
+def new_env_name(values: Mapping[str, Any]) -> str:
     """Returns the name of the env here, as far as it is known. Raises ConfigError if there is none."""
-    name = old.values.get("env")
+    name = values.get("env")
     if not isinstance(name, str) or not name:
         raise ConfigError("the settings have no env; name it with --env")
     return OLD_MUJOCO_ENVS.get(name, name)
 
 
-def new_values(old: OldSettings, layers: frozenset[str], env_name: str) -> dict[str, Any]:
+def new_values(version: int, old: Mapping[str, Any], layers: frozenset[str], env_name: str) -> dict[str, Any]:
     """Returns flag -> value for an experiment that continues the old one; names of version 2 stay aliases.
 
-    layers: names of the tensors of the old network; they say what the settings do not.
-    Raises ConfigError for a network that has no counterpart here, naming the flag.
+    old: the settings that the old version has saved. layers: names of the tensors of the old network; they
+    say what the settings do not. Raises ConfigError for a network that has no counterpart here, naming the
+    flag.
     """
     has_learned_std = any(name.endswith(".learned_stddev") for name in layers)
     is_atari = env_name.startswith("atari_")
     values = {
-        **old.values,
-        **BUILT_IN_PARTS,
-        **(_v1_network(old.values) if old.version == 1 else _v2_network(old.values, layers)),
+        **old,
+        # Set explicitly, because a family may have other defaults.
+        **dict.fromkeys(("core_custom", "decoder_custom", "actor_critic_custom")),
+        **(_v1_network(old) if version == 1 else _v2_network(old, layers)),
         "env": env_name,
         # Of actions with a Box and choices the network computed all log-stds, whatever the flag said.
         "adaptive_stddev": not has_learned_std,
-        "continuous_tanh_scale": old.values.get("continuous_tanh_scale", 0.0) if has_learned_std else 0.0,
+        "continuous_tanh_scale": old.get("continuous_tanh_scale", 0.0) if has_learned_std else 0.0,
         # The flag had no effect on other envs, and version 1 saved 4 for all.
-        "env_framestack": old.values.get("env_framestack", 1) if is_atari else 1,
+        "env_framestack": old.get("env_framestack", 1) if is_atari else 1,
     }
-    if old.values.get("device") == "gpu":
+    if old.get("device") == "gpu":
         values["device"] = "auto"
-    if is_atari and old.version == 2:
+    if is_atari and version == 2:
         values["reward_clip"] = 1.0  # by a wrapper of the env
     return values
 

@@ -50,7 +50,7 @@ def check_repository_name(repository: str | None) -> str:
 
 
 def prepare_push(repository: str | None, private: bool) -> "HfApi":
-    """Creates a repository unless it exists. private: whether a new one is.
+    """Creates a repository unless it exists. private: visibility of a repository that is created.
 
     Raises MissingPackage, ConfigError for a wrong name, and HubError without a token or a permission.
     """
@@ -77,16 +77,11 @@ def upload(api: "HfApi", repository: str, folder: Path, message: str) -> str:
 
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     with explained(api, repository, "write to"):
-        outdated = [
-            name
-            for name in api.list_repo_files(repository)
-            if name.startswith(MIRRORED) and name not in files
-        ]
-        operations: list[CommitOperationAdd | CommitOperationDelete] = [
-            CommitOperationAdd(name, path) for name, path in sorted(files.items())
-        ]
-        operations += [CommitOperationDelete(name) for name in outdated]
-        api.create_commit(repository, operations, commit_message=message)
+        there = [name for name in api.list_repo_files(repository) if name.startswith(MIRRORED)]
+        added = [CommitOperationAdd(name, path) for name, path in sorted(files.items())]
+        deleted = [CommitOperationDelete(name) for name in there if name not in files]
+        # Not upload_folder: it may make several commits, so that a failure leaves half of the files.
+        api.create_commit(repository, [*added, *deleted], commit_message=message)
     return f"{api.endpoint}/{repository}"
 
 
@@ -113,46 +108,27 @@ def explained(api: "HfApi", repository: str, action: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException, endpoint: str, repository: str) -> str:
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub import errors
 
-    causes = list(_with_causes(error))
-    answer = next((cause for cause in causes if isinstance(cause, HfHubHTTPError)), None)
-    if isinstance(answer, GatedRepoError):
-        return f"access has to be requested at {endpoint}/{repository}"
-    if isinstance(answer, RevisionNotFoundError):
-        return "it has no such --revision"
-    if isinstance(answer, RepositoryNotFoundError):
-        return f"{endpoint} has no such repository, or it is private: check the name, or {LOGIN}"
-    if answer is not None:
-        status = answer.response.status_code
-        advice = {401: f"; the token is not valid: {LOGIN}", 403: "; the token lacks the permission"}
-        said = answer.server_message or answer.response.reason_phrase
-        return f"{endpoint} answers {status}, {' '.join(said.split())}{advice.get(status, '')}"
-    if any(isinstance(cause, OfflineModeIsEnabled) for cause in causes):
-        return "HF_HUB_OFFLINE is set"
-    for cause in causes:
+    cause: BaseException | None = error
+    while cause is not None:  # of an error, and of those that it was raised from
+        if isinstance(cause, errors.GatedRepoError):
+            return f"access has to be requested at {endpoint}/{repository}"
+        if isinstance(cause, errors.RevisionNotFoundError):
+            return "it has no such --revision"
+        if isinstance(cause, errors.RepositoryNotFoundError):
+            return f"{endpoint} has no such repository, or it is private: check the name, or {LOGIN}"
+        if isinstance(cause, errors.HfHubHTTPError):
+            status = cause.response.status_code
+            advice = {401: f"; the token is not valid: {LOGIN}", 403: "; the token lacks the permission"}
+            said = cause.server_message or cause.response.reason_phrase
+            return f"{endpoint} answers {status}, {' '.join(said.split())}{advice.get(status, '')}"
+        if isinstance(cause, errors.OfflineModeIsEnabled):
+            return "HF_HUB_OFFLINE is set"
         if isinstance(cause, OSError) and (cause.filename is not None or cause.errno in DISK_IS_FULL):
             return f"{cause.filename or 'this machine'}: {cause.strerror}"
-    last = causes[-1]
-    said = f"{type(last).__name__}: {_first_line(last)}"
+        last, cause = cause, cause.__cause__
+    said = ": ".join([type(last).__name__, *str(last).splitlines()[:1]])
     if isinstance(last, OSError) or type(last).__module__.startswith("http"):  # httpx, httpcore, ...
         return f"no answer from {endpoint} ({said}); check the network"
     return said
-
-
-def _with_causes(error: BaseException) -> Iterator[BaseException]:
-    """Yields an error, the error that it was raised from, and so on."""
-    cause: BaseException | None = error
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), "")
