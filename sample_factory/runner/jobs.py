@@ -4,12 +4,11 @@ The runner writes the order (what to run); the process that runs it, on whatever
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sample_factory.config.experiment_folder import write_atomically
-from sample_factory.runner.run_description import PlannedRun
 
 FOLDER = "runner"  # in the folder of the grid: orders, states and logs
 
@@ -39,6 +38,11 @@ class Order(NamedTuple):
     attempt: int = 1
     seconds: float = 0.0
 
+    @staticmethod
+    def read(path: Path) -> "Order":
+        """Raises OSError, and ValueError or TypeError if it is no order."""
+        return Order(**json.loads(path.read_text()))
+
 
 class JobState(NamedTuple):
     """How far a job has come.
@@ -58,17 +62,24 @@ class JobState(NamedTuple):
     host: str = ""
     pid: int = 0
 
+    def write(self, path: str) -> None:
+        write_atomically(Path(path), json.dumps(self._asdict(), indent=1))
+
 
 class Job(NamedTuple):
-    """A run of the grid, and where its files are. folder: that of its experiment."""
+    """A run of the grid.
 
-    run: PlannedRun
+    name: of the run. group: name of the folder of its Experiment. params: parameter -> value, beside those in
+    the base command. folder: the experiment folder of the run. files: folder of the runner's files.
+    """
+
+    name: str
+    group: str
+    command: Sequence[str]
+    params: Mapping[str, Any]
+    env_vars: Mapping[str, str]
     folder: Path
     files: Path
-
-    @property
-    def name(self) -> str:
-        return self.run.name
 
     @property
     def log(self) -> Path:
@@ -91,23 +102,22 @@ class Job(NamedTuple):
         """Returns the state of the last order; None if it has not begun."""
         state = self.read_state()
         order = _read(self.order)
-        if state is None or order is None or state.attempt != order["attempt"]:
-            return None
-        return state
+        is_current = state is not None and order is not None and state.attempt == order["attempt"]
+        return state if is_current else None
 
     def is_finished(self) -> bool:
         """Returns whether an earlier start has finished this very command."""
         state = self.read_state()
-        return state is not None and state.state == FINISHED and state.command == list(self.run.command)
+        return state is not None and state.state == FINISHED and state.command == list(self.command)
 
     def write_order(self) -> None:
         """Orders the next attempt."""
         before = self.read_state()
         last = _read(self.order)
         order = Order(
-            list(self.run.command),
+            list(self.command),
             str(Path.cwd()),
-            dict(self.run.env_vars),
+            dict(self.env_vars),
             str(self.log),
             str(self.state),
             str(self.folder),
@@ -117,19 +127,9 @@ class Job(NamedTuple):
         write_atomically(self.order, json.dumps(order._asdict(), indent=1))
 
 
-def read_order(path: Path) -> Order:
-    """Raises OSError, and ValueError or TypeError if it is no order."""
-    return Order(**json.loads(path.read_text()))
-
-
-def write_state(order: Order, state: JobState) -> None:
-    write_atomically(Path(order.state), json.dumps(state._asdict(), indent=1))
-
-
-def _read(path: Path) -> Mapping[str, Any] | None:
-    """Returns a JSON object; None if there is no file."""
+def _read(path: Path) -> Any:
+    """Returns the contents of a JSON file; None if there is no file."""
     try:
-        values: Mapping[str, Any] = json.loads(path.read_text())
+        return json.loads(path.read_text())
     except FileNotFoundError:
         return None
-    return values

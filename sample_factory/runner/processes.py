@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 
 from sample_factory.config.flags import ConfigError
@@ -23,7 +23,13 @@ class ProcessBackend:
     def __init__(self, arguments: argparse.Namespace, files: Path):
         """Raises ConfigError if fewer GPUs are visible than --num_gpus."""
         self._max_parallel: int = arguments.max_parallel
-        self._gpus = GpuSlots(arguments.num_gpus, arguments.experiments_per_gpu, os.environ.get(GPUS))
+        self._per_gpu: int = arguments.experiments_per_gpu  # not positive: each run sees all GPUs
+        visible = os.environ.get(GPUS)
+        names = visible.split(",") if visible else list(map(str, range(arguments.num_gpus)))
+        if self._per_gpu > 0 and len(names) < arguments.num_gpus:
+            raise ConfigError(f"--num_gpus={arguments.num_gpus}: {GPUS}={visible} has only {len(names)}")
+        self._gpus = names[: arguments.num_gpus]
+        self._gpu_of: dict[str, str] = {}  # the names of running jobs -> their GPUs
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def adopt(self, job: Job) -> bool:
@@ -31,23 +37,28 @@ class ProcessBackend:
         return False
 
     def has_room(self) -> bool:
-        return len(self.unfinished()) < self._max_parallel and self._gpus.has_room()
+        num_places = len(self._gpus) * self._per_gpu if self._per_gpu > 0 else self._max_parallel
+        return len(self.unfinished()) < min(self._max_parallel, num_places)
 
     def start(self, job: Job) -> None:
+        env = dict(os.environ)
+        if self._per_gpu > 0:
+            env[GPUS] = min(self._gpus, key=list(self._gpu_of.values()).count)  # with the fewest jobs
+            self._gpu_of[job.name] = env[GPUS]
         with open(job.log, "ab") as log:
             self._running[job.name] = subprocess.Popen(
                 [sys.executable, "-m", "sample_factory.runner.run_job", str(job.order)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **self._gpus.take(job.name)},
+                env=env,
                 start_new_session=True,  # Ctrl+C on the terminal reaches the runner alone, which forwards it
             )
 
     def unfinished(self) -> Collection[str]:
         for name in [name for name, process in self._running.items() if process.poll() is not None]:
             del self._running[name]
-            self._gpus.free(name)
+            self._gpu_of.pop(name, None)
         return self._running.keys()
 
     def stop(self) -> None:
@@ -59,30 +70,3 @@ class ProcessBackend:
         for name in self.unfinished():
             kill_group(self._running[name].pid)
             self._running[name].wait()
-
-
-class GpuSlots:
-    """Which job has which GPU; no GPU is assigned if `per_gpu` is not positive."""
-
-    def __init__(self, num_gpus: int, per_gpu: int, visible: str | None):
-        """per_gpu: jobs on one GPU. visible: CUDA_VISIBLE_DEVICES of this process. Raises ConfigError."""
-        names = visible.split(",") if visible else [str(index) for index in range(num_gpus)]
-        if per_gpu > 0 and len(names) < num_gpus:
-            raise ConfigError(f"--num_gpus={num_gpus}: {GPUS}={visible} has only {len(names)}")
-        self._per_gpu = per_gpu
-        self._jobs: dict[str, set[str]] = {name: set() for name in names[:num_gpus]}
-
-    def has_room(self) -> bool:
-        return self._per_gpu <= 0 or any(len(jobs) < self._per_gpu for jobs in self._jobs.values())
-
-    def take(self, job: str) -> Mapping[str, str]:
-        """Gives the job the GPU with the fewest jobs; returns its environment variables."""
-        if self._per_gpu <= 0:
-            return {}
-        gpu = min(self._jobs, key=lambda name: len(self._jobs[name]))
-        self._jobs[gpu].add(job)
-        return {GPUS: gpu}
-
-    def free(self, job: str) -> None:
-        for jobs in self._jobs.values():
-            jobs.discard(job)

@@ -20,16 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from sample_factory.mainloop.run_result import RESULT_FILE
-from sample_factory.runner.jobs import (
-    FAILED,
-    FINISHED,
-    RUNNING,
-    STOPPED,
-    JobState,
-    Order,
-    read_order,
-    write_state,
-)
+from sample_factory.runner.jobs import FAILED, FINISHED, RUNNING, STOPPED, JobState, Order
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -84,36 +75,22 @@ def run_job(order: Order) -> JobState:
     for number in SIGNALS:
         signal.signal(number, command.stop)
     end_with_parent()()
-    state = JobState(
-        order.attempt,
-        order.command,
-        RUNNING,
-        began=began,
-        seconds=order.seconds,
-        host=socket.gethostname(),
-    )
-    write_state(order, state)
+    host = socket.gethostname()
+    state = JobState(order.attempt, order.command, RUNNING, began=began, seconds=order.seconds, host=host)
+    state.write(order.state)
     try:
-        exit_code = command.run(order, lambda pid: write_state(order, state._replace(pid=pid)))
+        exit_code = command.run(order, lambda pid: state._replace(pid=pid).write(order.state))
     except OSError as error:
         state = state._replace(state=FAILED, reason=f"cannot start {order.command[0]}: {error.strerror}")
     else:
-        state = state._replace(
-            state=_outcome(exit_code, command.is_stopped, order),
-            reason=describe_exit(exit_code) if exit_code else "",
-            exit_code=exit_code,
-        )
+        outcome = FAILED if exit_code else FINISHED
+        if command.is_stopped or (not exit_code and _was_stopped(order)):
+            outcome = STOPPED
+        reason = describe_exit(exit_code) if exit_code else ""
+        state = state._replace(state=outcome, reason=reason, exit_code=exit_code)
     state = state._replace(seconds=order.seconds + time.time() - began)
-    write_state(order, state)
+    state.write(order.state)
     return state
-
-
-def _outcome(exit_code: int, is_stopped: bool, order: Order) -> str:
-    if is_stopped:
-        return STOPPED
-    if exit_code:
-        return FAILED
-    return STOPPED if _was_stopped(order) else FINISHED
 
 
 def _was_stopped(order: Order) -> bool:
@@ -132,7 +109,7 @@ def describe_exit(exit_code: int) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns 0 if the run is finished or was stopped, otherwise 1."""
     (path,) = sys.argv[1:] if argv is None else argv
-    return 1 if run_job(read_order(Path(path))).state == FAILED else 0
+    return 1 if run_job(Order.read(Path(path))).state == FAILED else 0
 
 
 if __name__ == "__main__":
