@@ -35,26 +35,30 @@ def end_with_parent() -> Callable[[], Any]:
     return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-class _Command:
-    """The running command, and whether a signal has asked it to stop."""
+def run_job(order: Order) -> JobState:
+    """Runs the command of an order and returns its last state, which is written to the state file."""
+    began = time.time()
+    process: subprocess.Popen[bytes] | None = None
+    is_stopped = False
 
-    def __init__(self) -> None:
-        self.is_stopped = False
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def stop(self, *_: Any) -> None:
+    def stop(*_: Any) -> None:
         """A signal handler."""
-        self.is_stopped = True
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
+        nonlocal is_stopped
+        is_stopped = True
+        if process is not None and process.poll() is None:
+            process.send_signal(signal.SIGTERM)
 
-    def run(self, order: Order, started: Callable[[int], None]) -> int:
-        """Returns the exit code. started: called with the process id. Raises OSError if it cannot start."""
-        program, *words = order.command
-        argv = [sys.executable if program in PYTHON else program, *words]
+    for number in SIGNALS:
+        signal.signal(number, stop)
+    end_with_parent()()
+    host = socket.gethostname()
+    state = JobState(order.attempt, order.command, RUNNING, began=began, seconds=order.seconds, host=host)
+    state.write(order.state)
+    program, *words = order.command
+    try:
         with open(order.log, "ab") as output:
-            self._process = subprocess.Popen(
-                argv,
+            process = subprocess.Popen(
+                [sys.executable if program in PYTHON else program, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -62,32 +66,17 @@ class _Command:
                 env={**os.environ, **order.env_vars},
                 preexec_fn=end_with_parent(),
             )
-        if self.is_stopped:  # the signal came before there was a process
-            self.stop()
-        started(self._process.pid)
-        return self._process.wait()
-
-
-def run_job(order: Order) -> JobState:
-    """Runs the command of an order and returns its last state, which is written to the state file."""
-    began = time.time()
-    command = _Command()
-    for number in SIGNALS:
-        signal.signal(number, command.stop)
-    end_with_parent()()
-    host = socket.gethostname()
-    state = JobState(order.attempt, order.command, RUNNING, began=began, seconds=order.seconds, host=host)
-    state.write(order.state)
-    try:
-        exit_code = command.run(order, lambda pid: state._replace(pid=pid).write(order.state))
     except OSError as error:
-        state = state._replace(state=FAILED, reason=f"cannot start {order.command[0]}: {error.strerror}")
+        state = state._replace(state=FAILED, reason=f"cannot start {program}: {error.strerror}")
     else:
+        if is_stopped:  # the signal came before there was a process
+            stop()
+        state._replace(pid=process.pid).write(order.state)
+        exit_code = process.wait()
         outcome = FAILED if exit_code else FINISHED
-        if command.is_stopped or (not exit_code and _was_stopped(order)):
+        if is_stopped or (not exit_code and _was_stopped(order)):
             outcome = STOPPED
-        reason = describe_exit(exit_code) if exit_code else ""
-        state = state._replace(state=outcome, reason=reason, exit_code=exit_code)
+        state = state._replace(state=outcome, reason=_describe_exit(exit_code), exit_code=exit_code)
     state = state._replace(seconds=order.seconds + time.time() - began)
     state.write(order.state)
     return state
@@ -101,9 +90,11 @@ def _was_stopped(order: Order) -> bool:
         return False
 
 
-def describe_exit(exit_code: int) -> str:
-    """Returns e.g. "exit code 1" or "killed by SIGKILL"."""
-    return f"exit code {exit_code}" if exit_code >= 0 else f"killed by {signal.Signals(-exit_code).name}"
+def _describe_exit(exit_code: int) -> str:
+    """Returns e.g. "exit code 1" or "killed by SIGKILL"; an empty string for 0."""
+    if exit_code < 0:
+        return f"killed by {signal.Signals(-exit_code).name}"
+    return f"exit code {exit_code}" if exit_code else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
