@@ -12,9 +12,8 @@ from torch import Tensor
 
 from sample_factory.envs.protocol import MultiAgentEnv, ObservationRows
 from sample_factory.envs.random_actions import RandomActions
-from sample_factory.exporting.network import ExportedNetwork
+from sample_factory.exporting.network import ExportedNetwork, ExportFailed
 from sample_factory.exporting.signature import NEXT_RNN_STATE, RNN_STATE, ActionPart, Signature
-from sample_factory.exporting.to_onnx import ExportFailed
 from sample_factory.models.actor_critic import ActorCritic
 
 TOLERANCE = 1e-4  # of a number, relative to it if it is above 1

@@ -20,9 +20,8 @@ from sample_factory.evaluation.screen import make_env
 from sample_factory.evaluation.trained_env import explains_other_env
 from sample_factory.exporting.check import CheckResult, compare
 from sample_factory.exporting.export_flags import ENDING, ExportFlags
-from sample_factory.exporting.network import ExportedNetwork
+from sample_factory.exporting.network import ExportedNetwork, to_onnx
 from sample_factory.exporting.signature import Signature, action_meanings, make_metadata, make_signature
-from sample_factory.exporting.to_onnx import to_onnx
 
 
 class ExportedPolicy(NamedTuple):

@@ -18,8 +18,14 @@ from sample_factory.config.trust import foreign_file, refuse_code, without_forei
 from sample_factory.envs.env_registry import EnvFamily, UnknownEnvError, resolve_family
 from sample_factory.envs.own_spaces import OwnSpaces, probe_own_spaces
 from sample_factory.envs.wrappers.frame_stack import stacked_space
-from sample_factory.hub.convert_files import CHECKPOINT, find_files, read_old_state, read_settings
-from sample_factory.hub.convert_flags import new_env_name, new_values, recognize
+from sample_factory.hub.convert_files import (
+    CHECKPOINT,
+    find_files,
+    new_env_name,
+    new_values,
+    read_old_state,
+    read_settings,
+)
 from sample_factory.hub.convert_weights import convert_moments, convert_weights
 from sample_factory.learning.gradient_descent import MODEL, GradientDescent
 from sample_factory.models.network_registry import NetworkError
@@ -60,8 +66,7 @@ def convert_experiment(
     folder = experiment_folder(destination)
     if folder.exists():
         raise ConfigError(f"{folder} exists already; choose another --experiment, or remove it")
-    path, values = read_settings(source)
-    version = recognize(values, str(path))
+    path, values, version = read_settings(source)
     files = find_files(source)
     foreign = foreign_file(path, values, trust_code)
     refuse_code(Layer(str(path), values, foreign), () if env is None else ("env",), known={})

@@ -17,6 +17,7 @@ from sample_factory.models.towers import Tower, TowerActorCritic
 OLD_EPS = 1e-5  # of the normalisers of version 2, added to the variance
 OLD_CLIP = 5.0
 OLD_KEY = "obs"  # the only observation that obs_subtract_mean and obs_scale changed
+OLD_NORMALIZERS = "obs_normalizer.running_mean_std.running_mean_std."
 OLD_BUFFERS = ("running_mean", "running_var", "count")
 
 
@@ -40,9 +41,17 @@ def convert_weights(
     Raises ConfigError, naming the layer, for one without a counterpart or of another shape.
     """
     own = model.state_dict()
-    old_names: dict[str, str] = {}
+    old_names: dict[str, str] = {}  # the layers with a prefix have the same order
     for prefix, old_prefix in _prefixes(model, version):
-        old_names.update(_match(own, old, prefix, old_prefix))
+        names = [name for name in own if name.startswith(prefix)]
+        old_names.update(zip(names, [name for name in old if name.startswith(old_prefix)]))
+    for name, old_name in old_names.items():
+        here, there = list(own[name].shape), list(old[old_name].shape)
+        if here != there:
+            raise ConfigError(
+                f"layer {old_name} has shape {there}, and {here} would fit: the spaces of the env or a flag "
+                "differ from those of its training"
+            )
     state = {name: old[old_name].clone() for name, old_name in old_names.items()}
     statistics, used = _statistics(old, model, subtract, scale)
     state.update(statistics)
@@ -90,77 +99,46 @@ def _encoder_prefixes(tower: Tower, own: str, old: str, version: int) -> Iterato
         yield f"{own}encoders.{i}.", old if version == 1 else f"{old}encoders.{keys[0]}."
 
 
-def _match(
-    own: Mapping[str, Tensor], old: Mapping[str, Tensor], prefix: str, old_prefix: str
-) -> dict[str, str]:
-    """Returns name -> old name of the tensors with these prefixes, in their order.
-
-    Raises ConfigError if their numbers or shapes differ.
-    """
-    names = [name for name in own if name.startswith(prefix)]
-    old_names = [name for name in old if name.startswith(old_prefix)]
-    for name, old_name in zip(names, old_names):
-        here, there = list(own[name].shape), list(old[old_name].shape)
-        if here != there:
-            raise ConfigError(
-                f"layer {old_name} has shape {there}, and {here} would fit: the spaces of the env or a flag "
-                "differ from those of its training"
-            )
-    if len(names) < len(old_names):
-        raise ConfigError(f"layer {old_names[len(names)]} has no counterpart here; it cannot be converted")
-    if len(old_names) < len(names):
-        raise ConfigError(f"layer {names[len(old_names)]} has no counterpart in the old checkpoint")
-    return dict(zip(names, old_names))
-
-
 def _statistics(
     old: Mapping[str, Tensor], model: TowerActorCritic, subtract: float, scale: float
 ) -> tuple[dict[str, Tensor], set[str]]:
-    """Returns the buffers of the running normalisers, and the names of the old ones."""
+    """Returns the buffers of the running normalisers, and the names of the old ones.
+
+    The statistics here are those of raw samples x; the old ones of OLD_KEY were those of
+    (x - subtract) / scale.
+    """
+    prefixes = {"returns_normalizer.": "returns_normalizer."}  # there -> here
+    normalizers: dict[str, Any] = {"returns_normalizer.": model.returns_normalizer}
+    for i, key in enumerate(model.observation_normalizers.keys):
+        prefix = f"{OLD_NORMALIZERS}{key}."
+        prefixes[prefix] = f"observation_normalizers.normalizers.{i}."
+        normalizers[prefix] = model.observation_normalizers.normalizers[i]
     state: dict[str, Tensor] = {}
     used: set[str] = set()
-    normalizers = model.observation_normalizers
-    for i, key in enumerate(normalizers.keys):
-        normalizer = normalizers.normalizers[i]
-        if isinstance(normalizer, RunningNormalizer):
-            prefix = f"obs_normalizer.running_mean_std.running_mean_std.{key}."
-            own = f"observation_normalizers.normalizers.{i}."
-            inner = (subtract, scale) if key == OLD_KEY else (0.0, 1.0)
-            state.update(_running(old, prefix, own, normalizer, *inner))
-            used.update(prefix + name for name in OLD_BUFFERS)
-    if model.returns_normalizer is not None:
-        prefix = "returns_normalizer."
-        state.update(_running(old, prefix, prefix, model.returns_normalizer, 0.0, 1.0))
-        used.update(prefix + name for name in OLD_BUFFERS)
+    for prefix, normalizer in normalizers.items():
+        if not isinstance(normalizer, RunningNormalizer):
+            continue
+        names = [prefix + name for name in OLD_BUFFERS]
+        missing = [name for name in names if name not in old]
+        if missing:
+            raise ConfigError(f"normaliser {missing[0]} is not in the old checkpoint")
+        mean, variance, count = (old[name].double() for name in names)
+        if mean.numel() != normalizer.mean.numel():
+            raise ConfigError(
+                f"normaliser {names[0]} has shape {list(mean.shape)}, and {list(normalizer.shape)} would fit: the "
+                "observations of the env differ from those of its training"
+            )
+        if prefix == f"{OLD_NORMALIZERS}{OLD_KEY}.":
+            mean = mean * scale + subtract
+            variance = (variance + OLD_EPS) * scale**2 - OLD_EPS
+        if not (variance + OLD_EPS > 0).all():
+            raise ConfigError(f"normaliser {names[1]} has negative numbers")
+        own = prefixes[prefix]
+        state[f"{own}mean"] = mean.reshape(normalizer.shape)
+        state[f"{own}variance"] = (variance + OLD_EPS - normalizer.eps).reshape(normalizer.shape)
+        state[f"{own}count"] = count.reshape(())
+        used.update(names)
     return state, used
-
-
-def _running(
-    old: Mapping[str, Tensor],
-    prefix: str,
-    own: str,
-    normalizer: RunningNormalizer,
-    subtract: float,
-    scale: float,
-) -> dict[str, Tensor]:
-    """Returns the statistics of raw samples x; the old ones are those of (x - subtract) / scale."""
-    missing = [prefix + name for name in OLD_BUFFERS if prefix + name not in old]
-    if missing:
-        raise ConfigError(f"normaliser {missing[0]} is not in the old checkpoint")
-    mean, variance, count = (old[prefix + name].double() for name in OLD_BUFFERS)
-    if mean.numel() != normalizer.mean.numel():
-        raise ConfigError(
-            f"normaliser {prefix}running_mean has shape {list(mean.shape)}, and {list(normalizer.shape)} "
-            "would fit: the observations of the env differ from those of its training"
-        )
-    raw_variance = (variance + OLD_EPS) * scale**2 - normalizer.eps
-    if not (raw_variance + normalizer.eps > 0).all():
-        raise ConfigError(f"normaliser {prefix}running_var has negative numbers")
-    return {
-        f"{own}mean": (mean * scale + subtract).reshape(normalizer.shape),
-        f"{own}variance": raw_variance.reshape(normalizer.shape),
-        f"{own}count": count.reshape(()),
-    }
 
 
 def _rescale_first_layers(

@@ -28,17 +28,13 @@ class HubError(CommandFailed):
     """The Hub cannot be used, or refuses a request; the message says why in one line."""
 
 
-def make_api() -> "HfApi":
-    """Returns the client of the Hub at HF_ENDPOINT. Raises MissingPackage."""
+def make_api(repository: str | None) -> "HfApi":
+    """Returns the client of the Hub at HF_ENDPOINT, for requests about a repository.
+
+    Raises MissingPackage, and ConfigError unless the name of the repository is USER/NAME.
+    """
     if not is_installed("huggingface_hub"):
         raise missing_package("the Hugging Face Hub", "huggingface_hub", "hub")
-    from huggingface_hub import HfApi
-
-    return HfApi(library_name=LIBRARY)
-
-
-def check_repository_name(repository: str | None) -> str:
-    """Returns the name. Raises ConfigError unless it is USER/NAME."""
     if repository is None:
         raise ConfigError("the repository is missing: --hf_repository=USER/NAME")
     if re.fullmatch(r"[\w.-]+/[\w.-]+", repository, re.ASCII) is None:
@@ -46,16 +42,17 @@ def check_repository_name(repository: str | None) -> str:
             f"--hf_repository={repository} should be USER/NAME, with the name of an account or organization "
             "of the Hub"
         )
-    return repository
+    from huggingface_hub import HfApi
+
+    return HfApi(library_name=LIBRARY)
 
 
-def prepare_push(repository: str | None, private: bool) -> "HfApi":
+def prepare_push(repository: str, private: bool) -> "HfApi":
     """Creates a repository unless it exists. private: visibility of a repository that is created.
 
     Raises MissingPackage, ConfigError for a wrong name, and HubError without a token or a permission.
     """
-    api = make_api()
-    name = check_repository_name(repository)
+    api = make_api(repository)
     from huggingface_hub import get_token
 
     if get_token() is None:
@@ -63,8 +60,8 @@ def prepare_push(repository: str | None, private: bool) -> "HfApi":
             f"there is no token for {api.endpoint}: {LOGIN}; {api.endpoint}/settings/tokens makes one, which "
             "needs the permission to write"
         )
-    with explained(api, name, "write to"):
-        api.create_repo(name, private=private or None, exist_ok=True)
+    with explained(api, repository, "write to"):
+        api.create_repo(repository, private=private or None, exist_ok=True)
     return api
 
 

@@ -22,7 +22,7 @@ from sample_factory.config.sections import RunFlags
 from sample_factory.config.trust import TRUST, code_named_in, foreign_file
 from sample_factory.config.unknown_flags import parse_words
 from sample_factory.envs.env_registry import UnknownEnvError
-from sample_factory.hub.hub_access import CARD, VIDEO, HubError, check_repository_name, download, make_api
+from sample_factory.hub.hub_access import CARD, VIDEO, HubError, download, make_api
 from sample_factory.launch.exit_codes import run_command
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
 from sample_factory.runtime.log import log, setup_logging
@@ -50,8 +50,7 @@ def load_from_hub(
     Raises ConfigError for an existing experiment and a wrong name, MissingPackage, and HubError if the Hub
     cannot be reached, or has no such experiment.
     """
-    api = make_api()
-    check_repository_name(hf_repository)
+    api = make_api(hf_repository)
     name = experiment or hf_repository.partition("/")[2]
     place = RunFlags().train_dir if train_dir is None else os.fspath(train_dir)
     folder = experiment_folder(RunFlags(experiment=name, train_dir=place))

@@ -84,10 +84,8 @@ class SlurmBackend:
             raise CannotStart(f"sbatch has not answered within {CALL_SECONDS:g} s") from None
         self._id_file(job).write_text(job_id)
         self._follow(job)
-        ids = [self._id_of(job) for job in self._jobs.values()]
-        write_atomically(
-            self._folder / "scancel.sh", f"scancel {' '.join(ids)}\n"
-        )  # it may run at any moment
+        ids = " ".join(self._id_of(job) for job in self._jobs.values())
+        write_atomically(self._folder / "scancel.sh", f"scancel {ids}\n")  # it may be run at any moment
 
     def unfinished(self) -> Collection[str]:
         try:
