@@ -125,8 +125,8 @@ def _statistics(
         mean, variance, count = (old[name].double() for name in names)
         if mean.numel() != normalizer.mean.numel():
             raise ConfigError(
-                f"normaliser {names[0]} has shape {list(mean.shape)}, and {list(normalizer.shape)} would fit: the "
-                "observations of the env differ from those of its training"
+                f"normaliser {names[0]} has shape {list(mean.shape)}, and {list(normalizer.shape)} would "
+                "fit: the observations of the env differ from those of its training"
             )
         if prefix == f"{OLD_NORMALIZERS}{OLD_KEY}.":
             mean = mean * scale + subtract

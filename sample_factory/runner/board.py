@@ -14,7 +14,7 @@ from sample_factory.config.flags import NEVER
 from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.monitoring.status_line import clock_text, short_count, short_number
 from sample_factory.plotting.plot_command import aligned
-from sample_factory.runner.jobs import FAILED, FINISHED, QUEUED, RUNNING, STOPPED, WAITING
+from sample_factory.runner.run_job import FAILED, FINISHED, QUEUED, RUNNING, STOPPED, WAITING
 
 FRAMES = "0_aux/env_frames"
 FPS = "0_aux/_fps"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sample_factory.runner.backend import Backend, CannotStart
 from sample_factory.runner.board import Board, Progress, ProgressReader, Row
-from sample_factory.runner.jobs import ENDS, FAILED, FINISHED, QUEUED, RUNNING, STOPPED, WAITING, Job
+from sample_factory.runner.run_job import ENDS, FAILED, FINISHED, QUEUED, RUNNING, STOPPED, WAITING, Job
 from sample_factory.runtime.supervisor import StopSignals
 
 POLL_SECONDS = 0.5

@@ -17,8 +17,8 @@ from sample_factory.plotting.plot_groups import plot_groups
 from sample_factory.runner.backend import BACKENDS, Backend, find_backend
 from sample_factory.runner.board import Board, Row
 from sample_factory.runner.grid import Grid
-from sample_factory.runner.jobs import FAILED, FOLDER, Job
 from sample_factory.runner.run_description import as_typed, load_description
+from sample_factory.runner.run_job import FAILED, FOLDER, Job
 from sample_factory.runner.slurm import SlurmBackend
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.runner.jobs import FOLDER, Job
+from sample_factory.runner.run_job import FOLDER, Job
 from sample_factory.runtime.command_failed import CommandFailed
 from sample_factory.runtime.failures import one_line
 

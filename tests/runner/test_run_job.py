@@ -9,8 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sample_factory.runner.jobs import Job, Order
-from sample_factory.runner.run_job import run_job
+from sample_factory.runner.run_job import Job, Order, run_job
 from tests.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
