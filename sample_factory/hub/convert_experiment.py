@@ -15,7 +15,7 @@ from sample_factory.config.flags import ConfigError, Layer
 from sample_factory.config.parsing import build_config
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS, RunFlags
 from sample_factory.config.trust import foreign_file, refuse_code, without_foreign_paths
-from sample_factory.envs.env_registry import EnvFamily, UnknownEnvError, resolve_family
+from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
 from sample_factory.envs.own_spaces import OwnSpaces, probe_own_spaces
 from sample_factory.envs.wrappers.frame_stack import stacked_space
 from sample_factory.hub.convert_files import (
@@ -85,9 +85,9 @@ def convert_experiment(
                 converted = _convert_state(state, version, values, config, spec)
             except (ConfigError, NetworkError, ValueError) as error:
                 raise ConfigError(f"{file}: {error}") from None
-            path = _write(converted, temporary, file.relative_to(source))
-            log.info("Converted %s: %s", file, path.name)
-            written.append(folder / path.relative_to(temporary))
+            new = _write(converted, temporary, file.relative_to(source))
+            log.info("Converted %s: %s", file, new.name)
+            written.append(folder / new.relative_to(temporary))
         os.rename(temporary, folder)
     except OSError as error:
         raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None
@@ -102,7 +102,11 @@ def convert_experiment(
 
 def _new_config(layer: Layer, destination: RunFlags, env_name: str) -> Config:
     """Returns the configuration of the new experiment. layer: the converted settings."""
-    family = _family(env_name)
+    try:
+        family = resolve_family(env_name)
+    except UnknownEnvError as error:
+        advice = f"if the env has another name here, give it: --env=gym_{env_name}"
+        raise ConfigError(f"{error}; {advice}") from None
     sections = TRAINING_SECTIONS if family.flags is None else {**TRAINING_SECTIONS, "family": family.flags}
     place = {name: vars(destination)[name] for name in OWN_FOLDER}
     layer = without_foreign_paths(layer, sections)
@@ -114,20 +118,11 @@ def _new_config(layer: Layer, destination: RunFlags, env_name: str) -> Config:
     return dataclasses.replace(config, is_foreign=layer.foreign is not None)
 
 
-def _family(env_name: str) -> EnvFamily:
-    try:
-        return resolve_family(env_name)
-    except UnknownEnvError as error:
-        raise ConfigError(
-            f"{error}; if the env has another name here, give it: --env=gym_{env_name}"
-        ) from None
-
-
 def _policy_spec(config: Config, spaces: OwnSpaces | None) -> PolicySpec:
     """Returns the description of the network, in float32 on the CPU."""
     if spaces is None:
         try:
-            spaces = probe_own_spaces(_family(config.env_name), config.namespace(), 0)
+            spaces = probe_own_spaces(resolve_family(config.env_name), config.namespace(), 0)
         except ChildFailed as failure:
             raise ConfigError(
                 f"env {config.env_name} cannot be made to get its spaces: {failure.reason}"
