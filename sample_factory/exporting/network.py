@@ -4,8 +4,8 @@ import contextlib
 import copy
 import logging
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -37,23 +37,24 @@ class ExportedNetwork(nn.Module):
         """model: on the CPU, in float32. It is copied."""
         super().__init__()
         self.model = with_plain_layers(model)
-        self.conversions = nn.ModuleList(_ObservationInput(entry) for entry in signature.observations)
-        self.parts = nn.ModuleList(_ActionOutput(part) for part in signature.parts)
         self.signature = signature
+        self.observation_inputs = [_observation_input(entry) for entry in signature.observations]
+        self.action_outputs = [_action_output(part) for part in signature.parts]
 
     def forward(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Maps the inputs [B, ...] to the outputs [B, ...]."""
         entries = self.signature.observations
-        observations = {entry.key: store(x) for entry, store, x in zip(entries, self.conversions, inputs)}
+        observations = {
+            entry.key: store(x) for entry, store, x in zip(entries, self.observation_inputs, inputs)
+        }
         rnn_state = inputs[-1] if self.signature.state_size else torch.zeros(inputs[0].shape[0], 0)
         return self.outputs_of(self.model, self.model.act(observations, rnn_state, deterministic=True))
 
     def outputs_of(self, model: ActorCritic, output: PolicyOutput) -> tuple[Tensor, ...]:
         """Converts the output of a model, with the rows [B, ...] of its observations, to the outputs."""
-        parts = cast(Sequence[_ActionOutput], self.parts)
-        outputs = [part.action(output.actions) for part in parts]
-        for part in parts:
-            outputs += part.parameters_of(output.logits)
+        outputs = [action_output(output.actions) for action_output in self.action_outputs]
+        for part in self.signature.parts:
+            outputs += _parameters(part, output.logits)
         if self.signature.state_size:
             outputs.append(output.rnn_state)
         if self.signature.has_value:
@@ -69,62 +70,38 @@ class ExportedNetwork(nn.Module):
         return tuple(map(torch.from_numpy, arrays))
 
 
-class _ObservationInput(nn.Module):
-    """Converts an observation as the env has it to the one that is stored, see `observation_layout`."""
-
-    start: Tensor  # [K] int64, the smallest number of each choice
-
-    def __init__(self, entry: ObservationInput):
-        super().__init__()
-        space: Any = entry.space
-        self.is_choice = isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete)
-        self.is_kept = isinstance(space, Indices) or entry.dtype in STORED_DTYPES
-        start = np.ravel(space.start) if self.is_choice else np.zeros(0)
-        self.register_buffer("start", torch.from_numpy(start.astype(np.int64)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Maps [B, *shape] to [B, *stored shape]."""
-        if self.is_choice:
-            return x.reshape(x.shape[0], -1).long() - self.start
-        return x if self.is_kept else x.float()
+def _observation_input(entry: ObservationInput) -> Callable[[Tensor], Tensor]:
+    """Returns the conversion of observations [B, *shape] of the env to those that are stored, see
+    `observation_layout`."""
+    space: Any = entry.space
+    if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
+        start = torch.from_numpy(np.ravel(space.start).astype(np.int64))
+        return lambda x: x.reshape(x.shape[0], -1).long() - start
+    is_kept = isinstance(space, Indices) or entry.dtype in STORED_DTYPES
+    return lambda x: x if is_kept else x.float()
 
 
-class _ActionOutput(nn.Module):
-    """Converts rows of actions and logits to actions of a space and to the parameters of a distribution."""
+def _action_output(part: ActionPart) -> Callable[[Tensor], Tensor]:
+    """Returns the conversion of rows of actions [B, K] float32 to actions [B, *shape] of the space."""
+    space: Any = part.space
+    # Vector envs take int64 for a Discrete space, whatever its dtype is.
+    dtype = np.int64 if isinstance(space, gym.spaces.Discrete) else space.dtype
+    torch_dtype = torch.from_numpy(np.zeros(0, dtype)).dtype
+    if part.is_box:
+        low, high = (torch.from_numpy(bound.astype(np.float32)) for bound in (space.low, space.high))
+        return lambda rows: rows[:, part.values].reshape(-1, *space.shape).clamp(low, high).to(torch_dtype)
+    start = torch.tensor(np.array(space.start, np.int64))
+    return lambda rows: (rows[:, part.values].reshape(-1, *space.shape).long() + start).to(torch_dtype)
 
-    start: Tensor  # smallest numbers of the choices
-    low: Tensor  # bounds of a Box
-    high: Tensor
 
-    def __init__(self, part: ActionPart):
-        super().__init__()
-        space: Any = part.space
-        self.part = part
-        self.shape = space.shape
-        # Vector envs take int64 for a Discrete space, whatever its dtype is.
-        dtype = np.int64 if isinstance(space, gym.spaces.Discrete) else space.dtype
-        self.dtype = torch.from_numpy(np.zeros(0, dtype)).dtype
-        if part.is_box:
-            self.register_buffer("low", torch.from_numpy(space.low.astype(np.float32)))
-            self.register_buffer("high", torch.from_numpy(space.high.astype(np.float32)))
-        else:
-            self.register_buffer("start", torch.tensor(np.array(space.start, np.int64)))
-
-    def action(self, actions: Tensor) -> Tensor:
-        """Maps rows [B, K] float32 to actions [B, *shape] of the space, within its bounds."""
-        action = actions[:, self.part.values].reshape(-1, *self.shape)
-        if self.part.is_box:
-            return torch.clamp(action, self.low, self.high).to(self.dtype)
-        return (action.long() + self.start).to(self.dtype)
-
-    def parameters_of(self, logits: Tensor) -> list[Tensor]:
-        """Maps rows of logits [B, L] to logits [B, n], or to means and standard deviations [B, *shape]."""
-        own = logits[:, self.part.logits]
-        if not self.part.is_box:
-            return [own]
-        means, log_stds = own.chunk(2, dim=-1)
-        stddevs = log_stds.clamp(MIN_LOG_STD, MAX_LOG_STD).exp()
-        return [numbers.reshape(-1, *self.shape) for numbers in (means, stddevs)]
+def _parameters(part: ActionPart, logits: Tensor) -> list[Tensor]:
+    """Maps rows of logits [B, L] to logits [B, n], or to means and standard deviations [B, *shape]."""
+    own = logits[:, part.logits]
+    if not part.is_box:
+        return [own]
+    means, log_stds = own.chunk(2, dim=-1)
+    stddevs = log_stds.clamp(MIN_LOG_STD, MAX_LOG_STD).exp()
+    return [numbers.reshape(-1, *(part.space.shape or ())) for numbers in (means, stddevs)]
 
 
 def with_plain_layers(model: ActorCritic) -> ActorCritic:
