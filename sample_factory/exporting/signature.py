@@ -204,8 +204,10 @@ def _describe_action(part: ActionPart, meanings: Mapping[str, list[str]]) -> dic
         described |= {"nvec": space.nvec.tolist(), "start": space.start.tolist()}
     else:
         assert isinstance(space, gym.spaces.Box)
-        low, high = (np.where(np.isfinite(bound), bound, None) for bound in (space.low, space.high))
-        described |= {"shape": space.shape, "low": low.tolist(), "high": high.tolist()}  # null: no bound
+        bounds = [bound.astype(object) for bound in (space.low, space.high)]
+        for bound in bounds:
+            bound[~np.isfinite(bound.astype(float))] = None  # JSON has no number for it
+        described |= {"shape": space.shape, "low": bounds[0].tolist(), "high": bounds[1].tolist()}
     if isinstance(space, Discretized):
         described["values"] = space.values.tolist()
     if part.action in meanings:

@@ -47,12 +47,13 @@ def make_api(repository: str | None) -> "HfApi":
     return HfApi(library_name=LIBRARY)
 
 
-def prepare_push(repository: str, private: bool) -> "HfApi":
+def prepare_push(repository: str | None, private: bool) -> "HfApi":
     """Creates a repository unless it exists. private: visibility of a repository that is created.
 
     Raises MissingPackage, ConfigError for a wrong name, and HubError without a token or a permission.
     """
     api = make_api(repository)
+    assert repository is not None, "make_api has checked it"
     from huggingface_hub import get_token
 
     if get_token() is None:

@@ -106,8 +106,8 @@ class Grid:
         while self._active:
             for name in self._active.keys() - set(self._backend.unfinished()):
                 state = self._active[name].read_current()
-                is_cut = state is None or state.state == RUNNING
-                self._set(self._active[name], STOPPED if is_cut else state.state)
+                ended = STOPPED if state is None or state.state == RUNNING else state.state
+                self._set(self._active[name], ended)
             self._board.show(self.rows)
             time.sleep(POLL_SECONDS)
 

@@ -11,6 +11,7 @@ import runpy
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -83,35 +84,27 @@ class Experiment:
         self.env_vars = {str(key): str(value) for key, value in (env_vars or {}).items()}
 
 
+@dataclass
 class RunDescription:
-    """A grid of experiments. `experiment_suffix` is set by the flag of this name."""
+    """A grid of experiments.
 
-    def __init__(
-        self,
-        run_name: str,
-        experiments: Sequence[Experiment],
-        experiment_arg_name: str = "--experiment",
-        experiment_dir_arg_name: str = "--train_dir",
-        customize_experiment_name: bool = True,
-        param_prefix: str = "--",
-        experiment_dirs_sf_format: bool = False,
-    ):
-        """
-        run_name: folder in train_dir that holds all runs.
-        experiment_arg_name: argument with which the command is given the name of the run.
-        experiment_dir_arg_name: argument with which it is given the folder for its files.
-        customize_experiment_name: whether the names of runs contain their parameters.
-        param_prefix: what is before the name of each parameter on the command line, e.g. "" for Hydra.
-        experiment_dirs_sf_format: the folder is split into --train_dir and --experiments_root.
-        """
-        self.run_name = run_name
-        self.experiments = experiments
-        self.experiment_suffix = ""
-        self.experiment_arg_name = experiment_arg_name
-        self.experiment_dir_arg_name = experiment_dir_arg_name
-        self.customize_experiment_name = customize_experiment_name
-        self.param_prefix = param_prefix
-        self.experiment_dirs_sf_format = experiment_dirs_sf_format
+    run_name: folder in train_dir that holds all runs.
+    experiment_arg_name: argument with which the command is given the name of the run.
+    experiment_dir_arg_name: argument with which it is given the folder for its files.
+    customize_experiment_name: whether the names of runs contain their parameters.
+    param_prefix: what is before the name of each parameter on the command line, e.g. "" for Hydra.
+    experiment_dirs_sf_format: the folder is split into --train_dir and --experiments_root.
+    experiment_suffix: of the flag of this name.
+    """
+
+    run_name: str
+    experiments: Sequence[Experiment]
+    experiment_arg_name: str = "--experiment"
+    experiment_dir_arg_name: str = "--train_dir"
+    customize_experiment_name: bool = True
+    param_prefix: str = "--"
+    experiment_dirs_sf_format: bool = False
+    experiment_suffix: str = field(default="", init=False)
 
     def plan(self, train_dir: Path) -> list[Job]:
         """Returns all runs. Raises ConfigError if a command cannot be read, or two runs have one name."""
