@@ -20,7 +20,6 @@ from sample_factory.launch.checks import (
 from sample_factory.launch.start_from import transfer_files
 from sample_factory.mainloop.observing import follows_episodes, make_observers
 from sample_factory.models.policy_spec import make_policy_spec
-from sample_factory.monitoring.wandb_writer import with_run_id
 
 # Returns the plan of the evaluations during a training that is planned, or None if there are none.
 PlanEvaluation = Callable[[RunPlan], RunPlan | None]
@@ -61,7 +60,7 @@ def plan_run(
     if state_size is None:
         state_size = probe_networks(config, policies, algorithm)
     plan = RunPlan(
-        config=with_run_id(config) if trains and config.monitoring.with_wandb else config,
+        config=config,
         family=family,
         info=info,
         topology=topology,

@@ -24,7 +24,7 @@ from sample_factory.launch.start_from import (
 from sample_factory.mainloop.main_loop import MainLoop, MakeSubscriber, Resources
 from sample_factory.mainloop.run_result import DONE, FAILED, STOPPED, RunResult, result_of, write_result
 from sample_factory.monitoring.status_line import MAX_WIDTH
-from sample_factory.monitoring.wandb_writer import WandbWriter
+from sample_factory.monitoring.wandb_writer import WandbWriter, start_wandb
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildFailed
 from sample_factory.runtime.log import setup_logging
@@ -67,7 +67,8 @@ def train_experiment(
                 if done is None:
                     log.info("Checking %s ...", config.env_name, extra={"only_on_terminals": True})
                     plan = plan_run(config, family, plan_evaluation=higher.plan_evaluation)
-                    wandb_writer = WandbWriter(plan.config) if config.monitoring.with_wandb else None
+                    started, wandb_writer = start_wandb(plan.config)
+                    plan = plan._replace(config=started)
         except StopRequested:
             log.info("Stopped before the training began")
             result = RunResult(STOPPED, _why_stopped(signals), config.experiment_dir)

@@ -28,12 +28,11 @@ from sample_factory.mainloop.subscribers import (
 from sample_factory.monitoring.best_policies import BestPolicies
 from sample_factory.monitoring.bottleneck import EnvCounts
 from sample_factory.monitoring.figures import FiguresWriter, RunProcess
-from sample_factory.monitoring.summaries import JsonlWriter
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.monitoring.run_progress import RunSizes
 from sample_factory.monitoring.run_summary import RunSummary, short_summary_lines, summary_lines
 from sample_factory.monitoring.subscriber import Subscriber
-from sample_factory.monitoring.summaries import SummaryWriter
+from sample_factory.monitoring.summaries import JsonlWriter, SummaryWriter
 from sample_factory.population.league import League
 from sample_factory.population.pbt import Population
 from sample_factory.runtime.clock import Every
