@@ -31,6 +31,10 @@ class Layer(NamedTuple):
     values: Mapping[str, Any]
     foreign: Path | None = None
 
+    def without(self, *names: str) -> "Layer":
+        """Returns the layer without some flags."""
+        return self._replace(values={name: value for name, value in self.values.items() if name not in names})
+
 
 def flag(
     default: Any,
@@ -165,23 +169,24 @@ def explain(error: argparse.ArgumentError) -> str:
 
 def add_flags(parser: argparse.ArgumentParser, section: type) -> None:
     """Adds every flag of a section to the parser. Flags that are not typed are not set in the namespace."""
-    parsers: Mapping[type, Callable[[str], Any]] = {
-        bool: parse_bool,
-        int: parse_int,
-        float: parse_float,
-        str: str,
-    }
     for field, annotation in section_fields(section):
-        scalar, is_list, _ = flag_type(annotation)
-        is_switch = scalar is bool and not is_list
-        parser.add_argument(
-            *(f"--{name}" for name in (field.name, *field.metadata["aliases"])),
-            dest=field.name,
-            type=parse_limit if field.default == NEVER else parsers[scalar],
-            nargs="*" if is_list else "?" if is_switch else None,
-            const=True if is_switch else None,  # a bare --no_render means True
-            default=argparse.SUPPRESS,
-        )
+        names = (f"--{name}" for name in (field.name, *field.metadata["aliases"]))
+        parser.add_argument(*names, **argument_of(field, annotation))
+
+
+def argument_of(field: dataclasses.Field[Any], annotation: Any) -> dict[str, Any]:
+    """Returns the arguments of `add_argument` for a flag, without its names and its help."""
+    parsers: dict[type, Callable[[str], Any]] = {bool: parse_bool, int: parse_int, float: parse_float}
+    scalar, is_list, is_optional = flag_type(annotation)
+    parse = parse_limit if field.default == NEVER else parsers.get(scalar, str)
+    is_switch = scalar is bool and not is_list
+    return {
+        "dest": field.name,
+        "type": (lambda text: None if text == "None" else parse(text)) if is_optional else parse,
+        "nargs": "*" if is_list else "?" if is_switch else None,
+        "const": True if is_switch else None,  # a bare --no_render means True
+        "default": argparse.SUPPRESS,
+    }
 
 
 def coerce(section: type, values: Mapping[str, Any], source: str) -> dict[str, Any]:

@@ -155,7 +155,7 @@ def _unexpected(word: str, known: Collection[str]) -> str:
     """Returns the message for an argument that belongs to no flag."""
     if word.split("=")[0] in known:
         return f"unexpected argument {word}: a flag begins with two dashes, --{word}"
-    return f"unexpected argument {word}: every value follows its flag, as in --env=doom_basic"
+    return f"unexpected argument {word}: every value follows its flag, as in --env=doom_basic, and most flags take one value"
 
 
 def refuse_missing_env(argv: Sequence[str], command: Command) -> NoReturn:
@@ -167,6 +167,6 @@ def refuse_missing_env(argv: Sequence[str], command: Command) -> NoReturn:
             raise ConfigError(f"unknown flag {word}: here it is --env")
     if argv and not argv[0].startswith("-"):
         raise ConfigError(_unexpected(argv[0], ["env"]))
-    words = [word for example in command.examples for word in example.arguments.split()]
-    envs = list(dict.fromkeys(word for word in words if word.startswith("--env="))) or ["--env=doom_basic"]
+    typed = [word for word in command.examples.split() if word.startswith("--env=")]
+    envs = list(dict.fromkeys(typed)) or ["--env=doom_basic"]
     raise ConfigError(f"--env is missing, e.g. {' or '.join(envs[:2])} (--help lists the families of envs)")

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from sample_factory.config.experiment_folder import read_json
-from sample_factory.config.experiment_names import SAVED_NAMES
+from sample_factory.config.experiment_folder import SAVED_NAMES, read_json
 from sample_factory.config.flags import ConfigError
 
 POLICY_FOLDER = re.compile(r"checkpoint_p(\d+)")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from sample_factory.config.experiment_names import old_version
+from sample_factory.config.experiment_folder import old_version
 from sample_factory.config.flags import ConfigError
 
 RESNET = "resnet_impala"

@@ -11,8 +11,7 @@ from typing import Any
 
 from sample_factory.checkpoints.milestones import SNAPSHOT
 from sample_factory.config.config import Config
-from sample_factory.config.experiment_folder import read_json, write_atomically
-from sample_factory.config.experiment_names import SAVED_NAMES
+from sample_factory.config.experiment_folder import SAVED_NAMES, read_json, write_atomically
 from sample_factory.config.trust import SIGNATURE
 from sample_factory.evaluation.results import Evaluation, result_figures
 from sample_factory.hub.hub_access import CARD, RESULTS, VIDEO

@@ -4,11 +4,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from sample_factory.config.config import FlagNamespace
 from sample_factory.config.flags import ConfigError, add_flags, make_parser, parse_known
-from sample_factory.config.namespace import FlagNamespace
 from sample_factory.config.parsing import parse_config
-from sample_factory.config.retired_flags import RetiredFlags
-from sample_factory.config.sections import TRAINING_SECTIONS, flat_values
+from sample_factory.config.sections import TRAINING_SECTIONS, RetiredFlags, flat_values
 from sample_factory.envs.env_registry import (
     UnknownEnvError,
     extend_family,

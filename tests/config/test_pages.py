@@ -13,8 +13,7 @@ from sample_factory.benchmarking.benchmark_request import parse_arguments as par
 from sample_factory.benchmarking.random_sampler import RandomSamplerFlags
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
-from sample_factory.config.retired_flags import RETIRED_FLAGS
-from sample_factory.config.sections import TRAINING_SECTIONS
+from sample_factory.config.sections import RETIRED_FLAGS, TRAINING_SECTIONS
 from sample_factory.envs.doom.doom_family import doom_defaults
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.eval_command import EvalFlags

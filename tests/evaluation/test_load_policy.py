@@ -187,7 +187,7 @@ def test_what_is_missing_is_named(saved_experiment, tmp_path):
         (("tiny", tmp_path), {"checkpoint": "milestone:3"}, "no such milestone"),
         (("tiny", tmp_path), {"checkpoint": "best"}, "checkpoint best: there is none"),
         (("tiny", tmp_path), {"policy_index": 2}, "policy_index may be 0"),
-        (("tiny", tmp_path), {"determinstic": True}, "unknown keyword determinstic"),
+        (("tiny", tmp_path), {"determinstic": True}, "unknown keyword determinstic=True"),
         (("tiny.pth",), {}, "there is no checkpoint"),
         (("tiny", tmp_path), {"cfg": "x.json"}, "cfg belongs to the file"),
     ]:
@@ -220,7 +220,7 @@ def test_an_evaluation_from_python_names_what_is_wrong(saved_experiment, tmp_pat
         (("tyni", tmp_path), {}, "no experiment at .*tyni.*experiment may be tiny"),
         (("tiny", tmp_path), {"checkpoint": "milestone:3"}, "no such milestone"),
         (("tiny", tmp_path), {"num_episodes": 0}, "eval_episodes=0: must be at least 1"),
-        (("tiny", tmp_path), {"gama": 0.5}, "unknown keyword gama; did you mean gamma?"),
+        (("tiny", tmp_path), {"gama": 0.5}, "unknown keyword gama=0.5; did you mean gamma?"),
     ]:
         with pytest.raises(ConfigError, match=message):
             sample_factory.evaluate(*arguments, **options)
