@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import functools
 import math
+import operator
 import os
 import types
 import typing
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 MAX_INT = 2**63 - 1  # of an int64
 MAX_FLOAT = 3.4e38  # of a float32
 MAX_SHOWN = 200  # characters of a value in a message
+BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le}
 NEVER = int(1e10)  # a limit that is never reached
 
 
@@ -247,11 +249,8 @@ def _check_bounds(name: str, value: float, checks: Mapping[str, float], may_be_i
         raise ValueError(f"{name}={value}: must be a number")
     if isinstance(value, int) and abs(value) > MAX_INT:
         raise ValueError(f"{name}: has {len(str(value))} digits, and must be at most {MAX_INT}")
-    if "at_least" in checks and value < checks["at_least"]:
-        raise ValueError(f"{name}={value}: must be at least {checks['at_least']}")
-    if "above" in checks and value <= checks["above"]:
-        raise ValueError(f"{name}={value}: must be above {checks['above']}")
-    if "at_most" in checks and value > checks["at_most"]:
-        raise ValueError(f"{name}={value}: must be at most {checks['at_most']}")
+    for check, bound in checks.items():
+        if not BOUNDS[check](value, bound):
+            raise ValueError(f"{name}={value}: must be {check.replace('_', ' ')} {bound}")
     if isinstance(value, float) and abs(value) > MAX_FLOAT and not may_be_infinite:
         raise ValueError(f"{name}={value}: must be finite, at most {MAX_FLOAT}")

@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from sample_factory.config.commands import COMMANDS, ENJOY, PLOT_CURVES, TRAIN, Command
@@ -47,8 +47,8 @@ def overview(version: str) -> str:
         [first, *_rows("Commands", [(command.name, command.purpose) for command in COMMANDS])],
         [*_rows("Envs", TRAIN.envs), "", "How to begin:", *steps, *_rows("More help", more)],
     )
-    flags = _fields(TRAINING_SECTIONS.values())
-    _add_group(parser, f"Common flags of {TRAIN.name}{OTHER_DEFAULTS}", flags, {}, TRAIN.common.split())
+    title = f"Common flags of {TRAIN.name}{OTHER_DEFAULTS}"
+    _add_group(parser, title, TRAINING_SECTIONS.values(), None, TRAIN.common)
     return parser.format_help().rstrip()
 
 
@@ -68,26 +68,23 @@ def command_help(
     own_sections: names of the sections that only this command has.
     everything: every flag by section, not only the common ones.
     """
-    own = [name for name in sections if name in own_sections or name == command.section]
-    shared = [name for name in sections if name not in own and name != "family"]
-    usage, more = command.usage, _more_help(command, env_name, everything)
+    usage, after = command.usage, _more_help(command, env_name, everything)
     if env_name is None:
-        after = [*_rows("Envs", command.envs), "", "Examples:", *_examples(command), *more]
+        after = [*_rows("Envs", command.envs), "", "Examples:", *_examples(command), *after]
     else:
-        usage, after = usage.replace("ENV", env_name), more
+        usage = usage.replace("ENV", env_name)
     parser = _make_parser(_program(command), usage, [_filled(command.description)], after)
-
-    def add(title: str, names: Iterable[str], flags: Sequence[str] | None = None) -> None:
-        _add_group(parser, title, _fields(sections[name] for name in names), defaults or {}, flags)
-
+    own = [name for name in sections if name in own_sections or name == command.section]
+    shared = [section for name, section in sections.items() if name not in (*own, "family")]
     for name in own:
-        add(_title(sections[name]), [name])
+        _add_group(parser, _title(sections[name]), [sections[name]], defaults)
     if not everything:
-        add("Common flags" + OTHER_DEFAULTS * (env_name is None), shared, command.common.split())
+        title = "Common flags" + OTHER_DEFAULTS * (env_name is None)
+        _add_group(parser, title, shared, defaults, command.common)
     if "family" in sections:
-        add(f"Flags of envs like {env_name}", ["family"])
-    for name in shared if everything else ():
-        add(_title(sections[name]), [name])
+        _add_group(parser, f"Flags of envs like {env_name}", [sections["family"]], defaults)
+    for section in shared if everything else ():
+        _add_group(parser, _title(section), [section], defaults)
     return parser.format_help().rstrip()
 
 
@@ -137,27 +134,26 @@ def _title(section: type) -> str:
     return re.split(r"[.:]", (section.__doc__ or section.__name__).strip())[0]
 
 
-def _fields(sections: Iterable[type]) -> dict[str, tuple[dataclasses.Field[Any], Any]]:
-    """Returns name -> (field, annotation) for all flags of some sections."""
-    return {field.name: (field, kind) for section in sections for field, kind in section_fields(section)}
-
-
 def _add_group(
     parser: argparse.ArgumentParser,
     title: str,
-    fields: Mapping[str, tuple[dataclasses.Field[Any], Any]],
-    defaults: Mapping[str, Any],
-    names: Iterable[str] | None = None,
+    sections: Iterable[type],
+    defaults: Mapping[str, Any] | None = None,
+    names: str = "",
 ) -> None:
-    """Adds flags with their explanations. names: which flags, in this order; None: all of them."""
+    """Adds flags with their explanations.
+
+    defaults: flag -> default, instead of the default of its section. names: which flags, in this order; all
+    if empty.
+    """
+    fields = {field.name: (field, kind) for section in sections for field, kind in section_fields(section)}
     group = parser.add_argument_group(title)
-    for name in fields if names is None else names:
-        if name in fields:
-            field, annotation = fields[name]
-            arguments = argument_of(field, annotation)
-            arguments["metavar"] = _metavar(field, annotation)
-            arguments["help"] = _explanation(field, defaults.get(name, field.default)).replace("%", "%%")
-            group.add_argument(*(f"--{option}" for option in (name, *field.metadata["aliases"])), **arguments)
+    for field, annotation in [fields[name] for name in names.split() or fields if name in fields]:
+        arguments = argument_of(field, annotation)
+        default = (defaults or {}).get(field.name, field.default)
+        arguments["help"] = _explanation(field, default).replace("%", "%%")
+        options = (f"--{name}" for name in (field.name, *field.metadata["aliases"]))
+        group.add_argument(*options, **arguments, metavar=_metavar(field, annotation))
 
 
 def _metavar(field: dataclasses.Field[Any], annotation: Any) -> str:

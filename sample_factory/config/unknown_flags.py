@@ -155,7 +155,8 @@ def _unexpected(word: str, known: Collection[str]) -> str:
     """Returns the message for an argument that belongs to no flag."""
     if word.split("=")[0] in known:
         return f"unexpected argument {word}: a flag begins with two dashes, --{word}"
-    return f"unexpected argument {word}: every value follows its flag, as in --env=doom_basic, and most flags take one value"
+    rule = "every value follows its flag, as in --env=doom_basic, and most flags take one value"
+    return f"unexpected argument {word}: {rule}"
 
 
 def refuse_missing_env(argv: Sequence[str], command: Command) -> NoReturn:
