@@ -4,7 +4,7 @@ import argparse
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from sample_factory.config.algorithm_defaults import defaults_of
@@ -92,21 +92,14 @@ def parse_config(
     own_sections = extra_sections or {}
     first = _parse_first(argv)
     typed_names = {word[2:].partition("=")[0] for word in argv if word.startswith("--")}
-    file = _read_cfg_file(first, cfg_is_saved)
-    saved = _read_experiment(first, file, evaluation) if evaluation or not own_sections else Layer(SAVED, {})
-    for layer in (saved, file):
-        refuse_code(layer, typed_names)  # an env that names code, before its family is resolved
-
+    has_experiment = evaluation or not own_sections
+    file, saved = _read_files(first, typed_names, has_experiment, evaluation, cfg_is_saved)
     given = (first, saved.values, file.values)
-    env_name, algo = (
-        next((values[name] for values in given if values.get(name)), None) for name in ("env", "algo")
-    )
+    env_name, algo = (next(filter(None, (v.get(name) for v in given)), None) for name in ("env", "algo"))
     family = resolve_family(env_name) if env_name else None
     sections = _sections(family, own_sections)
-    flag_of = _flag_table(sections)
     of_family = Layer(f"defaults of {env_name}", {} if family is None else dict(family.defaults))
-    algo = str(algo or RunFlags.algo)
-    of_algo = Layer(f"defaults of --algo={algo}", defaults_of(algo))
+    of_algo = Layer(f"defaults of --algo={algo}", defaults_of(str(algo or RunFlags.algo)))
     if "help" in first:
         defaults = {**of_family.values, **of_algo.values}
         show(command_help(command, sections, env_name, defaults, own_sections, first["help"] == EVERYTHING))
@@ -118,14 +111,16 @@ def parse_config(
     own_values = {**of_family.values, **(file.values if file.foreign is None else {})}
     for layer in (saved, file):
         refuse_code(layer, typed_names, own_values)
-    file = without_foreign_paths(file, sections, own_sections, typed_names)
-    saved = without_foreign_paths(saved, sections, own_sections, typed_names)
-
+    file, saved = (
+        without_foreign_paths(layer, sections, own_sections, typed_names) for layer in (file, saved)
+    )
     flags = _parse_typed(argv, sections)
     typed = Layer(COMMAND_LINE, {**flags, "env": env_name})
+
     config = build_config(sections, [of_family, of_algo, file, saved, typed], flags)
     changes = None
     if saved.values and not evaluation:
+        flag_of = _flag_table(sections)
         changes = compare(*(_read_layer(layer, flag_of)[0] for layer in (saved, typed, file)))
     is_foreign = saved.foreign is not None or file.foreign is not None
     return dataclasses.replace(config, argv=tuple(argv), resumed=changes, is_foreign=is_foreign)
@@ -141,21 +136,30 @@ def _parse_first(argv: Sequence[str]) -> dict[str, Any]:
     return vars(parse_known(parser, argv)[0])
 
 
-def _read_cfg_file(first: Mapping[str, Any], is_saved: bool) -> Layer:
-    """Returns the flags in the file of --cfg, none without one. is_saved: it is the cfg.json of a run."""
-    if first.get("cfg") is None:
-        return Layer("", {})
-    file = read_file_of_flags(first["cfg"], is_saved, bool(first.get(TRUST)))
-    return file if file.foreign is None else file.without(*NOT_RESUMED_FLAGS, *OWN_FOLDER)
+def _read_files(
+    first: Mapping[str, Any],
+    typed_names: Collection[str],
+    has_experiment: bool,
+    must_exist: bool,
+    cfg_is_saved: bool,
+) -> tuple[Layer, Layer]:
+    """Returns the flags in the file of --cfg and those in cfg.json of the experiment; none without a file.
 
-
-def _read_experiment(first: Mapping[str, Any], file: Layer, must_exist: bool) -> Layer:
-    """Returns the flags in cfg.json of the experiment, none if there is no experiment."""
-    asks_for_help = "help" in first
-    if asks_for_help and "experiment" not in {**file.values, **first}:
-        return Layer(SAVED, {})  # the help is not that of an experiment that only has the default name
-    saved = read_saved(first, file.values, must_exist and not asks_for_help, bool(first.get(TRUST)))
-    return saved.without(*NOT_RESUMED_FLAGS)
+    Raises ConfigError for an env that names code, since resolving its family would import it.
+    """
+    trusts = bool(first.get(TRUST))
+    file, saved = Layer("", {}), Layer(SAVED, {})
+    if first.get("cfg") is not None:
+        file = read_file_of_flags(first["cfg"], cfg_is_saved, trusts)
+    if file.foreign is not None:
+        file = file.without(*NOT_RESUMED_FLAGS, *OWN_FOLDER)
+    # The help is not the help of an experiment that only has the default name.
+    if has_experiment and ("help" not in first or "experiment" in {**file.values, **first}):
+        saved = read_saved(first, file.values, must_exist and "help" not in first, trusts)
+        saved = saved.without(*NOT_RESUMED_FLAGS)
+    for layer in (saved, file):
+        refuse_code(layer, typed_names)
+    return file, saved
 
 
 def _parse_typed(argv: Sequence[str], sections: Mapping[str, type]) -> dict[str, Any]:
@@ -243,9 +247,11 @@ def _read_layer(
 
 
 def _sections(family: Family | None, own_sections: Mapping[str, type]) -> dict[str, type]:
-    """Returns name -> section of all flags of a program."""
+    """Returns name -> section of all flags of a program. Raises ConfigError, see `_flag_table`."""
     of_family = {} if family is None or family.flags is None else {"family": family.flags}
-    return {**TRAINING_SECTIONS, **own_sections, **of_family}
+    sections = {**TRAINING_SECTIONS, **own_sections, **of_family}
+    _flag_table(sections)
+    return sections
 
 
 def _flag_table(sections: Mapping[str, type]) -> dict[str, tuple[type, str]]:
