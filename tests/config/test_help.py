@@ -8,18 +8,12 @@ import sys
 import pytest
 
 from sample_factory import __main__, __version__
-from sample_factory.benchmarking.benchmark_request import BenchmarkFlags
-from sample_factory.benchmarking.random_sampler import RandomSamplerFlags
 from sample_factory.config.commands import COMMANDS, ENJOY, TRAIN
-from sample_factory.config.flags import NEVER, section_fields
+from sample_factory.config.flags import NEVER
 from sample_factory.config.help import overview
 from sample_factory.config.parsing import parse_config
-from sample_factory.config.sections import TRAINING_SECTIONS, RunFlags
-from sample_factory.envs.doom.doom_family import DoomFlags
+from sample_factory.config.sections import RunFlags
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.envs.gym_family import GymFlags
-from sample_factory.evaluation.human_game import HumanGameFlags
-from sample_factory.evaluation.match_request import MatchFlags
 
 WITH_ENV = [command for command in COMMANDS if command.common]
 BY_NAME = pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
@@ -86,27 +80,6 @@ def test_the_help_for_an_env_has_its_own_section_common_flags_and_those_of_the_f
     everything = help_of(command, capsys, "--env=doom_battle", "--help=all")
     assert "--adam_eps" in everything and "--res_w" in everything
     assert all(f"\n  --{name}" in everything for name in command.common.split())
-
-
-SECTIONS = [
-    *TRAINING_SECTIONS.values(),
-    BenchmarkFlags,
-    DoomFlags,
-    GymFlags,
-    HumanGameFlags,
-    MatchFlags,
-    RandomSamplerFlags,
-]
-
-
-@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
-def test_the_help_of_a_flag_can_be_read_alone(section):
-    for field, _ in section_fields(section):
-        text = field.metadata["help"]
-        assert len(text.split()) >= 2, field.name
-        assert not text.endswith("."), field.name
-        # "are then ..." needs the line above; None and an empty list cannot be typed.
-        assert not re.search(r"\b(are then|None:|empty:)", text), field.name
 
 
 def test_defaults_are_those_of_the_env(capsys):
