@@ -148,7 +148,12 @@ def section_fields(section: type) -> list[tuple[dataclasses.Field[Any], Any]]:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Returns a parser without a help of its own, to be used with `parse_known`."""
+    """Returns a parser without a help of its own, to be used with `parse_known`.
+
+    Why argparse: for the sections of TRAINING_SECTIONS it takes 5 ms. tyro 1.0 takes 75 ms to be imported and
+    40 to 140 ms to parse them, jsonargparse 4.53 takes 110 and 140 to 210 ms, and neither says which flags
+    were typed, on which the precedence over saved flags depends.
+    """
     return argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
 
 

@@ -92,10 +92,11 @@ _WITHOUT_COUNTERPART = {
     "verbose": "--status_interval sets how often the log reports progress",
     "target_kl": "no iteration ends early; --kl_loss_coeff and --lr_schedule limit the change of a policy",
     "policy": "the network follows from the observations; see --encoder_custom and --use_rnn",
+    **dict.fromkeys(
+        ("mlflow", "comet", "neptune", "tensorboard"),
+        "curves are always written for TensorBoard, into the experiment folder",
+    ),
 }
-_TRACKERS = ("mlflow", "comet", "neptune", "tensorboard")
-for _name in _TRACKERS:
-    _WITHOUT_COUNTERPART[_name] = "curves are always written for TensorBoard, into the experiment folder"
 
 
 def nearest(word: str, known: Collection[str], dashes: str = "") -> str:
