@@ -63,8 +63,7 @@ def run(env: str | None = None, experiment: str | None = None, **flags: Any) -> 
     reached. With `serial_mode=True`, an exception of an env or a network propagates as it is.
     """
     from sample_factory.config.flags import ConfigError
-    from sample_factory.config.keywords import in_words_of_python
-    from sample_factory.config.parsing import parse_config
+    from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
     from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
     from sample_factory.mainloop.run_result import TrainingFailed
     from sample_factory.runtime.log import restored_logging
@@ -72,7 +71,7 @@ def run(env: str | None = None, experiment: str | None = None, **flags: Any) -> 
     named = {"env": env, "experiment": experiment}
     keywords = {**{name: value for name, value in named.items() if value is not None}, **flags}
     try:
-        config = parse_config([], resolve_family, keywords=keywords)
+        config = parse_config(as_arguments(keywords), resolve_family)
         with restored_logging():
             result = train_config(config, keeps_process=True)
     except (ConfigError, UnknownEnvError) as error:

@@ -7,10 +7,9 @@ from typing import Any
 
 from sample_factory.config.commands import EVAL
 from sample_factory.config.config import Config
-from sample_factory.config.experiment_names import find_experiment
+from sample_factory.config.experiment_folder import find_experiment
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.keywords import in_words_of_python
-from sample_factory.config.parsing import parse_config
+from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family, resolve_trained_family
 from sample_factory.evaluation.policy_choice import LATEST, chosen_policies, chosen_policy
 from sample_factory.evaluation.results import (
@@ -124,7 +123,7 @@ def evaluate(
             "eval_episodes": num_episodes,
             **flags,
         }
-        config = parse_config([], resolve_trained_family, evaluation=True, keywords=keywords)
+        config = parse_config(as_arguments(keywords), resolve_trained_family, evaluation=True)
         family = resolve_family(config.env_name)
         evaluations = list(measure_checkpoints(config, family, keeps_process=True))
     except (ConfigError, UnknownEnvError) as error:

@@ -9,10 +9,9 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory.config.config import Config
-from sample_factory.config.experiment_names import find_experiment
+from sample_factory.config.experiment_folder import find_experiment
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.keywords import in_words_of_python
-from sample_factory.config.parsing import parse_config
+from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
 from sample_factory.envs.contract import check_observation
 from sample_factory.envs.env_registry import (
     EnvFamily,
@@ -225,9 +224,8 @@ def load_policy(
         needs_env = observation_space is None or action_space is None
         resolve = resolve_trained_family if needs_env else _family_or_none
         keywords = {**named.keywords, "eval_deterministic": deterministic, **flags}
-        config = parse_config(
-            [], resolve, evaluation="cfg" not in named.keywords, keywords=keywords, cfg_is_saved=True
-        )
+        is_experiment = "cfg" not in named.keywords
+        config = parse_config(as_arguments(keywords), resolve, is_experiment, cfg_is_saved=True)
         find_checkpoint(config, choice)  # raises, before an env is made
         family = resolve(config.env_name)
         spaces = _spaces(config, family, choice.policy_index, observation_space, action_space)

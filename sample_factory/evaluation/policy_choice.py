@@ -13,7 +13,7 @@ from sample_factory.checkpoints.milestones import (
     find_milestones,
 )
 from sample_factory.config.config import Config
-from sample_factory.config.experiment_names import NamedExperiment
+from sample_factory.config.experiment_folder import NamedExperiment
 from sample_factory.config.flags import ConfigError
 from sample_factory.spaces.agent_kinds import AgentKinds
 

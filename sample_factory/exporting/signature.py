@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
+from sample_factory.config import VERSION
 from sample_factory.config.config import Config
-from sample_factory.config.version import VERSION
 from sample_factory.envs.abilities import NamesActions, find_ability
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.own_spaces import OwnSpaces

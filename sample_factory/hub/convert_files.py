@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sample_factory.config.experiment_folder import read_json
-from sample_factory.config.experiment_names import SAVED_NAMES, old_version
+from sample_factory.config.experiment_folder import SAVED_NAMES, old_version, read_json
 from sample_factory.config.flags import ConfigError
 
 # Groups: the kind, and what follows the counters, e.g. the metric and its value in the name of the best one.

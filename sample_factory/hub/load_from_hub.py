@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sample_factory.config.commands import LOAD_FROM_HUB
-from sample_factory.config.experiment_folder import experiment_folder, read_json
-from sample_factory.config.experiment_names import SAVED_NAMES, old_version
+from sample_factory.config.experiment_folder import SAVED_NAMES, experiment_folder, old_version, read_json
 from sample_factory.config.flags import ConfigError, parse_bool
 from sample_factory.config.help import make_command_parser
 from sample_factory.config.sections import RunFlags

@@ -8,8 +8,7 @@ from typing import Any
 
 from sample_factory.checkpoints.milestones import env_frames_of, version_of
 from sample_factory.config.config import Config
-from sample_factory.config.experiment_folder import read_json
-from sample_factory.config.experiment_names import SAVED_NAMES
+from sample_factory.config.experiment_folder import SAVED_NAMES, read_json
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
 from sample_factory.config.trust import TRUST
 from sample_factory.envs.env_registry import EnvFamily, is_found_by_all_commands

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sample_factory.checkpoints.milestones import SNAPSHOT
 from sample_factory.config.config import Config
-from sample_factory.config.experiment_folder import read_json, write_atomically
-from sample_factory.config.experiment_names import SAVED_NAMES
+from sample_factory.config.experiment_folder import SAVED_NAMES, read_json, write_atomically
 from sample_factory.config.flags import NEVER, ConfigError
 from sample_factory.config.trust import SIGNATURE
 from sample_factory.envs.env_registry import EnvFamily, resolve_family

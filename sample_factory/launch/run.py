@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import read_expectation
-from sample_factory.config.retired_flags import RETIRED_FLAGS
+from sample_factory.config.sections import RETIRED_FLAGS
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.launch.exit_codes import describe, log_failures

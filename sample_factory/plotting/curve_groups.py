@@ -9,7 +9,7 @@ import numpy as np
 from sample_factory.config.experiment_folder import PROVENANCE_KEYS
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import NOT_RESUMED_FLAGS
-from sample_factory.config.retired_flags import RETIRED_FLAGS
+from sample_factory.config.sections import RETIRED_FLAGS
 from sample_factory.config.unknown_flags import nearest
 from sample_factory.plotting.read_summaries import TrainedExperiment
 

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sample_factory.config.experiment_folder import experiment_folder, read_saved
-from sample_factory.config.experiment_names import find_experiment
+from sample_factory.config.experiment_folder import experiment_folder, find_experiment, read_saved
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.keywords import in_words_of_python
+from sample_factory.config.parsing import in_words_of_python
 from sample_factory.config.sections import RunFlags
 from sample_factory.plotting.read_summaries import read_policies, what_else
 

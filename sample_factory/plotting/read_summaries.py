@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sample_factory.config.experiment_names import SAVED_NAMES, old_version
+from sample_factory.config.experiment_folder import SAVED_NAMES, old_version
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.sections import TRAINING_SECTIONS, flat_values
 from sample_factory.monitoring.policy_progress import TAGS, tag_of

@@ -6,12 +6,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sample_factory.config.config import Config
+from sample_factory.config.config import Config, FlagNamespace
 from sample_factory.config.flags import ConfigError, add_flags, make_parser, parse_known
-from sample_factory.config.namespace import FlagNamespace
-from sample_factory.config.parsing import parse_config
-from sample_factory.config.retired_flags import RetiredFlags
-from sample_factory.config.sections import TRAINING_SECTIONS, flat_values
+from sample_factory.config.parsing import as_arguments, parse_config
+from sample_factory.config.sections import TRAINING_SECTIONS, RetiredFlags, flat_values
 from sample_factory.envs.env_registry import (
     UnknownEnvError,
     extend_family,
@@ -134,6 +132,7 @@ def config_of(cfg: Any, function: str, evaluation: bool) -> Config:
     resolve = resolve_trained_family if evaluation else resolve_family
     typed = cfg.cli_args
     own = {"hub": EnjoyHubFlags} if evaluation else None
-    parsed = parse_config([], resolve, extra_sections=own, keywords=typed).namespace()  # as parse_full_cfg
+    parsed = parse_config(as_arguments(typed), resolve, extra_sections=own).namespace()  # as parse_full_cfg
     changed = {name: value for name, value in vars(cfg).items() if name in parsed and value != parsed[name]}
-    return parse_config([], resolve, evaluation, own, keywords={**typed, **changed})
+    unset = {name: "None" for name, value in changed.items() if value is None}
+    return parse_config(as_arguments({**typed, **changed, **unset}), resolve, evaluation, own)

@@ -7,7 +7,7 @@ import pytest
 from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
 
 from sample_factory import register_env
-from sample_factory.config.retired_flags import RETIRED_FLAGS
+from sample_factory.config.sections import RETIRED_FLAGS
 from sample_factory.train import run_rl
 from sample_factory.version_2.running import config_of
 
