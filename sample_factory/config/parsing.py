@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from sample_factory.config.algorithm_defaults import defaults_of
+from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.commands import TRAIN, Command
 from sample_factory.config.config import Config
 from sample_factory.config.consistency import check_consistency
@@ -102,7 +102,7 @@ def parse_config(
         sections["family"] = family.flags
     _index_fields(sections)
     algo = identity.pop("algo", None) or saved.values.get("algo") or file.values.get("algo") or RunFlags.algo
-    own_defaults = Layer(f"defaults of --algo={algo}", defaults_of(str(algo)))
+    own_defaults = Layer(f"defaults of --algo={algo}", algorithm_info(str(algo)).defaults)
     if asks_for_help:
         values = {**({} if family is None else family.defaults), **own_defaults.values}
         show(command_help(command, sections, env_name, values, tuple(extra_sections or ()), everything))

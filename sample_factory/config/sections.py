@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from sample_factory.config.algorithms import BUILT_IN
 from sample_factory.config.cluster_flags import ClusterFlags
 from sample_factory.config.flags import flag
 from sample_factory.config.learning_flags import LearningFlags
@@ -33,8 +34,8 @@ class RunFlags:
     )
     algo: str = flag(
         "APPO",
-        "training algorithm: APPO, which is asynchronous PPO, IMPALA, IMPACT, VMPO, one that was "
-        "registered with register_algorithm, or module:attribute",
+        f"training algorithm: {', '.join(BUILT_IN)} (APPO is asynchronous PPO), one that was registered with "
+        "register_algorithm, or module:attribute",
         metavar="NAME",
         names_code=True,
     )

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
+from sample_factory.config.algorithms import BUILT_IN, registered_algorithm
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
 from sample_factory.envs.env_registry import EnvFamily, UnknownEnvError
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.exchange.run_plan import Note
-from sample_factory.learning.algorithm_registry import BUILT_IN, registered_algorithm
 from sample_factory.models import network_registry
 from sample_factory.models.encoder_choice import describe_encoders, describe_large_layers
 from sample_factory.models.network_registry import (
@@ -175,7 +175,7 @@ def probe_networks(config: Config, policies: Sequence[PolicySpec], algorithm: An
             if users_parts(config.model)
             else state_size(config.model)
         )
-        if algorithm not in BUILT_IN.values():
+        if algorithm not in {info.factory for info in BUILT_IN.values()}:
             args = (config.run.algo, algorithm, policies[0], config.learning)
             call_in_child("algorithm_probe", _probe_algorithm, args)
     except ChildFailed as failure:

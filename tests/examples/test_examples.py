@@ -12,7 +12,7 @@ import pytest
 
 from examples import algorithms, policy_lag
 from sample_factory.checkpoints.milestones import best_value, env_frames_of
-from sample_factory.config.algorithm_defaults import BUILT_IN
+from sample_factory.config.algorithms import BUILT_IN
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.train import train_config

@@ -7,7 +7,7 @@ import pytest
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.sections import LearningFlags, ModelFlags
 from sample_factory.learning.algorithm_check import AlgorithmError, probe_algorithm
-from sample_factory.learning.algorithm_registry import BUILT_IN
+from sample_factory.config.algorithms import BUILT_IN
 from sample_factory.learning.algorithms.ppo import PPO
 from sample_factory.models.policy_spec import PolicySpec
 from tests.system.own_algorithm import Tempered

@@ -1,12 +1,12 @@
 import pytest
 
 from sample_factory.config import algorithm_defaults
-from sample_factory.config.algorithm_defaults import defaults_of
+from sample_factory.config.algorithms import defaults_of
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.learning import algorithm_registry
-from sample_factory.learning.algorithm_registry import (
+from sample_factory.config.algorithms import (
     BUILT_IN,
     PPO,
     register_algorithm,

@@ -9,7 +9,7 @@ import torch
 import torch.distributed
 
 from sample_factory.config.sections import LearningFlags, ModelFlags
-from sample_factory.learning.algorithm_registry import BUILT_IN, PPO
+from sample_factory.config.algorithms import BUILT_IN, PPO
 from sample_factory.learning.batch import Batch
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.learner_group import LearnerGroup, LearnerLost, Order

@@ -4,9 +4,9 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from sample_factory.config.algorithm_defaults import defaults_of
+from sample_factory.config.algorithms import defaults_of
 from sample_factory.config.sections import LearningFlags, ModelFlags
-from sample_factory.learning.algorithm_registry import BUILT_IN
+from sample_factory.config.algorithms import BUILT_IN
 from sample_factory.learning.batch import Batch
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.settings import LearnerSettings

@@ -9,7 +9,7 @@ from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.population_flags import PbtFlags
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.learning.algorithm_registry import BUILT_IN
+from sample_factory.config.algorithms import BUILT_IN
 from sample_factory.population.pbt import tuned_hyperparameters
 from tests.learning.algorithms.learners import ACTIONS, make_batch, make_learner, same, state_of
 from tests.learning.test_learner import all_finite, join
