@@ -31,9 +31,6 @@ class Distribution(Protocol):
     def kl(self, other: Any) -> Tensor:
         """Returns KL(self || other), [...]; `other` is a distribution of the same class."""
 
-    def kl_parts(self, other: Any) -> dict[str, Tensor]:
-        """Returns parts of KL(self || other), each [...], by name."""
-
     def symmetric_kl_with_uniform(self) -> Tensor:
         """Returns (KL(self || u) + KL(u || self)) / 2, [...], u uniform. Raises ValueError for a Box."""
 

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sample_factory.config.algorithms import AlgorithmFactory
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.learning_flags import LearningFlags
-from sample_factory.config.algorithms import AlgorithmFactory
 from sample_factory.learning.algorithms.algorithm import POLICY, Algorithm, Losses, SGDStep, evaluate
 from sample_factory.learning.algorithms.extra_losses import EPISODIC
 from sample_factory.learning.algorithms.targets import Targets

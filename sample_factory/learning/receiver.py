@@ -1,4 +1,4 @@
-"""The batching thread of a learner process: makes batches of tickets, and hands them to the trainer thread."""
+"""The batching thread of a learner process: makes batches of tickets for the trainer thread."""
 
 import collections
 import itertools

@@ -1,7 +1,7 @@
 """The interface between the SGD loop (`Learner`) and what it minimises."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -62,11 +62,11 @@ def recorded(policy: BuiltPolicy, batch: Batch) -> Evaluation:
 class Losses(NamedTuple):
     """Losses of a minibatch, weighted, by name; POLICY is one of them. Their sum is minimised.
 
-    diagnostics: whatever the algorithm's `summaries` needs, a NamedTuple of its own.
+    diagnostics: whatever the algorithm's `summaries` needs, by name.
     """
 
     terms: Mapping[str, Tensor]
-    diagnostics: tuple[object, ...] = ()
+    diagnostics: Mapping[str, Any] = {}
 
     @property
     def total(self) -> Tensor:
@@ -144,14 +144,19 @@ class Algorithm(Protocol):
 
 
 @torch.no_grad()
-def evaluation_summaries(minibatch: Batch, evaluation: Evaluation) -> dict[str, float]:
-    """Returns summaries of policy and critic that suit any algorithm. Tags are those of v1."""
+def evaluation_summaries(
+    minibatch: Batch, evaluation: Evaluation, numbers: Mapping[str, Tensor] | None = None
+) -> dict[str, float]:
+    """Returns summaries of policy and critic that suit any algorithm, with the tags of v1.
+
+    numbers: an algorithm's own summaries, scalars by tag, which are added.
+    """
     valid = minibatch.own
     values = evaluation.unrolled.values[:-1]
     ratio = evaluation.log_ratios.exp()[valid]
     kl = evaluation.behavior.kl(evaluation.distribution)[valid]
     value_change = (values - minibatch.values).abs()[valid]
-    numbers = {
+    of_any = {
         "entropy": evaluation.distribution.entropy()[valid].mean(),
         "value": values[valid].mean(),
         "kl_divergence": kl.mean(),
@@ -163,4 +168,4 @@ def evaluation_summaries(minibatch: Batch, evaluation: Evaluation) -> dict[str, 
         "ratio_max": ratio.max(),
         "max_abs_logprob": minibatch.log_probs[valid].abs().max(),
     }
-    return {name: float(number) for name, number in numbers.items()}
+    return {tag: float(number) for tag, number in {**of_any, **(numbers or {})}.items()}

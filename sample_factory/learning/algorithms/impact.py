@@ -1,11 +1,11 @@
 """IMPACT: a clipped surrogate against a target network (Luo et al. 2020, https://arxiv.org/abs/1912.00167)."""
 
+from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sample_factory.algo.impact import truncated_log_ratios
 from sample_factory.algo.losses import normalize_advantages, policy_loss, squared_error_loss
@@ -18,25 +18,37 @@ from sample_factory.learning.algorithms.algorithm import (
     evaluation_summaries,
 )
 from sample_factory.learning.algorithms.extra_losses import ExtraLosses
-from sample_factory.learning.algorithms.target_network import TargetNetwork
 from sample_factory.learning.algorithms.targets import (
+    TargetNetwork,
     Targets,
     normalized_returns,
     unnormalized_values,
     vtrace_targets,
 )
 from sample_factory.learning.batch import Batch
-from sample_factory.learning.circular_buffer import CircularBuffer
 from sample_factory.models.policy_spec import BuiltPolicy
 
 TARGET_LOG_PROBS = "target_log_probs"
 
 
-class Diagnostics(NamedTuple):
-    """Values for the summaries."""
+class CircularBuffer:
+    """Keeps up to N batches on the device, so that each is used K times (section 3.2).
 
-    advantages: Tensor  # [T, B], normalised
-    log_ratios: Tensor  # [T, B], see truncated_log_ratios
+    A batch is used when it arrives, and K - 1 times more, evenly spread over the N - 1 batches that follow.
+    In the paper, a learner draws from the buffer whenever it has nothing new; here each batch is used exactly
+    K times, whatever the speeds of sampling and learning are. Nothing is kept with K = 1.
+    """
+
+    def __init__(self, num_batches: int, num_uses: int):
+        """num_batches: N. num_uses: K."""
+        later = range(num_uses - 1, 0, -1)
+        self._ages = [round(use * (num_batches - 1) / (num_uses - 1)) for use in later]  # in batches
+        self._batches: deque[Batch] = deque(maxlen=max(self._ages, default=-1) + 1)  # the newest one first
+
+    def add(self, batch: Batch) -> list[Batch]:
+        """Adds a new batch. Returns the batches to train on before it, the oldest one first."""
+        self._batches.appendleft(batch)
+        return [self._batches[age] for age in self._ages if age < len(self._batches)]
 
 
 class IMPACT:
@@ -97,7 +109,7 @@ class IMPACT:
             "value": value * flags.value_loss_coeff,
             **self._extra.terms(minibatch, evaluation),
         }
-        return Losses(terms, Diagnostics(advantages, log_ratios.detach()))
+        return Losses(terms, {"advantages": advantages, "log_ratios": log_ratios.detach()})
 
     def after_step(self, version: int) -> None:
         """Updates the target network every `target_period` steps."""
@@ -106,10 +118,9 @@ class IMPACT:
 
     @torch.no_grad()
     def summaries(self, step: SGDStep) -> dict[str, float]:
-        assert isinstance(step.losses.diagnostics, Diagnostics)
         valid = step.minibatch.own
-        advantages, log_ratios = step.losses.diagnostics
-        ratio = log_ratios[valid].exp()
+        advantages = step.losses.diagnostics["advantages"]
+        ratio = step.losses.diagnostics["log_ratios"][valid].exp()
         widest = 1 + self._flags.ppo_clip_ratio
         numbers = {
             "fraction_clipped": ((ratio > widest) | (ratio < 1 / widest)).float().mean(),
@@ -118,8 +129,7 @@ class IMPACT:
             "adv_min": advantages[valid].min(),
             "adv_max": advantages[valid].max(),
         }
-        own = {name: float(number) for name, number in numbers.items()}
-        return {**evaluation_summaries(step.minibatch, step.evaluation), **own}
+        return evaluation_summaries(step.minibatch, step.evaluation, numbers)
 
 
 def target_period(flags: LearningFlags) -> int:

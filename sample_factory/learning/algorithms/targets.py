@@ -1,5 +1,6 @@
-"""Targets of policy and critic by V-trace or GAE, from a batch and the critic's values."""
+"""Targets of policy and critic by V-trace or GAE, from a batch and the critic's values; target networks."""
 
+import copy
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -10,8 +11,9 @@ from torch import Tensor
 from sample_factory.algo.gae import gae
 from sample_factory.algo.vtrace import vtrace
 from sample_factory.config.learning_flags import LearningFlags
-from sample_factory.learning.batch import Batch
+from sample_factory.learning.batch import Batch, unroll
 from sample_factory.models.actor_critic import ActorCritic
+from sample_factory.models.policy_spec import BuiltPolicy
 
 
 class Targets(NamedTuple):
@@ -97,3 +99,25 @@ def transitions(flags: LearningFlags, batch: Batch, values: Tensor) -> Transitio
     # A NaN would reach earlier steps even where its weight is 0.
     rewards = torch.where(batch.own, batch.rewards, 0.0)
     return Transitions(v_t, next_values, rewards, discounts, continues)
+
+
+class TargetNetwork:
+    """A copy of a policy's network, as it was after an earlier SGD step. `module` is to be saved."""
+
+    def __init__(self, policy: BuiltPolicy):
+        self._online = policy.model
+        self.module = copy.deepcopy(policy.model).requires_grad_(False)
+        self._policy = policy._replace(model=self.module)
+
+    @torch.no_grad()
+    def logits(self, batch: Batch) -> Tensor:
+        """Returns the logits of the distributions over actions, [T, B, L], masked, without a gradient."""
+        return unroll(self._policy, batch).logits[:-1]
+
+    def after_step(self, version: int, period: int) -> None:
+        """Copies weights and normalisers of the policy every `period` SGD steps.
+
+        version: number of SGD steps so far.
+        """
+        if version % period == 0:
+            self.module.load_state_dict(self._online.state_dict())

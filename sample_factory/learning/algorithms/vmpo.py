@@ -1,7 +1,7 @@
 """V-MPO: fits the policy to the better half of its samples (Song et al. 2020); see algo/vmpo.py."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,19 +24,20 @@ from sample_factory.learning.algorithms.algorithm import (
     evaluation_summaries,
 )
 from sample_factory.learning.algorithms.extra_losses import ExtraLosses
-from sample_factory.learning.algorithms.target_network import TargetNetwork
 from sample_factory.learning.algorithms.targets import (
+    TargetNetwork,
     Targets,
     gae_targets,
     normalized_returns,
     unnormalized_values,
 )
 from sample_factory.learning.batch import Batch
+from sample_factory.models.action_distributions import CategoricalActions, GaussianActions, MixedActions
 from sample_factory.models.policy_spec import BuiltPolicy
 
 TARGET_LOGITS = "target_logits"
 TEMPERATURE = "temperature"
-# Multipliers at the start, by the parts of the KL divergence; see ActionDistribution.kl_parts. These and the
+# Multipliers at the start, by the parts of the KL divergence; see kl_parts. These and the
 # first temperature are those of rlpyt's V-MPO, which reached the paper's reward on Ant-v3.
 FIRST_MULTIPLIERS = {"discrete": 5.0, "mean": 1.0, "covariance": 1.0}
 FIRST_TEMPERATURE = 1.0
@@ -69,13 +70,6 @@ class Duals(nn.Module):
         """Keeps all duals above 0."""
         for parameter in self.parameters():
             parameter.clamp_(min=LEAST / DUAL_SPEED)
-
-
-class Diagnostics(NamedTuple):
-    """Values for the summaries."""
-
-    kls: Mapping[str, Tensor]  # [T, B]: parts of KL(target || policy)
-    advantages: Tensor  # [T, B], on the critic's scale
 
 
 class VMPO:
@@ -131,7 +125,7 @@ class VMPO:
         weights = sample_weights(advantages, temperature, top)
         log_probs = evaluation.distribution.log_prob(minibatch.actions)
         old = self._model.distribution(targets.extra[TARGET_LOGITS])
-        kls = old.kl_parts(evaluation.distribution)
+        kls = kl_parts(old, evaluation.distribution)
         value = squared_error_loss(
             evaluation.unrolled.values[:-1], normalized_returns(self._model, targets), valid
         )
@@ -143,7 +137,7 @@ class VMPO:
             **self._extra.terms(minibatch, evaluation),
         }
         detached = {part: kl.detach() for part, kl in kls.items()}
-        return Losses(terms, Diagnostics(detached, advantages))
+        return Losses(terms, {"kls": detached, "advantages": advantages})
 
     def _scaled(self, advantages: Tensor) -> Tensor:
         normalizer = self._model.returns_normalizer
@@ -170,16 +164,30 @@ class VMPO:
 
     @torch.no_grad()
     def summaries(self, step: SGDStep) -> dict[str, float]:
-        assert isinstance(step.losses.diagnostics, Diagnostics)
         valid = step.minibatch.own
-        kls, advantages = step.losses.diagnostics
+        advantages = step.losses.diagnostics["advantages"]
         numbers = {
             TEMPERATURE: self._duals.value(TEMPERATURE),
             "adv_min": advantages[valid].min(),
             "adv_max": advantages[valid].max(),
         }
-        for part, kl in kls.items():
+        for part, kl in step.losses.diagnostics["kls"].items():
             numbers[f"{part}_multiplier"] = self._duals.value(part)
             numbers[f"{part}_target_kl"] = kl[valid].mean()
-        own = {name: float(number) for name, number in numbers.items()}
-        return {**evaluation_summaries(step.minibatch, step.evaluation), **own}
+        return evaluation_summaries(step.minibatch, step.evaluation, numbers)
+
+
+def kl_parts(old: Any, new: Any) -> dict[str, Tensor]:
+    """Returns parts of KL(old || new) for two distributions over the same actions, each [...] of their batch.
+
+    "discrete": the divergence of the discrete choices. "mean" and "covariance", of Boxes: KL(old || q), where
+    q has only the mean, or only the covariance, of `new` (Song et al. 2020, section 4.2.2).
+    """
+    if isinstance(old, MixedActions):
+        return {**kl_parts(old.discrete, new.discrete), **kl_parts(old.box, new.box)}
+    if isinstance(old, CategoricalActions):
+        return {"discrete": old.kl(new)}
+    return {
+        "mean": old.kl(GaussianActions(new.means, old.log_stds)),
+        "covariance": old.kl(GaussianActions(old.means, new.log_stds)),
+    }
