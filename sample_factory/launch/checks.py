@@ -15,6 +15,7 @@ from sample_factory.models.encoder_choice import describe_encoders, describe_lar
 from sample_factory.models.network_registry import (
     ACTOR_CRITIC,
     CORE,
+    CORES,
     DECODER,
     FOLLOW_PRESETS,
     named_parts,
@@ -31,9 +32,9 @@ from sample_factory.spaces.actions import action_layout
 from sample_factory.spaces.images import is_image
 from sample_factory.spaces.observations import Indices
 
-# Flags that describe a built-in part. A whole network may use those of all parts.
+# How the flags that describe a built-in part begin. A whole network may use those of all parts.
 REPLACED_FLAGS = {
-    CORE: ("use_rnn", "rnn_type", "rnn_num_layers", "gtrxl_memory", "gtrxl_heads"),
+    CORE: ("use_rnn", "rnn_", *(f"{name}_" for name in CORES)),
     DECODER: ("decoder_mlp_layers",),
 }
 
@@ -155,8 +156,8 @@ def _flags_without_effect(config: Config, info: EnvInfo) -> list[Note]:
         text = f"{config.env_name} has no images among its observations"
         notes.append(Note(f"--env_framestack={num_frames} has no effect: {text}", is_warning=True))
     names = named_parts(config.model)
-    for part, flags in REPLACED_FLAGS.items():
-        typed = [f"--{flag}" for flag in flags if flag in config.typed]
+    for part, beginnings in REPLACED_FLAGS.items():
+        typed = [f"--{flag}" for flag in config.typed if flag.startswith(beginnings)]
         if part in names and typed:
             text = f"no effect beside --{part}_custom={names[part]}, whose factory makes that part"
             notes.append(Note(f"{', '.join(typed)}: {text}", is_warning=True))

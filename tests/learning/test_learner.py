@@ -292,15 +292,15 @@ def test_weights_of_another_model_are_refused_with_what_differs_first_and_nothin
 
 def test_chunks_hold_the_same_experience_and_can_be_joined():
     batch = make_batch(state_size=H, chunks=4)
-    chunks = batch.chunks()
-    assert chunks.obs["obs"].shape == (3, 4 * B, 4)
+    obs, rnn_states, resets = batch.chunks()
+    assert obs["obs"].shape == (3, 4 * B, 4)
     for chunk in range(4):
         columns = slice(chunk * B, (chunk + 1) * B)
-        assert torch.equal(chunks.obs["obs"][:, columns], batch.obs["obs"][2 * chunk : 2 * chunk + 3])
-        assert torch.equal(chunks.rnn_states[columns], batch.chunk_rnn_states[chunk])
-        assert np.array_equal(chunks.resets[1:, columns], batch.resets[2 * chunk + 1 : 2 * chunk + 3])
-    assert not chunks.resets[0].any()
-    assert torch.equal(join_chunks(chunks.obs["obs"], 4), batch.obs["obs"])
+        assert torch.equal(obs["obs"][:, columns], batch.obs["obs"][2 * chunk : 2 * chunk + 3])
+        assert torch.equal(rnn_states[columns], batch.chunk_rnn_states[chunk])
+        assert np.array_equal(resets[1:, columns], batch.resets[2 * chunk + 1 : 2 * chunk + 3])
+    assert not resets[0].any()
+    assert torch.equal(join_chunks(obs["obs"], 4), batch.obs["obs"])
 
 
 @pytest.mark.parametrize("learning_rate, epochs", [(1e-10, 2), (1e-2, 5)])

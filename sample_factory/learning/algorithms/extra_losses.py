@@ -53,14 +53,20 @@ class ExtraLosses:
     def terms(self, minibatch: Batch, evaluation: Evaluation) -> dict[str, Tensor]:
         """Returns the weighted losses by name; a loss that is turned off is 0.
 
-        That of the episodic memory is there only if the network has one; then, raises RuntimeError if
-        `after_step` was not called after the previous call.
+        The loss of the episodic memory is included only if the network has one. It raises RuntimeError if
+        `after_step` was not called since the previous call.
         """
-        terms = {
-            "exploration": self._exploration_loss(evaluation, minibatch.own),
-            "kl": self._kl_loss(evaluation, minibatch.own),
-            "auxiliary": self._auxiliary_loss(minibatch, evaluation),
-        }
+        flags, valid = self._flags, minibatch.own
+        zero = torch.zeros((), device=self._device)
+        terms = {"exploration": zero, "kl": zero, "auxiliary": zero}
+        if flags.exploration_loss_coeff != 0:
+            loss = EXPLORATION_LOSSES[flags.exploration_loss](evaluation.distribution, valid)
+            terms["exploration"] = loss * flags.exploration_loss_coeff
+        if flags.kl_loss_coeff != 0:
+            loss = kl_loss(evaluation.distribution, evaluation.behavior, valid)
+            terms["kl"] = loss * flags.kl_loss_coeff
+        if self._cpc is not None:
+            terms["auxiliary"] = cpc_loss(flags, self._cpc, minibatch, evaluation.unrolled, self._rng)
         if self._episodic is not None:
             terms[EPISODIC] = self._episodic.loss(minibatch, evaluation)
         return terms
@@ -69,24 +75,6 @@ class ExtraLosses:
         """Fills the episodic memory, if there is one. To be called once after each SGD step."""
         if self._episodic is not None:
             self._episodic.after_step()
-
-    def _exploration_loss(self, evaluation: Evaluation, valid: Tensor) -> Tensor:
-        flags = self._flags
-        if flags.exploration_loss_coeff == 0:
-            return torch.zeros((), device=self._device)
-        loss = EXPLORATION_LOSSES[flags.exploration_loss](evaluation.distribution, valid)
-        return loss * flags.exploration_loss_coeff
-
-    def _kl_loss(self, evaluation: Evaluation, valid: Tensor) -> Tensor:
-        if self._flags.kl_loss_coeff == 0:
-            return torch.zeros((), device=self._device)
-        loss = kl_loss(evaluation.distribution, evaluation.behavior, valid)
-        return loss * self._flags.kl_loss_coeff
-
-    def _auxiliary_loss(self, minibatch: Batch, evaluation: Evaluation) -> Tensor:
-        if self._cpc is None:
-            return torch.zeros((), device=self._device)
-        return cpc_loss(self._flags, self._cpc, minibatch, evaluation.unrolled, self._rng)
 
 
 def make_cpc(model: ActorCritic) -> ActionConditionalCPC:

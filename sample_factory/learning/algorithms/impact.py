@@ -7,8 +7,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from sample_factory.algo.impact import truncated_log_ratios
-from sample_factory.algo.losses import normalize_advantages, policy_loss, squared_error_loss
+from sample_factory.algo.losses import (
+    normalize_advantages,
+    policy_loss,
+    squared_error_loss,
+    truncated_log_ratios,
+)
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.algorithms.algorithm import (
     POLICY,
