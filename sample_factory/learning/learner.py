@@ -29,8 +29,8 @@ from sample_factory.runtime.gpu_work import Downloads
 from sample_factory.runtime.registry import resolve
 
 SAME_LOSS = 1e-6
-# Iterations after a takeover that may find nothing to train on: samples of the former weights are still in
-# buffers, in tickets and in batches.
+# After a takeover, so many iterations may find nothing to train on: samples of the former weights are still
+# in buffers, in tickets and in batches.
 STALE_ITERATIONS = 50
 CPP_COMPILERS = ("g++", "clang++")
 
@@ -58,16 +58,16 @@ class Weights(NamedTuple):
 class Learner:
     """The SGD loop over an Algorithm, for one policy. Promises:
 
-    1. Steps of another policy, of an inactive agent, of a former generation, or max_policy_lag SGD steps old
-       enter no loss and no statistic.
-    2. Observation statistics change after a batch, never within: acting and training use the same ones.
+    1. These steps enter no loss and no statistic: steps of another policy, of an inactive agent, of a former
+       generation, and steps that are --max_policy_lag SGD steps old or older.
+    2. Observation statistics change after a batch, never within it: acting and training use the same ones.
     3. A step whose gradient is not finite is skipped and counted; the weights stay finite.
     4. Training continues exactly after `state_dict` and `load_state_dict`: counters, weights, normalisers,
        optimizer, learning rate, and the algorithm's own modules.
     """
 
     def __init__(self, args: LearnerArgs, group: LearnerGroup | None = None):
-        """group: of the learners that train this policy together, each with its own shares of the batches."""
+        """group: the learners that train this policy together, each on its share of every batch."""
         torch.manual_seed(args.seed)
         self.policy_id = args.policy_id
         self._args = args
@@ -143,7 +143,7 @@ class Learner:
             self.model.returns_normalizer.update(targets.returns, batch.own, self.group.total)
 
     def _train_epochs(self, batch: Batch, targets: Targets | None) -> SGDStep:
-        """Returns the last SGD step. targets: see `_fixed_targets`."""
+        """Runs all epochs, and returns the last SGD step. targets: see `_fixed_targets`."""
         former_loss: float | None = None
         for _ in range(self._flags.ppo_epochs):
             policy_losses = []
@@ -199,7 +199,10 @@ class Learner:
         return {**summaries, **self._algorithm.summaries(step)}
 
     def _counters(self, lag: Tensor, valid: Tensor, last: SGDStep) -> dict[str, float]:
-        """lag, valid: [n], of all steps of this policy in the batch."""
+        """Returns numbers of the learner itself.
+
+        lag, valid: [n], one for each step of this policy in the batch; `valid` where it was trained on.
+        """
         counters = {
             "lr": self._lr.value,
             "grad_norm": last.grad_norm,
@@ -224,7 +227,7 @@ class Learner:
         return LearnerReady(self.policy_id, str(self.device), precision, num_parameters)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns tensors and plain numbers only, so that a file of it loads with weights_only."""
+        """Returns tensors and plain numbers only, so that a saved file loads with weights_only=True."""
         return {
             "train_step": self.version,
             "env_steps": self.env_frames,
@@ -236,7 +239,10 @@ class Learner:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Raises ValueError if the weights do not fit the model, with what differs first."""
+        """Continues from a `state_dict`.
+
+        Raises ValueError, which names the first difference, if the weights do not fit the model.
+        """
         self._descent.load_state_dict(state)
         if not self._algorithm.modules.keys() <= state.keys():
             # Another algorithm was trained until now; the modules of this one may be copies of the network.
@@ -252,7 +258,7 @@ class Learner:
             self._lr.value = state["curr_lr"]
 
     def shared_state(self) -> dict[str, Any]:
-        """Returns everything in which learners of a policy must agree before they train together."""
+        """Returns what all learners of a policy must have in common before they train together."""
         return {
             **self.state_dict(),
             "generation": self._generation,
@@ -271,22 +277,22 @@ class Learner:
         self._lr.value = state["learning_rate"]
 
     def start_with(self, state: Mapping[str, Any]) -> None:
-        """Before the training: replaces the weights and normalisers by those of another experiment.
+        """Before training: replaces weights and normalisers by those in a checkpoint of another experiment.
 
-        state: what a checkpoint holds. Raises ValueError if they do not fit, with what differs first.
+        Raises ValueError, which names the first difference, if they do not fit.
         """
         check_fits(state.get(MODEL), self.model.state_dict())
         self.model.load_state_dict(state[MODEL])
-        # Its own modules may be copies of the network.
+        # Modules of the algorithm may be copies of the network.
         self._algorithm, self._descent = self._make_algorithm()
 
     @property
     def trajectories_per_batch(self) -> int:
-        """Number of trajectories in an iteration of training; may change from one to the next."""
+        """Number of trajectories in an iteration of training; PBT may change it between two iterations."""
         return self._flags.batch_size * self._flags.num_batches_per_iteration // self._flags.rollout
 
     def set_hyperparameters(self, values: Mapping[str, Any]) -> None:
-        """Continues with other values of these flags; a new learning rate restarts its schedule."""
+        """Continues with new values of some flags; a new learning rate restarts its schedule."""
         former = self._flags
         self._flags = replace(former, **values)
         self._descent.set_flags(self._flags)
@@ -297,8 +303,8 @@ class Learner:
     def take_over(self, state: Mapping[str, Any]) -> None:
         """Replaces weights, normalisers, optimizer moments and the algorithm's modules by another policy's.
 
-        Counters stay. Samples of the former weights, wherever they are, belong to a former generation and are
-        no longer trained on. Raises as `load_state_dict`.
+        Counters stay. Samples of the former weights, wherever they still are, belong to a former generation
+        and are not trained on. Raises as `load_state_dict`.
         """
         self._descent.load_state_dict({**state, "skipped_steps": self._descent.skipped_steps})
         num_steps = self._flags.ppo_epochs * self._flags.num_batches_per_iteration

@@ -28,10 +28,11 @@ MAX_MESSAGES = 1000  # in one turn
 
 
 class Handover:
-    """From the batching thread to the trainer thread: the only object with state that both of them change.
+    """Passes batches and requests from the batching thread to the trainer thread.
 
-    At most `max_ready_batches` wait here. That is the back-pressure: while they wait, no further buffer is
-    released, and rollout workers that find no free buffer pause.
+    It is the only object whose state both threads change. At most `max_ready_batches` batches wait in it.
+    That is the back-pressure: while they wait, no further buffer is released, and rollout workers that find
+    no free buffer pause.
     """
 
     def __init__(self, max_ready_batches: int):
@@ -58,7 +59,7 @@ class Handover:
         self._batches.put(batch)
 
     def put_request(self, request: Request | SaveRequest) -> None:
-        """Adds a request of the main process. Of several save requests the last one counts."""
+        """Adds a request of the main process. A new save request replaces an earlier one."""
         if isinstance(request, SaveRequest):
             self._save_request = request
         else:
@@ -105,7 +106,7 @@ class Receiver:
         self._buffers = buffers
         self._batcher = batcher
         self._inbox = channels.learners[policy_id]
-        self._other_inboxes = channels.other_learners.get(policy_id, ())  # of the learners that share batches
+        self._other_inboxes = channels.other_learners.get(policy_id, ())  # one per learner that gets shares
         self._num_copied = channels.progress["copied"][policy_id]  # batches, by other learner
         self._handover = handover
         self._announce = announce
@@ -136,7 +137,7 @@ class Receiver:
         return True
 
     def _share(self, tickets: list[int]) -> list[int]:
-        """Sends the other learners of the policy their shares of a batch, and returns the remaining one."""
+        """Sends the other learners of the policy their shares of a batch, and returns this learner's."""
         num_learners = 1 + len(self._other_inboxes)
         if num_learners == 1:
             return tickets
@@ -184,7 +185,7 @@ class Receiver:
         return int(own.sum()) * self._buffers.topology.frameskip
 
     def _announce_first_batch(self, batch_size: int) -> None:
-        """Users wait for a sign that the run works, and the first SGD step takes a few seconds."""
+        """Reports that the run works: users wait for a sign, and the first SGD step takes seconds."""
         assert self._first_tickets is not None
         self._is_announced = True
         topology = self._buffers.topology

@@ -22,8 +22,8 @@ class Trainer:
     """Trains a learner, publishes its weights, reports, and saves.
 
     All fields belong to the trainer thread, and to the main thread before the trainer has started and after
-    it has ended; `handover` is shared. With --sampler_only nothing is trained, and the batching thread calls
-    `count_frames`.
+    it has ended; `handover` is shared. With --sampler_only nothing is trained, and only the batching thread
+    calls a method, `count_frames`.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Trainer:
         self.report({})
 
     def report(self, summaries: Mapping[str, float]) -> None:
-        """Sends progress, and every REPORT_SECONDS where the time goes."""
+        """Sends the progress to the main process, and every REPORT_SECONDS also how the time is spent."""
         learner = self._learner
         report = TrainReport(
             learner.policy_id,
@@ -139,12 +139,12 @@ class LateWeights:
 
     def __init__(self, lag: int):
         self._lag = lag
-        self._held: deque[Weights] = deque()  # those that act first
+        self._held: deque[Weights] = deque()  # the oldest, which act now, first
 
     def newest_to_act(self, learned: Weights) -> Weights:
-        """Returns the newest weights that are at least `lag` SGD steps old; while there are none, the oldest.
+        """Returns the newest weights that are at least `lag` SGD steps old; the oldest until there are any.
 
-        learned: those of the learner now. To be called after each iteration of training.
+        learned: the learner's present weights. Must be called after each iteration of training.
         """
         if self._lag == 0:
             return learned

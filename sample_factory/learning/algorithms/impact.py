@@ -38,9 +38,9 @@ TARGET_LOG_PROBS = "target_log_probs"
 class CircularBuffer:
     """Keeps up to N batches on the device, so that each is used K times (section 3.2).
 
-    A batch is used when it arrives, and K - 1 times more, evenly spread over the N - 1 batches that follow.
-    In the paper, a learner draws from the buffer whenever it has nothing new; here each batch is used exactly
-    K times, whatever the speeds of sampling and learning are. Nothing is kept with K = 1.
+    A batch is used when it arrives, and K - 1 times more, spread evenly over the N - 1 batches that follow.
+    In the paper, a learner draws from the buffer whenever there is nothing new. Here each batch is used
+    exactly K times, at any ratio between the speeds of sampling and learning. With K = 1, no batch is kept.
     """
 
     def __init__(self, num_batches: int, num_uses: int):
@@ -56,7 +56,7 @@ class CircularBuffer:
 
 
 class IMPACT:
-    """An `Algorithm`. Each batch is trained on several times, see `CircularBuffer`, which is not saved.
+    """An `Algorithm` that trains on each batch several times. The buffer of batches is not saved.
 
     V-trace corrects from the policy that acted to the target network, with the values of the current network
     (section 3.1; so does RLlib, rllib/algorithms/appo/torch/appo_torch_learner.py). The surrogate is PPO's
@@ -87,7 +87,7 @@ class IMPACT:
         self._extra.set_flags(flags)
 
     def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
-        """Returns those of the circular buffer, so that each batch is used --impact_uses times."""
+        """Returns batches of the circular buffer, so that each is used --impact_uses times."""
         return self._buffer.add(batch)
 
     def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:
@@ -139,8 +139,8 @@ class IMPACT:
 def target_period(flags: LearningFlags) -> int:
     """Returns the number of SGD steps between updates of the target network.
 
-    Unless --impact_target_period sets it, that is the paper's unit (section 4.1.1): the steps of N * K
-    batches, one pass through the circular buffer. The paper reports similar results from 1/8 to 4 times that.
+    If --impact_target_period is 0, that is the unit of the paper (section 4.1.1): the steps of N * K batches,
+    one pass through the circular buffer. The paper reports similar results with 1/8 to 4 times as many.
     """
     if flags.impact_target_period:
         return flags.impact_target_period

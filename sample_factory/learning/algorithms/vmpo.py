@@ -42,16 +42,16 @@ TEMPERATURE = "temperature"
 FIRST_MULTIPLIERS = {"discrete": 5.0, "mean": 1.0, "covariance": 1.0}
 FIRST_TEMPERATURE = 1.0
 LEAST = 1e-8  # section 4.2.2
-# In the paper, duals have the learning rate of the network (section 4), over many more steps than most runs
-# here have. Ten times is the speed of the temperature in SEED RL,
-# agents/policy_gradient/modules/policy_losses.py.
+# In the paper, duals have the learning rate of the network (section 4), for many more steps than most runs
+# here have. SEED RL (agents/policy_gradient/modules/policy_losses.py) trains its temperature ten times as
+# fast.
 DUAL_SPEED = 10.0
 
 
 class Duals(nn.Module):
     """Temperature and multipliers, trained by an optimizer of their own.
 
-    An Adam step moves a parameter by about the learning rate, and a dual by DUAL_SPEED times that.
+    A step of Adam moves a parameter by about the learning rate, and a dual by DUAL_SPEED times as much.
     """
 
     def __init__(self, first: Mapping[str, float]):
@@ -75,12 +75,12 @@ class Duals(nn.Module):
 class VMPO:
     """An `Algorithm`: losses of sections 4.1 and 4.2, with bootstrapped returns and no importance weights.
 
-    The better half is that of a minibatch. Limits hold for whole actions: for the sum over all discrete
-    components, and over all dimensions of the continuous ones.
+    It uses the better half of each minibatch. Limits hold for whole actions: for the sum over all discrete
+    components, and for the sum over all dimensions of the continuous ones.
 
-    Unlike in the paper, the policy that acts is the newest one, not the target network. Advantages are on the
-    scale of normalised returns, as in rlpyt's V-MPO, so that temperatures suit any reward; by the paper's
-    equations, they are on that of rewards. Running statistics of returns replace PopArt.
+    Differences from the paper: the newest policy acts, not the target network. Advantages are on the scale of
+    normalised returns, as in rlpyt's V-MPO, so that temperatures suit any reward; in the paper, they are on
+    the scale of rewards. Running statistics of returns replace PopArt.
     """
 
     def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
@@ -141,11 +141,9 @@ class VMPO:
 
     def _scaled(self, advantages: Tensor) -> Tensor:
         normalizer = self._model.returns_normalizer
-        return (
-            advantages
-            if normalizer is None
-            else advantages / (normalizer.variance + normalizer.eps).sqrt().float()
-        )
+        if normalizer is None:
+            return advantages
+        return advantages / (normalizer.variance + normalizer.eps).sqrt().float()
 
     def _trust_region_loss(self, part: str, kl: Tensor, valid: Tensor) -> Tensor:
         flags = self._flags
