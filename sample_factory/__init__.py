@@ -7,9 +7,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from sample_factory.config import VERSION
+from sample_factory.config.algorithms import register_algorithm
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_registry import register_env
-from sample_factory.learning.algorithm_registry import register_algorithm
 from sample_factory.mainloop.observer import Observer, register_observer
 from sample_factory.models.network_registry import (
     register_actor_critic,

@@ -14,13 +14,10 @@ if TYPE_CHECKING:
 
 def train(argv: Sequence[str], command: Command = TRAIN) -> int:
     """Runs the experiment that the flags describe; returns its exit code. command: what the help says."""
-    from sample_factory.config.flags import ConfigError
     from sample_factory.config.parsing import parse_config
     from sample_factory.envs.env_registry import resolve_family
 
     config = parse_config(argv, resolve_family, command=command)
-    if config.run.algo == "DUMMY_SAMPLER":
-        raise ConfigError(f"--algo={config.run.algo}: use python -m sample_factory.dummy_sampler instead")
     return exit_code(train_config(config))
 
 

@@ -7,6 +7,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
+from sample_factory.config.algorithms import registered_algorithm
 from sample_factory.config.config import Config
 from sample_factory.config.flags import Layer
 from sample_factory.config.parsing import build_config
@@ -21,7 +22,6 @@ from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.topology import make_topology
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
-from sample_factory.learning.algorithm_registry import registered_algorithm
 from sample_factory.mainloop.main_loop import DeadProcess
 from sample_factory.models.actor_critic import PolicyOutput
 from sample_factory.models.policy_spec import make_policy_spec

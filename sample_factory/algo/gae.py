@@ -6,8 +6,11 @@ import torch
 from torch import Tensor
 
 
-class GAE(NamedTuple):
-    """targets: for the critic; advantages: weights of the policy gradient. Both [T, B] float32."""
+class Estimates(NamedTuple):
+    """Result of GAE or V-trace.
+
+    targets: for the critic. advantages: weights of the policy gradient. Both [T, B] float32.
+    """
 
     targets: Tensor
     advantages: Tensor
@@ -26,7 +29,7 @@ def discounted_sums(terms: Tensor, decays: Tensor) -> Tensor:
 @torch.no_grad()
 def gae(
     values: Tensor, next_values: Tensor, rewards: Tensor, discounts: Tensor, continues: Tensor, lam: float
-) -> GAE:
+) -> Estimates:
     """Advantages of eq. (16), computed backwards, and the TD(lambda) targets A_t + V(x_t).
 
     All tensors are [T, B] float32; no gradient flows.
@@ -37,4 +40,4 @@ def gae(
     """
     deltas = rewards + discounts * next_values - values
     advantages = discounted_sums(deltas, discounts * continues * lam)
-    return GAE(targets=advantages + values, advantages=advantages)
+    return Estimates(targets=advantages + values, advantages=advantages)

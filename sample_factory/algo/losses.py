@@ -31,9 +31,6 @@ class Distribution(Protocol):
     def kl(self, other: Any) -> Tensor:
         """Returns KL(self || other), [...]; `other` is a distribution of the same class."""
 
-    def kl_parts(self, other: Any) -> dict[str, Tensor]:
-        """Returns parts of KL(self || other), each [...], by name."""
-
     def symmetric_kl_with_uniform(self) -> Tensor:
         """Returns (KL(self || u) + KL(u || self)) / 2, [...], u uniform. Raises ValueError for a Box."""
 
@@ -101,6 +98,21 @@ def policy_gradient_loss(log_probs: Tensor, advantages: Tensor, valid: Tensor) -
     """
     surrogate = torch.where(valid, log_probs, 0.0) * torch.where(valid, advantages, 0.0)
     return -masked_mean(surrogate, valid)
+
+
+def truncated_log_ratios(
+    log_probs: Tensor, target_log_probs: Tensor, behavior_log_probs: Tensor, rho: float
+) -> Tensor:
+    """Returns log of min(mu / pi_target, rho) * pi / mu, which equals pi / max(pi_target, mu / rho).
+
+    The importance ratio of IMPACT (Luo et al. 2020, https://arxiv.org/abs/1912.00167, section 3.1).
+    It compares pi with the target network, which moves slowly, rather than with mu, which may be of any age.
+    Only where pi_target is less than mu / rho does it compare pi with mu / rho.
+
+    log_probs: of the actions under pi, differentiable. target_log_probs, behavior_log_probs: under the target
+    network and under the policy that acted (mu). All of one shape. rho: above 0.
+    """
+    return log_probs - torch.maximum(target_log_probs, behavior_log_probs - math.log(rho))
 
 
 def squared_error_loss(values: Tensor, targets: Tensor, valid: Tensor) -> Tensor:

@@ -1,18 +1,9 @@
 """V-trace, off-policy corrected targets (Espeholt et al. 2018, IMPALA, https://arxiv.org/abs/1802.01561)."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-from sample_factory.algo.gae import discounted_sums
-
-
-class VTrace(NamedTuple):
-    """targets: v_t, for the critic; advantages: weights of the policy gradient. Both [T, B] float32."""
-
-    targets: Tensor
-    advantages: Tensor
+from sample_factory.algo.gae import Estimates, discounted_sums
 
 
 @torch.no_grad()
@@ -26,8 +17,10 @@ def vtrace(
     rho_clip: float = 1.0,
     c_clip: float = 1.0,
     lam: float = 1.0,
-) -> VTrace:
-    """Targets of eq. (1), by remark 1, and advantages rho_t (r_t + gamma v_{t+1} - V(x_t)) of section 4.2.
+) -> Estimates:
+    """Returns targets v_t of eq. (1), by remark 1, and the advantages of section 4.2.
+
+    An advantage is rho_t (r_t + gamma v_{t+1} - V(x_t)).
 
     With `lam`, in [0, 1], the trace coefficients are lam * min(c_clip, ratio), as in remark 2.
 
@@ -46,4 +39,4 @@ def vtrace(
     next_targets = next_values.clone()
     next_targets[:-1] += continues[:-1] * corrections[1:]
     advantages = rhos * (rewards + discounts * next_targets - values)
-    return VTrace(targets=values + corrections, advantages=advantages)
+    return Estimates(targets=values + corrections, advantages=advantages)

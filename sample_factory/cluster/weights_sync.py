@@ -17,7 +17,7 @@ class SyncRule:
         """Returns whether a node that acts with the weights `held` gets the newest ones.
 
         diverged: the newest version that the learner's policy has left behind, see
-            learning.divergence.newest_diverged.
+            learning.learner.newest_diverged.
         """
         if held is None or held.generation != newest.generation:
             return True

@@ -1,18 +1,20 @@
 """Rules between flags, each with its reason. Bounds of a single flag are in its section."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
-from sample_factory.config.algorithm_defaults import BUILT_IN
+from sample_factory.config.algorithms import algorithm_info, algorithms_with
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import experiment_folder
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.monitoring_flags import EVALUATED
+from sample_factory.config.sections import TRAINING_SECTIONS
 
 
 def check_consistency(config: Config) -> None:
     """Raises ConfigError if flags contradict each other."""
-    _check_owners(config)
+    _check_algorithm(config)
     _check_sampling(config)
     _check_trajectories(config)
     _check_learning_rate(config)
@@ -22,18 +24,33 @@ def check_consistency(config: Config) -> None:
     _check_evaluation(config)
 
 
-def _check_owners(config: Config) -> None:
-    """Refuses typed flags of another algorithm or optimizer. A user's own algorithm may use any flag."""
-    values = {"algo": config.run.algo, "optimizer": config.learning.optimizer}
+def _check_algorithm(config: Config) -> None:
+    """Refuses typed flags of another algorithm or optimizer, and what the algorithm does not work with."""
+    algo, optimizer = config.run.algo, config.learning.optimizer
+    info = algorithm_info(algo)
     for field in dataclasses.fields(config.learning):
-        for owner, names in field.metadata["only_with"].items():
-            value = values[owner]
-            is_unknown = owner == "algo" and value not in BUILT_IN
-            if field.name in config.typed and value not in names and not is_unknown:
-                raise ConfigError(
-                    f"--{field.name} belongs to --{owner}={' or '.join(names)} and has no effect with "
-                    f"--{owner}={value}; leave it out"
-                )
+        if field.name in config.typed and info.flags is not None:
+            _check_owner(field.name, "algo", algo, algorithms_with(field.name))
+        if field.name in config.typed:
+            _check_owner(field.name, "optimizer", optimizer, field.metadata["optimizers"])
+    defaults = {
+        field.name: field.default
+        for section in TRAINING_SECTIONS.values()
+        for field in dataclasses.fields(section)
+    }
+    for name, reason in info.refuses.items():
+        value = config.flat()[name]
+        if value != defaults[name]:
+            raise ConfigError(f"--{name}={value} does not work with --algo={algo}: {reason}")
+
+
+def _check_owner(flag: str, chooser: str, value: str, owners: Sequence[str]) -> None:
+    """Raises ConfigError if a flag belongs to other values of the flag `chooser`."""
+    if owners and value not in owners:
+        raise ConfigError(
+            f"--{flag} belongs to --{chooser}={' or '.join(owners)} and has no effect with "
+            f"--{chooser}={value}; leave it out"
+        )
 
 
 def _check_sampling(config: Config) -> None:

@@ -45,7 +45,7 @@ def flag(
     aliases: Sequence[str] = (),
     is_folder: bool = False,
     metavar: str = "",
-    only_with: Mapping[str, Sequence[str]] | None = None,
+    optimizers: Sequence[str] = (),
     names_code: bool = False,
     never_foreign: bool = False,
     **checks: float,
@@ -57,7 +57,7 @@ def flag(
     is_folder: the value is the path of a folder that must exist.
     metavar: placeholder of the value in the help; empty: INT, FLOAT or TEXT, depending on the type. In a
         cfg.json of another account, a FILE must be in the folder of the run, and a FOLDER is not used.
-    only_with: another flag -> its values with which this flag has an effect; None: it always has.
+    optimizers: the values of --optimizer with which this flag has an effect; empty: all.
     names_code: a value with a colon is imported, so a cfg.json of another account must not have it.
     never_foreign: never taken from a cfg.json of another account, e.g. because it names a service.
     checks: bounds of a number: `at_least`, `above`, `at_most`.
@@ -69,7 +69,7 @@ def flag(
         "checks": checks,
         "is_folder": is_folder,
         "metavar": metavar,
-        "only_with": only_with or {},
+        "optimizers": tuple(optimizers),
         "names_code": names_code,
         "never_foreign": never_foreign,
     }

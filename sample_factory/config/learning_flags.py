@@ -4,19 +4,13 @@ from dataclasses import dataclass
 
 from sample_factory.config.flags import flag
 
-OF_PPO = {"algo": ("APPO",)}
-OF_IMPACT = {"algo": ("IMPACT",)}
-OF_SURROGATE = {"algo": ("APPO", "IMPACT")}
-OF_VTRACE = {"algo": ("APPO", "IMPALA", "IMPACT")}
-OF_VMPO = {"algo": ("VMPO",)}
-OF_GAE = {"algo": ("APPO", "VMPO")}
-OF_ADAM = {"optimizer": ("adam", "lamb")}
-OF_RMSPROP = {"optimizer": ("rmsprop",)}
+OF_ADAM = ("adam", "lamb")
+OF_RMSPROP = ("rmsprop",)
 
 
 @dataclass(frozen=True)
 class LearningFlags:
-    """Batches, losses, optimizer."""
+    """Batches, losses, optimizer. A flag of some algorithms only is listed with them in algorithms.py."""
 
     rollout: int = flag(
         32,
@@ -61,26 +55,19 @@ class LearningFlags:
         "lambda of generalised advantage estimation (GAE), used by VMPO and with --with_vtrace=False",
         at_least=0,
         at_most=1,
-        only_with=OF_GAE,
     )
     with_vtrace: bool = flag(
         True,
         "correct for experience of older policies by V-trace; False: generalised advantage estimation (GAE)",
-        only_with=OF_PPO,
     )
-    vtrace_rho: float = flag(
-        1.0, "upper limit of the importance ratio (rho) in V-trace", at_least=0, only_with=OF_VTRACE
-    )
-    vtrace_c: float = flag(
-        1.0, "upper limit of the trace coefficient (c) in V-trace", at_least=0, only_with=OF_VTRACE
-    )
+    vtrace_rho: float = flag(1.0, "upper limit of the importance ratio (rho) in V-trace", at_least=0)
+    vtrace_c: float = flag(1.0, "upper limit of the trace coefficient (c) in V-trace", at_least=0)
     vtrace_lambda: float = flag(
         1.0,
         "factor of the trace coefficient (lambda) in V-trace: less than 1 looks less far ahead, with less "
         "noise",
         at_least=0,
         at_most=1,
-        only_with=OF_VTRACE,
     )
     value_bootstrap: bool = flag(
         True,
@@ -94,10 +81,9 @@ class LearningFlags:
         0.1,
         "clip range e of PPO: the ratio of probabilities is clipped to [1/(1+e), 1+e]",
         above=0,
-        only_with=OF_SURROGATE,
     )
     ppo_clip_value: float = flag(
-        1.0, "largest change of a value prediction in the clipped value loss", above=0, only_with=OF_PPO
+        1.0, "largest change of a value prediction in the clipped value loss", above=0
     )
     # Luo et al. 2020 have N = 4 and K = 2 for discrete actions, 16 and 20 (HalfCheetah: 32) for continuous
     # ones; rho is 2 (RLlib, rllib/algorithms/appo/appo.py and rllib/tuned_examples/appo/halfcheetah_appo.py).
@@ -106,27 +92,23 @@ class LearningFlags:
         "IMPACT: number of batches in the circular buffer (N), which the learner's device has to hold",
         at_least=1,
         at_most=10_000,
-        only_with=OF_IMPACT,
     )
     impact_uses: int = flag(
         2,
         "IMPACT: number of times that each batch is trained on (K), spread over --impact_buffer_batches",
         at_least=1,
         at_most=1000,
-        only_with=OF_IMPACT,
     )
     impact_target_period: int = flag(
         0,
         "IMPACT: number of SGD steps between updates of the target network; 0: those of N * K batches",
         at_least=0,
         at_most=1_000_000,
-        only_with=OF_IMPACT,
     )
     impact_rho: float = flag(
         2.0,
         "IMPACT: upper limit of the ratio between the policy that acted and the target network",
         above=0,
-        only_with=OF_IMPACT,
     )
     # Song et al. 2020, for continuous actions (Gym): T_target 100, epsilon_eta 0.01, limits that are drawn
     # from [0.005, 0.01] for the mean and [5e-6, 5e-5] for the covariance, of which these are the upper ends.
@@ -137,33 +119,28 @@ class LearningFlags:
         "VMPO: number of SGD steps between updates of the target network",
         at_least=1,
         at_most=1_000_000,
-        only_with=OF_VMPO,
     )
     vmpo_temperature_kl: float = flag(
         0.02,
         "VMPO: KL divergence (epsilon_eta) that the temperature aims at, of the samples' weights from equal "
         "weights",
         above=0,
-        only_with=OF_VMPO,
     )
     vmpo_policy_kl: float = flag(
         0.01,
         "VMPO: limit of the KL divergence between target network and policy, for discrete actions "
         "(epsilon_alpha)",
         above=0,
-        only_with=OF_VMPO,
     )
     vmpo_mean_kl: float = flag(
         0.01,
         "VMPO: limit of that divergence by the means of continuous actions (epsilon_alpha_mu)",
         above=0,
-        only_with=OF_VMPO,
     )
     vmpo_covariance_kl: float = flag(
         5e-5,
         "VMPO: limit of that divergence by their covariance (epsilon_alpha_Sigma)",
         above=0,
-        only_with=OF_VMPO,
     )
     exploration_loss: str = flag(
         "entropy",
@@ -236,17 +213,17 @@ class LearningFlags:
     lr_adaptive_max: float = flag(
         1e-2, "largest learning rate of the kl_adaptive schedules", above=0, at_most=1
     )
-    adam_eps: float = flag(1e-6, "epsilon of Adam", above=0, at_most=1, only_with=OF_ADAM)
-    adam_beta1: float = flag(0.9, "beta1 of Adam", at_least=0, at_most=0.999999, only_with=OF_ADAM)
-    adam_beta2: float = flag(0.999, "beta2 of Adam", at_least=0, at_most=0.999999, only_with=OF_ADAM)
+    adam_eps: float = flag(1e-6, "epsilon of Adam", above=0, at_most=1, optimizers=OF_ADAM)
+    adam_beta1: float = flag(0.9, "beta1 of Adam", at_least=0, at_most=0.999999, optimizers=OF_ADAM)
+    adam_beta2: float = flag(0.999, "beta2 of Adam", at_least=0, at_most=0.999999, optimizers=OF_ADAM)
     rmsprop_alpha: float = flag(
         0.99,
         "decay of the mean of squared gradients in RMSprop",
         at_least=0,
         at_most=0.999999,
-        only_with=OF_RMSPROP,
+        optimizers=OF_RMSPROP,
     )
-    rmsprop_eps: float = flag(0.01, "epsilon of RMSprop", above=0, at_most=1, only_with=OF_RMSPROP)
+    rmsprop_eps: float = flag(0.01, "epsilon of RMSprop", above=0, at_most=1, optimizers=OF_RMSPROP)
     max_grad_norm: float = flag(
         4.0, "the norm of the gradients is clipped to this; 0 turns it off", at_least=0
     )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from sample_factory.config.algorithm_defaults import defaults_of
+from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.commands import TRAIN, Command
 from sample_factory.config.config import Config
 from sample_factory.config.consistency import check_consistency
@@ -99,7 +99,7 @@ def parse_config(
     family = resolve_family(env_name) if env_name else None
     sections = _sections(family, own_sections)
     of_family = Layer(f"defaults of {env_name}", {} if family is None else dict(family.defaults))
-    of_algo = Layer(f"defaults of --algo={algo}", defaults_of(str(algo or RunFlags.algo)))
+    of_algo = Layer(f"defaults of --algo={algo}", algorithm_info(str(algo or RunFlags.algo)).defaults)
     if "help" in first:
         defaults = {**of_family.values, **of_algo.values}
         show(command_help(command, sections, env_name, defaults, own_sections, first["help"] == EVERYTHING))

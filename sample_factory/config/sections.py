@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sample_factory.config.algorithms import BUILT_IN
 from sample_factory.config.cluster_flags import ClusterFlags
 from sample_factory.config.flags import flag
 from sample_factory.config.learning_flags import LearningFlags
@@ -31,8 +32,8 @@ class RunFlags:
     )
     algo: str = flag(
         "APPO",
-        "training algorithm: APPO, which is asynchronous PPO, IMPALA, IMPACT, VMPO, one that was "
-        "registered with register_algorithm, or module:attribute",
+        f"training algorithm: {', '.join(BUILT_IN)} (APPO is asynchronous PPO), one that was registered with "
+        "register_algorithm, or module:attribute",
         metavar="NAME",
         names_code=True,
     )

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from sample_factory.config.config import Config
 from sample_factory.envs.env_info import EnvInfo
-from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.topology import Topology
 from sample_factory.models.policy_spec import PolicySpec
 
@@ -24,7 +23,7 @@ class RunPlan(NamedTuple):
     shared memory and processes are made from the plan, and each worker gets it with its index.
 
     config: the flags, with a number for --num_envs_per_worker.
-    family: how envs are made. info: their spaces and other properties.
+    family: the EnvFamily, by which envs are made; None in policy workers. info: their spaces and other properties.
     topology: all counts of processes, envs, agents and buffers.
     policies: of each policy, the network that all its processes build.
     state_size: floats in the recurrent state of an agent.
@@ -39,7 +38,7 @@ class RunPlan(NamedTuple):
     """
 
     config: Config
-    family: EnvFamily
+    family: Any
     info: EnvInfo
     topology: Topology
     policies: tuple[PolicySpec, ...]

@@ -170,7 +170,6 @@ def _check_learners(config: Config) -> None:
     refused = {
         "--serial_mode=True": (config.sampling.serial_mode, "everything is in one process"),
         "--sampler_only=True": (config.sampling.sampler_only, "nothing is learned"),
-        "--algo=VMPO": (config.run.algo == "VMPO", "it ranks the advantages of a whole minibatch"),
         "--use_cpc=True": (config.learning.use_cpc, "its loss compares all trajectories of a minibatch"),
         "--episodic_memory=True": (config.model.episodic_memory, "each would write another memory"),
         "--pbt_optimize_batch_size=True": (

@@ -17,8 +17,8 @@ from sample_factory.exporting.signature import ActionPart, ObservationInput, Sig
 from sample_factory.models.action_distributions import MAX_LOG_STD, MIN_LOG_STD
 from sample_factory.models.actor_critic import ActorCritic, PolicyOutput
 from sample_factory.models.cpu_layers import PatchConv2d
+from sample_factory.models.family_encoders import TextEncoder
 from sample_factory.models.normalizers import RunningNormalizer
-from sample_factory.models.text_encoder import TextEncoder
 from sample_factory.runtime.command_failed import CommandFailed
 from sample_factory.runtime.failures import one_line
 from sample_factory.spaces.observations import STORED_DTYPES, Indices

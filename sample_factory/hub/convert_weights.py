@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.models.encoders import MultiInputEncoder, VizdoomEncoder
+from sample_factory.models.encoders import MultiInputEncoder
+from sample_factory.models.family_encoders import VizdoomEncoder
 from sample_factory.models.normalizers import FixedNormalizer, RunningNormalizer
 from sample_factory.models.towers import Tower, TowerActorCritic
 

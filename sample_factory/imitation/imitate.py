@@ -17,6 +17,7 @@ import torch
 
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.store import Checkpoints
+from sample_factory.config.algorithms import registered_algorithm
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.learning_flags import LearningFlags
@@ -26,11 +27,10 @@ from sample_factory.envs.protocol import EnvConfig
 from sample_factory.imitation.imitate_request import ImitateFlags
 from sample_factory.imitation.recording import Recording, load_recording, record
 from sample_factory.launch.folder import prepare_folder
-from sample_factory.learning.algorithm_registry import registered_algorithm
 from sample_factory.learning.gradient_descent import clip_gradient
 from sample_factory.learning.learner import Learner
+from sample_factory.learning.learner_args import LearnerArgs
 from sample_factory.learning.optimizers import make_optimizer
-from sample_factory.learning.settings import LearnerSettings
 from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.models.policy_spec import make_policy_spec
 from sample_factory.runtime import cpu
@@ -242,13 +242,6 @@ def _games(config: Config, flags: ImitateFlags, seed: int) -> tuple[Recording, K
 def _make_learner(config: Config, spaces: KindSpaces, seed: int) -> Learner:
     """Returns an untrained learner, whose state is that of a new experiment."""
     policy = make_policy_spec(config, spaces.observation, spaces.action)._replace(precision="fp32")
-    settings = LearnerSettings(
-        policy,
-        config.learning,
-        config.sampling.max_policy_lag,
-        train_for_env_frames=config.monitoring.train_for_env_steps,
-        frameskip=config.env.env_frameskip or 1,
-        seed=seed,
-        algorithm=registered_algorithm(config.run.algo),
-    )
-    return Learner(0, settings)
+    frameskip = config.env.env_frameskip or 1
+    algorithm = registered_algorithm(config.run.algo)
+    return Learner(LearnerArgs(0, 0, config, policy, algorithm, frameskip, seed))

@@ -3,18 +3,19 @@
 from collections.abc import Sequence
 from typing import Any
 
+from sample_factory.config.algorithms import BUILT_IN, registered_algorithm
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import EnvInfo, probe_env_info
 from sample_factory.envs.env_registry import EnvFamily, UnknownEnvError
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.exchange.run_plan import Note
-from sample_factory.learning.algorithm_registry import BUILT_IN, registered_algorithm
 from sample_factory.models import network_registry
 from sample_factory.models.encoder_choice import describe_encoders, describe_large_layers
 from sample_factory.models.network_registry import (
     ACTOR_CRITIC,
     CORE,
+    CORES,
     DECODER,
     FOLLOW_PRESETS,
     named_parts,
@@ -31,9 +32,9 @@ from sample_factory.spaces.actions import action_layout
 from sample_factory.spaces.images import is_image
 from sample_factory.spaces.observations import Indices
 
-# Flags that describe a built-in part. A whole network may use those of all parts.
+# How the flags that describe a built-in part begin. A whole network may use those of all parts.
 REPLACED_FLAGS = {
-    CORE: ("use_rnn", "rnn_type", "rnn_num_layers", "gtrxl_memory", "gtrxl_heads"),
+    CORE: ("use_rnn", "rnn_", *(f"{name}_" for name in CORES)),
     DECODER: ("decoder_mlp_layers",),
 }
 
@@ -155,8 +156,8 @@ def _flags_without_effect(config: Config, info: EnvInfo) -> list[Note]:
         text = f"{config.env_name} has no images among its observations"
         notes.append(Note(f"--env_framestack={num_frames} has no effect: {text}", is_warning=True))
     names = named_parts(config.model)
-    for part, flags in REPLACED_FLAGS.items():
-        typed = [f"--{flag}" for flag in flags if flag in config.typed]
+    for part, beginnings in REPLACED_FLAGS.items():
+        typed = [f"--{flag}" for flag in config.typed if flag.startswith(beginnings)]
         if part in names and typed:
             text = f"no effect beside --{part}_custom={names[part]}, whose factory makes that part"
             notes.append(Note(f"{', '.join(typed)}: {text}", is_warning=True))
@@ -175,7 +176,7 @@ def probe_networks(config: Config, policies: Sequence[PolicySpec], algorithm: An
             if users_parts(config.model)
             else state_size(config.model)
         )
-        if algorithm not in BUILT_IN.values():
+        if algorithm not in {info.factory for info in BUILT_IN.values()}:
             args = (config.run.algo, algorithm, policies[0], config.learning)
             call_in_child("algorithm_probe", _probe_algorithm, args)
     except ChildFailed as failure:

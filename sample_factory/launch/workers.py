@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from sample_factory.config.cluster_flags import DIVERGENCE
 from sample_factory.config.sampling_flags import POLICY_WORKER_NICENESS, ROLLOUT_WORKER_NICENESS
 from sample_factory.exchange.run_plan import RunPlan
-from sample_factory.learning.settings import LearnerSettings, LearnerWorkerArgs, LearnerWorkerSettings
+from sample_factory.learning.learner_args import LearnerArgs
 from sample_factory.mainloop.main_loop import Resources
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildOptions
@@ -27,7 +26,7 @@ INLINE_SAMPLER = "sampler"
 INGEST = "ingest"
 FACTORIES = {
     LEARNER: "sample_factory.learning.learner_worker:LearnerWorker",
-    OTHER_LEARNER: "sample_factory.learning.other_learner:OtherLearner",
+    OTHER_LEARNER: "sample_factory.learning.learner_worker:OtherLearner",
     POLICY_WORKER: "sample_factory.sampling.inference.policy_worker:PolicyWorker",
     ROLLOUT_WORKER: "sample_factory.sampling.rollout.rollout_worker:RolloutWorker",
     INLINE_SAMPLER: "sample_factory.sampling.inline_sampler:InlineSampler",
@@ -112,7 +111,9 @@ def _rollout_worker(plan: RunPlan, index: int) -> WorkerSpec:
     environment = {"CUDA_VISIBLE_DEVICES": str(gpus[index % len(gpus)]) if gpus else ""}
     niceness = sampling.default_niceness + ROLLOUT_WORKER_NICENESS
     options = ChildOptions(cores, niceness, environment | _thread_limits(plan), own_session=True)
-    return WorkerSpec(ROLLOUT_WORKER, index, (plan, index), options, rollout_workers=[index])
+    # Without the user's networks and algorithm: the worker would have to load torch.
+    sent = plan._replace(policies=(), algorithm=None)
+    return WorkerSpec(ROLLOUT_WORKER, index, (sent, index), options, rollout_workers=[index])
 
 
 def _thread_limits(plan: RunPlan) -> dict[str, str]:
@@ -122,7 +123,10 @@ def _thread_limits(plan: RunPlan) -> dict[str, str]:
 def _policy_worker(plan: RunPlan, policy_id: int, index: int) -> WorkerSpec:
     niceness = plan.config.sampling.default_niceness + POLICY_WORKER_NICENESS
     options = ChildOptions(niceness=niceness, environment=cpu.HUGE_PAGES)
-    return WorkerSpec(POLICY_WORKER, index, (plan, policy_id, index), options, policy_id)
+    # Without the env and its flags: the worker would have to import their modules.
+    config = replace(plan.config, family=None, extra={})
+    sent = plan._replace(config=config, family=None, algorithm=None, matchmaking=None)
+    return WorkerSpec(POLICY_WORKER, index, (sent, policy_id, index), options, policy_id)
 
 
 def _inline_sampler(plan: RunPlan, index: int) -> WorkerSpec:
@@ -145,37 +149,21 @@ def _learner(plan: RunPlan, resources: Resources, policy_id: int, rank: int) -> 
     """rank: among the learners of the policy; 0 is the one that saves and publishes."""
     config = plan.config
     sampling = config.sampling
-    monitoring = config.monitoring
-    cluster = config.cluster
-    num_learners = plan.topology.learners_per_policy
-    cores = cpu.num_usable_cores() // num_learners
+    cores = cpu.num_usable_cores() // plan.topology.learners_per_policy
     population = resources.population
     evolved = {} if population is None else population.members[policy_id].hyperparameters
-    learner = LearnerSettings(
+    args = LearnerArgs(
+        policy_id,
+        rank,
+        # Without the flags of the env, whose modules the learner would have to import.
+        replace(config, learning=replace(config.learning, **evolved), family=None, extra={}),
         plan.policies[policy_id],
-        replace(config.learning, **evolved),
-        sampling.max_policy_lag,
-        train_for_env_frames=monitoring.train_for_env_steps,
-        frameskip=plan.info.frameskip,
+        plan.algorithm,
+        plan.info.frameskip,
         seed=plan.seed + policy_id,
-        compile=config.run.compile,
-        algorithm=plan.algorithm,
-        divergence_threshold=cluster.threshold if cluster.weights_sync == DIVERGENCE else None,
-        forced_policy_lag=sampling.forced_policy_lag,
-    )
-    settings = LearnerWorkerSettings(
-        learner,
         num_threads=sampling.learner_main_loop_num_cores or max(1, cores // CORES_PER_LEARNER_THREAD),
-        learn=not sampling.sampler_only,
-        experiment_dir=config.experiment_dir,
-        keep_checkpoints=monitoring.keep_checkpoints,
-        save_every_sec=monitoring.save_every_sec,
-        save_milestones_sec=monitoring.save_milestones_sec,
-        load_checkpoint_kind=monitoring.load_checkpoint_kind,
-        snapshot_env_frames=0 if resources.league is None else config.selfplay.selfplay_snapshot_env_steps,
         transfer_from=plan.transfer_from[policy_id],
         lock=resources.lock,
-        num_learners=num_learners,
     )
     options = ChildOptions(
         niceness=sampling.default_niceness,
@@ -183,4 +171,4 @@ def _learner(plan: RunPlan, resources: Resources, policy_id: int, rank: int) -> 
         grace_seconds=LEARNER_GRACE_SECONDS,
     )
     role = LEARNER if rank == 0 else OTHER_LEARNER
-    return WorkerSpec(role, rank, (LearnerWorkerArgs(policy_id, settings, rank),), options, policy_id)
+    return WorkerSpec(role, rank, (args,), options, policy_id)

@@ -1,4 +1,4 @@
-"""Tries out a user's own algorithm, before training starts."""
+"""Tries out a user's algorithm before training starts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sample_factory.config.algorithms import AlgorithmFactory
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.learning_flags import LearningFlags
-from sample_factory.learning.algorithm_registry import AlgorithmFactory
 from sample_factory.learning.algorithms.algorithm import POLICY, Algorithm, Losses, SGDStep, evaluate
 from sample_factory.learning.algorithms.extra_losses import EPISODIC
 from sample_factory.learning.algorithms.targets import Targets
@@ -35,8 +35,9 @@ def probe_algorithm(
 ) -> None:
     """In a child, because it loads torch: makes the algorithm, and calls its methods with a made-up batch.
 
-    name: --algo. Raises ConfigError if there is no such factory, AlgorithmError, with what would be right, if
-    the algorithm raises, lacks a method, or returns something else than `Algorithm` says.
+    name: --algo. Raises ConfigError if there is no such factory. Raises AlgorithmError, whose message says
+    what would be right, if the algorithm raises, lacks a method, or returns something that `Algorithm` rules
+    out.
     """
     try:
         resolved = resolve(factory)
@@ -89,7 +90,7 @@ def _check_results(name: str, algorithm: Algorithm, policy: BuiltPolicy, batch: 
 
 
 def _check_memory(name: str, algorithm: Algorithm, policy: BuiltPolicy, batch: Batch) -> None:
-    """Begins a second SGD step: the losses of ExtraLosses then raise if `after_step` has filled no memory."""
+    """Begins a second SGD step, in which ExtraLosses raises if the first `after_step` did not call it."""
     evaluation = evaluate(policy, batch)
     targets = algorithm.targets(batch, evaluation)
     losses = _call(name, "losses of a second step", algorithm.losses, batch, evaluation, targets)

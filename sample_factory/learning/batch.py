@@ -10,14 +10,6 @@ from sample_factory.models.actor_critic import Unroll
 from sample_factory.models.policy_spec import BuiltPolicy
 
 
-class Chunks(NamedTuple):
-    """C chunks of R steps, with the observation after each: the input of the network."""
-
-    obs: dict[str, Tensor]  # [R+1, C, *shape]
-    rnn_states: Tensor  # [C, H] float32: before the first step
-    resets: np.ndarray  # [R+1, C] bool, in host memory
-
-
 class Batch(NamedTuple):
     """B trajectories of T steps on the device, no longer tied to any buffer. uint8 observations stay uint8.
 
@@ -38,14 +30,16 @@ class Batch(NamedTuple):
     chunk_rnn_states: Tensor  # [N, B, H] float32: before the first step of each of N chunks of a trajectory
     resets: np.ndarray  # [T+1, B] bool, in host memory: the recurrent state is zeroed before this step
 
-    def chunks(self) -> Chunks:
-        """Cuts trajectories into chunks for backpropagation through time.
+    def chunks(self) -> tuple[dict[str, Tensor], Tensor, np.ndarray]:
+        """Cuts trajectories into C chunks of R steps for backpropagation through time.
 
+        Returns the inputs of `ActorCritic.unroll`: observations [R+1, C, *shape] by key, up to the one after
+        each chunk; recurrent states [C, H] before the first step; resets [R+1, C] in host memory.
         Columns are the first chunks of all trajectories, then the second chunks, and so on.
         """
         num_chunks = self.chunk_rnn_states.shape[0]
         if num_chunks == 1:
-            return Chunks(self.obs, self.chunk_rnn_states[0], self.resets)
+            return self.obs, self.chunk_rnn_states[0], self.resets
         length = self.rewards.shape[0] // num_chunks
         rows = [slice(i * length, (i + 1) * length + 1) for i in range(num_chunks)]
         resets = np.concatenate([self.resets[of_chunk] for of_chunk in rows], axis=1)
@@ -53,7 +47,7 @@ class Batch(NamedTuple):
         obs = {
             key: torch.cat([tensor[of_chunk] for of_chunk in rows], dim=1) for key, tensor in self.obs.items()
         }
-        return Chunks(obs, self.chunk_rnn_states.flatten(0, 1), resets)
+        return obs, self.chunk_rnn_states.flatten(0, 1), resets
 
     def select(self, columns: np.ndarray) -> "Batch":
         """Returns the trajectories `columns`, [n] int64; without a copy if it is all of them."""

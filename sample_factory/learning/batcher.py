@@ -1,7 +1,6 @@
 """Copies full trajectory buffers into training batches, so that the buffers can be released at once."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -9,14 +8,6 @@ import torch
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, zero_non_finite
 from sample_factory.learning.batch import Batch
 from sample_factory.runtime.gpu_work import Uploads, host_array
-
-
-class _HostBatch(NamedTuple):
-    """A batch in host memory, with the policy outputs of a step in one packed row; see `Batch`."""
-
-    obs: dict[str, np.ndarray]  # [T+1, B, *shape]
-    arrays: dict[str, np.ndarray]  # "outputs" [T, B, K], and fields of Batch
-    resets: np.ndarray  # [T+1, B] bool
 
 
 class Batcher:
@@ -32,9 +23,9 @@ class Batcher:
     def next_batch(self, tickets: Sequence[int]) -> Batch:
         """Copies the buffers with these numbers to the device and releases them."""
         buffer_indices = np.asarray(tickets, np.int64)
-        host = self._read(buffer_indices)
-        obs = self._upload(host.obs)
-        on_device = self._upload(host.arrays)
+        host_obs, arrays, resets = self._read(buffer_indices)
+        obs = self._upload(host_obs)
+        on_device = self._upload(arrays)
         self._buffers.release(buffer_indices, self._policy_id)
         packed = on_device.pop("outputs")
         rows = self._kind.rows
@@ -45,11 +36,17 @@ class Batcher:
             values=packed[..., rows.value],
             logits=packed[..., rows.logits],
             **on_device,
-            resets=host.resets,
+            resets=resets,
         )
 
-    def _read(self, buffer_indices: np.ndarray) -> _HostBatch:
-        """Copies buffers [B] out of shared memory; zeros what is not trained on."""
+    def _read(
+        self, buffer_indices: np.ndarray
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:
+        """Copies buffers [B] out of shared memory, with zeros in place of what is not trained on.
+
+        Returns, as in `Batch`: the observations by key; other fields by name, where "outputs" [T, B, K] holds
+        all that the policy put out; and the resets.
+        """
         shared = self._buffers
         topology = shared.topology
         steps = np.arange(topology.rollout + 1)[:, None]
@@ -68,8 +65,8 @@ class Batcher:
         truncated = shared.truncated[at]
         # The last observation of an agent that does not act on it has no value to bootstrap from.
         truncated[-1] |= ~shared.active_at_end[buffer_indices] & ~terminated[-1]
-        # The recurrent state is zero not only after episode ends, but also after steps in which the agent was
-        # inactive or another policy's, or had a NaN observation. A NaN reward does not reset it.
+        # The recurrent state is zeroed after episode ends, and after steps in which the agent was inactive,
+        # another policy acted, or the observation had a NaN. A NaN reward does not reset it.
         cut_after = terminated | truncated | ~acted
         arrays = {
             "outputs": outputs,
@@ -81,7 +78,7 @@ class Batcher:
             "terminated": terminated,
             "truncated": truncated,
         }
-        return _HostBatch(obs, arrays, np.concatenate([np.zeros_like(cut_after[:1]), cut_after]))
+        return obs, arrays, np.concatenate([np.zeros_like(cut_after[:1]), cut_after])
 
     def _observations(self, buffer_indices: np.ndarray, steps: np.ndarray) -> dict[str, np.ndarray]:
         """Copies observations of buffers [B] at steps [T+1, 1] into new arrays [T+1, B, *shape] by key."""
@@ -97,8 +94,8 @@ class Batcher:
 def zero_non_finite_steps(obs: Mapping[str, np.ndarray]) -> np.ndarray:
     """Sets NaN and inf in observations [T+1, B, ...] to 0, in place.
 
-    They would spread through the network even from masked steps. Returns bool [T, B], False where an
-    observation had any; at T-1 also where the last one had.
+    They would spread through the network even from masked steps. Returns bool [T, B]: False where an
+    observation had any, and in the last row also where the observation after it had.
     """
     finite = zero_non_finite(obs, num_axes=2)
     finite[-2] &= finite[-1]

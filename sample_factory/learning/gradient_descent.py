@@ -33,9 +33,9 @@ class GradientDescent:
     def __init__(
         self, flags: LearningFlags, modules: Mapping[str, nn.Module], group: LearnerGroup | None = None
     ):
-        """modules: by their names in checkpoints; the gradient of each is clipped by itself.
+        """modules: by their names in checkpoints; the gradient of each module is clipped separately.
 
-        group: gradients are summed over its learners.
+        group: the learners over which gradients are summed.
         """
         self._flags = flags
         self._group = group or LearnerGroup()
@@ -50,7 +50,7 @@ class GradientDescent:
         self._empty_in_a_row = 0
 
     def set_flags(self, flags: LearningFlags) -> None:
-        """Uses other flags from now on; the optimizers keep the ones that they were made with."""
+        """Uses other flags from now on, except for those with which the optimizers were made."""
         self._flags = flags
 
     def expect_empty_steps(self, count: int) -> None:
@@ -111,9 +111,10 @@ class GradientDescent:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Raises ValueError, and changes nothing, if weights do not fit or the optimizer is another one.
+        """Loads the weights and optimizers of all modules.
 
-        A module that is not in the state, other than MODEL, was not trained then and starts as it is now.
+        A module that is missing in the state was not part of that training, and starts as it is now. Raises
+        ValueError, and changes nothing, if MODEL is missing, weights do not fit, or the optimizer differs.
         """
         names = [name for name in self._modules if name in state or name == MODEL]
         for name in names:
@@ -129,9 +130,9 @@ class GradientDescent:
 
 
 def clip_gradient(optimizer: torch.optim.Optimizer, limit: float) -> float:
-    """Scales the gradient of all parameters so that its norm is at most `limit`. Returns the norm before.
+    """Scales the gradient of all parameters so that its norm is at most `limit`; returns the original norm.
 
-    The same arithmetic as torch.nn.utils.clip_grad_norm_, which takes three times as long for many small
+    Uses the arithmetic of torch.nn.utils.clip_grad_norm_, which takes three times as long for many small
     tensors.
     """
     gradients = [parameter.grad for parameter in parameters_of(optimizer) if parameter.grad is not None]

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from sample_factory.checkpoints.file_format import check_fits
+from sample_factory.config.cluster_flags import DIVERGENCE
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.exchange.channels import NO_VERSION
 from sample_factory.exchange.messages import LearnerReady
@@ -17,20 +19,18 @@ from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.learning.algorithms.algorithm import POLICY, Algorithm, SGDStep, evaluate, recorded
 from sample_factory.learning.algorithms.targets import Targets
 from sample_factory.learning.batch import Batch
-from sample_factory.learning.divergence import newest_diverged
 from sample_factory.learning.gradient_descent import MODEL, GradientDescent
-from sample_factory.learning.late_weights import LateWeights, Weights
+from sample_factory.learning.learner_args import LearnerArgs
 from sample_factory.learning.learner_group import LearnerGroup, Share
 from sample_factory.learning.optimizers import LearningRate
-from sample_factory.learning.settings import LearnerSettings
 from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.models.towers import TowerActorCritic
 from sample_factory.runtime.gpu_work import Downloads
 from sample_factory.runtime.registry import resolve
 
 SAME_LOSS = 1e-6
-# Iterations after a takeover that may find nothing to train on: samples of the former weights are still in
-# buffers, in tickets and in batches.
+# After a takeover, so many iterations may find nothing to train on: samples of the former weights are still
+# in buffers, in tickets and in batches.
 STALE_ITERATIONS = 50
 CPP_COMPILERS = ("g++", "clang++")
 
@@ -38,8 +38,8 @@ CPP_COMPILERS = ("g++", "clang++")
 class TrainStats(NamedTuple):
     """Result of one iteration of training.
 
-    summaries: empty unless it was asked for. newest_diverged: see divergence.py; without a threshold
-        NO_VERSION.
+    summaries: empty unless they were requested. newest_diverged: see `newest_diverged`; NO_VERSION without
+        --weights_sync=divergence.
     """
 
     version: int
@@ -48,35 +48,41 @@ class TrainStats(NamedTuple):
     newest_diverged: int = NO_VERSION
 
 
+class Weights(NamedTuple):
+    """A model's state as host arrays by name, and its stamp."""
+
+    state: Mapping[str, np.ndarray]
+    stamp: Stamp
+
+
 class Learner:
     """The SGD loop over an Algorithm, for one policy. Promises:
 
-    1. Steps of another policy, of an inactive agent, of a former generation, or max_policy_lag SGD steps old
-       enter no loss and no statistic.
-    2. Observation statistics change after a batch, never within: acting and training use the same ones.
+    1. These steps enter no loss and no statistic: steps of another policy, of an inactive agent, of a former
+       generation, and steps that are --max_policy_lag SGD steps old or older.
+    2. Observation statistics change after a batch, never within it: acting and training use the same ones.
     3. A step whose gradient is not finite is skipped and counted; the weights stay finite.
     4. Training continues exactly after `state_dict` and `load_state_dict`: counters, weights, normalisers,
        optimizer, learning rate, and the algorithm's own modules.
     """
 
-    def __init__(self, policy_id: int, settings: LearnerSettings, group: LearnerGroup | None = None):
-        """group: of the learners that train this policy together, each with its own shares of the batches."""
-        torch.manual_seed(settings.seed)
-        self.policy_id = policy_id
-        self._settings = settings
-        self._flags = settings.learning
+    def __init__(self, args: LearnerArgs, group: LearnerGroup | None = None):
+        """group: the learners that train this policy together, each on its share of every batch."""
+        torch.manual_seed(args.seed)
+        self.policy_id = args.policy_id
+        self._args = args
+        self._flags = args.config.learning
         self.group = group or LearnerGroup()
-        device_index = policy_id * self.group.size + self.group.rank
-        self._policy = settings.policy.build(device_index)._replace(total=self.group.total)
+        device_index = args.policy_id * self.group.size + self.group.rank
+        self._policy = args.policy.build(device_index)._replace(total=self.group.total)
         self.model: ActorCritic = self._policy.model
         self.device = self._policy.device
         self._download = Downloads(self.device)
-        self._late_weights = LateWeights(settings.forced_policy_lag)
-        if settings.compile:
+        if args.config.run.compile:
             compile_encoders(self.model, self.device)
-        self._rng = np.random.default_rng(settings.seed)
+        self._rng = np.random.default_rng(args.seed)
         self._algorithm, self._descent = self._make_algorithm()
-        self._lr = LearningRate(self._flags, settings.train_for_env_frames)
+        self._lr = self._make_learning_rate()
         self.version = 0  # number of SGD steps
         self._generation = 0  # number of takeovers in this run
         self.env_frames = 0
@@ -84,51 +90,48 @@ class Learner:
         self.best_value: float | None = None
 
     def _make_algorithm(self) -> tuple[Algorithm, GradientDescent]:
-        algorithm: Algorithm = resolve(self._settings.algorithm)(self._flags, self._policy, self._rng)
+        algorithm: Algorithm = resolve(self._args.algorithm)(self._flags, self._policy, self._rng)
         return algorithm, GradientDescent(self._flags, {MODEL: self.model, **algorithm.modules}, self.group)
+
+    def _make_learning_rate(self) -> LearningRate:
+        return LearningRate(self._flags, self._args.config.monitoring.train_for_env_steps)
 
     def train(self, batch: Batch, want_summaries: bool = False) -> TrainStats:
         """Runs one iteration: every epoch over every minibatch of the batch.
 
-        The same is done before with the earlier batches that the algorithm uses again, if there are any.
+        Before that, it does the same with the earlier batches that the algorithm uses again, if any.
         """
         self._lr.at_frame(self.env_frames)
-        for earlier in self._algorithm.earlier_batches(batch):
-            self._train_on(earlier)
-        lag = self.version - batch.versions
-        own = batch.own
-        batch, last = self._train_on(batch)
+        max_lag = self._args.config.sampling.max_policy_lag
+        for used in (*self._algorithm.earlier_batches(batch), batch):
+            lag = self.version - used.versions
+            is_usable = (lag < max_lag) & (used.generations == self._generation)
+            batch = used._replace(own=used.own & is_usable)
+            last = self._train_epochs(batch, self._fixed_targets(batch))
+        # From here on, `used` is the new batch, and `batch` the same without the steps that must not count.
         summaries = {}
         if want_summaries:
-            summaries = {**self._step_summaries(last), **self._counters(lag[own], batch.own[own], last)}
+            counters = self._counters(lag[used.own], batch.own[used.own], last)
+            summaries = {**self._step_summaries(last), **counters}
         observations = {key: tensor[:-1] for key, tensor in batch.obs.items()}
         self.model.update_normalizers(observations, batch.own, self.group.total)
-        num_own, num_samples = self.group.total(torch.stack((own.sum(), batch.own.sum()))).tolist()
-        self.env_frames += num_own * self._settings.frameskip
+        num_own, num_samples = self.group.total(torch.stack((used.own.sum(), batch.own.sum()))).tolist()
+        self.env_frames += num_own * self._args.frameskip
         self.samples += num_samples
         return TrainStats(self.version, self.env_frames, summaries, self._newest_diverged(last))
 
-    def _train_on(self, batch: Batch) -> tuple[Batch, SGDStep]:
-        """Returns the batch without the steps that must not be trained on, and the last SGD step."""
-        lag = self.version - batch.versions
-        is_usable = (lag < self._settings.max_policy_lag) & (batch.generations == self._generation)
-        batch = batch._replace(own=batch.own & is_usable)
-        is_current = not self.group.total(lag[batch.own].count_nonzero())
-        return batch, self._train_epochs(batch, self._fixed_targets(batch, is_current))
-
     @torch.no_grad()
-    def _fixed_targets(self, batch: Batch, is_current: bool) -> Targets | None:
+    def _fixed_targets(self, batch: Batch) -> Targets | None:
         """Returns targets for all SGD steps of the iteration, or None if each step computes its own.
 
-        A single step computes them from its own evaluation, which saves one of the whole batch; so does a
-        batch whose values the current weights have recorded.
-
-        is_current: whether all samples are of the current weights.
+        A single step computes them from its own evaluation, which saves an evaluation of the whole batch.
+        That is also saved where all samples are of the current weights, whose values were recorded.
         """
         num_steps = self._flags.ppo_epochs * self._flags.num_batches_per_iteration
         if not self._algorithm.fixes_targets or num_steps == 1:
             return None
-        is_recorded = is_current and self.model.state_size == 0
+        is_stale = (batch.versions != self.version) & batch.own
+        is_recorded = not self.group.total(is_stale.count_nonzero()) and self.model.state_size == 0
         evaluation = (recorded if is_recorded else evaluate)(self._policy, batch)
         targets = self._algorithm.targets(batch, evaluation)
         self._count_returns(targets, batch)
@@ -140,7 +143,7 @@ class Learner:
             self.model.returns_normalizer.update(targets.returns, batch.own, self.group.total)
 
     def _train_epochs(self, batch: Batch, targets: Targets | None) -> SGDStep:
-        """Returns the last SGD step. targets: see `_fixed_targets`."""
+        """Runs all epochs, and returns the last SGD step. targets: see `_fixed_targets`."""
         former_loss: float | None = None
         for _ in range(self._flags.ppo_epochs):
             policy_losses = []
@@ -177,8 +180,9 @@ class Learner:
         return SGDStep(minibatch, evaluation, losses, grad_norm)
 
     def _newest_diverged(self, last: SGDStep) -> int:
-        threshold = self._settings.divergence_threshold
-        if threshold is None:
+        cluster = self._args.config.cluster
+        threshold = cluster.threshold
+        if cluster.weights_sync != DIVERGENCE or threshold is None:
             return NO_VERSION
         minibatch = last.minibatch
         return newest_diverged(
@@ -194,8 +198,11 @@ class Learner:
             summaries[f"{name}_loss"] = float(term.detach())
         return {**summaries, **self._algorithm.summaries(step)}
 
-    def _counters(self, lag: torch.Tensor, valid: torch.Tensor, last: SGDStep) -> dict[str, float]:
-        """lag, valid: [n], of all steps of this policy in the batch."""
+    def _counters(self, lag: Tensor, valid: Tensor, last: SGDStep) -> dict[str, float]:
+        """Returns numbers of the learner itself.
+
+        lag, valid: [n], one for each step of this policy in the batch; `valid` where it was trained on.
+        """
         counters = {
             "lr": self._lr.value,
             "grad_norm": last.grad_norm,
@@ -220,7 +227,7 @@ class Learner:
         return LearnerReady(self.policy_id, str(self.device), precision, num_parameters)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns tensors and plain numbers only, so that a file of it loads with weights_only."""
+        """Returns tensors and plain numbers only, so that a saved file loads with weights_only=True."""
         return {
             "train_step": self.version,
             "env_steps": self.env_frames,
@@ -232,7 +239,10 @@ class Learner:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Raises ValueError if the weights do not fit the model, with what differs first."""
+        """Continues from a `state_dict`.
+
+        Raises ValueError, which names the first difference, if the weights do not fit the model.
+        """
         self._descent.load_state_dict(state)
         if not self._algorithm.modules.keys() <= state.keys():
             # Another algorithm was trained until now; the modules of this one may be copies of the network.
@@ -248,7 +258,7 @@ class Learner:
             self._lr.value = state["curr_lr"]
 
     def shared_state(self) -> dict[str, Any]:
-        """Returns everything in which learners of a policy must agree before they train together."""
+        """Returns what all learners of a policy must have in common before they train together."""
         return {
             **self.state_dict(),
             "generation": self._generation,
@@ -263,57 +273,50 @@ class Learner:
         self._flags = state["flags"]
         self._descent.set_flags(self._flags)
         self._algorithm.set_flags(self._flags)
-        self._lr = LearningRate(self._flags, self._settings.train_for_env_frames)
+        self._lr = self._make_learning_rate()
         self._lr.value = state["learning_rate"]
 
     def start_with(self, state: Mapping[str, Any]) -> None:
-        """Before the training: replaces the weights and normalisers by those of another experiment.
+        """Before training: replaces weights and normalisers by those in a checkpoint of another experiment.
 
-        state: what a checkpoint holds. Raises ValueError if they do not fit, with what differs first.
+        Raises ValueError, which names the first difference, if they do not fit.
         """
         check_fits(state.get(MODEL), self.model.state_dict())
         self.model.load_state_dict(state[MODEL])
-        # Its own modules may be copies of the network.
+        # Modules of the algorithm may be copies of the network.
         self._algorithm, self._descent = self._make_algorithm()
 
     @property
     def trajectories_per_batch(self) -> int:
-        """Number of trajectories in an iteration of training; may change from one to the next."""
+        """Number of trajectories in an iteration of training; PBT may change it between two iterations."""
         return self._flags.batch_size * self._flags.num_batches_per_iteration // self._flags.rollout
 
     def set_hyperparameters(self, values: Mapping[str, Any]) -> None:
-        """Continues with other values of these flags; a new learning rate restarts its schedule."""
+        """Continues with new values of some flags; a new learning rate restarts its schedule."""
         former = self._flags
         self._flags = replace(former, **values)
         self._descent.set_flags(self._flags)
         self._algorithm.set_flags(self._flags)
         if self._flags.learning_rate != former.learning_rate:
-            self._lr = LearningRate(self._flags, self._settings.train_for_env_frames)
+            self._lr = self._make_learning_rate()
 
     def take_over(self, state: Mapping[str, Any]) -> None:
         """Replaces weights, normalisers, optimizer moments and the algorithm's modules by another policy's.
 
-        Counters stay. Samples of the former weights, wherever they are, belong to a former generation and are
-        no longer trained on. Raises as `load_state_dict`.
+        Counters stay. Samples of the former weights, wherever they still are, belong to a former generation
+        and are not trained on. Raises as `load_state_dict`.
         """
         self._descent.load_state_dict({**state, "skipped_steps": self._descent.skipped_steps})
         num_steps = self._flags.ppo_epochs * self._flags.num_batches_per_iteration
         self._descent.expect_empty_steps(STALE_ITERATIONS * num_steps)
         self._generation += 1
 
-    @property
-    def stamp(self) -> Stamp:
-        """Identifies the current weights."""
-        return Stamp(self.version, self._generation)
-
-    def published_weights(self) -> Weights:
+    def weights(self) -> Weights:
         """Returns the model's state as contiguous host arrays, in the order of its state_dict, and its stamp.
 
-        The arrays are valid until the next call, and until the weights change. With --forced_policy_lag, the
-        state is that of former SGD steps. To be called once before the training and after each iteration.
+        The arrays are valid until the next call, and until the weights change.
         """
-        current = Weights(self._download(self.model.state_dict()), self.stamp)
-        return self._late_weights.newest_to_act(current)
+        return Weights(self._download(self.model.state_dict()), Stamp(self.version, self._generation))
 
 
 def _minibatches(count: int, flags: LearningFlags, rng: np.random.Generator) -> Iterator[np.ndarray]:
@@ -335,3 +338,21 @@ def compile_encoders(model: ActorCritic, device: torch.device) -> None:
     assert isinstance(model, TowerActorCritic), "--compile is refused for other networks"
     for tower in model.each_tower():
         tower.encoder.compile()
+
+
+def newest_diverged(
+    divergences: Tensor, versions: Tensor, own: Tensor, threshold: float, min_samples: int
+) -> int:
+    """Returns the newest version whose mean divergence is above `threshold`; NO_VERSION if there is none.
+
+    divergences: KL(mu || pi) of each sample in nats, float32; versions: of the policy mu that acted; own: the
+    samples that count, bool; all [T, B]. min_samples: versions with fewer samples are ignored.
+
+    This is how far policies that acted on other machines have fallen behind: the measure of adaptive policy
+    synchronisation (ClusterEnv, https://arxiv.org/abs/2507.10990). The learner computes it, since it has both
+    policies: no other machine needs the newest weights to find out that its own are old.
+    """
+    found, of_sample, counts = versions[own].unique(return_inverse=True, return_counts=True)
+    sums = torch.zeros(len(found), device=own.device).index_add(0, of_sample, divergences[own])
+    diverged = found[(sums > threshold * counts) & (counts >= min_samples)]
+    return int(diverged.max()) if len(diverged) else NO_VERSION

@@ -1,4 +1,4 @@
-"""The learners of one policy: each trains on a share of every batch, and all have the same weights."""
+"""Several learners of one policy: each trains on a share of every batch; all have the same weights."""
 
 import contextlib
 import datetime
@@ -26,7 +26,7 @@ class LearnerGroup:
     """N learners of a policy. Together they compute what one learner computes from the whole batch.
 
     Every learner must call the same methods in the same order; each call waits for all the others. A group of
-    one learner, which the constructor returns, uses no connection.
+    one learner, as the constructor makes it by default, uses no connection.
 
     rank: of this process, 0 to N - 1. The first one, rank 0, decides what is done, publishes and saves.
     """
@@ -34,7 +34,7 @@ class LearnerGroup:
     def __init__(self, rank: int = 0, size: int = 1):
         self.rank = rank
         self.size = size
-        self._store: Any = None  # of the first learner, which the others connect to
+        self._store: Any = None  # in the first learner, to which the others connect
 
     def listen(self) -> int:
         """In the first learner: returns the port at which the others find it."""
@@ -43,9 +43,9 @@ class LearnerGroup:
         return port
 
     def connect(self, device: torch.device, port: int) -> None:
-        """Returns when all learners have called it.
+        """Connects the learners to each other; returns when all of them have called it.
 
-        device: of the tensors that are summed. port: what `listen` of the first learner has returned.
+        device: holds the tensors that will be summed. port: returned by `listen` in the first learner.
         Raises LearnerLost.
         """
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # otherwise the address of the host name is used
@@ -86,11 +86,11 @@ class LearnerGroup:
         return Share(count, self.total(count))
 
     def mean(self, mean: Tensor, share: "Share") -> Tensor:
-        """Returns the mean over the steps of all learners. mean: over those of this learner."""
+        """Returns a mean over the steps of all learners. mean: the mean over the steps of this learner."""
         return self.total(share.weighted(mean))
 
     def give_order(self, order: "Order") -> None:
-        """In the first learner: the others receive this order."""
+        """In the first learner: sends an order to all others."""
         if self.size > 1:
             with _connection_errors():
                 dist.broadcast_object_list([order], src=0, device=torch.device("cpu"))
@@ -105,7 +105,7 @@ class LearnerGroup:
 
 
 class Order(NamedTuple):
-    """From the first learner to the others: what all of them do next.
+    """From the first learner to the others: what all learners do next.
 
     state: `Learner.shared_state` to continue with; None if it has not changed.
     """

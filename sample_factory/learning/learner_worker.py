@@ -1,4 +1,4 @@
-"""The process around a Learner: batching and training overlap, with back-pressure; checkpoints."""
+"""The processes around a Learner: batching and training overlap, with back-pressure; checkpoints."""
 
 import threading
 
@@ -7,15 +7,15 @@ import torch
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.store import Checkpoints
 from sample_factory.exchange.channels import Channels
-from sample_factory.exchange.messages import JoinGroup, Report
+from sample_factory.exchange.messages import JoinGroup, Report, Trajectories
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.learning.batch import Batch
 from sample_factory.learning.batcher import Batcher
-from sample_factory.learning.handover import Handover
 from sample_factory.learning.learner import Learner
+from sample_factory.learning.learner_args import LearnerArgs
 from sample_factory.learning.learner_group import LearnerGroup
-from sample_factory.learning.receiver import Receiver
-from sample_factory.learning.saver import Saver, Takeover
-from sample_factory.learning.settings import LearnerWorkerArgs
+from sample_factory.learning.receiver import Handover, Receiver
+from sample_factory.learning.saver import Saver
 from sample_factory.learning.trainer import Trainer
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child_side import ChildContext
@@ -30,31 +30,29 @@ class LearnerWorker:
     """
 
     def __init__(
-        self,
-        args: LearnerWorkerArgs,
-        buffers: TrajectoryBuffers,
-        channels: Channels,
-        context: ChildContext,
+        self, args: LearnerArgs, buffers: TrajectoryBuffers, channels: Channels, context: ChildContext
     ):
         """Resumes the learner and publishes its weights. Raises CheckpointError."""
-        policy_id, settings, rank = args
-        group = LearnerGroup(rank, settings.num_learners)
-        port = _announce_port(group, channels, policy_id)
+        config = args.config
+        group = LearnerGroup(args.rank, buffers.topology.learners_per_policy)
+        port = _announce_port(group, channels, args.policy_id)
         cpu.keep_freed_memory()
-        torch.set_num_threads(settings.num_threads)
+        torch.set_num_threads(args.num_threads)
         self._channels = channels
         self._context = context
-        self._learns = settings.learn
+        self._learns = not config.sampling.sampler_only
         self._failure: BaseException | None = None
         self._is_ending = False
-        self._learner = Learner(policy_id, settings.learner, group)
-        self._checkpoints = Checkpoints(settings.experiment_dir, policy_id, settings.keep_checkpoints)
+        self._learner = Learner(args, group)
+        self._checkpoints = Checkpoints(
+            config.experiment_dir, args.policy_id, config.monitoring.keep_checkpoints
+        )
         handover = Handover(buffers.topology.max_ready_batches)
-        batcher = Batcher(buffers, policy_id, self._learner.device)
-        self._receiver = Receiver(policy_id, buffers, batcher, channels, handover, self._send)
-        self._saver = Saver(self._learner, self._checkpoints, settings)
-        takeover = Takeover(self._learner, self._checkpoints)
-        self._trainer = Trainer(self._learner, self._saver, takeover, handover, channels, self._send)
+        batcher = Batcher(buffers, args.policy_id, self._learner.device)
+        self._receiver = Receiver(args.policy_id, buffers, batcher, channels, handover, self._send)
+        self._saver = Saver(self._learner, self._checkpoints, args)
+        lag = config.sampling.forced_policy_lag
+        self._trainer = Trainer(self._learner, self._saver, handover, channels, self._send, lag)
         self._trainer.publish()
         if port is not None:
             group.connect(self._learner.device, port)
@@ -62,7 +60,7 @@ class LearnerWorker:
         self._trainer.report({})
 
     def _send(self, report: Report) -> None:
-        """To the main process. Called in both threads."""
+        """Sends a report to the main process. Called in both threads."""
         self._channels.reports.put(report, self._context.keep_going)
 
     def run(self) -> None:
@@ -88,7 +86,7 @@ class LearnerWorker:
         try:
             while not self._context.stopping.is_set() and not self._is_ending:
                 self._context.beat()
-                self.train_once(timeout=0.1)
+                self._trainer.train_once(timeout=0.1)
             self._trainer.end()
         except BaseException as error:  # raised in the main thread, which ends the process with it
             self._failure = error
@@ -105,19 +103,96 @@ class LearnerWorker:
         return True
 
     def train_once(self, timeout: float) -> bool:
-        """In the trainer thread: see `Trainer.train_once`."""
+        """In serial mode: see `Trainer.train_once`."""
         return self._trainer.train_once(timeout)
 
     def save(self) -> bool:
-        """Saves a checkpoint; returns False if that failed. Not while the trainer thread runs."""
+        """In serial mode: saves a checkpoint; returns False if that failed."""
         return self._saver.save()
 
 
 def _announce_port(group: LearnerGroup, channels: Channels, policy_id: int) -> int | None:
-    """Sends the other learners of the policy the port at which they find this one; None without others."""
+    """Sends the other learners of the policy the port of this one, and returns it; None without others."""
     if group.size == 1:
         return None
     port = group.listen()
     for inbox in channels.other_learners[policy_id]:
         inbox.put(JoinGroup(port))
     return port
+
+
+class OtherLearner:
+    """In the child, with --learners_per_policy: trains on a share of every batch, whenever the first learner
+    of the policy does.
+
+    The main thread copies shares out of the trajectory buffers, another thread trains. Nothing is saved,
+    published or reported: the first learner has the same weights. `_failure` and `_has_ended` are written by
+    the trainer thread and read by the main thread. No other field changes after the construction.
+    """
+
+    def __init__(
+        self, args: LearnerArgs, buffers: TrajectoryBuffers, channels: Channels, context: ChildContext
+    ):
+        """Returns when all learners of the policy have connected to each other. Raises LearnerLost."""
+        rank = args.rank
+        cpu.keep_freed_memory()
+        torch.set_num_threads(args.num_threads)
+        self._context = context
+        self._failure: BaseException | None = None
+        self._has_ended = False
+        self._inbox = channels.other_learners[args.policy_id][rank - 1]
+        self._num_copied = channels.progress["copied"][args.policy_id, rank - 1 : rank]
+        self._group = LearnerGroup(rank, buffers.topology.learners_per_policy)
+        self._learner = Learner(args, self._group)
+        self._batcher = Batcher(buffers, args.policy_id, self._learner.device)
+        # One more than the first learner holds: it sends a share as soon as it has room for a batch, which
+        # may be before its order to train on the previous one.
+        self._handover = Handover(buffers.topology.max_ready_batches + 1)
+        self._group.connect(self._learner.device, self._receive_port())
+
+    def _receive_port(self) -> int:
+        while True:
+            for message in self._inbox.get_many(timeout=0.1, max_messages=1):
+                assert isinstance(message, JoinGroup), "it is sent before the first share"
+                return message.port
+
+    def run(self) -> None:
+        """Trains until the first learner ends it. Raises LearnerLost, and what `Learner.train` raises."""
+        trainer = threading.Thread(target=self._train_until_ended, name="trainer")
+        trainer.start()
+        while not self._has_ended:
+            self._receive(timeout=0.05)
+        trainer.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _receive(self, timeout: float) -> None:
+        """In the main thread: copies the shares that arrive within `timeout` seconds."""
+        for message in self._inbox.get_many(timeout=timeout):
+            assert isinstance(message, Trajectories)
+            self._handover.put_batch(self._batcher.next_batch(message.buffer_indices))
+            self._num_copied += 1
+
+    def _train_until_ended(self) -> None:
+        """Body of the trainer thread."""
+        try:
+            while self._follow_order():
+                self._context.beat()
+        except BaseException as error:  # raised in the main thread, which ends the process with it
+            self._failure = error
+        finally:
+            self._has_ended = True
+
+    def _follow_order(self) -> bool:
+        """Receives an order of the first learner and carries it out. Returns False if it is to end."""
+        order = self._group.receive_order()
+        if order.state is not None:
+            self._learner.share_state(order.state)
+        if order.trains:
+            self._learner.train(self._next_batch())
+        return not order.ends
+
+    def _next_batch(self) -> Batch:
+        while (batch := self._handover.take_batch(timeout=0.1)) is None:
+            self._context.beat()
+        return batch

@@ -33,10 +33,10 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -
 
 
 class Adam(torch.optim.Adam):
-    """PyTorch's Adam with its fused kernel, without what surrounds it.
+    """PyTorch's Adam with the fused kernel, without the code around it.
 
-    The wrappers of the methods load torch._dynamo, which takes over a second, and only matter to a compiled
-    function that calls these methods. torch's own `step` takes 0.2 ms around the kernel, as long as the
+    The decorators of torch's methods load torch._dynamo, which takes over a second; they are needed only if a
+    compiled function calls the methods. torch's `step` spends 0.2 ms around the kernel, as long as the
     forward pass of a small network.
     """
 
@@ -86,8 +86,8 @@ class Adam(torch.optim.Adam):
 class Lamb(torch.optim.Optimizer):
     """LAMB without weight decay (You et al. 2020, https://arxiv.org/abs/1904.00962, algorithm 2).
 
-    It is Adam with the step of each matrix scaled to the norm of its weights. The steps of biases and other
-    vectors are not scaled: they start at 0, and a step scaled to their norm would keep them there.
+    Adam, with the step of each matrix scaled to the norm of its weights. Steps of biases and other vectors
+    are not scaled: these start at 0, and a step scaled to their norm would keep them there.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Lamb(torch.optim.Optimizer):
 class RMSprop(torch.optim.Optimizer):
     """RMSprop without momentum (Tieleman and Hinton 2012), as in torch: p -= lr g / (sqrt(v) + eps).
 
-    v is the running mean of g^2. Like `Adam`, it loads nothing of the compiler.
+    v is the running mean of g^2. Like `Adam`, it does not load torch's compiler.
     """
 
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
@@ -157,7 +157,7 @@ class RMSprop(torch.optim.Optimizer):
 
 
 class LearningRate:
-    """The step size by --lr_schedule: a function of the KL between updates, or of progress."""
+    """The learning rate by --lr_schedule: constant, adapted to the KL divergence, or decaying."""
 
     def __init__(self, flags: LearningFlags, train_for_env_frames: int):
         self.value = flags.learning_rate
@@ -170,12 +170,12 @@ class LearningRate:
             self._adapt(kl)
 
     def after_epoch(self, mean_kl: float) -> None:
-        """mean_kl: mean of those over the minibatches of the epoch."""
+        """mean_kl: mean over the minibatches of the epoch, in nats."""
         if self._flags.lr_schedule == "kl_adaptive_epoch":
             self._adapt(mean_kl)
 
     def at_frame(self, env_frames: int) -> None:
-        """Decays linearly with the env frames, so that a resumed run continues with the same rate."""
+        """Sets the rate of linear_decay, a function of the env frames: a resumed run continues with it."""
         if self._flags.lr_schedule == "linear_decay":
             self.value = self._flags.learning_rate * max(0.0, 1.0 - env_frames / self._end)
 

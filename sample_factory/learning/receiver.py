@@ -1,7 +1,9 @@
-"""The batching thread of a learner process: tickets in, batches out."""
+"""The batching thread of a learner process: makes batches of tickets for the trainer thread."""
 
 import collections
 import itertools
+import queue
+import threading
 import time
 from collections.abc import Callable
 
@@ -17,10 +19,71 @@ from sample_factory.exchange.messages import (
     Trajectories,
 )
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.learning.batch import Batch
 from sample_factory.learning.batcher import Batcher
-from sample_factory.learning.handover import Handover
+
+Request = DonateRequest | NewSettings | SnapshotRequest
 
 MAX_MESSAGES = 1000  # in one turn
+
+
+class Handover:
+    """Passes batches and requests from the batching thread to the trainer thread.
+
+    It is the only object whose state both threads change. At most `max_ready_batches` batches wait in it.
+    That is the back-pressure: while they wait, no further buffer is released, and rollout workers that find
+    no free buffer pause.
+    """
+
+    def __init__(self, max_ready_batches: int):
+        self._batches: queue.Queue[Batch] = queue.Queue(max_ready_batches)
+        self._batch_taken = threading.Event()
+        self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self._save_request: SaveRequest | None = None  # the newest; set and swapped in one operation
+
+    # Called by the batching thread
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `put_batch` would block."""
+        return self._batches.full()
+
+    def wait_for_room(self, timeout: float) -> None:
+        """Blocks until the trainer takes a batch, at most `timeout` seconds; not at all if there is room."""
+        self._batch_taken.clear()
+        if self._batches.full():
+            self._batch_taken.wait(timeout)
+
+    def put_batch(self, batch: Batch) -> None:
+        """Adds a batch."""
+        self._batches.put(batch)
+
+    def put_request(self, request: Request | SaveRequest) -> None:
+        """Adds a request of the main process. A new save request replaces an earlier one."""
+        if isinstance(request, SaveRequest):
+            self._save_request = request
+        else:
+            self._requests.put(request)
+
+    # Called by the trainer thread
+
+    def take_batch(self, timeout: float) -> Batch | None:
+        """Returns the oldest batch, or None if there is none within `timeout` seconds."""
+        try:
+            batch = self._batches.get(block=timeout > 0, timeout=timeout or None)
+        except queue.Empty:
+            return None
+        self._batch_taken.set()
+        return batch
+
+    def take_request(self) -> Request | None:
+        """Returns the oldest request of population-based training or for a snapshot, or None."""
+        return None if self._requests.empty() else self._requests.get()
+
+    def take_save_request(self) -> SaveRequest | None:
+        """Returns the newest save request that has not been taken, or None."""
+        request, self._save_request = self._save_request, None
+        return request
 
 
 class Receiver:
@@ -43,7 +106,7 @@ class Receiver:
         self._buffers = buffers
         self._batcher = batcher
         self._inbox = channels.learners[policy_id]
-        self._other_inboxes = channels.other_learners.get(policy_id, ())  # of the learners that share batches
+        self._other_inboxes = channels.other_learners.get(policy_id, ())  # one per learner that gets shares
         self._num_copied = channels.progress["copied"][policy_id]  # batches, by other learner
         self._handover = handover
         self._announce = announce
@@ -74,7 +137,7 @@ class Receiver:
         return True
 
     def _share(self, tickets: list[int]) -> list[int]:
-        """Sends the other learners of the policy their shares of a batch, and returns the remaining one."""
+        """Sends the other learners of the policy their shares of a batch, and returns this learner's."""
         num_learners = 1 + len(self._other_inboxes)
         if num_learners == 1:
             return tickets
@@ -122,7 +185,7 @@ class Receiver:
         return int(own.sum()) * self._buffers.topology.frameskip
 
     def _announce_first_batch(self, batch_size: int) -> None:
-        """Users wait for a sign that the run works, and the first SGD step takes a few seconds."""
+        """Reports that the run works: users wait for a sign, and the first SGD step takes seconds."""
         assert self._first_tickets is not None
         self._is_announced = True
         topology = self._buffers.topology

@@ -4,7 +4,7 @@ import hashlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.file_format import read_state
@@ -19,49 +19,43 @@ from sample_factory.exchange.messages import (
     SaveRequest,
     SettingsTaken,
     Snapshot,
+    SnapshotRequest,
 )
 from sample_factory.learning.learner import Learner
-from sample_factory.learning.settings import LearnerWorkerSettings
+from sample_factory.learning.learner_args import LearnerArgs
+from sample_factory.learning.receiver import Request
 from sample_factory.runtime.clock import Every
 
 log = logging.getLogger("sample_factory")
 
 
-class SavedState(NamedTuple):
-    """The first arguments of `Checkpoints.save` and the like."""
-
-    state: dict[str, Any]
-    version: int
-    env_frames: int
-
-
-def saved_state(learner: Learner) -> SavedState:
-    """Returns what a checkpoint of this moment holds."""
-    return SavedState(learner.state_dict(), learner.version, learner.env_frames)
-
-
 class Saver:
-    """Resumes a learner and saves its checkpoints: regular ones, milestones, and the best one.
+    """Saves the checkpoints of a learner: regular ones, milestones, and the best one. Resumes from them.
+
+    With population-based training, it also gives the weights of the policy away, or replaces them by another
+    policy's. That happens between two batches, so that neither weights nor flags change within one.
 
     All fields belong to the trainer thread, and to the main thread before the trainer has started and after
     it has ended.
     """
 
-    def __init__(self, learner: Learner, checkpoints: Checkpoints, settings: LearnerWorkerSettings):
+    def __init__(self, learner: Learner, checkpoints: Checkpoints, args: LearnerArgs):
         """Resumes from the newest usable checkpoint. Without any, starts with the weights of --transfer_from.
 
         Raises CheckpointError if there are checkpoints, but none can be loaded.
         """
+        config = args.config
         self._learner = learner
         self._checkpoints = checkpoints
-        self._is_enabled = settings.learn
-        self._time_to_save = Every(settings.save_every_sec)
-        self._resume(settings.load_checkpoint_kind)
-        if settings.transfer_from is not None and checkpoints.is_empty():
-            self._transfer(settings.transfer_from)
+        self._is_enabled = not config.sampling.sampler_only
+        self._time_to_save = Every(config.monitoring.save_every_sec)
+        self._resume(config.monitoring.load_checkpoint_kind)
+        if args.transfer_from is not None and checkpoints.is_empty():
+            self._transfer(args.transfer_from)
+        has_league = config.selfplay.selfplay_past_share > 0
         self._milestones = MilestoneSchedule(
-            settings.save_milestones_sec,
-            settings.snapshot_env_frames,
+            config.monitoring.save_milestones_sec,
+            config.selfplay.selfplay_snapshot_env_steps if has_league else 0,
             learner.env_frames,
             has_milestone=bool(checkpoints.milestones()),
         )
@@ -90,11 +84,16 @@ class Saver:
             ) from None
         log.info("Policy %d starts with the weights of %s", self._learner.policy_id, path)
 
+    def _state(self) -> tuple[dict[str, Any], int, int]:
+        """Returns the first arguments of `Checkpoints.save` and the like: state, version, env frames."""
+        learner = self._learner
+        return learner.state_dict(), learner.version, learner.env_frames
+
     def save(self) -> bool:
         """Saves a checkpoint, unless nothing is learned (--sampler_only). Returns False if that failed."""
         if not self._is_enabled:
             return True
-        return self._checkpoints.save(*saved_state(self._learner)) is not None
+        return self._checkpoints.save(*self._state()) is not None
 
     def save_when_due(self, send: Callable[[Report], None]) -> None:
         """Saves a regular checkpoint and a milestone, each if its time has come."""
@@ -103,7 +102,7 @@ class Saver:
         learner = self._learner
         if not self._milestones.is_due(learner.env_frames):
             return
-        path = self._checkpoints.save_milestone(*saved_state(learner))
+        path = self._checkpoints.save_milestone(*self._state())
         self._milestones.record(learner.env_frames, is_saved=path is not None)
         if path is not None:
             send(MilestoneSaved(Milestone(learner.policy_id, learner.version, learner.env_frames)))
@@ -117,33 +116,26 @@ class Saver:
         if best is not None and request.value <= best:
             return
         self._learner.best_value = request.value
-        if not self._checkpoints.save_best(*saved_state(self._learner), request.metric, request.value):
+        if not self._checkpoints.save_best(*self._state(), request.metric, request.value):
             self._learner.best_value = best
 
-    def snapshot(self) -> Snapshot:
+    def answer(self, request: Request) -> Snapshot | Donated | SettingsTaken:
+        """Carries out a request. A failure is described in the answer; the learner then stays unchanged."""
+        match request:
+            case SnapshotRequest():
+                return self._snapshot()
+            case DonateRequest():
+                return self._donate(request)
+            case NewSettings():
+                return self._take(request)
+
+    def _snapshot(self) -> Snapshot:
         """Writes the current state to a file that is to be evaluated."""
         learner = self._learner
         path = self._checkpoints.save_snapshot(learner.state_dict())
         return Snapshot(
             learner.policy_id, learner.version, learner.env_frames, None if path is None else str(path)
         )
-
-
-class Takeover:
-    """Population-based training: gives the weights of a policy away, and replaces them by another's.
-
-    Used by the trainer thread between two batches, so that neither weights nor flags change within one.
-    """
-
-    def __init__(self, learner: Learner, checkpoints: Checkpoints):
-        self._learner = learner
-        self._checkpoints = checkpoints
-
-    def answer(self, request: DonateRequest | NewSettings) -> Donated | SettingsTaken:
-        """Does what is requested. A failure is described in the answer, and the learner stays unchanged."""
-        if isinstance(request, DonateRequest):
-            return self._donate(request)
-        return self._take(request)
 
     def _donate(self, request: DonateRequest) -> Donated:
         path = self._checkpoints.save_donation(self._learner.state_dict())
@@ -162,7 +154,7 @@ class Takeover:
         if donation is not None:
             # The main process saves the settings when it has the answer. A resumed run must not combine them
             # with the former weights.
-            self._checkpoints.save(*saved_state(self._learner))
+            self._checkpoints.save(*self._state())
         return SettingsTaken(settings.request_id, "")
 
     def _load(self, donation: Donated) -> None:

@@ -1,20 +1,15 @@
 """The trainer thread of a learner process: trains on batches, publishes weights, reports."""
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Mapping
 
 from sample_factory.exchange.channels import Channels
-from sample_factory.exchange.messages import (
-    Report,
-    SettingsTaken,
-    SnapshotRequest,
-    StatsReport,
-    TrainReport,
-)
-from sample_factory.learning.handover import Handover
-from sample_factory.learning.learner import Learner
+from sample_factory.exchange.messages import Report, SettingsTaken, StatsReport, TrainReport
+from sample_factory.learning.learner import Learner, Weights
 from sample_factory.learning.learner_group import Order
-from sample_factory.learning.saver import Saver, Takeover
+from sample_factory.learning.receiver import Handover
+from sample_factory.learning.saver import Saver
 from sample_factory.runtime import cpu
 from sample_factory.runtime.clock import Clock, Every
 
@@ -27,26 +22,26 @@ class Trainer:
     """Trains a learner, publishes its weights, reports, and saves.
 
     All fields belong to the trainer thread, and to the main thread before the trainer has started and after
-    it has ended; `handover` is shared. With --sampler_only nothing is trained, and the batching thread calls
-    `count_frames`.
+    it has ended; `handover` is shared. With --sampler_only nothing is trained, and only the batching thread
+    calls a method, `count_frames`.
     """
 
     def __init__(
         self,
         learner: Learner,
         saver: Saver,
-        takeover: Takeover,
         handover: Handover,
         channels: Channels,
         send: Callable[[Report], None],
+        forced_lag: int = 0,
     ):
-        """send: to the main process."""
+        """send: to the main process. forced_lag: --forced_policy_lag."""
         self._learner = learner
-        self._others_differ = True  # other learners of the policy have not this learner's state
+        self._others_differ = True  # other learners of the policy do not have this learner's state
         self._saver = saver
-        self._takeover = takeover
         self._handover = handover
         self._weights = channels.weights[learner.policy_id]
+        self._late_weights = LateWeights(forced_lag)
         self._num_iterations = channels.progress["iterations"]
         self._diverged = channels.progress["diverged"]
         self._send = send
@@ -56,7 +51,7 @@ class Trainer:
 
     def publish(self) -> None:
         """Makes the current weights, with --forced_policy_lag earlier ones, available to policy workers."""
-        self._weights.publish(*self._learner.published_weights())
+        self._weights.publish(*self._late_weights.newest_to_act(self._learner.weights()))
 
     def train_once(self, timeout: float) -> bool:
         """Trains on a batch if there is one within `timeout` seconds; publishes, reports and saves."""
@@ -82,7 +77,7 @@ class Trainer:
         return True
 
     def _give_order(self, trains: bool) -> None:
-        """Lets the other learners of the policy do the same, with the same weights and flags."""
+        """Makes the other learners of the policy do the same, with the same weights and flags."""
         group = self._learner.group
         if group.size == 1:
             return
@@ -95,12 +90,9 @@ class Trainer:
         self._learner.group.give_order(Order(trains=False, ends=True))
 
     def _answer_requests(self) -> None:
-        """A request waits for the end of an iteration."""
+        """Called between two iterations: requests wait for the end of the current one."""
         while (request := self._handover.take_request()) is not None:
-            if isinstance(request, SnapshotRequest):
-                self._send(self._saver.snapshot())
-                continue
-            answer = self._takeover.answer(request)
+            answer = self._saver.answer(request)
             if isinstance(answer, SettingsTaken):
                 self._others_differ = True
                 self.publish()
@@ -112,7 +104,7 @@ class Trainer:
         self.report({})
 
     def report(self, summaries: Mapping[str, float]) -> None:
-        """Sends progress, and every REPORT_SECONDS where the time goes."""
+        """Sends the progress to the main process, and every REPORT_SECONDS also how the time is spent."""
         learner = self._learner
         report = TrainReport(
             learner.policy_id,
@@ -137,3 +129,29 @@ def _summary_seconds(version: int) -> float:
         if version < end:
             return low + (high - low) * (version - begin) / (end - begin)
     return SUMMARY_SECONDS[-1][1]
+
+
+class LateWeights:
+    """Holds weights back until the learner has made `lag` more SGD steps; with 0, holds nothing.
+
+    For --forced_policy_lag, with which the weights that act are that many SGD steps older than the newest.
+    """
+
+    def __init__(self, lag: int):
+        self._lag = lag
+        self._held: deque[Weights] = deque()  # the oldest, which act now, first
+
+    def newest_to_act(self, learned: Weights) -> Weights:
+        """Returns the newest weights that are at least `lag` SGD steps old; the oldest until there are any.
+
+        learned: the learner's present weights. Must be called after each iteration of training.
+        """
+        if self._lag == 0:
+            return learned
+        if self._held and self._held[0].stamp.generation != learned.stamp.generation:
+            self._held.clear()  # samples of a former generation are not trained on
+        state = {name: array.copy() for name, array in learned.state.items()}
+        self._held.append(Weights(state, learned.stamp))
+        while len(self._held) > 1 and self._held[1].stamp.version <= learned.stamp.version - self._lag:
+            self._held.popleft()
+        return self._held[0]

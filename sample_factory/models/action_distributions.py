@@ -6,7 +6,7 @@ actions and logits. K: number of values in an action; L: number of logits.
 
 import functools
 import math
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium as gym
 import torch
@@ -24,41 +24,9 @@ FORBIDDEN_LOGIT = -1e8
 PADDING_LOGIT = -1e10
 
 
-class ActionDistribution(Protocol):
-    """Distribution over actions [..., K] float32; all quantities have the shape [...] of its batch."""
-
-    def sample(self) -> Tensor:
-        """Returns random actions, [..., K]."""
-
-    def mode(self) -> Tensor:
-        """Returns the most likely choices, and the means of continuous components, [..., K]."""
-
-    def log_prob(self, actions: Tensor) -> Tensor:
-        """Returns the logarithm of the probability (of the density, if continuous) of actions [..., K]."""
-
-    def entropy(self) -> Tensor:
-        """Returns the entropy in nats (the differential entropy, if continuous)."""
-
-    def kl(self, other: Any) -> Tensor:
-        """Returns KL(self || other); `other` is of the same class and space."""
-
-    def kl_parts(self, other: Any) -> dict[str, Tensor]:
-        """Returns parts of KL(self || other), each [...], which V-MPO limits (Song et al. 2020).
-
-        "discrete": of the discrete choices. "mean", "covariance": of Boxes, KL(self || q) where q has the
-        mean of `other` and the covariance of self, and the other way around. They do not add up to `kl`.
-        """
-
-    def symmetric_kl_with_uniform(self) -> Tensor:
-        """Returns the sum over components of (KL(pi || u) + KL(u || pi)) / 2.
-
-        u: uniform distribution over the allowed choices. Raises ValueError for spaces with a Box.
-        """
-
-
 def action_distribution(
     space: gym.Space[Any], logits: Tensor, action_mask: Tensor | None = None
-) -> ActionDistribution:
+) -> "ActionDistribution":
     """Returns the distribution over `space` with logits [..., L] float32.
 
     action_mask: [..., number of discrete logits], nonzero where the choice is allowed. Boxes have no mask.
@@ -67,7 +35,7 @@ def action_distribution(
     return layout_distribution(layout, mask_logits(layout, logits, action_mask))
 
 
-def layout_distribution(layout: ActionLayout, logits: Tensor) -> ActionDistribution:
+def layout_distribution(layout: ActionLayout, logits: Tensor) -> "ActionDistribution":
     """Returns the distribution of logits [..., L] that are already masked."""
     if not layout.box_actions:
         return CategoricalActions(layout.discrete_sizes, logits)
@@ -159,10 +127,6 @@ class CategoricalActions:
         """Returns KL(self || other), [...]."""
         return (self.log_probs.exp() * (self.log_probs - other.log_probs)).sum(dim=(-2, -1))
 
-    def kl_parts(self, other: "CategoricalActions") -> dict[str, Tensor]:
-        """Returns KL(self || other) as "discrete"."""
-        return {"discrete": self.kl(other)}
-
     def symmetric_kl_with_uniform(self) -> Tensor:
         """Returns the sum over components of (KL(pi || u) + KL(u || pi)) / 2, [...].
 
@@ -205,12 +169,6 @@ class GaussianActions:
         log_std_ratio = self.log_stds - other.log_stds
         shift = (self.means - other.means) * (-other.log_stds).exp()
         return (0.5 * ((2 * log_std_ratio).exp() + shift.square() - 1) - log_std_ratio).sum(dim=-1)
-
-    def kl_parts(self, other: "GaussianActions") -> dict[str, Tensor]:
-        """Returns KL(self || other) for a change of the means only, and of the deviations only."""
-        mean = self.kl(GaussianActions(other.means, self.log_stds))
-        covariance = self.kl(GaussianActions(self.means, other.log_stds))
-        return {"mean": mean, "covariance": covariance}
 
     def symmetric_kl_with_uniform(self) -> Tensor:
         """Raises ValueError: there is no uniform distribution over the real numbers."""
@@ -259,10 +217,10 @@ class MixedActions:
         """Returns KL(self || other), [...]."""
         return self.discrete.kl(other.discrete) + self.box.kl(other.box)
 
-    def kl_parts(self, other: "MixedActions") -> dict[str, Tensor]:
-        """Returns the parts of both."""
-        return {**self.discrete.kl_parts(other.discrete), **self.box.kl_parts(other.box)}
-
     def symmetric_kl_with_uniform(self) -> Tensor:
         """Raises ValueError, like every distribution with a Box."""
         return self.box.symmetric_kl_with_uniform()
+
+
+# Distributions over actions [..., K] float32; log_prob, entropy and kl have the shape [...] of their batch.
+ActionDistribution = CategoricalActions | GaussianActions | MixedActions

@@ -5,21 +5,47 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.models.custom_parts import CustomCore, make_custom_part
+from sample_factory.models.custom_parts import int_attribute, make_custom_part, out_size
 from sample_factory.models.gru import GRU
-from sample_factory.models.gtrxl import GTrXL
-from sample_factory.models.mingru import MinGRU
-from sample_factory.models.network_registry import CORE
+from sample_factory.models.network_registry import CORE, CORES
+from sample_factory.runtime.registry import import_attribute
 
 
-class NoCore(nn.Module):
-    """Passes features on; its state has size 0."""
+class Core(nn.Module):
+    """A recurrent network; each --rnn_type is a subclass.
 
-    state_size = 0
+    out_size: numbers in an output. state_size: floats that an agent remembers.
+    """
+
+    out_size: int
+    state_size: int
+
+    def forward(
+        self, x: Tensor, rnn_state: Tensor, resets: np.ndarray | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Runs T steps for B rows; to be defined by subclasses.
+
+        Returns outputs [T, B, out_size] and the rnn_state after the last step, both float32.
+
+        x: [T, B, in_size]. rnn_state: [B, state_size] float32, before the first step.
+        resets: bool [T, B] in host memory, or None: where True, the row's state is zeroed before that step.
+        """
+        raise NotImplementedError
+
+    def prepare_to_act(self, dtype: torch.dtype) -> None:
+        """Called once for a core that only acts, in autocast to `dtype`; does nothing by default.
+
+        A subclass may convert weights that autocast would otherwise round in every call.
+        """
+
+
+class NoCore(Core):
+    """Passes features on."""
 
     def __init__(self, in_size: int):
         super().__init__()
         self.out_size = in_size
+        self.state_size = 0
 
     def forward(
         self, x: Tensor, rnn_state: Tensor, resets: np.ndarray | None = None
@@ -27,11 +53,8 @@ class NoCore(nn.Module):
         """Returns x [T, B, in_size] and rnn_state [B, 0] unchanged."""
         return x, rnn_state
 
-    def prepare_to_act(self, dtype: torch.dtype) -> None:
-        """Does nothing: there are no weights."""
 
-
-class RecurrentCore(nn.Module):
+class RecurrentCore(Core):
     """GRU or LSTM of any depth.
 
     A row of rnn_state holds the hidden state of layer after layer; for an LSTM, h then c of each layer.
@@ -44,18 +67,12 @@ class RecurrentCore(nn.Module):
         self.rnn = rnn_class(in_size, flags.hidden_size, flags.rnn_num_layers)
         self.parts = 2 if self.is_lstm else 1
         self.out_size = flags.hidden_size
-        self.state_size = flags.rnn_num_layers * self.parts * flags.hidden_size
+        self.state_size = CORES[flags.rnn_type].state_size(flags)
 
     def forward(
         self, x: Tensor, rnn_state: Tensor, resets: np.ndarray | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Runs T steps for B rows.
-
-        Returns outputs [T, B, out_size] and the rnn_state after the last step, both float32.
-
-        x: [T, B, in_size]. rnn_state: [B, state_size] float32, before the first step.
-        resets: bool [T, B] in host memory, or None: where True, the row's state is zeroed before that step.
-        """
+        """See Core."""
         hidden = self._unpack(rnn_state)
         keep = None
         if resets is not None and resets.any():
@@ -116,14 +133,32 @@ def _is_bfloat16_on_cpu(x: Tensor) -> bool:
     return autocast and torch.get_autocast_dtype("cpu") == torch.bfloat16
 
 
-Core = NoCore | RecurrentCore | MinGRU | GTrXL | CustomCore
+class CustomCore(Core):
+    """A user's core, whose `resets` are on its device.
 
-BY_TYPE: dict[str, type[RecurrentCore | MinGRU | GTrXL]] = {
-    "gru": RecurrentCore,
-    "lstm": RecurrentCore,
-    "mingru": MinGRU,
-    "gtrxl": GTrXL,
-}
+    It computes in float32: under autocast, a state in bfloat16 would lose increments below its resolution.
+    """
+
+    def __init__(self, core: nn.Module):
+        """Raises NetworkError unless the core has int attributes out_size and state_size."""
+        super().__init__()
+        self.core = core
+        self.out_size = out_size(core, CORE)
+        self.state_size = int_attribute(core, "state_size", "the floats that an agent remembers", CORE)
+
+    def forward(
+        self, x: Tensor, rnn_state: Tensor, resets: np.ndarray | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """See Core."""
+        on_device = None
+        if resets is not None and resets.any():
+            on_device = torch.from_numpy(resets).to(x.device, non_blocking=True)
+        with torch.autocast(x.device.type, enabled=False):
+            returned = self.core(x.float(), rnn_state, on_device)
+        if not isinstance(returned, tuple) or len(returned) != 2:
+            raise TypeError("it should return a tuple of outputs and rnn_state")
+        outputs, rnn_state = returned
+        return outputs.float(), rnn_state.float()
 
 
 def make_core(flags: ModelFlags, in_size: int) -> Core:
@@ -135,4 +170,5 @@ def make_core(flags: ModelFlags, in_size: int) -> Core:
         return CustomCore(make_custom_part(CORE, flags.core_custom, flags, in_size))
     if not flags.use_rnn:
         return NoCore(in_size)
-    return BY_TYPE[flags.rnn_type](flags, in_size)
+    core: Core = import_attribute(CORES[flags.rnn_type].factory)(flags, in_size)
+    return core

@@ -3,9 +3,7 @@
 import operator
 import types
 
-import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.sections import ModelFlags
@@ -88,34 +86,3 @@ def int_attribute(module: nn.Module, attribute: str, meaning: str, part: str) ->
         return operator.index(size)
     except TypeError:
         raise NetworkError(f"{needs}, not {size!r}") from None
-
-
-class CustomCore(nn.Module):
-    """A user's core with the interface of the built-in ones: resets are in host memory.
-
-    It computes in float32: under autocast, a state in bfloat16 would lose increments below its resolution.
-    """
-
-    def __init__(self, core: nn.Module):
-        """Raises NetworkError unless the core has int attributes out_size and state_size."""
-        super().__init__()
-        self.core = core
-        self.out_size = out_size(core, CORE)
-        self.state_size = int_attribute(core, "state_size", "the floats that an agent remembers", CORE)
-
-    def forward(
-        self, x: Tensor, rnn_state: Tensor, resets: np.ndarray | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Runs T steps for B rows, see RecurrentCore."""
-        on_device = None
-        if resets is not None and resets.any():
-            on_device = torch.from_numpy(resets).to(x.device, non_blocking=True)
-        with torch.autocast(x.device.type, enabled=False):
-            returned = self.core(x.float(), rnn_state, on_device)
-        if not isinstance(returned, tuple) or len(returned) != 2:
-            raise TypeError("it should return a tuple of outputs and rnn_state")
-        outputs, rnn_state = returned
-        return outputs.float(), rnn_state.float()
-
-    def prepare_to_act(self, dtype: torch.dtype) -> None:
-        """Does nothing: the core computes in float32."""

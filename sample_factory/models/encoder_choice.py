@@ -155,9 +155,7 @@ def describe_large_layers(flags: ModelFlags, observation_space: gym.spaces.Dict)
     """Returns a line for each observation with so many numbers that its first fully connected layer has more
     than LARGE_LAYER weights."""
     lines = []
-    each = encoded_spaces(observation_space)
-    for keys in input_groups(each):
-        key, space = ", ".join(keys), joined_space([each[key] for key in keys])
+    for key, space in grouped_spaces(observation_space).items():
         choice = choose_encoder(flags, key, space)
         widths, flag = choice.widths, "--encoder_mlp_layers"
         num_inputs = math.prod(space.shape)
@@ -204,19 +202,17 @@ def input_groups(spaces: Mapping[str, gym.spaces.Box]) -> list[tuple[str, ...]]:
 
     An MLP on all vectors can combine them, such as a position with a goal; one for each of them could not.
     """
-    vectors = tuple(key for key, space in spaces.items() if is_vector(space))
-    groups: list[tuple[str, ...]] = []
-    for key in spaces:
-        if key not in vectors:
-            groups.append((key,))
-        elif key == vectors[0]:
-            groups.append(vectors)
-    return groups
+    vectors = tuple(
+        key for key, space in spaces.items() if not isinstance(space, Indices) and len(space.shape) < 2
+    )
+    groups = [vectors if key in vectors else (key,) for key in spaces]
+    return list(dict.fromkeys(groups))
 
 
-def is_vector(space: gym.spaces.Box) -> bool:
-    """Returns whether an observation is a vector of numbers or a single number, and no indices."""
-    return not isinstance(space, Indices) and len(space.shape) < 2
+def grouped_spaces(observation_space: gym.spaces.Dict) -> dict[str, gym.spaces.Box]:
+    """Returns the space that each network for observations gets, by its keys, joined by commas."""
+    each = encoded_spaces(observation_space)
+    return {", ".join(keys): joined_space([each[key] for key in keys]) for keys in input_groups(each)}
 
 
 def joined_space(spaces: Sequence[gym.spaces.Box]) -> gym.spaces.Box:
@@ -242,8 +238,7 @@ def describe_encoders(flags: ModelFlags, observation_space: gym.spaces.Dict, typ
     typed: flags on the command line, by name. Raises ValueError if none of the observations is large enough
     for the preset that was typed, or one has too many dimensions.
     """
-    each = encoded_spaces(observation_space)
-    spaces = {", ".join(keys): joined_space([each[key] for key in keys]) for keys in input_groups(each)}
+    spaces = grouped_spaces(observation_space)
     choices = {key: choose_encoder(flags, key, space) for key, space in spaces.items()}
     rejected = [key for key, choice in choices.items() if choice.reason and _contradicts(choice, typed)]
     if rejected and not any(choice.image and not choice.reason for choice in choices.values()):

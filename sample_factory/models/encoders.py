@@ -20,8 +20,8 @@ from sample_factory.models.encoder_choice import (
     conv_mlp_widths,
     convolved,
     encoded_spaces,
+    grouped_spaces,
     input_groups,
-    joined_space,
 )
 from sample_factory.models.network_registry import ENCODER
 from sample_factory.models.normalizers import autocast_dtype
@@ -32,7 +32,6 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"elu": ELU, "relu": nn.ReLU, "tanh": 
 
 
 MAX_SCALE = 5.0  # where normalised observations are clipped
-VIZDOOM_MEASUREMENTS_WIDTHS = (128, 128)
 
 
 class ComputesLogits:
@@ -77,11 +76,10 @@ class MultiInputEncoder(nn.Module):
 
     def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
         super().__init__()
-        spaces = encoded_spaces(observation_space)
-        self.groups = input_groups(spaces)
+        self.groups = input_groups(encoded_spaces(observation_space))
         self.encoders = nn.ModuleList(
-            make_observation_encoder(flags, ", ".join(keys), joined_space([spaces[key] for key in keys]))
-            for keys in self.groups
+            make_observation_encoder(flags, keys, space)
+            for keys, space in grouped_spaces(observation_space).items()
         )
         self.out_size = sum(out_size(encoder) for encoder in self.encoders)
 
@@ -282,29 +280,3 @@ def resnet_impala(
         ]
         channels = out_channels
     return nn.Sequential(*layers)
-
-
-class VizdoomEncoder(nn.Module):
-    """Encoder of the VizDoom family, --encoder_custom=vizdoom.
-
-    Encodes the picture `obs` with the preset of the flags and, if the space has them, `measurements` with a
-    small MLP; concatenates both.
-    """
-
-    def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
-        super().__init__()
-        spaces = encoded_spaces(observation_space)
-        self.image_encoder = make_observation_encoder(flags, "obs", spaces["obs"])
-        self.out_size = self.image_encoder.out_size
-        self.measurements_encoder: nn.Sequential | None = None
-        if "measurements" in spaces:
-            (num_measurements,) = spaces["measurements"].shape
-            self.measurements_encoder = mlp(flags, num_measurements, VIZDOOM_MEASUREMENTS_WIDTHS)
-            self.out_size += VIZDOOM_MEASUREMENTS_WIDTHS[-1]
-
-    def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
-        """Maps obs [B, *shape] and measurements [B, M] to [B, out_size]."""
-        features: Tensor = self.image_encoder(observations["obs"])
-        if self.measurements_encoder is None:
-            return features
-        return torch.cat((features, self.measurements_encoder(observations["measurements"])), dim=-1)

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from sample_factory.config.sections import ModelFlags
+from sample_factory.models.cores import Core
+from sample_factory.models.network_registry import CORES
 
 # At the start a gate keeps most of what passes its block: 1 - sigmoid(-2) = 0.88.
 GATE_BIAS = 2.0
 
 
-class GTrXL(nn.Module):
+class GTrXL(Core):
     """Gated Transformer-XL (Parisotto et al. 2019, "Stabilizing Transformers for Reinforcement Learning").
 
     In each layer, a step attends to itself and to the M steps before it (--gtrxl_memory), as far as they are
@@ -34,12 +36,12 @@ class GTrXL(nn.Module):
             _Layer(size, flags.gtrxl_heads, self.memory) for _ in range(flags.rnn_num_layers)
         )
         self.out_size = size
-        self.state_size = 1 + flags.rnn_num_layers * self.memory * size
+        self.state_size = CORES["gtrxl"].state_size(flags)
 
     def forward(
         self, x: Tensor, rnn_state: Tensor, resets: np.ndarray | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Runs T steps for B rows, see RecurrentCore. It computes in float32, also under autocast."""
+        """See Core. It computes in float32, also under autocast."""
         since_reset = None if resets is None or not resets.any() else _steps_since(resets)
         with torch.autocast(x.device.type, enabled=False):
             return self._run(x.float(), rnn_state, since_reset)
@@ -75,9 +77,6 @@ class GTrXL(nn.Module):
         steps_ago = np.arange(self.memory, 0, -1) - 1
         kept = steps_ago <= since_reset[-1][:, None]
         return torch.from_numpy(kept).to(device, torch.float32).unsqueeze(-1)
-
-    def prepare_to_act(self, dtype: torch.dtype) -> None:
-        """Does nothing: the core computes in float32."""
 
 
 def _steps_since(resets: np.ndarray) -> np.ndarray:

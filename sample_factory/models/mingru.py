@@ -9,14 +9,16 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from sample_factory.config.sections import ModelFlags
+from sample_factory.models.cores import Core
 from sample_factory.models.cpu_layers import Linear
+from sample_factory.models.network_registry import CORES
 
 # At the start, a unit forgets within this many steps: the first of a layer within 2, the last within 128.
 SHORTEST = 2.0
 LONGEST = 128.0
 
 
-class MinGRU(nn.Module):
+class MinGRU(Core):
     """minGRU of any depth (Feng et al. 2024, "Were RNNs all we needed?", section 3.1).
 
         h_t = (1 - z_t) * h_{t-1} + z_t * c_t;  z_t = sigmoid(W_z x_t + b_z), c_t = W_c x_t + b_c
@@ -32,12 +34,12 @@ class MinGRU(nn.Module):
         widths = [in_size] + [size] * (flags.rnn_num_layers - 1)
         self.layers = nn.ModuleList(_gate_and_candidate(width, size) for width in widths)
         self.out_size = size
-        self.state_size = flags.rnn_num_layers * size
+        self.state_size = CORES["mingru"].state_size(flags)
 
     def forward(
         self, x: Tensor, rnn_state: Tensor, resets: np.ndarray | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Runs T steps for B rows, see RecurrentCore."""
+        """See Core."""
         keep = None
         if resets is not None and resets.any():
             keep = torch.from_numpy(~resets).to(x.device, torch.float32, non_blocking=True).unsqueeze(-1)

@@ -1,10 +1,10 @@
-"""Registry of users' networks and their parts, by name. Registering one imports nothing, and no torch.
+"""Networks and their parts by name: built-in ones and users'. Registering one imports nothing, and no torch.
 
 A *part* is "encoder", "core", "decoder" or "actor_critic"; the flag --PART_custom names its factory.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from sample_factory.config.sections import ModelFlags
 from sample_factory.runtime.failures import PermanentFailure
@@ -23,14 +23,46 @@ FOLLOW_PRESETS = (None, "vizdoom")
 
 _BUILT_IN: Mapping[str, Mapping[str, str]] = {
     ENCODER: {
-        "vizdoom": "sample_factory.models.encoders:VizdoomEncoder",
-        "minigrid": "sample_factory.models.minigrid_encoder:MinigridEncoder",
-        "dmlab_instructions": "sample_factory.models.dmlab_encoder:DmlabEncoder",
+        "vizdoom": "sample_factory.models.family_encoders:VizdoomEncoder",
+        "minigrid": "sample_factory.models.family_encoders:MinigridEncoder",
+        "dmlab_instructions": "sample_factory.models.family_encoders:DmlabEncoder",
         "map": "sample_factory.models.map_encoder:MapEncoder",
     },
     CORE: {},
     DECODER: {},
     ACTOR_CRITIC: {},
+}
+
+
+class BuiltInCore(NamedTuple):
+    """A core that --rnn_type names. Flags that only one core has begin with its name.
+
+    factory: "module:attribute" of a class with the arguments (flags, in_size).
+    state_size: returns the floats that an agent remembers. The main process sizes the shared memory by it,
+        without loading the module of the layers.
+    """
+
+    factory: str
+    state_size: Callable[[ModelFlags], int]
+
+
+CORES: Mapping[str, BuiltInCore] = {
+    "gru": BuiltInCore(
+        "sample_factory.models.cores:RecurrentCore",
+        lambda flags: flags.rnn_num_layers * flags.hidden_size,
+    ),
+    "lstm": BuiltInCore(
+        "sample_factory.models.cores:RecurrentCore",
+        lambda flags: 2 * flags.rnn_num_layers * flags.hidden_size,  # hidden state and cell
+    ),
+    "mingru": BuiltInCore(
+        "sample_factory.models.mingru:MinGRU",
+        lambda flags: flags.rnn_num_layers * flags.hidden_size,
+    ),
+    "gtrxl": BuiltInCore(
+        "sample_factory.models.gtrxl:GTrXL",  # the number of steps in memory, and the steps
+        lambda flags: 1 + flags.rnn_num_layers * flags.gtrxl_memory * flags.hidden_size,
+    ),
 }
 _REGISTRIES = {part: Registry(f"{part}_custom", names) for part, names in _BUILT_IN.items()}
 

@@ -200,22 +200,15 @@ class FixedNormalizer(nn.Module):
         """Does nothing."""
 
 
-class IndexNormalizer(nn.Module):
-    """Keeps indices: those of a Discrete observation have no scale."""
-
-    def __init__(self, shape: tuple[int, ...]):
-        super().__init__()
-        self.shape = shape
+class IndexNormalizer(FixedNormalizer):
+    """Keeps the indices of a Discrete observation, which have no scale."""
 
     def normalize(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Returns x as int64, whatever `dtype` is."""
         return x.long()
 
-    def update(self, x: Tensor, valid: Tensor | None = None, total: Total[Tensor] = of_one_process) -> None:
-        """Does nothing."""
 
-
-Normalizer = RunningNormalizer | FixedNormalizer | IndexNormalizer
+Normalizer = RunningNormalizer | FixedNormalizer
 
 
 class ObservationNormalizers(nn.Module):

@@ -10,6 +10,7 @@ import gymnasium as gym
 from sample_factory.config.config import Config
 from sample_factory.config.sections import ModelFlags, flat_values
 from sample_factory.models.network_registry import (
+    CORES,
     NetworkError,
     NetworkFactory,
     named_parts,
@@ -152,16 +153,9 @@ def network_flags(flags: ModelFlags, family_flags: Mapping[str, Any]) -> ModelFl
 
 
 def state_size(flags: ModelFlags) -> int:
-    """Returns the number of floats in the recurrent state of one agent, of a built-in network; 0 without an
-    RNN."""
-    if not flags.use_rnn:
-        return 0
-    towers = 1 if flags.actor_critic_share_weights else 2
-    of_layers = flags.hidden_size * flags.rnn_num_layers
-    if flags.rnn_type == "gtrxl":
-        return towers * (1 + flags.gtrxl_memory * of_layers)  # the number of steps, and the steps
-    parts = 2 if flags.rnn_type == "lstm" else 1  # LSTM: hidden and cell
-    return towers * parts * of_layers
+    """Returns the number of floats in the recurrent state of one agent, for a built-in network."""
+    num_towers = 1 if flags.actor_critic_share_weights else 2
+    return num_towers * CORES[flags.rnn_type].state_size(flags) if flags.use_rnn else 0
 
 
 def probe_state_size(specs: Sequence[PolicySpec]) -> int:

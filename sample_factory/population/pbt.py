@@ -8,13 +8,12 @@ import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sample_factory.config.algorithm_defaults import BUILT_IN
+from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.experiment_folder import read_json, write_atomically
 from sample_factory.config.flags import MAX_FLOAT, ConfigError, check_values, coerce
 from sample_factory.config.learning_flags import LearningFlags
@@ -23,21 +22,8 @@ from sample_factory.population.mutation import MutationRule, fitting_batch, muta
 
 log = logging.getLogger("sample_factory")
 
-PPO = "APPO"
-# Flags that evolve, with the algorithms that use them.
-TUNED = (
-    "learning_rate",
-    "exploration_loss_coeff",
-    "value_loss_coeff",
-    "max_grad_norm",
-    "ppo_clip_ratio",
-    "ppo_clip_value",
-    "impact_rho",
-    "vmpo_temperature_kl",
-    "vmpo_policy_kl",
-    "vmpo_mean_kl",
-    "vmpo_covariance_kl",
-)
+# Flags that evolve with every algorithm; it may declare more (config/algorithms.py).
+EVOLVED = ("learning_rate", "exploration_loss_coeff", "value_loss_coeff", "max_grad_norm")
 HOW_TO_REPAIR = "repair it, or delete it to start from the flags"
 
 
@@ -175,13 +161,9 @@ class Population:
             log.error("PBT: could not save the policies' settings in %s: %s", self._folder, error.strerror)
 
 
-def tuned_hyperparameters(flags: PbtFlags, algo: str = PPO) -> tuple[str, ...]:
-    """Returns the names of the flags that evolve with --algo=algo; with a user's own, those of PPO."""
-    known = algo if algo in BUILT_IN else PPO
-    owners = {
-        field.name: field.metadata["only_with"].get("algo", BUILT_IN) for field in fields(LearningFlags)
-    }
-    names = [name for name in TUNED if known in owners[name]]
+def tuned_hyperparameters(flags: PbtFlags, algo: str) -> tuple[str, ...]:
+    """Returns the names of the flags that evolve with --algo=algo."""
+    names = [*EVOLVED, *algorithm_info(algo).evolves]
     names += ["gamma"] if flags.pbt_optimize_gamma else []
     names += ["batch_size"] if flags.pbt_optimize_batch_size else []
     return tuple(names)

@@ -148,16 +148,16 @@ def child_main(payload_fd: int, connection_fd: int) -> None:
         setup: Setup = pickle.load(payload)
         context = ChildContext(setup.name, link.send)
         _prepare_process(setup, context, link)
-        exit_code = _attempt(lambda: _build_and_run(payload, context, link), link)
+        exit_code = _attempt(link, _build_and_run, payload, context, link)
     threading.Thread(target=_watch_end, args=(exit_code, setup.mark), daemon=True).start()
-    exit_code = _attempt(context.cleanup.close, link) or exit_code
+    exit_code = _attempt(link, context.cleanup.close) or exit_code
     _exit(exit_code, context, setup.mark)
 
 
-def _attempt(call: Callable[[], None], link: "_ParentLink") -> int:
+def _attempt(link: "_ParentLink", call: Callable[..., None], *args: Any) -> int:
     """Calls a function, and returns 0; if it raises, sends the exception to the parent, and returns 1."""
     try:
-        call()
+        call(*args)
         return 0
     except BaseException as error:  # SystemExit too: only the parent decides when a child ends
         link.send(describe_exception(error))

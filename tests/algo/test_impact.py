@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from sample_factory.algo.impact import truncated_log_ratios
+from sample_factory.algo.losses import truncated_log_ratios
 
 
 @pytest.mark.parametrize("rho", [1.0, 2.0])

@@ -64,7 +64,6 @@ def test_a_run_cannot_deadlock(workers, envs, splits, agents, policies, batch):
         ({"batch_size": 24}, "must divide the 3 trajectories of a minibatch"),
         ({"serial_mode": True}, "does not work with --serial_mode=True: everything is in one process"),
         ({"sampler_only": True}, "does not work with --sampler_only=True: nothing is learned"),
-        ({"algo": "VMPO"}, "does not work with --algo=VMPO: it ranks the advantages"),
         ({"use_cpc": True}, "does not work with --use_cpc=True: its loss compares"),
         ({"episodic_memory": True}, "does not work with --episodic_memory=True: each would write"),
         (

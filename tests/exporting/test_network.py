@@ -8,8 +8,8 @@ import torch
 from sample_factory.config.sections import ModelFlags
 from sample_factory.exporting.network import with_plain_layers
 from sample_factory.models.cpu_layers import PatchConv2d
+from sample_factory.models.family_encoders import TextEncoder
 from sample_factory.models.normalizers import RunningNormalizer
-from sample_factory.models.text_encoder import TextEncoder
 from sample_factory.models.towers import make_actor_critic
 from sample_factory.spaces.observations import Indices
 from tests.exporting.conftest import disturb

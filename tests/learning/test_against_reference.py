@@ -11,8 +11,8 @@ import torch
 from sample_factory.config.sections import LearningFlags, ModelFlags
 from sample_factory.learning.batch import Batch
 from sample_factory.learning.learner import Learner
-from sample_factory.learning.settings import LearnerSettings
 from sample_factory.models.policy_spec import PolicySpec
+from tests.learning.arguments import learner_args
 
 T, B, H, CHOICES, SEED = 8, 6, 10, 3, 5
 SPACE = gym.spaces.Dict({"obs": gym.spaces.Box(-5, 5, (4,), np.float32)})
@@ -45,8 +45,7 @@ def make_learner(use_rnn=True, recurrence=T, **flags):
     model = ModelFlags(use_rnn=use_rnn, hidden_size=H, encoder_mlp_layers=(H,))
     learning = LearningFlags(**chosen, learning_rate=0.05)
     policy = PolicySpec(model, SPACE, gym.spaces.Discrete(CHOICES), learning.normalize_returns, "cpu", "fp32")
-    settings = LearnerSettings(policy, learning, 10, 10**9, frameskip=1, seed=SEED)
-    learner = Learner(0, settings)
+    learner = Learner(learner_args(policy, learning, max_policy_lag=10, seed=SEED))
     if learner.model.returns_normalizer is not None:
         learner.model.returns_normalizer.update(torch.tensor([1.0, 4.0, -2.0]))
     return learner

@@ -4,16 +4,18 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from sample_factory.config.algorithms import BUILT_IN
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.sections import LearningFlags, ModelFlags
 from sample_factory.learning.algorithm_check import AlgorithmError, probe_algorithm
-from sample_factory.learning.algorithm_registry import BUILT_IN
 from sample_factory.learning.algorithms.ppo import PPO
 from sample_factory.models.policy_spec import PolicySpec
 from tests.system.own_algorithm import Tempered
 
 SPACE = gym.spaces.Dict({"obs": gym.spaces.Box(-5, 5, (4,), np.float32)})
 LEARNING = LearningFlags(rollout=8, batch_size=64)
+
+FACTORIES = [info.factory for info in BUILT_IN.values()]
 
 
 def probe(factory, **flags):
@@ -85,12 +87,12 @@ class AdvantagesOnly(PPO):
         return super().targets(batch, evaluation).advantages
 
 
-@pytest.mark.parametrize("factory", [*BUILT_IN.values(), Tempered])
+@pytest.mark.parametrize("factory", [*FACTORIES, Tempered])
 def test_an_algorithm_passes(factory):
     probe(factory)
 
 
-@pytest.mark.parametrize("factory", BUILT_IN.values())
+@pytest.mark.parametrize("factory", FACTORIES)
 def test_every_built_in_algorithm_fills_an_episodic_memory(factory):
     probe(factory, episodic_memory=True)
 

@@ -1,42 +1,50 @@
+"""What algorithms declare, and the names that --algo accepts."""
+
 import pytest
 
-from sample_factory.config import algorithm_defaults
-from sample_factory.config.algorithm_defaults import defaults_of
+from sample_factory.config import algorithms
+from sample_factory.config.algorithms import BUILT_IN, register_algorithm, registered_algorithm
+from sample_factory.config.flags import ConfigError
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.parsing import parse_config
+from sample_factory.config.population_flags import PbtFlags
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.learning import algorithm_registry
-from sample_factory.learning.algorithm_registry import (
-    BUILT_IN,
-    PPO,
-    register_algorithm,
-    registered_algorithm,
-)
+from sample_factory.population.pbt import tuned_hyperparameters
 from sample_factory.runtime.registry import Registry, resolve
 
 
 @pytest.fixture(autouse=True)
 def restored(monkeypatch):
-    monkeypatch.setattr(algorithm_registry, "_REGISTRY", Registry("algo", {"APPO": PPO}))
-    monkeypatch.setattr(algorithm_defaults, "_DEFAULTS", dict(algorithm_defaults._DEFAULTS))
+    monkeypatch.setattr(algorithms, "_REGISTRY", Registry("algo", BUILT_IN))
 
 
 def test_an_unknown_algorithm_is_refused_with_the_nearest_and_all_known_names():
     register_algorithm("MINE", "my.module:Mine")
-    with pytest.raises(ValueError, match="--algo=APO: did you mean APPO\\? known: APPO, MINE"):
+    with pytest.raises(ValueError, match="--algo=APO: did you mean APPO\\? known: APPO, .*MINE"):
         registered_algorithm("APO")
 
 
-def test_the_nearest_name_is_found_in_lower_case():
-    with pytest.raises(ValueError, match="did you mean APPO\\?"):
-        registered_algorithm("appo")
+@pytest.mark.parametrize(("name", "hint"), [("appo", "APPO"), ("DUMMY_SAMPLER", ".dummy_sampler")])
+def test_the_nearest_name_is_found_in_lower_case_and_a_command_of_version_1_is_named(name, hint):
+    with pytest.raises(ValueError, match=hint):
+        registered_algorithm(name)
 
 
-def test_every_built_in_algorithm_has_its_defaults():
-    assert tuple(BUILT_IN) == algorithm_defaults.BUILT_IN
-    for name, path in BUILT_IN.items():
-        assert resolve(path).__module__.startswith("sample_factory.learning.algorithms"), name
-        LearningFlags(**defaults_of(name))
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_what_a_built_in_algorithm_declares_exists(name):
+    info = BUILT_IN[name]
+    assert resolve(info.factory).__module__.startswith("sample_factory.learning.algorithms")
+    LearningFlags(**info.defaults)
+    assert {*info.flags, *info.evolves} <= LearningFlags.__dataclass_fields__.keys()
+    for flag in info.refuses:
+        with pytest.raises(ConfigError, match=f"--{flag}=2 does not work with --algo={name}"):
+            parse_config(["--env=gym_CartPole-v1", f"--algo={name}", f"--{flag}=2"], resolve_family)
+
+
+def test_a_users_algorithm_evolves_the_flags_of_ppo():
+    usual = tuned_hyperparameters(PbtFlags(), "APPO")
+    assert tuned_hyperparameters(PbtFlags(), "my.module:Mine") == usual
+    assert "ppo_clip_ratio" in usual and "ppo_clip_ratio" not in BUILT_IN["VMPO"].evolves
 
 
 def test_a_registered_algorithm_brings_its_own_defaults():

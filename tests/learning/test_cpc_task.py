@@ -5,11 +5,11 @@ import numpy as np
 import torch
 
 from sample_factory.config.sections import LearningFlags, ModelFlags
-from sample_factory.learning.algorithms.cpc_task import CPC_COEFF, cpc_loss
+from sample_factory.learning.algorithms.extra_losses import CPC_COEFF, cpc_loss
 from sample_factory.learning.batch import Batch, unroll
 from sample_factory.learning.learner import Learner
-from sample_factory.learning.settings import LearnerSettings
 from sample_factory.models.policy_spec import PolicySpec
+from tests.learning.arguments import learner_args
 
 T, B, H, PLACES = 12, 8, 32, 8
 SPACE = gym.spaces.Dict({"obs": gym.spaces.Box(0, 1, (PLACES,), np.float32)})
@@ -20,7 +20,7 @@ def make_learner(use_rnn=True, **flags):
     learning = LearningFlags(cpc_forward_steps=4, max_grad_norm=1.0, **chosen)
     model = ModelFlags(use_rnn=use_rnn, hidden_size=H, encoder_mlp_layers=(H,))
     policy = PolicySpec(model, SPACE, gym.spaces.Discrete(3), True, "cpu", "fp32")
-    return Learner(0, LearnerSettings(policy, learning, 10**6, 10**9, frameskip=1, seed=1))
+    return Learner(learner_args(policy, learning))
 
 
 def networks(learner):

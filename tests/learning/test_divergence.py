@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from sample_factory.exchange.channels import NO_VERSION
-from sample_factory.learning.divergence import newest_diverged
+from sample_factory.learning.learner import newest_diverged
 
 T, B, OLDEST, NEWEST = 4, 12, 10, 14
 

@@ -9,9 +9,9 @@ from sample_factory.algo.episodic import rarity
 from sample_factory.config.sections import LearningFlags, ModelFlags
 from sample_factory.learning.batch import Batch
 from sample_factory.learning.learner import Learner
-from sample_factory.learning.settings import LearnerSettings
 from sample_factory.models.episodic_memory import EMPTY, TEMPERATURE
 from sample_factory.models.policy_spec import PolicySpec
+from tests.learning.arguments import learner_args
 
 T, B, H, PLACES = 8, 16, 16, 6
 SPACE = gym.spaces.Dict({"obs": gym.spaces.Box(0, 1, (PLACES,), np.float32)})
@@ -22,8 +22,8 @@ def make_learner(algorithm="ppo:PPO", memory=True):
     learning = LearningFlags(rollout=T, batch_size=T * B, learning_rate=3e-3, episodic_momentum=0.9)
     model = ModelFlags(hidden_size=H, encoder_mlp_layers=(H,), episodic_memory=memory, episodic_slots=32)
     policy = PolicySpec(model, SPACE, gym.spaces.Discrete(3), True, "cpu", "fp32")
-    settings = LearnerSettings(policy, learning, 10**6, 10**9, frameskip=1, seed=1)
-    return Learner(0, settings._replace(algorithm=f"sample_factory.learning.algorithms.{algorithm}"))
+    factory = f"sample_factory.learning.algorithms.{algorithm}"
+    return Learner(learner_args(policy, learning, algorithm=factory))
 
 
 def memory_of(learner):
@@ -132,7 +132,7 @@ def test_a_policy_that_takes_over_another_one_gets_its_memory():
     first.train(batch_of(first))
     second.take_over(first.state_dict())
     assert torch.equal(memory_of(first).keys, memory_of(second).keys)
-    published = second.published_weights().state
+    published = second.weights().state
     assert np.array_equal(published["towers.0.memory.keys"], memory_of(first).keys.numpy())
 
 

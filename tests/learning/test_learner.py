@@ -9,8 +9,8 @@ from sample_factory.learning.algorithms.targets import transitions
 from sample_factory.learning.batch import Batch, join_chunks, unroll
 from sample_factory.learning.gradient_descent import MAX_EMPTY_STEPS_IN_A_ROW, NumericalError
 from sample_factory.learning.learner import Learner
-from sample_factory.learning.settings import LearnerSettings
 from sample_factory.models.policy_spec import PolicySpec
+from tests.learning.arguments import learner_args
 
 T, B, H = 8, 6, 16
 SPACE = gym.spaces.Dict({"obs": gym.spaces.Box(-5, 5, (4,), np.float32)})
@@ -21,10 +21,7 @@ def make_learner(use_rnn=False, **flags):
     learning = LearningFlags(**{"rollout": T, "batch_size": T * B, "normalize_returns": False, **flags})
     model = ModelFlags(use_rnn=use_rnn, hidden_size=H, encoder_mlp_layers=(H,))
     policy = PolicySpec(model, SPACE, ACTIONS, learning.normalize_returns, "cpu", "fp32")
-    settings = LearnerSettings(
-        policy, learning, max_policy_lag=10, train_for_env_frames=10**9, frameskip=4, seed=1
-    )
-    return Learner(0, settings)
+    return Learner(learner_args(policy, learning, max_policy_lag=10, frameskip=4))
 
 
 def make_batch(columns=B, seed=0, state_size=0, chunks=1):
@@ -295,15 +292,15 @@ def test_weights_of_another_model_are_refused_with_what_differs_first_and_nothin
 
 def test_chunks_hold_the_same_experience_and_can_be_joined():
     batch = make_batch(state_size=H, chunks=4)
-    chunks = batch.chunks()
-    assert chunks.obs["obs"].shape == (3, 4 * B, 4)
+    obs, rnn_states, resets = batch.chunks()
+    assert obs["obs"].shape == (3, 4 * B, 4)
     for chunk in range(4):
         columns = slice(chunk * B, (chunk + 1) * B)
-        assert torch.equal(chunks.obs["obs"][:, columns], batch.obs["obs"][2 * chunk : 2 * chunk + 3])
-        assert torch.equal(chunks.rnn_states[columns], batch.chunk_rnn_states[chunk])
-        assert np.array_equal(chunks.resets[1:, columns], batch.resets[2 * chunk + 1 : 2 * chunk + 3])
-    assert not chunks.resets[0].any()
-    assert torch.equal(join_chunks(chunks.obs["obs"], 4), batch.obs["obs"])
+        assert torch.equal(obs["obs"][:, columns], batch.obs["obs"][2 * chunk : 2 * chunk + 3])
+        assert torch.equal(rnn_states[columns], batch.chunk_rnn_states[chunk])
+        assert np.array_equal(resets[1:, columns], batch.resets[2 * chunk + 1 : 2 * chunk + 3])
+    assert not resets[0].any()
+    assert torch.equal(join_chunks(obs["obs"], 4), batch.obs["obs"])
 
 
 @pytest.mark.parametrize("learning_rate, epochs", [(1e-10, 2), (1e-2, 5)])

@@ -33,10 +33,9 @@ from sample_factory.exchange.topology import make_topology
 from sample_factory.launch.checks import Probed
 from sample_factory.learning.algorithms.ppo import PPO
 from sample_factory.learning.batcher import Batcher
-from sample_factory.learning.handover import Handover
 from sample_factory.learning.learner import Learner
 from sample_factory.learning.learner_worker import LearnerWorker
-from sample_factory.learning.receiver import Receiver
+from sample_factory.learning.receiver import Handover, Receiver
 from sample_factory.learning.saver import Saver
 from sample_factory.models.policy_spec import state_size
 from sample_factory.runtime.child_side import ChildContext
@@ -130,11 +129,11 @@ def test_shares_of_other_learners_are_held_until_they_are_copied_when_a_rollout_
     assert parts.buffers.counts()[2] == 0
 
 
-def trained_with(parts, path, **settings):
+def trained_with(parts, path, experiment="a", **args):
     """Returns the learner of a new experiment that starts with the weights of a file."""
-    args = learner_spec(parts, 0).args
-    settings = args.settings._replace(transfer_from=path, **settings)
-    return LearnerWorker(args._replace(settings=settings), parts.buffers, parts.channels, ChildContext("a"))
+    config = replace(parts.config, run=replace(parts.config.run, experiment=experiment))
+    args = learner_spec(parts, 0).args._replace(transfer_from=path, config=config, **args)
+    return LearnerWorker(args, parts.buffers, parts.channels, ChildContext("a"))
 
 
 def test_a_new_experiment_starts_with_transferred_weights_and_an_existing_one_with_its_own(parts, tmp_path):
@@ -146,7 +145,7 @@ def test_a_new_experiment_starts_with_transferred_weights_and_an_existing_one_wi
     trained = read_state(path)
     assert trained["train_step"] > 0 and trained["env_steps"] > 0
     write_state({**trained, "optimizer": "not used"}, path, tmp_path / "temporary")
-    new = trained_with(parts, path, experiment_dir=tmp_path / "b")
+    new = trained_with(parts, path, experiment="b")
     new.save()
     [started] = (tmp_path / "b" / "checkpoint_p0").glob("*.pth")
     state = read_state(started)
@@ -154,7 +153,7 @@ def test_a_new_experiment_starts_with_transferred_weights_and_an_existing_one_wi
     check_fits(state["model"], trained["model"])
     assert all(torch.equal(state["model"][name], tensor) for name, tensor in trained["model"].items())
     path.unlink()
-    trained_with(parts, path, experiment_dir=tmp_path / "b")  # resumes, and reads no other file
+    trained_with(parts, path, experiment="b")  # resumes, and reads no other file
 
 
 def test_weights_that_do_not_fit_are_refused_with_what_differs_first(parts, tmp_path):
@@ -164,13 +163,13 @@ def test_weights_that_do_not_fit_are_refused_with_what_differs_first(parts, tmp_
     other = parts._replace(config=replace(config, model=replace(config.model, encoder_mlp_layers=(8,))))
     difference = r"--transfer_from: cannot use .*: it is of another network or version: .*weight is of shape "
     with pytest.raises(CheckpointError, match=difference):
-        trained_with(other, path, experiment_dir=tmp_path / "b")
+        trained_with(other, path, experiment="b")
 
 
 def test_the_best_value_advances_only_with_its_file(parts, tmp_path):
     args = learner_spec(parts, 0).args
-    learner = Learner(0, args.settings.learner)
-    saver = Saver(learner, Checkpoints(tmp_path, 0, keep=1), args.settings)
+    learner = Learner(args)
+    saver = Saver(learner, Checkpoints(tmp_path, 0, keep=1), args)
     in_the_way = tmp_path / "checkpoint_p0" / TEMPORARY_NAME
     in_the_way.mkdir(parents=True)
     saver.save_best(SaveRequest("reward", 5.0))
@@ -198,8 +197,7 @@ class WithTarget(PPO):
 def test_an_algorithm_that_copies_the_network_copies_the_transferred_one(parts, tmp_path):
     trained_with(parts, None).save()
     [path] = (tmp_path / "a" / "checkpoint_p0").glob("*.pth")
-    other = learner_spec(parts, 0).args.settings.learner._replace(algorithm=WithTarget, seed=99)
-    trained_with(parts, path, experiment_dir=tmp_path / "b", learner=other).save()
+    trained_with(parts, path, experiment="b", algorithm=WithTarget, seed=99).save()
     [started] = (tmp_path / "b" / "checkpoint_p0").glob("*.pth")
     state = read_state(started)
     assert all(

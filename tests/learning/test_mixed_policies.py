@@ -7,9 +7,9 @@ import numpy as np
 from sample_factory.config.sections import LearningFlags, ModelFlags
 from sample_factory.learning.batcher import Batcher
 from sample_factory.learning.learner import Learner
-from sample_factory.learning.settings import LearnerSettings
 from sample_factory.models.policy_spec import PolicySpec
 from tests.counting import NUM_ACTIONS, CountingEnv
+from tests.learning.arguments import learner_args
 from tests.learning.test_learner import SPACE
 from tests.sampling.rollout.test_env_vector import make_vector, play
 
@@ -20,8 +20,7 @@ def make_learner(policy_id):
     learning = LearningFlags(rollout=8, batch_size=8)
     model = ModelFlags(use_rnn=False, encoder_mlp_layers=(8,))
     policy = PolicySpec(model, SPACE, CountingEnv.action_space, True, "cpu", "fp32")
-    settings = LearnerSettings(policy, learning, 100, train_for_env_frames=10**9, frameskip=1, seed=policy_id)
-    return Learner(policy_id, settings)
+    return Learner(learner_args(policy, learning, policy_id, seed=policy_id))
 
 
 def test_each_policy_is_trained_on_exactly_the_steps_in_which_it_acted():

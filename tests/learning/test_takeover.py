@@ -5,7 +5,7 @@ import torch
 
 from sample_factory.checkpoints.store import Checkpoints
 from sample_factory.exchange.messages import Donated, DonateRequest, NewSettings
-from sample_factory.learning.saver import Takeover
+from sample_factory.learning.saver import Saver
 from tests.learning.test_learner import B, T, make_batch, make_learner, weights
 
 LR = {"learning_rate": 0.5}
@@ -17,7 +17,7 @@ def donor_and_receiver(tmp_path):
     donor.train(make_batch(seed=1))
     receiver.train(make_batch(seed=2))
     return [
-        (learner, Takeover(learner, Checkpoints(tmp_path, policy, 2)))
+        (learner, Saver(learner, Checkpoints(tmp_path, policy, 2), learner._args))
         for policy, learner in enumerate((donor, receiver))
     ]
 
@@ -67,7 +67,7 @@ def test_samples_of_the_former_weights_are_no_longer_trained_on(donor_and_receiv
     before, samples = weights(receiver).clone(), receiver.samples
     receiver.train(in_flight)
     assert receiver.samples == samples and torch.equal(weights(receiver), before)
-    assert receiver.stamp.generation == 1
+    assert receiver.weights().stamp.generation == 1
     fresh = in_flight._replace(generations=torch.ones(T, B, dtype=torch.int32))
     summaries = receiver.train(fresh, want_summaries=True).summaries
     assert receiver.samples == samples + T * B

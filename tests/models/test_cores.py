@@ -4,6 +4,7 @@ import torch
 
 from sample_factory.config.sections import ModelFlags
 from sample_factory.models.cores import make_core
+from sample_factory.models.network_registry import CORES
 
 STEPS = 9
 ROWS = 5
@@ -11,7 +12,7 @@ IN = 6
 HIDDEN = 7
 
 
-RNN_TYPES = ["gru", "lstm", "mingru", "gtrxl"]
+RNN_TYPES = list(CORES)
 
 
 def make_test_core(rnn_type="gru", layers=1):

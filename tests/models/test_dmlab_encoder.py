@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.models.dmlab_encoder import DmlabEncoder
-from sample_factory.models.text_encoder import TextEncoder
+from sample_factory.models.family_encoders import DmlabEncoder, TextEncoder
 from sample_factory.models.towers import make_actor_critic
 from sample_factory.spaces.observations import Indices
 

@@ -184,8 +184,8 @@ def test_a_registered_encoder_is_used():
 
 
 def test_an_encoder_is_found_by_module_and_attribute():
-    register_encoder("lazy", "sample_factory.models.encoders:VizdoomEncoder")
-    for name in ("lazy", "sample_factory.models.encoders:VizdoomEncoder"):
+    register_encoder("lazy", "sample_factory.models.family_encoders:VizdoomEncoder")
+    for name in ("lazy", "sample_factory.models.family_encoders:VizdoomEncoder"):
         make_encoder(ModelFlags(encoder_custom=name), MIXED_SPACE)
 
 

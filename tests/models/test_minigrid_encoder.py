@@ -10,9 +10,8 @@ import torch
 from sample_factory.config.sections import ModelFlags
 from sample_factory.envs.minigrid_observations import cell_space, encoded_space, mission_space, mission_tokens
 from sample_factory.models.encoders import make_encoder
-from sample_factory.models.minigrid_encoder import MinigridEncoder
+from sample_factory.models.family_encoders import MinigridEncoder, TextEncoder
 from sample_factory.models.network_checks import check_encoder
-from sample_factory.models.text_encoder import TextEncoder
 
 FLAGS = ModelFlags(
     encoder_custom="minigrid",

@@ -104,9 +104,9 @@ def test_settings_and_the_time_of_the_last_decision_survive(make_population, tmp
 
 
 def test_discount_and_batch_size_evolve_if_flags_say_so():
-    usual = tuned_hyperparameters(PbtFlags())
+    usual = tuned_hyperparameters(PbtFlags(), "APPO")
     assert "learning_rate" in usual and "gamma" not in usual and "batch_size" not in usual
-    both = tuned_hyperparameters(PbtFlags(pbt_optimize_gamma=True, pbt_optimize_batch_size=True))
+    both = tuned_hyperparameters(PbtFlags(pbt_optimize_gamma=True, pbt_optimize_batch_size=True), "APPO")
     assert set(both) - set(usual) == {"gamma", "batch_size"}
 
 

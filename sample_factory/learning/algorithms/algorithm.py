@@ -1,7 +1,7 @@
-"""The interface between the SGD loop (`Learner`) and what it minimises."""
+"""The interface between the SGD loop (`Learner`) and the losses that it minimises."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ POLICY = "policy"  # the loss that every algorithm has: epochs end early when it
 
 
 class Evaluation(NamedTuple):
-    """The policy being trained, on the observations and actions of a batch; differentiable."""
+    """Outputs of the policy being trained for the observations and actions of a batch; differentiable."""
 
     unrolled: Unroll  # of T+1 steps; values are on the critic's normalised scale
     distribution: Distribution  # pi, [T, B]
@@ -44,10 +44,10 @@ def evaluate(policy: BuiltPolicy, batch: Batch) -> Evaluation:
 
 
 def recorded(policy: BuiltPolicy, batch: Batch) -> Evaluation:
-    """Returns the evaluation of a batch whose samples are all of the current weights, without a gradient.
+    """Returns the evaluation, without a gradient, of a batch in which the current weights have acted.
 
-    Values and logits were recorded when the policy acted; only V(x_T) is computed, from the last observation,
-    so the network must have no memory. encodings and beliefs are those of x_T alone.
+    Values and logits were recorded then. Only V(x_T) is computed, from the last observation, so the network
+    must have no memory. encodings and beliefs are those of x_T alone.
     """
     last = {key: tensor[-1:] for key, tensor in batch.obs.items()}
     with torch.no_grad(), torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.autocast):
@@ -60,13 +60,13 @@ def recorded(policy: BuiltPolicy, batch: Batch) -> Evaluation:
 
 
 class Losses(NamedTuple):
-    """Losses of a minibatch, weighted, by name; POLICY is one of them. Their sum is minimised.
+    """Weighted losses of a minibatch by name, POLICY among them. Their sum is minimised.
 
-    diagnostics: whatever the algorithm's `summaries` needs, a NamedTuple of its own.
+    diagnostics: whatever the algorithm's `summaries` needs, by name.
     """
 
     terms: Mapping[str, Tensor]
-    diagnostics: tuple[object, ...] = ()
+    diagnostics: Mapping[str, Any] = {}
 
     @property
     def total(self) -> Tensor:
@@ -92,23 +92,24 @@ class Algorithm(Protocol):
     flags: LearningFlags. policy: BuiltPolicy, the network on its device. rng: np.random.Generator for
     whatever is drawn per minibatch; its state is saved with checkpoints.
 
-    With --learners_per_policy, each learner gets a share of every minibatch, and losses must be means over
-    the steps where `own` is True; the Learner weighs them. Other statistics of a minibatch, such as the mean
-    of advantages, are to be summed with `policy.total`.
-
     For every new batch, the Learner calls `earlier_batches`. For every minibatch, it calls `targets` (or once
-    before the first, see `fixes_targets`), updates the statistics of returns, calls `losses`, makes the SGD
-    step, and calls `after_step`. Except for `earlier_batches`, `after_step` and `set_flags`, no method
-    changes any state. With --episodic_memory, `losses` of the built-in algorithms also keeps steps for
-    `after_step`: both are to be called in turn, once for each SGD step.
+    before the first one, see `fixes_targets`), updates the statistics of returns, calls `losses`, makes the
+    SGD step, and calls `after_step`. Only `earlier_batches`, `after_step` and `set_flags` may change state.
+    There is one exception: with --episodic_memory, `losses` of the built-in algorithms keeps steps for
+    `after_step`, so that each call of one must be followed by a call of the other.
+
+    With --learners_per_policy, each learner gets a share of every minibatch. Losses must then be means over
+    the steps where `own` is True, which the Learner weights. Other statistics of a minibatch, such as the
+    mean of advantages, must be summed with `policy.total`.
     """
 
     @property
     def modules(self) -> Mapping[str, nn.Module]:
         """Modules beside the policy's network, by their names in checkpoints; the same at every call.
 
-        Their parameters are optimised (each module's gradient is clipped by itself) unless requires_grad is
-        False. They are saved and resumed, and another policy's replace them in population-based training.
+        Their parameters are optimised (the gradient of each module is clipped separately) unless
+        requires_grad is False. They are saved and resumed, and population-based training copies them between
+        policies.
         """
 
     @property
@@ -119,10 +120,10 @@ class Algorithm(Protocol):
         """
 
     def set_flags(self, flags: LearningFlags) -> None:
-        """Uses other flags from now on: population-based training has changed some."""
+        """Uses other flags from now on, after population-based training has changed some."""
 
     def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
-        """Returns earlier batches that are to be trained on again, before this new one; usually none.
+        """Returns earlier batches to train on again before this new one; usually none.
 
         With --learners_per_policy, `batch` is this learner's share; all learners must return equally many.
         """
@@ -131,27 +132,32 @@ class Algorithm(Protocol):
         """Returns targets for a batch or minibatch; no gradient must flow through them."""
 
     def losses(self, minibatch: Batch, evaluation: Evaluation, targets: Targets) -> Losses:
-        """Returns the losses of the steps where `minibatch.own` is True; the others must have no effect."""
+        """Returns the losses. Steps where `minibatch.own` is False must have no effect on them."""
 
     def after_step(self, version: int) -> None:
-        """Called after each SGD step, also a skipped one; version: number of SGD steps, with this one."""
+        """Called after each SGD step, also after a skipped one. version: SGD steps so far, with this one."""
 
     def summaries(self, step: SGDStep) -> dict[str, float]:
-        """Returns values for TensorBoard by tag under train/, beside the losses.
+        """Returns values for TensorBoard, in addition to the losses, by tag under train/.
 
         At least one step of the minibatch is valid.
         """
 
 
 @torch.no_grad()
-def evaluation_summaries(minibatch: Batch, evaluation: Evaluation) -> dict[str, float]:
-    """Returns summaries of policy and critic that suit any algorithm. Tags are those of v1."""
+def evaluation_summaries(
+    minibatch: Batch, evaluation: Evaluation, numbers: Mapping[str, Tensor] | None = None
+) -> dict[str, float]:
+    """Returns summaries of policy and critic that suit any algorithm, with the tags of v1.
+
+    numbers: an algorithm's own summaries, scalars by tag, which are added.
+    """
     valid = minibatch.own
     values = evaluation.unrolled.values[:-1]
     ratio = evaluation.log_ratios.exp()[valid]
     kl = evaluation.behavior.kl(evaluation.distribution)[valid]
     value_change = (values - minibatch.values).abs()[valid]
-    numbers = {
+    of_any = {
         "entropy": evaluation.distribution.entropy()[valid].mean(),
         "value": values[valid].mean(),
         "kl_divergence": kl.mean(),
@@ -163,4 +169,4 @@ def evaluation_summaries(minibatch: Batch, evaluation: Evaluation) -> dict[str, 
         "ratio_max": ratio.max(),
         "max_abs_logprob": minibatch.log_probs[valid].abs().max(),
     }
-    return {name: float(number) for name, number in numbers.items()}
+    return {tag: float(number) for tag, number in {**of_any, **(numbers or {})}.items()}

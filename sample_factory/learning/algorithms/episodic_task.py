@@ -26,14 +26,14 @@ from sample_factory.models.towers import Tower, TowerActorCritic
 CONTRAST_COEFF = 0.1
 NUM_SAMPLES = 256  # pairs of steps that are compared in each SGD step
 NUM_RECENT = 1024  # keys of the last SGD steps
-# Lambda of the advantages in the priorities. It is low so that the steps just before a surprise are kept,
-# whose actions have led to it, rather than all steps of an episode that went well.
+# Lambda of the advantages in the priorities. It is low, so that only the steps that led to a surprise are
+# kept, rather than all steps of an episode that went well.
 SURPRISE_LAMBDA = 0.5
 NEW_SHARE = 1 / 32  # at most this share of the slots is replaced in an SGD step
 
 
 class Moments(NamedTuple):
-    """N steps that may be remembered, without a gradient."""
+    """N steps that may be written into the memory; no gradient."""
 
     keys: Tensor  # [N, KEY_SIZE]
     values: Tensor  # [N, V]
@@ -42,7 +42,7 @@ class Moments(NamedTuple):
 
 
 class MomentumEncoder(nn.Module):
-    """A copy of the encoder, and of the layer that makes queries, that slowly follows both: it makes keys.
+    """Makes keys with a copy of the encoder and of the query layer, which slowly follows the originals.
 
     recent: keys of the last SGD steps, the newest first.
     """
@@ -58,15 +58,15 @@ class MomentumEncoder(nn.Module):
 
     @torch.no_grad()
     def follow(self, tower: Tower, memory: EpisodicMemory, momentum: float) -> None:
-        """Moves all weights by 1 - momentum towards those of the policy."""
+        """Moves all weights by the share 1 - momentum towards the weights of the policy."""
         online = (*tower.encoder.parameters(), *memory.query_layer.parameters())
         own = (*self.encoder.parameters(), *self.query_layer.parameters())
         torch._foreach_lerp_(own, online, 1 - momentum)
 
     def add(self, keys: Tensor, valid: Tensor) -> None:
-        """Puts new keys [N, KEY_SIZE] first, in place of the oldest.
+        """Inserts new keys [N, KEY_SIZE] at the front, and drops as many of the oldest.
 
-        Where `valid`, bool [N], is False, the old key is kept.
+        Where `valid`, bool [N], is False, the old key is inserted instead.
         """
         oldest = self.recent[-len(keys) :]
         keys = torch.where(valid.unsqueeze(1), keys, oldest)
@@ -74,7 +74,7 @@ class MomentumEncoder(nn.Module):
 
 
 class EpisodicTask:
-    """The contrastive loss of the memory's keys, and what is written into it after each SGD step."""
+    """Computes the contrastive loss of the keys, and writes into the memory after each SGD step."""
 
     def __init__(
         self,
@@ -84,10 +84,7 @@ class EpisodicTask:
         tower: Tower,
         memory: EpisodicMemory,
     ):
-        """flags, policy, rng: arguments of an algorithm's factory.
-
-        tower: the actor's tower of the policy. memory: that of the tower.
-        """
+        """flags, policy, rng: arguments of an algorithm's factory. tower: the actor's, with this memory."""
         self._model = policy.model
         self._policy = policy
         self._tower = tower
@@ -95,17 +92,17 @@ class EpisodicTask:
         self._rng = rng
         self._flags = flags
         self.encoder = MomentumEncoder(tower, memory).to(policy.device)
-        self._moments: Moments | None = None  # of the SGD step that is being made
+        self._moments: Moments | None = None  # of the present SGD step
 
     def set_flags(self, flags: LearningFlags) -> None:
         """Uses other flags from now on."""
         self._flags = flags
 
     def loss(self, minibatch: Batch, evaluation: Evaluation) -> Tensor:
-        """Weighted contrastive loss of a minibatch: each query belongs to the key of the step after it.
+        """Returns the weighted contrastive loss of a minibatch: a query should find the key of the next step.
 
-        Its gradient reaches the encoder. The steps that are drawn are those that `after_step` may write.
-        Raises RuntimeError if `after_step` was not called after the previous call: nothing would be written.
+        Its gradient reaches the encoder. `after_step` may write the steps that are drawn here. Raises
+        RuntimeError if it was not called since the previous call of this method.
         """
         if self._moments is not None:
             raise RuntimeError(
@@ -157,9 +154,9 @@ class EpisodicTask:
         keys, values, valid, advantages = self._moments
         self._moments = None
         memory = self._memory
-        # What is remembered is familiar, too: the slots spread over all that is rare.
+        # Keys in the memory count as known too, so that the slots spread over all rare moments.
         known = torch.cat((self.encoder.recent, memory.keys))
-        # A moment counts for as much more as it went better than expected.
+        # Priority: log of (rarity times advantage).
         priorities = rarity(keys, known, TEMPERATURE) + advantages.clamp(min=0).log()
         priorities = priorities.clamp(min=EMPTY).masked_fill(~valid, EMPTY)
         count = max(1, int(len(memory.keys) * NEW_SHARE))

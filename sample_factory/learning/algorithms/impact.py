@@ -1,14 +1,18 @@
 """IMPACT: a clipped surrogate against a target network (Luo et al. 2020, https://arxiv.org/abs/1912.00167)."""
 
+from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from sample_factory.algo.impact import truncated_log_ratios
-from sample_factory.algo.losses import normalize_advantages, policy_loss, squared_error_loss
+from sample_factory.algo.losses import (
+    normalize_advantages,
+    policy_loss,
+    squared_error_loss,
+    truncated_log_ratios,
+)
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.learning.algorithms.algorithm import (
     POLICY,
@@ -18,29 +22,41 @@ from sample_factory.learning.algorithms.algorithm import (
     evaluation_summaries,
 )
 from sample_factory.learning.algorithms.extra_losses import ExtraLosses
-from sample_factory.learning.algorithms.target_network import TargetNetwork
 from sample_factory.learning.algorithms.targets import (
+    TargetNetwork,
     Targets,
     normalized_returns,
     unnormalized_values,
     vtrace_targets,
 )
 from sample_factory.learning.batch import Batch
-from sample_factory.learning.circular_buffer import CircularBuffer
 from sample_factory.models.policy_spec import BuiltPolicy
 
 TARGET_LOG_PROBS = "target_log_probs"
 
 
-class Diagnostics(NamedTuple):
-    """Values for the summaries."""
+class CircularBuffer:
+    """Keeps up to N batches on the device, so that each is used K times (section 3.2).
 
-    advantages: Tensor  # [T, B], normalised
-    log_ratios: Tensor  # [T, B], see truncated_log_ratios
+    A batch is used when it arrives, and K - 1 times more, spread evenly over the N - 1 batches that follow.
+    In the paper, a learner draws from the buffer whenever there is nothing new. Here each batch is used
+    exactly K times, at any ratio between the speeds of sampling and learning. With K = 1, no batch is kept.
+    """
+
+    def __init__(self, num_batches: int, num_uses: int):
+        """num_batches: N. num_uses: K."""
+        later = range(num_uses - 1, 0, -1)
+        self._ages = [round(use * (num_batches - 1) / (num_uses - 1)) for use in later]  # in batches
+        self._batches: deque[Batch] = deque(maxlen=max(self._ages, default=-1) + 1)  # the newest one first
+
+    def add(self, batch: Batch) -> list[Batch]:
+        """Adds a new batch. Returns the batches to train on before it, the oldest one first."""
+        self._batches.appendleft(batch)
+        return [self._batches[age] for age in self._ages if age < len(self._batches)]
 
 
 class IMPACT:
-    """An `Algorithm`. Each batch is trained on several times, see `CircularBuffer`, which is not saved.
+    """An `Algorithm` that trains on each batch several times. The buffer of batches is not saved.
 
     V-trace corrects from the policy that acted to the target network, with the values of the current network
     (section 3.1; so does RLlib, rllib/algorithms/appo/torch/appo_torch_learner.py). The surrogate is PPO's
@@ -71,7 +87,7 @@ class IMPACT:
         self._extra.set_flags(flags)
 
     def earlier_batches(self, batch: Batch) -> Sequence[Batch]:
-        """Returns those of the circular buffer, so that each batch is used --impact_uses times."""
+        """Returns batches of the circular buffer, so that each is used --impact_uses times."""
         return self._buffer.add(batch)
 
     def targets(self, batch: Batch, evaluation: Evaluation) -> Targets:
@@ -97,7 +113,7 @@ class IMPACT:
             "value": value * flags.value_loss_coeff,
             **self._extra.terms(minibatch, evaluation),
         }
-        return Losses(terms, Diagnostics(advantages, log_ratios.detach()))
+        return Losses(terms, {"advantages": advantages, "log_ratios": log_ratios.detach()})
 
     def after_step(self, version: int) -> None:
         """Updates the target network every `target_period` steps."""
@@ -106,10 +122,9 @@ class IMPACT:
 
     @torch.no_grad()
     def summaries(self, step: SGDStep) -> dict[str, float]:
-        assert isinstance(step.losses.diagnostics, Diagnostics)
         valid = step.minibatch.own
-        advantages, log_ratios = step.losses.diagnostics
-        ratio = log_ratios[valid].exp()
+        advantages = step.losses.diagnostics["advantages"]
+        ratio = step.losses.diagnostics["log_ratios"][valid].exp()
         widest = 1 + self._flags.ppo_clip_ratio
         numbers = {
             "fraction_clipped": ((ratio > widest) | (ratio < 1 / widest)).float().mean(),
@@ -118,15 +133,14 @@ class IMPACT:
             "adv_min": advantages[valid].min(),
             "adv_max": advantages[valid].max(),
         }
-        own = {name: float(number) for name, number in numbers.items()}
-        return {**evaluation_summaries(step.minibatch, step.evaluation), **own}
+        return evaluation_summaries(step.minibatch, step.evaluation, numbers)
 
 
 def target_period(flags: LearningFlags) -> int:
     """Returns the number of SGD steps between updates of the target network.
 
-    Unless --impact_target_period sets it, that is the paper's unit (section 4.1.1): the steps of N * K
-    batches, one pass through the circular buffer. The paper reports similar results from 1/8 to 4 times that.
+    If --impact_target_period is 0, that is the unit of the paper (section 4.1.1): the steps of N * K batches,
+    one pass through the circular buffer. The paper reports similar results with 1/8 to 4 times as many.
     """
     if flags.impact_target_period:
         return flags.impact_target_period

@@ -1,11 +1,10 @@
 """IMPALA: an actor-critic with V-trace targets (Espeholt et al. 2018, https://arxiv.org/abs/1802.01561)."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sample_factory.algo.losses import policy_gradient_loss, squared_error_loss
 from sample_factory.config.learning_flags import LearningFlags
@@ -27,17 +26,11 @@ from sample_factory.learning.batch import Batch
 from sample_factory.models.policy_spec import BuiltPolicy
 
 
-class Diagnostics(NamedTuple):
-    """Values for the summaries."""
-
-    advantages: Tensor  # [T, B]
-
-
 class IMPALA:
     """An `Algorithm`: the gradient of section 4.2, rho_t (r_t + gamma v_{t+1} - V(x_t)) grad log pi(a_t|x_t).
 
-    As in the paper and in TorchBeast, losses are sums over a minibatch: of --batch_size times their mean, so
-    that masked steps do not change the step size. The value loss is 1/2 (v_t - V(x_t))^2.
+    As in the paper and in TorchBeast, losses are sums over a minibatch. They are computed as --batch_size
+    times the mean, so that masked steps do not change the step size. The value loss is 1/2 (v_t - V(x_t))^2.
     """
 
     def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
@@ -77,15 +70,14 @@ class IMPALA:
             **self._extra.terms(minibatch, evaluation),
         }
         sums = {name: mean * self._flags.batch_size for name, mean in means.items()}
-        return Losses(sums, Diagnostics(targets.advantages))
+        return Losses(sums, {"advantages": targets.advantages})
 
     def after_step(self, version: int) -> None:
         self._extra.after_step()
 
     @torch.no_grad()
     def summaries(self, step: SGDStep) -> dict[str, float]:
-        assert isinstance(step.losses.diagnostics, Diagnostics)
-        advantages = step.losses.diagnostics.advantages[step.minibatch.own]
+        advantages = step.losses.diagnostics["advantages"][step.minibatch.own]
         rho = self._flags.vtrace_rho
         ratio = step.evaluation.log_ratios.exp()[step.minibatch.own]
         numbers = {
@@ -94,5 +86,4 @@ class IMPALA:
             "adv_max": advantages.max(),
             "adv_std": advantages.std(correction=0),
         }
-        own = {name: float(number) for name, number in numbers.items()}
-        return {**evaluation_summaries(step.minibatch, step.evaluation), **own}
+        return evaluation_summaries(step.minibatch, step.evaluation, numbers)

@@ -1,11 +1,10 @@
 """Asynchronous proximal policy optimisation (APPO): PPO's losses with V-trace or GAE targets."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sample_factory.algo.losses import normalize_advantages, policy_loss, value_loss
 from sample_factory.config.learning_flags import LearningFlags
@@ -26,12 +25,6 @@ from sample_factory.learning.algorithms.targets import (
 )
 from sample_factory.learning.batch import Batch
 from sample_factory.models.policy_spec import BuiltPolicy
-
-
-class Diagnostics(NamedTuple):
-    """Values for PPO's summaries."""
-
-    advantages: Tensor  # [T, B], normalised
 
 
 class PPO:
@@ -78,16 +71,15 @@ class PPO:
             "value": value * flags.value_loss_coeff,
             **self._extra.terms(minibatch, evaluation),
         }
-        return Losses(terms, Diagnostics(advantages))
+        return Losses(terms, {"advantages": advantages})
 
     def after_step(self, version: int) -> None:
         self._extra.after_step()
 
     @torch.no_grad()
     def summaries(self, step: SGDStep) -> dict[str, float]:
-        assert isinstance(step.losses.diagnostics, Diagnostics)
         valid = step.minibatch.own
-        advantages = step.losses.diagnostics.advantages[valid]
+        advantages = step.losses.diagnostics["advantages"][valid]
         ratio = step.evaluation.log_ratios.exp()[valid]
         widest = 1 + self._flags.ppo_clip_ratio
         numbers = {
@@ -96,5 +88,4 @@ class PPO:
             "adv_max": advantages.max(),
             "adv_std": advantages.std(correction=0),
         }
-        own = {name: float(number) for name, number in numbers.items()}
-        return {**evaluation_summaries(step.minibatch, step.evaluation), **own}
+        return evaluation_summaries(step.minibatch, step.evaluation, numbers)

@@ -1,5 +1,6 @@
-"""Targets of policy and critic by V-trace or GAE, from a batch and the critic's values."""
+"""Targets of policy and critic by V-trace or GAE, from a batch and the critic's values; target networks."""
 
+import copy
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -10,8 +11,9 @@ from torch import Tensor
 from sample_factory.algo.gae import gae
 from sample_factory.algo.vtrace import vtrace
 from sample_factory.config.learning_flags import LearningFlags
-from sample_factory.learning.batch import Batch
+from sample_factory.learning.batch import Batch, unroll
 from sample_factory.models.actor_critic import ActorCritic
+from sample_factory.models.policy_spec import BuiltPolicy
 
 
 class Targets(NamedTuple):
@@ -19,7 +21,7 @@ class Targets(NamedTuple):
 
     advantages: Tensor  # [T, B] float32, not normalised
     returns: Tensor  # [T, B] float32, on the scale of rewards
-    extra: Mapping[str, Tensor] = {}  # of an algorithm's own, [T or T+1, B, ...]
+    extra: Mapping[str, Tensor] = {}  # further ones of an algorithm, [T or T+1, B, ...]
 
     def select(self, columns: np.ndarray) -> "Targets":
         """Returns the targets of trajectories `columns`, [n] int64."""
@@ -30,7 +32,7 @@ class Targets(NamedTuple):
 
 
 class Transitions(NamedTuple):
-    """The inputs of V-trace and GAE, each [T, B] float32; see `algo.vtrace.vtrace`."""
+    """Inputs of V-trace and GAE, each [T, B] float32; described at `algo.vtrace.vtrace`."""
 
     values: Tensor
     next_values: Tensor
@@ -40,21 +42,21 @@ class Transitions(NamedTuple):
 
 
 def unnormalized_values(model: ActorCritic, values: Tensor) -> Tensor:
-    """Returns values of the critic on the scale of rewards, without a gradient."""
+    """Returns predictions of the critic on the scale of rewards, without a gradient."""
     values = values.detach()
     return values if model.returns_normalizer is None else model.returns_normalizer.denormalize(values)
 
 
 def normalized_returns(model: ActorCritic, targets: Targets) -> Tensor:
-    """Returns the targets of the critic on the critic's scale."""
+    """Returns the returns on the scale of the critic's predictions."""
     normalizer = model.returns_normalizer
     return targets.returns if normalizer is None else normalizer.normalize(targets.returns)
 
 
 def vtrace_targets(flags: LearningFlags, batch: Batch, values: Tensor, log_ratios: Tensor) -> Targets:
-    """Returns V-trace targets, see algo.vtrace.
+    """Returns V-trace targets, see algo/vtrace.py.
 
-    values: [T+1, B], on the scale of rewards, the last to bootstrap from. log_ratios: [T, B].
+    values: [T+1, B], on the scale of rewards, the last one to bootstrap from. log_ratios: [T, B].
     """
     log_ratios = torch.where(batch.own, log_ratios, 0.0)
     result = vtrace(
@@ -68,18 +70,15 @@ def vtrace_targets(flags: LearningFlags, batch: Batch, values: Tensor, log_ratio
 
 
 def gae_targets(flags: LearningFlags, batch: Batch, values: Tensor) -> Targets:
-    """Returns GAE advantages and TD(lambda) targets, see algo.gae.
-
-    values: [T+1, B], on the scale of rewards, the last to bootstrap from.
-    """
+    """Returns GAE advantages and TD(lambda) targets, see algo/gae.py. values: as in `vtrace_targets`."""
     result = gae(*transitions(flags, batch, values), flags.gae_lambda)
     return Targets(result.advantages, result.targets)
 
 
 def transitions(flags: LearningFlags, batch: Batch, values: Tensor) -> Transitions:
-    """Returns the inputs of V-trace and GAE. Masked steps get finite numbers and end all sums.
+    """Returns the inputs of V-trace and GAE. Masked steps get finite numbers, and sums end before them.
 
-    values: [T+1, B], on the scale of rewards.
+    values: as in `vtrace_targets`.
     """
     v_t = values[:-1]
     v_tp1 = values[1:]
@@ -89,11 +88,30 @@ def transitions(flags: LearningFlags, batch: Batch, values: Tensor) -> Transitio
         terminated = terminated | truncated
         truncated = torch.zeros_like(truncated)
     next_is_valid = torch.cat([batch.own[1:], torch.ones_like(batch.own[:1])])
-    # The observation after a truncation belongs to the next episode; the value of the state itself is one
-    # step off. It is also used where an agent becomes inactive: values of inactive steps are never trained.
+    # After a truncation, the next observation belongs to the next episode, so V(x_t) takes its place; it is
+    # one step off. The same where an agent becomes inactive: the critic is not trained on inactive steps.
     next_values = torch.where(truncated | ~next_is_valid, v_t, v_tp1)
     discounts = flags.gamma * (~terminated).float()
     continues = (~(terminated | truncated) & next_is_valid).float()
     # A NaN would reach earlier steps even where its weight is 0.
     rewards = torch.where(batch.own, batch.rewards, 0.0)
     return Transitions(v_t, next_values, rewards, discounts, continues)
+
+
+class TargetNetwork:
+    """A copy of a policy's network, as it was after an earlier SGD step. `module` is to be saved."""
+
+    def __init__(self, policy: BuiltPolicy):
+        self._online = policy.model
+        self.module = copy.deepcopy(policy.model).requires_grad_(False)
+        self._policy = policy._replace(model=self.module)
+
+    @torch.no_grad()
+    def logits(self, batch: Batch) -> Tensor:
+        """Returns the logits of the distributions over actions, [T, B, L], masked, without a gradient."""
+        return unroll(self._policy, batch).logits[:-1]
+
+    def after_step(self, version: int, period: int) -> None:
+        """Copies the policy's weights and normalisers every `period` SGD steps. version: SGD steps so far."""
+        if version % period == 0:
+            self.module.load_state_dict(self._online.state_dict())

@@ -1,7 +1,7 @@
 """V-MPO: fits the policy to the better half of its samples (Song et al. 2020); see algo/vmpo.py."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,33 +24,34 @@ from sample_factory.learning.algorithms.algorithm import (
     evaluation_summaries,
 )
 from sample_factory.learning.algorithms.extra_losses import ExtraLosses
-from sample_factory.learning.algorithms.target_network import TargetNetwork
 from sample_factory.learning.algorithms.targets import (
+    TargetNetwork,
     Targets,
     gae_targets,
     normalized_returns,
     unnormalized_values,
 )
 from sample_factory.learning.batch import Batch
+from sample_factory.models.action_distributions import CategoricalActions, GaussianActions, MixedActions
 from sample_factory.models.policy_spec import BuiltPolicy
 
 TARGET_LOGITS = "target_logits"
 TEMPERATURE = "temperature"
-# Multipliers at the start, by the parts of the KL divergence; see ActionDistribution.kl_parts. These and the
+# Multipliers at the start, by the parts of the KL divergence; see kl_parts. These and the
 # first temperature are those of rlpyt's V-MPO, which reached the paper's reward on Ant-v3.
 FIRST_MULTIPLIERS = {"discrete": 5.0, "mean": 1.0, "covariance": 1.0}
 FIRST_TEMPERATURE = 1.0
 LEAST = 1e-8  # section 4.2.2
-# In the paper, duals have the learning rate of the network (section 4), over many more steps than most runs
-# here have. Ten times is the speed of the temperature in SEED RL,
-# agents/policy_gradient/modules/policy_losses.py.
+# In the paper, duals have the learning rate of the network (section 4), for many more steps than most runs
+# here have. SEED RL (agents/policy_gradient/modules/policy_losses.py) trains its temperature ten times as
+# fast.
 DUAL_SPEED = 10.0
 
 
 class Duals(nn.Module):
     """Temperature and multipliers, trained by an optimizer of their own.
 
-    An Adam step moves a parameter by about the learning rate, and a dual by DUAL_SPEED times that.
+    A step of Adam moves a parameter by about the learning rate, and a dual by DUAL_SPEED times as much.
     """
 
     def __init__(self, first: Mapping[str, float]):
@@ -71,22 +72,15 @@ class Duals(nn.Module):
             parameter.clamp_(min=LEAST / DUAL_SPEED)
 
 
-class Diagnostics(NamedTuple):
-    """Values for the summaries."""
-
-    kls: Mapping[str, Tensor]  # [T, B]: parts of KL(target || policy)
-    advantages: Tensor  # [T, B], on the critic's scale
-
-
 class VMPO:
     """An `Algorithm`: losses of sections 4.1 and 4.2, with bootstrapped returns and no importance weights.
 
-    The better half is that of a minibatch. Limits hold for whole actions: for the sum over all discrete
-    components, and over all dimensions of the continuous ones.
+    It uses the better half of each minibatch. Limits hold for whole actions: for the sum over all discrete
+    components, and for the sum over all dimensions of the continuous ones.
 
-    Unlike in the paper, the policy that acts is the newest one, not the target network. Advantages are on the
-    scale of normalised returns, as in rlpyt's V-MPO, so that temperatures suit any reward; by the paper's
-    equations, they are on that of rewards. Running statistics of returns replace PopArt.
+    Differences from the paper: the newest policy acts, not the target network. Advantages are on the scale of
+    normalised returns, as in rlpyt's V-MPO, so that temperatures suit any reward; in the paper, they are on
+    the scale of rewards. Running statistics of returns replace PopArt.
     """
 
     def __init__(self, flags: LearningFlags, policy: BuiltPolicy, rng: np.random.Generator):
@@ -131,7 +125,7 @@ class VMPO:
         weights = sample_weights(advantages, temperature, top)
         log_probs = evaluation.distribution.log_prob(minibatch.actions)
         old = self._model.distribution(targets.extra[TARGET_LOGITS])
-        kls = old.kl_parts(evaluation.distribution)
+        kls = kl_parts(old, evaluation.distribution)
         value = squared_error_loss(
             evaluation.unrolled.values[:-1], normalized_returns(self._model, targets), valid
         )
@@ -143,15 +137,13 @@ class VMPO:
             **self._extra.terms(minibatch, evaluation),
         }
         detached = {part: kl.detach() for part, kl in kls.items()}
-        return Losses(terms, Diagnostics(detached, advantages))
+        return Losses(terms, {"kls": detached, "advantages": advantages})
 
     def _scaled(self, advantages: Tensor) -> Tensor:
         normalizer = self._model.returns_normalizer
-        return (
-            advantages
-            if normalizer is None
-            else advantages / (normalizer.variance + normalizer.eps).sqrt().float()
-        )
+        if normalizer is None:
+            return advantages
+        return advantages / (normalizer.variance + normalizer.eps).sqrt().float()
 
     def _trust_region_loss(self, part: str, kl: Tensor, valid: Tensor) -> Tensor:
         flags = self._flags
@@ -170,16 +162,30 @@ class VMPO:
 
     @torch.no_grad()
     def summaries(self, step: SGDStep) -> dict[str, float]:
-        assert isinstance(step.losses.diagnostics, Diagnostics)
         valid = step.minibatch.own
-        kls, advantages = step.losses.diagnostics
+        advantages = step.losses.diagnostics["advantages"]
         numbers = {
             TEMPERATURE: self._duals.value(TEMPERATURE),
             "adv_min": advantages[valid].min(),
             "adv_max": advantages[valid].max(),
         }
-        for part, kl in kls.items():
+        for part, kl in step.losses.diagnostics["kls"].items():
             numbers[f"{part}_multiplier"] = self._duals.value(part)
             numbers[f"{part}_target_kl"] = kl[valid].mean()
-        own = {name: float(number) for name, number in numbers.items()}
-        return {**evaluation_summaries(step.minibatch, step.evaluation), **own}
+        return evaluation_summaries(step.minibatch, step.evaluation, numbers)
+
+
+def kl_parts(old: Any, new: Any) -> dict[str, Tensor]:
+    """Returns parts of KL(old || new) for two distributions over the same actions, each [...] of their batch.
+
+    "discrete": the divergence of the discrete choices. "mean" and "covariance", of Boxes: KL(old || q), where
+    q has only the mean, or only the covariance, of `new` (Song et al. 2020, section 4.2.2).
+    """
+    if isinstance(old, MixedActions):
+        return {**kl_parts(old.discrete, new.discrete), **kl_parts(old.box, new.box)}
+    if isinstance(old, CategoricalActions):
+        return {"discrete": old.kl(new)}
+    return {
+        "mean": old.kl(GaussianActions(new.means, old.log_stds)),
+        "covariance": old.kl(GaussianActions(old.means, new.log_stds)),
+    }

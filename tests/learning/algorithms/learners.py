@@ -4,14 +4,13 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from sample_factory.config.algorithm_defaults import defaults_of
+from sample_factory.config.algorithms import BUILT_IN
 from sample_factory.config.sections import LearningFlags, ModelFlags
-from sample_factory.learning.algorithm_registry import BUILT_IN
 from sample_factory.learning.batch import Batch
 from sample_factory.learning.learner import Learner
-from sample_factory.learning.settings import LearnerSettings
 from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.spaces.actions import ACTION_MASK
+from tests.learning.arguments import learner_args
 
 T, B, H = 8, 6, 10
 CHOICES = 3
@@ -35,14 +34,13 @@ def make_learner(algo, actions="discrete", use_rnn=True, **flags):
     observations = {"obs": gym.spaces.Box(-5, 5, (4,), np.float32)}
     if actions in NUM_MASKED:
         observations[ACTION_MASK] = gym.spaces.Box(0, 1, (NUM_MASKED[actions],), np.uint8)
-    chosen = {"rollout": T, "batch_size": T * B, **defaults_of(algo), **flags}
+    chosen = {"rollout": T, "batch_size": T * B, **BUILT_IN[algo].defaults, **flags}
     learning = LearningFlags(**chosen)
     model = ModelFlags(use_rnn=use_rnn, hidden_size=H, encoder_mlp_layers=(H,))
     spec = PolicySpec(model, gym.spaces.Dict(observations), space, learning.normalize_returns, "cpu", "fp32")
-    settings = LearnerSettings(
-        spec, learning, 1000, train_for_env_frames=10**9, frameskip=1, seed=5, algorithm=BUILT_IN[algo]
+    return Learner(
+        learner_args(spec, learning, algorithm=BUILT_IN[algo].factory, seed=5, max_policy_lag=1000)
     )
-    return Learner(0, settings)
 
 
 def make_batch(learner, seed=0, columns=B, num_chunks=1, masked=0.15):

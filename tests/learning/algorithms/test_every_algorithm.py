@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from sample_factory.config.algorithms import BUILT_IN
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.population_flags import PbtFlags
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.learning.algorithm_registry import BUILT_IN
 from sample_factory.population.pbt import tuned_hyperparameters
 from tests.learning.algorithms.learners import ACTIONS, make_batch, make_learner, same, state_of
 from tests.learning.test_learner import all_finite, join
@@ -158,16 +158,3 @@ def test_typed_flags_win_over_the_algorithm_and_that_over_the_env_family():
     assert config.learning.max_grad_norm == 7.0
     assert config.learning.learning_rate == 4.8e-4 != typed().learning.learning_rate
     assert typed().learning.optimizer == LearningFlags.optimizer == "adam"
-
-
-def test_policies_evolve_the_flags_of_their_algorithm():
-    assert "ppo_clip_ratio" not in tuned_hyperparameters(PbtFlags(), "IMPALA")
-    assert tuned_hyperparameters(PbtFlags(), "users_own") == tuned_hyperparameters(PbtFlags(), "APPO")
-
-
-def test_every_flag_names_algorithms_and_optimizers_that_exist():
-    for field in LearningFlags.__dataclass_fields__.values():
-        owners = field.metadata["only_with"]
-        assert set(owners.get("algo", ())) <= BUILT_IN.keys(), field.name
-        choices = LearningFlags.__dataclass_fields__["optimizer"].metadata["choices"]
-        assert set(owners.get("optimizer", ())) <= set(choices), field.name

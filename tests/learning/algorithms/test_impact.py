@@ -1,5 +1,6 @@
 """Compares steps of IMPACT with a slow and simple implementation: one sample at a time."""
 
+import collections
 import copy
 import math
 from dataclasses import replace
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from sample_factory.config.learning_flags import LearningFlags
-from sample_factory.learning.algorithms.impact import target_period
+from sample_factory.learning.algorithms.impact import CircularBuffer, target_period
 from tests.learning.algorithms.learners import B, T, make_batch, make_learner, same, state_of
 from tests.learning.algorithms.test_impala import Column, forward
 from tests.learning.test_against_reference import reference_targets, reward_scale
@@ -118,3 +119,20 @@ def test_batches_of_the_former_weights_are_not_used_after_a_takeover():
     batch = make_batch(receiver, 2)
     receiver.train(batch._replace(own=torch.zeros_like(batch.own)))
     assert same(state_of(receiver), before)
+
+
+@pytest.mark.parametrize("num_uses", [1, 2, 3, 7])
+@pytest.mark.parametrize("num_batches", [1, 2, 4, 5])
+def test_each_batch_is_used_k_times_while_at_most_n_are_kept(num_batches, num_uses):
+    buffer = CircularBuffer(num_batches, num_uses)
+    uses = collections.defaultdict(list)
+    for now in range(40):
+        earlier = buffer.add(now)
+        assert earlier == sorted(earlier), "the oldest one first"
+        for batch in [*earlier, now]:
+            uses[batch].append(now)
+        assert len(buffer._batches) <= (num_batches if num_uses > 1 else 0)
+    for batch in range(40 - num_batches):
+        assert len(uses[batch]) == num_uses
+        assert uses[batch][0] == batch
+        assert uses[batch][-1] == batch + (num_batches - 1 if num_uses > 1 else 0)

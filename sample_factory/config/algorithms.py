@@ -1,0 +1,139 @@
+"""Algorithms by name, for --algo: everything about them that is known without loading torch.
+
+A built-in algorithm is one entry of BUILT_IN; no other module compares its name.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from sample_factory.runtime.registry import Registry
+
+# factory(flags, policy, rng) -> Algorithm, see learning/algorithms/algorithm.py.
+AlgorithmFactory = Callable[[Any, Any, Any], Any]
+
+# Commands of version 1 that it regarded as algorithms.
+COMMANDS = {"DUMMY_SAMPLER": "python -m sample_factory.dummy_sampler"}
+
+VTRACE = ("vtrace_rho", "vtrace_c", "vtrace_lambda")
+PPO_EVOLVES = ("ppo_clip_ratio", "ppo_clip_value")
+
+
+class AlgorithmInfo(NamedTuple):
+    """What an algorithm declares about itself.
+
+    factory: makes it, in the learner's process; a "module:attribute" string is imported there.
+    defaults: flag -> value, instead of the default of the flag and of the env family, which suit PPO.
+    flags: flags of LearningFlags that have no effect with algorithms that do not list them. None: it may use
+        every flag.
+    evolves: flags that population-based training may change, beside those that suit every algorithm
+        (population/pbt.py).
+    refuses: flag -> the reason why it must keep its default value.
+    """
+
+    factory: AlgorithmFactory | str
+    defaults: Mapping[str, Any] = {}
+    flags: tuple[str, ...] | None = None
+    evolves: tuple[str, ...] = PPO_EVOLVES
+    refuses: Mapping[str, str] = {}
+
+
+BUILT_IN: Mapping[str, AlgorithmInfo] = {
+    "APPO": AlgorithmInfo(
+        "sample_factory.learning.algorithms.ppo:PPO",
+        flags=(*PPO_EVOLVES, *VTRACE, "with_vtrace", "gae_lambda"),
+    ),
+    "IMPALA": AlgorithmInfo(
+        "sample_factory.learning.algorithms.impala:IMPALA",
+        # TorchBeast, torchbeast/monobeast.py and polybeast_learner.py, which also have the defaults of
+        # rmsprop_alpha, rmsprop_eps and gamma. They suit losses that are sums over a minibatch. Its unrolls
+        # of 80 steps and minibatches of 8 depend on the number of envs; algo/README.md has them.
+        defaults={
+            "optimizer": "rmsprop",
+            "learning_rate": 4.8e-4,
+            "lr_schedule": "linear_decay",
+            "max_grad_norm": 40.0,
+            "exploration_loss_coeff": 6e-4,
+            "value_loss_coeff": 0.5,
+            "reward_clip": 1.0,
+            "normalize_returns": False,
+            "vtrace_lambda": 1.0,
+        },
+        flags=VTRACE,
+        evolves=(),
+    ),
+    "IMPACT": AlgorithmInfo(
+        "sample_factory.learning.algorithms.impact:IMPACT",
+        # RLlib (rllib/algorithms/appo/appo.py), and by its tuned example the paper for HalfCheetah; the
+        # authors' example of Pong has a clip ratio of 0.3.
+        defaults={"ppo_clip_ratio": 0.4, "vtrace_lambda": 1.0},
+        flags=(
+            "ppo_clip_ratio",
+            *VTRACE,
+            "impact_buffer_batches",
+            "impact_uses",
+            "impact_target_period",
+            "impact_rho",
+        ),
+        evolves=("ppo_clip_ratio", "impact_rho"),
+    ),
+    "VMPO": AlgorithmInfo(
+        "sample_factory.learning.algorithms.vmpo:VMPO",
+        # Song et al. 2020: n-step returns (section 4.1), no entropy bonus, and the sum of all losses without
+        # weights (eq. 1), in which the critic's loss has the factor 1/2 (eq. 6).
+        defaults={"gae_lambda": 1.0, "exploration_loss_coeff": 0.0, "value_loss_coeff": 1.0},
+        flags=(
+            "gae_lambda",
+            "vmpo_target_period",
+            "vmpo_temperature_kl",
+            "vmpo_policy_kl",
+            "vmpo_mean_kl",
+            "vmpo_covariance_kl",
+        ),
+        evolves=("vmpo_temperature_kl", "vmpo_policy_kl", "vmpo_mean_kl", "vmpo_covariance_kl"),
+        refuses={"learners_per_policy": "it ranks the advantages of a whole minibatch"},
+    ),
+}
+_REGISTRY = Registry("algo", BUILT_IN)
+
+
+def register_algorithm(
+    name: str, factory: AlgorithmFactory | str, defaults: Mapping[str, Any] | None = None
+) -> None:
+    """Makes an algorithm known as --algo=name.
+
+    `factory(flags, policy, rng)`, for example a class, returns an `Algorithm`; the arguments are described
+    there, in learning/algorithms/algorithm.py. A "module:attribute" string is imported in child processes.
+    defaults: flag -> value, instead of the defaults of the flags and of the env family.
+    """
+    _REGISTRY.register(name, AlgorithmInfo(factory, dict(defaults or {})))
+
+
+def registered_algorithm(name: str) -> AlgorithmFactory | str:
+    """Returns the factory of a registered name; a "module:attribute" is returned as it is.
+
+    Raises ValueError, with the known names, for any other name.
+    """
+    if ":" in name:
+        return name
+    if name in COMMANDS:
+        raise ValueError(f"--algo={name}: use {COMMANDS[name]} instead")
+    try:
+        info: AlgorithmInfo = _REGISTRY.find(name)
+    except ValueError as error:
+        raise ValueError(f"{error}; or use module:attribute") from None
+    return info.factory
+
+
+def algorithm_info(name: str) -> AlgorithmInfo:
+    """Returns what is known of an algorithm.
+
+    An evaluation need not know the name: it may be registered in the script that has trained. Such an
+    algorithm, and a "module:attribute", has no defaults and may use every flag.
+    """
+    info: AlgorithmInfo = _REGISTRY.find(name) if name in _REGISTRY else AlgorithmInfo(name)
+    return info
+
+
+def algorithms_with(flag: str) -> list[str]:
+    """Returns the built-in algorithms with which a flag has an effect; empty if it has one with all."""
+    return [name for name, info in BUILT_IN.items() if info.flags is not None and flag in info.flags]

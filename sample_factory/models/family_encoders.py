@@ -1,0 +1,214 @@
+"""Encoders of env families, and of texts whose words are tokens, such as instructions and missions."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import gymnasium as gym
+import torch
+from torch import Tensor, nn
+
+from sample_factory.config.sections import ModelFlags
+from sample_factory.models.custom_parts import out_size
+from sample_factory.models.encoder_choice import (
+    CONVNETS,
+    MLP,
+    RESNETS,
+    encoded_spaces,
+    preset_of_flags,
+    smallest_side,
+)
+from sample_factory.models.encoders import (
+    ACTIVATIONS,
+    ImageEncoder,
+    IndexLinear,
+    VectorEncoder,
+    make_observation_encoder,
+    mlp,
+)
+from sample_factory.spaces.images import ImageLayout, ImageShape, image_layout
+from sample_factory.spaces.observations import Indices
+
+VIZDOOM_MEASUREMENTS_WIDTHS = (128, 128)
+
+INSTRUCTION = "INSTR"
+INSTRUCTION_WORD_WIDTH = 20
+INSTRUCTION_WIDTH = 64
+
+TINY = "minigrid_convnet_tiny"
+# Its convolutions move by one cell, so that larger grids would have too many features.
+MAX_TINY_SIDE = 11
+CELL_WIDTH = 16
+DIRECTION_WIDTH = 16
+MISSION_WORD_WIDTH = 32
+MISSION_WIDTH = 64
+
+
+class TextEncoder(nn.Module):
+    """A GRU or LSTM over the words of a text: tokens [B, L] int64 to its output after the last word.
+
+    Token 0 is padding, after the words.
+    """
+
+    def __init__(self, space: Indices, word_width: int, out_size: int, cell: type[nn.GRU] | type[nn.LSTM]):
+        """space: of the tokens, [L]. word_width: numbers that describe a word. out_size: of the output."""
+        super().__init__()
+        self.words = nn.Embedding(max(space.sizes), word_width, padding_idx=0)
+        self.rnn = cell(word_width, out_size, batch_first=True)
+        self.out_size = out_size
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Returns [B, out_size] float32; for a text without words, the output after one step of padding."""
+        # Rows that pad a batch may hold any number.
+        tokens = tokens.clamp(0, self.words.num_embeddings - 1)
+        if not tokens.is_cpu:  # a GPU would have to wait until the host knows how many are different
+            return self.encode(tokens)
+        # A text stays for a whole episode, and often for all of them.
+        different, rows = tokens.unique(dim=0, return_inverse=True)
+        return self.encode(different)[rows]
+
+    def encode(self, tokens: Tensor) -> Tensor:
+        """Returns what `forward` does, computed for each row even if rows are equal; tokens: in the space."""
+        with torch.autocast(tokens.device.type, enabled=False):  # not every CPU has an LSTM in bfloat16
+            outputs, _ = self.rnn(self.words(tokens))
+        last = (tokens > 0).sum(dim=1).sub(1).clamp(min=0)
+        features: Tensor = outputs[torch.arange(tokens.shape[0], device=tokens.device), last]
+        return features
+
+
+class VizdoomEncoder(nn.Module):
+    """Encoder of the VizDoom family, --encoder_custom=vizdoom.
+
+    Encodes the picture `obs` with the preset of the flags and, if the space has them, `measurements` with a
+    small MLP; concatenates both.
+    """
+
+    def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
+        super().__init__()
+        spaces = encoded_spaces(observation_space)
+        self.image_encoder = make_observation_encoder(flags, "obs", spaces["obs"])
+        self.out_size = self.image_encoder.out_size
+        self.measurements_encoder: nn.Sequential | None = None
+        if "measurements" in spaces:
+            (num_measurements,) = spaces["measurements"].shape
+            self.measurements_encoder = mlp(flags, num_measurements, VIZDOOM_MEASUREMENTS_WIDTHS)
+            self.out_size += VIZDOOM_MEASUREMENTS_WIDTHS[-1]
+
+    def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
+        """Maps obs [B, *shape] and measurements [B, M] to [B, out_size]."""
+        features: Tensor = self.image_encoder(observations["obs"])
+        if self.measurements_encoder is None:
+            return features
+        return torch.cat((features, self.measurements_encoder(observations["measurements"])), dim=-1)
+
+
+class DmlabEncoder(nn.Module):
+    """Encoder of the DeepMind Lab family, --encoder_custom=dmlab_instructions.
+
+    Encodes the picture `obs` with the preset of the flags and, if there is one, `INSTR` with an LSTM;
+    concatenates both. Sizes as in IMPALA (Espeholt et al. 2018, figure 3).
+    """
+
+    def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
+        super().__init__()
+        spaces = encoded_spaces(observation_space)
+        self.image_encoder = make_observation_encoder(flags, "obs", spaces["obs"])
+        self.out_size = self.image_encoder.out_size
+        self.instruction_encoder: TextEncoder | None = None
+        if INSTRUCTION in spaces:
+            tokens = spaces[INSTRUCTION]
+            assert isinstance(tokens, Indices), f"{INSTRUCTION} should be tokens, not {tokens}"
+            self.instruction_encoder = TextEncoder(tokens, INSTRUCTION_WORD_WIDTH, INSTRUCTION_WIDTH, nn.LSTM)
+            self.out_size += INSTRUCTION_WIDTH
+
+    def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
+        """Maps obs [B, *shape] and INSTR [B, L] to [B, out_size]."""
+        features: Tensor = self.image_encoder(observations["obs"])
+        if self.instruction_encoder is None:
+            return features
+        return torch.cat((features, self.instruction_encoder(observations[INSTRUCTION])), dim=-1)
+
+
+class MinigridEncoder(nn.Module):
+    """Encoder of the MiniGrid family, --encoder_custom=minigrid.
+
+    Encodes `obs`, `direction` and `mission`, if there is one; concatenates the results.
+
+    obs: a grid of cells, whose types, colours and states are looked up in tables before the convolutions, or
+        a picture. Both get the network of the flags, or a larger one instead of minigrid_convnet_tiny.
+    mission: tokens of words, read by a GRU.
+    """
+
+    def __init__(self, flags: ModelFlags, observation_space: gym.spaces.Dict):
+        super().__init__()
+        spaces = encoded_spaces(observation_space)
+        obs = spaces["obs"]
+        self.image_encoder: nn.Module
+        if isinstance(obs, Indices):
+            self.image_encoder = CellsEncoder(flags, obs)
+        else:
+            side = max(image_layout(obs.shape).size[1:])
+            self.image_encoder = make_observation_encoder(
+                _for_side(flags, side, "convnet_simple"), "obs", obs
+            )
+        self.direction_table = IndexLinear(_indices(spaces["direction"]).sizes, DIRECTION_WIDTH)
+        self.activation = ACTIVATIONS[flags.nonlinearity]()
+        self.out_size = out_size(self.image_encoder) + DIRECTION_WIDTH
+        self.mission_encoder: TextEncoder | None = None
+        if "mission" in spaces:
+            self.mission_encoder = TextEncoder(
+                _indices(spaces["mission"]), MISSION_WORD_WIDTH, MISSION_WIDTH, nn.GRU
+            )
+            self.out_size += MISSION_WIDTH
+
+    def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
+        """Maps obs [B, H, W, 3], direction [B, 1] and mission [B, L] to [B]."""
+        features = [
+            self.image_encoder(observations["obs"]),
+            self.activation(self.direction_table(observations["direction"])),
+        ]
+        if self.mission_encoder is not None:
+            features.append(self.mission_encoder(observations["mission"]))
+        return torch.cat(features, dim=-1)
+
+
+def _for_side(flags: ModelFlags, side: int, larger: str) -> ModelFlags:
+    """Returns the flags with the network `larger` instead of TINY, where an image is too large for that."""
+    is_too_large = flags.encoder_subtype == TINY and side > MAX_TINY_SIDE
+    return replace(flags, encoder_subtype=larger) if is_too_large else flags
+
+
+def _indices(space: gym.spaces.Box) -> Indices:
+    assert isinstance(space, Indices), f"{space} should be Indices"
+    return space
+
+
+class CellsEncoder(nn.Module):
+    """Tables for the numbers of a cell, shared by all cells, then the network for images of the flags.
+
+    A grid that is too small for its convolutions gets an MLP.
+    """
+
+    def __init__(self, flags: ModelFlags, space: Indices):
+        """space: of shape [H, W, C], with equal sizes in all cells."""
+        super().__init__()
+        height, width, num_parts = space.shape
+        self.table = IndexLinear(space.sizes[:num_parts], CELL_WIDTH)
+        self.activation = ACTIVATIONS[flags.nonlinearity]()
+        self.network: VectorEncoder | ImageEncoder
+        flags = _for_side(flags, max(height, width), "convnet_small")
+        preset = preset_of_flags(flags)
+        if preset == MLP or min(height, width) < smallest_side(preset):
+            shape = (height, width, CELL_WIDTH)
+            self.network = VectorEncoder(flags, shape, flags.encoder_mlp_layers)
+        else:
+            assert preset in RESNETS or preset in CONVNETS
+            image = ImageShape(CELL_WIDTH, height, width)
+            layout = ImageLayout(image, is_stack=False, is_hwc=True, is_plane=False)
+            self.network = ImageEncoder(flags, layout, preset)
+        self.out_size = self.network.out_size
+
+    def forward(self, cells: Tensor) -> Tensor:
+        """Maps [B, H, W, C] int64 to [B]."""
+        embedded = self.activation(self.table(cells.flatten(0, 2)))
+        features: Tensor = self.network(embedded.unflatten(0, cells.shape[:3]))
+        return features
