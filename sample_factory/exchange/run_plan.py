@@ -23,7 +23,7 @@ class RunPlan(NamedTuple):
     shared memory and processes are made from the plan, and each worker gets it with its index.
 
     config: the flags, with a number for --num_envs_per_worker.
-    family: the EnvFamily, by which envs are made; None in policy workers. info: their spaces and other properties.
+    family: the EnvFamily that makes the envs; None in policy workers. info: their spaces and the like.
     topology: all counts of processes, envs, agents and buffers.
     policies: of each policy, the network that all its processes build.
     state_size: floats in the recurrent state of an agent.
