@@ -39,7 +39,10 @@ FLOORS = {
     "runner": 10,  # starts runs as commands, and draws their curves
     "version_2": 11,  # imports of scripts for version 2
 }
-OLD_NAMES = PACKAGE / "version_2" / "names.py"  # a list of where names of version 2 are now
+NAMES_ONLY = {
+    PACKAGE / "version_2" / "names.py",  # a list of where names of version 2 are now
+    PACKAGE / "config" / "algorithms.py",  # the command line reads what an algorithm declares beside its name
+}
 # A string that names an attribute of a module, which is imported when it is resolved.
 NAMED = re.compile(r"(sample_factory(?:\.\w+)+):\w+")
 
@@ -79,7 +82,7 @@ def imported(path: Path, at_once: bool = False) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import"
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and path != OLD_NAMES:
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and path not in NAMES_ONLY:
             named = NAMED.fullmatch(node.value)
             names = [] if named is None or at_once else [named[1]]
         for name in names:

@@ -6,12 +6,11 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from sample_factory.launch.parts import allocate
-from sample_factory.launch.wiring import learner_spec
 
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.file_format import check_fits, read_state, write_state
@@ -20,7 +19,7 @@ from sample_factory.checkpoints.store import TEMPORARY_NAME, Checkpoints
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import probe_env_info
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.exchange.channels import make_progress
+from sample_factory.exchange.channels import Channels, make_progress
 from sample_factory.exchange.messages import (
     ComponentReady,
     SaveRequest,
@@ -29,15 +28,17 @@ from sample_factory.exchange.messages import (
     Trajectories,
     reports_in,
 )
-from sample_factory.exchange.topology import make_topology
-from sample_factory.launch.checks import Probed
+from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.launch.plan import plan_run
+from sample_factory.launch.resources import allocate
+from sample_factory.launch.workers import worker_specs
 from sample_factory.learning.algorithms.ppo import PPO
 from sample_factory.learning.batcher import Batcher
 from sample_factory.learning.learner import Learner
+from sample_factory.learning.learner_args import LearnerArgs
 from sample_factory.learning.learner_worker import LearnerWorker
 from sample_factory.learning.receiver import Handover, Receiver
 from sample_factory.learning.saver import Saver
-from sample_factory.models.policy_spec import state_size
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.queues import LocalQueue
 
@@ -46,14 +47,22 @@ FLAGS += ["--rollout=4", "--batch_size=16", "--device=cpu", "--experiment=a"]
 PATIENCE = 60.0
 
 
+class Parts(NamedTuple):
+    """Arguments of a LearnerWorker."""
+
+    buffers: TrajectoryBuffers
+    channels: Channels
+    args: LearnerArgs
+
+
 @pytest.fixture
 def parts(tmp_path):
     config = parse_config([*FLAGS, f"--train_dir={tmp_path}"], resolve_family)
     family = resolve_family(config.run.env)
-    info = probe_env_info(family, config.namespace())
-    probed = Probed(info, state_size(config.model))
-    parts = allocate(config, family, probed, make_topology(config, info))
-    return parts._replace(channels=parts.channels._replace(learners=[LocalQueue()]))
+    plan = plan_run(config, family, info=probe_env_info(family, config.namespace()))
+    resources = allocate(plan)
+    [args] = worker_specs(plan, resources)[0].args
+    return Parts(resources.buffers, resources.channels._replace(learners=[LocalQueue()]), args)
 
 
 def hand_over(parts, agents):
@@ -73,9 +82,7 @@ def hand_over_and_die(parts):
 
 
 def test_the_first_batch_is_announced_once_with_the_speed_of_sampling_after_the_first_tickets(parts):
-    worker = LearnerWorker(
-        learner_spec(parts, 0).args, parts.buffers, parts.channels, ChildContext("learner")
-    )
+    worker = LearnerWorker(parts.args, parts.buffers, parts.channels, ChildContext("learner"))
     for agents in ([0, 1, 2], [3], [4, 5, 6, 7]):  # a batch is of four
         hand_over(parts, np.array(agents))
         worker.step(timeout=0.0)
@@ -90,9 +97,7 @@ def test_the_first_batch_is_announced_once_with_the_speed_of_sampling_after_the_
 
 
 def test_the_next_batch_is_made_as_soon_as_the_trainer_has_taken_one_even_without_a_message(parts):
-    worker = LearnerWorker(
-        learner_spec(parts, 0).args, parts.buffers, parts.channels, ChildContext("learner")
-    )
+    worker = LearnerWorker(parts.args, parts.buffers, parts.channels, ChildContext("learner"))
     hand_over(parts, np.arange(2 * parts.buffers.topology.trajectories_per_batch))
     assert worker.step(timeout=0.0)  # the first batch, which leaves no room for the second
     trainer = threading.Timer(0.2, worker.train_once, [PATIENCE])
@@ -131,8 +136,9 @@ def test_shares_of_other_learners_are_held_until_they_are_copied_when_a_rollout_
 
 def trained_with(parts, path, experiment="a", **args):
     """Returns the learner of a new experiment that starts with the weights of a file."""
-    config = replace(parts.config, run=replace(parts.config.run, experiment=experiment))
-    args = learner_spec(parts, 0).args._replace(transfer_from=path, config=config, **args)
+    config = parts.args.config
+    config = replace(config, run=replace(config.run, experiment=experiment))
+    args = parts.args._replace(transfer_from=path, config=config, **args)
     return LearnerWorker(args, parts.buffers, parts.channels, ChildContext("a"))
 
 
@@ -159,15 +165,15 @@ def test_a_new_experiment_starts_with_transferred_weights_and_an_existing_one_wi
 def test_weights_that_do_not_fit_are_refused_with_what_differs_first(parts, tmp_path):
     trained_with(parts, None).save()
     [path] = (tmp_path / "a" / "checkpoint_p0").glob("*.pth")
-    config = parts.config
-    other = parts._replace(config=replace(config, model=replace(config.model, encoder_mlp_layers=(8,))))
+    policy = parts.args.policy
+    policy = policy._replace(flags=replace(policy.flags, encoder_mlp_layers=(8,)))
     difference = r"--transfer_from: cannot use .*: it is of another network or version: .*weight is of shape "
     with pytest.raises(CheckpointError, match=difference):
-        trained_with(other, path, experiment="b")
+        trained_with(parts, path, experiment="b", policy=policy)
 
 
 def test_the_best_value_advances_only_with_its_file(parts, tmp_path):
-    args = learner_spec(parts, 0).args
+    args = parts.args
     learner = Learner(args)
     saver = Saver(learner, Checkpoints(tmp_path, 0, keep=1), args)
     in_the_way = tmp_path / "checkpoint_p0" / TEMPORARY_NAME
@@ -208,7 +214,7 @@ def test_an_algorithm_that_copies_the_network_copies_the_transferred_one(parts, 
 def test_a_learner_that_has_learned_nothing_saves_nothing_at_its_end(parts, tmp_path):
     context = ChildContext("learner")
     context.stopping.set()
-    LearnerWorker(learner_spec(parts, 0).args, parts.buffers, parts.channels, context).run()
+    LearnerWorker(parts.args, parts.buffers, parts.channels, context).run()
     assert not list(tmp_path.rglob("*.pth"))
 
 
