@@ -5,36 +5,28 @@ from dataclasses import dataclass
 from typing import Any
 
 from sample_factory.config.flags import ConfigError, flag
-from sample_factory.envs.env_kwargs import env_kwargs_flag, parse_env_kwargs
-from sample_factory.envs.envpool_family import EnvPoolFlags, check_installed, make_envpool
+from sample_factory.envs.env_registry import FamilyParts
+from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool
+from sample_factory.envs.family_flags import (
+    ChecksEnvKwargs,
+    env_kwargs_flag,
+    parse_env_kwargs,
+    refuse_frameskip,
+    vector_env_copies_flag,
+)
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.envs.vector_copies import vector_env_copies_flag
 
 PREFIX = "procgen_"
 GAMES = (
-    "bigfish",
-    "bossfight",
-    "caveflyer",
-    "chaser",
-    "climber",
-    "coinrun",
-    "dodgeball",
-    "fruitbot",
-    "heist",
-    "jumper",
-    "leaper",
-    "maze",
-    "miner",
-    "ninja",
-    "plunder",
-    "starpilot",
+    "bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot heist jumper leaper maze miner "
+    "ninja plunder starpilot"
 )
-PROCGEN_ENVS = tuple(PREFIX + game for game in GAMES)
+PROCGEN_ENVS = tuple(PREFIX + game for game in GAMES.split())
 MODES = ("easy", "hard", "extreme", "memory", "exploration")
 
 
 @dataclass(frozen=True)
-class ProcgenFlags(EnvPoolFlags):
+class ProcgenFlags(EnvPoolFlags, ChecksEnvKwargs):
     """Flags of Procgen; their names are those of OpenAI's package."""
 
     vector_env_copies: int = vector_env_copies_flag(32)
@@ -45,9 +37,6 @@ class ProcgenFlags(EnvPoolFlags):
     procgen_start_level: int = flag(0, "the first level, where --procgen_num_levels limits them", at_least=0)
     env_kwargs: str = env_kwargs_flag("envpool.make")
 
-    def __post_init__(self) -> None:
-        parse_env_kwargs(self.env_kwargs)  # raises
-
 
 def make_procgen_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
@@ -56,8 +45,7 @@ def make_procgen_env(
 
     Raises ConfigError for a mode that the game does not have, and ImportError without Qt 5.
     """
-    if cfg.env_frameskip and cfg.env_frameskip > 1:
-        raise ConfigError(f"--env_frameskip={cfg.env_frameskip}: Procgen skips no frames; leave it out")
+    refuse_frameskip(cfg, "Procgen skips no frames; leave it out")
     game = full_env_name.removeprefix(PREFIX)
     task_id = find_task_id(game, cfg.procgen_distribution_mode)
     return make_envpool(
@@ -84,11 +72,7 @@ def find_task_id(game: str, mode: str) -> str:
 
 
 def procgen_defaults(env_name: str) -> Mapping[str, Any]:
-    """Returns flags of the published PPO agent (Cobbe et al. 2020, appendix D), for 64 copies in all.
-
-    Raises ImportError without EnvPool.
-    """
-    check_installed(env_name)
+    """Returns flags of the published PPO agent (Cobbe et al. 2020, appendix D), for 64 copies in all."""
     return {
         "num_workers": 1,
         "num_envs_per_worker": 2,
@@ -113,3 +97,6 @@ def procgen_defaults(env_name: str) -> Mapping[str, Any]:
         "num_batches_per_iteration": 8,
         "ppo_epochs": 3,
     }
+
+
+FAMILY = FamilyParts(make_procgen_env, ProcgenFlags, procgen_defaults, PROCGEN_ENVS)

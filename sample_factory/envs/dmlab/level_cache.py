@@ -75,7 +75,10 @@ class LevelCache:
                 os.replace(path, self._folder / key)
         seeds = seeds_file(self._folder, self._level)
         seeds.parent.mkdir(parents=True, exist_ok=True)
-        _append(seeds, f"{self._episode_seed} {key}\n")
+        with seeds.open(
+            "ab", buffering=0
+        ) as file:  # one call, so that the lines of other processes stay whole
+            file.write(f"{self._episode_seed} {key}\n".encode())
 
 
 class LevelSeeds:
@@ -142,15 +145,6 @@ def _parse_seeds(lines: bytes) -> list[int]:
     """Returns the first number of each line; an incomplete line, which a full disk can leave, is skipped."""
     words = [line.split()[:1] for line in lines.splitlines()]
     return [int(word[0]) for word in words if word and word[0].isdigit()]
-
-
-def _append(path: Path, line: str) -> None:
-    """Appends a line in one call, so that those of other processes stay whole."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(descriptor, line.encode())
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

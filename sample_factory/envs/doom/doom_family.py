@@ -18,6 +18,7 @@ from sample_factory.envs.doom.action_spaces import (
     flat,
 )
 from sample_factory.envs.doom.reward_shaping import AGAINST_BOTS, SELF_PLAY
+from sample_factory.envs.env_registry import FamilyParts
 
 SCENARIOS_FOLDER = Path(__file__).parent / "scenarios"
 
@@ -224,3 +225,11 @@ def doom_defaults(env_name: str) -> dict[str, Any]:
         "exploration_loss": "entropy" if env_name in CONTINUOUS_ENVS else "symmetric_kl",
         "exploration_loss_coeff": 0.001,
     }
+
+
+FAMILY = FamilyParts(
+    "sample_factory.envs.doom.make_doom_env:make_doom_env",  # loads the engine
+    DoomFlags,
+    doom_defaults,
+    DOOM_SPECS,
+)
