@@ -283,16 +283,12 @@ def _completions(prefix: str) -> str:
     return f", e.g. {example}" if example else " (--help has examples)"
 
 
-_FAMILIES.update(
-    {
-        family.prefix: FamilyEntry(
-            family.prefix,
-            f"sample_factory.envs.{family.module}:FAMILY",
-            family.extra,
-            family.packages,
-            is_built_in=True,
-        )
-        for family in BUILT_IN
-    }
-)
-ENV_FAMILIES[:0] = [(family.prefix + family.rest, family.about) for family in BUILT_IN if family.about]
+for _family in BUILT_IN:
+    _FAMILIES[_family.prefix] = FamilyEntry(
+        _family.prefix,
+        f"sample_factory.envs.{_family.module}:FAMILY",
+        _family.extra,
+        _family.needed,
+        is_built_in=True,
+    )
+ENV_FAMILIES[:0] = [(family.name, family.about) for family in BUILT_IN if family.about]

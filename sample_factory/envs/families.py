@@ -1,100 +1,57 @@
 """The families of envs in this package: an entry for each. Plain data; the modules are imported when used."""
 
+import string
 from typing import NamedTuple
 
 
 class BuiltIn(NamedTuple):
     """A family of this package, as the registry, the help and the error for an unknown name need it.
 
-    prefix: how the names of its envs begin. rest: what follows, as the help shows it.
+    name: of its envs, as the help shows it: the prefix, then capital letters for what follows.
     module: below `sample_factory.envs`; its FAMILY, a `FamilyParts`, is all the rest.
     about: one phrase for the help; "" hides the family there.
-    packages: optional packages of which one has to be installed, if there are any.
-    extra: the X in `pip install -e '.[X]'` that installs them.
+    extra: the X in `pip install -e '.[X]'` that installs what the family needs; "": nothing is optional.
+    packages: one of them has to be installed; by default those that `extra` names.
     """
 
-    prefix: str
-    rest: str
+    name: str
     module: str
     about: str
+    extra: str = ""
     packages: tuple[str, ...] = ()
-    extra: str | None = None
 
+    @property
+    def prefix(self) -> str:
+        """How the names of its envs begin."""
+        return self.name.rstrip(string.ascii_uppercase)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Packages of which one has to be installed; empty: none."""
+        return self.packages or tuple(filter(None, self.extra.split(",")))
+
+
+DOOM = "Doom, e.g. doom_basic, doom_battle, doom_duel; --env=doom lists all of them"
+ATARI = "Atari, e.g. atari_pong, atari_breakout; --env=atari lists all games"
+FOOTBALL = "Google Research Football, e.g. football_academy_run_to_score"
+GYM = "any Gymnasium id, e.g. gym_CartPole-v1; gym_MODULE:ID imports MODULE first"
+DMLAB = "DeepMind Lab, built by yourself, e.g. dmlab_30, dmlab_rooms_watermaze"
+PETTINGZOO = "a parallel env of PettingZoo, e.g. pettingzoo_butterfly.pistonball_v6"
+MINIGRID = "MiniGrid and BabyAI, e.g. minigrid_DoorKey-5x5-v0"
 
 BUILT_IN = (
+    BuiltIn("doom_NAME", "doom.doom_family", DOOM),
+    BuiltIn("atari_GAME", "atari.atari_family", ATARI),
+    BuiltIn("mujoco_NAME", "mujoco_family", "MuJoCo, e.g. mujoco_ant, mujoco_halfcheetah", "envpool,mujoco"),
+    BuiltIn("minigrid_ID", "minigrid_family", MINIGRID, "minigrid", ("minigrid", "envpool")),
+    BuiltIn("MiniGrid-ID", "minigrid_family", "", "minigrid", ("minigrid", "envpool")),  # of version 1
+    BuiltIn("procgen_GAME", "procgen_family", "Procgen, e.g. procgen_coinrun", "envpool"),
+    BuiltIn("football_SCENARIO", "football_family", FOOTBALL, "envpool"),
     BuiltIn(
-        "doom_",
-        "NAME",
-        "doom.doom_family",
-        "Doom, e.g. doom_basic, doom_battle, doom_duel; --env=doom lists all of them",
+        "generals_MAP", "generals.generals_family", "Generals, e.g. generals_8x8, generals_1v1", "generals"
     ),
-    BuiltIn(
-        "atari_",
-        "GAME",
-        "atari.atari_family",
-        "Atari, e.g. atari_pong, atari_breakout; --env=atari lists all games",
-    ),
-    BuiltIn(
-        "mujoco_",
-        "NAME",
-        "mujoco_family",
-        "MuJoCo, e.g. mujoco_ant, mujoco_halfcheetah",
-        ("envpool", "mujoco"),
-        "envpool,mujoco",
-    ),
-    BuiltIn(
-        "minigrid_",
-        "ID",
-        "minigrid_family",
-        "MiniGrid and BabyAI, e.g. minigrid_DoorKey-5x5-v0",
-        ("minigrid", "envpool"),
-        "minigrid",
-    ),
-    # Names of version 1.
-    BuiltIn("MiniGrid-", "ID", "minigrid_family", "", ("minigrid", "envpool"), "minigrid"),
-    BuiltIn("procgen_", "GAME", "procgen_family", "Procgen, e.g. procgen_coinrun", ("envpool",), "envpool"),
-    BuiltIn(
-        "football_",
-        "SCENARIO",
-        "football_family",
-        "Google Research Football, e.g. football_academy_run_to_score",
-        ("envpool",),
-        "envpool",
-    ),
-    BuiltIn(
-        "generals_",
-        "MAP",
-        "generals.generals_family",
-        "Generals, e.g. generals_8x8, generals_1v1",
-        ("generals",),
-        "generals",
-    ),
-    BuiltIn(
-        "envpool_",
-        "ID",
-        "envpool_family",
-        "any env of EnvPool, e.g. envpool_Pong-v5",
-        ("envpool",),
-        "envpool",
-    ),
-    BuiltIn(
-        "gym_",
-        "ID",
-        "gym_family",
-        "any Gymnasium id, e.g. gym_CartPole-v1; gym_MODULE:ID imports MODULE first",
-    ),
-    BuiltIn(
-        "dmlab_",
-        "LEVEL",
-        "dmlab.dmlab_family",
-        "DeepMind Lab, built by yourself, e.g. dmlab_30, dmlab_rooms_watermaze",
-    ),
-    BuiltIn(
-        "pettingzoo_",
-        "MODULE",
-        "pettingzoo_family",
-        "a parallel env of PettingZoo, e.g. pettingzoo_butterfly.pistonball_v6",
-        ("pettingzoo",),
-        "pettingzoo",
-    ),
+    BuiltIn("envpool_ID", "envpool_family", "any env of EnvPool, e.g. envpool_Pong-v5", "envpool"),
+    BuiltIn("gym_ID", "gym_family", GYM),
+    BuiltIn("dmlab_LEVEL", "dmlab.dmlab_family", DMLAB),
+    BuiltIn("pettingzoo_MODULE", "pettingzoo_family", PETTINGZOO, "pettingzoo"),
 )

@@ -1,11 +1,9 @@
 """A human plays Doom, alone or in a match with trained agents."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
-from sample_factory.envs.doom.human_keys import keys_for
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,10 @@ def play(config: Config) -> None:
         cfg.num_agents = 1
         cfg.num_humans = 0 if endpoint is None else 1
         settings = engine_settings(spec.name, spec, cfg)
-        print(instructions(config.env_name, spec.goal, human_player.buttons(settings)), flush=True)
+        print("\n".join([config.env_name, spec.goal] if spec.goal else [config.env_name]))
+        for keys in human_player.keys_of(settings):
+            print(f"  {keys.keys:<20}{keys.purpose}")
+        print("The score is printed here. To stop, close the window or press Ctrl+C here.", flush=True)
         frameskip = config.env.env_frameskip or 1
         episodes = human_player.play(spec, settings, endpoint, config.run.seed, frameskip=frameskip)
         for episode, results in enumerate(episodes, 1):
@@ -46,10 +47,3 @@ def play(config: Config) -> None:
         print("The game is over.")
     except (ValueError, FileNotFoundError) as error:
         raise ConfigError(str(error)) from error
-
-
-def instructions(env_name: str, goal: str, buttons: Sequence[str]) -> str:
-    """Returns the goal of a scenario and the keys for its buttons, a line each."""
-    lines = [env_name, goal] if goal else [env_name]
-    lines += [f"  {keys.keys:<20}{keys.purpose}" for keys in keys_for(buttons)]
-    return "\n".join([*lines, "The score is printed here. To stop, close the window or press Ctrl+C here."])

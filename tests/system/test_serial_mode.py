@@ -9,7 +9,7 @@ import torch
 
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.envs.env_trial import MAX_STEPS
+from sample_factory.envs.env_info import MAX_STEPS
 from sample_factory.launch.run import run_experiment
 from tests.system.running import SMALL, newest_state, scalars
 

@@ -21,15 +21,36 @@ from sample_factory.envs.doom.reward_shaping import AGAINST_BOTS, SELF_PLAY
 from sample_factory.envs.env_registry import FamilyParts
 
 SCENARIOS_FOLDER = Path(__file__).parent / "scenarios"
+TICS_PER_MINUTE = 60 * 35
 
 
 class MatchSpec(NamedTuple):
-    """Players and duration of a deathmatch. Flags can override the counts and the minutes."""
+    """Players and duration of a deathmatch. Flags can override all but the delay.
+
+    Each agent has an engine, of which the first is the host; humans bring their own engines.
+
+    start_bot_difficulty: 0 to 150, see BotDifficulty; None: the assorted bots that come with the engine.
+    """
 
     num_agents: int
     num_bots: int
     minutes: float = 4.0
     respawn_delay_seconds: int = 0
+    num_humans: int = 0
+    start_bot_difficulty: int | None = None
+
+    @property
+    def num_engines(self) -> int:
+        return self.num_agents + self.num_humans
+
+    @property
+    def tics(self) -> int:
+        """Length of a match in env frames."""
+        return round(self.minutes * TICS_PER_MINUTE)
+
+    @property
+    def has_several_engines(self) -> bool:
+        return self.num_engines > 1
 
 
 @dataclass(frozen=True)

@@ -6,41 +6,14 @@ from typing import NamedTuple
 
 import vizdoom
 
+from sample_factory.envs.doom.doom_family import MatchSpec
 from sample_factory.envs.doom.engine_resources import LOOPBACK
 from sample_factory.envs.doom.wads import find_wad, map_names
 
-TICS_PER_MINUTE = 60 * 35
 # How long the engines of a match look for each other. Their owner gives up earlier, see DoomEngine.halt.
 CONNECT_SECONDS = 3600
 NUM_COLORS = 8
 WINDOW_RESOLUTION = vizdoom.ScreenResolution.RES_800X600
-
-
-class MatchSettings(NamedTuple):
-    """A deathmatch. Each agent has an engine, of which the first is the host; humans bring their own engines.
-
-    start_bot_difficulty: 0 to 150, see BotDifficulty; None: the assorted bots that come with the engine.
-    """
-
-    num_agents: int
-    num_humans: int
-    num_bots: int
-    minutes: float
-    respawn_delay_seconds: int
-    start_bot_difficulty: int | None
-
-    @property
-    def num_engines(self) -> int:
-        return self.num_agents + self.num_humans
-
-    @property
-    def tics(self) -> int:
-        """Length of a match in env frames."""
-        return round(self.minutes * TICS_PER_MINUTE)
-
-    @property
-    def has_several_engines(self) -> bool:
-        return self.num_engines > 1
 
 
 class EngineSettings(NamedTuple):
@@ -53,7 +26,7 @@ class EngineSettings(NamedTuple):
     scenario: Path
     wad_folders: Sequence[str | Path | None]
     wide_aspect_ratio: bool
-    match: MatchSettings | None
+    match: MatchSpec | None
     is_viewer: bool = False
 
     def invitation(self, port: int) -> str:
@@ -105,25 +78,20 @@ def _resolution(settings: EngineSettings) -> vizdoom.ScreenResolution:
     return resolutions.RES_256X144 if settings.wide_aspect_ratio else resolutions.RES_160X120
 
 
-class Seat(NamedTuple):
-    """An engine's place in its match: engine 0 hosts it at the port, the others join it at host:port."""
+def set_match(
+    game: vizdoom.DoomGame, match: MatchSpec, engine_index: int, host: str, port: int, player_name: str
+) -> None:
+    """Gives the game the arguments of a match, and its time limit.
 
-    engine_index: int
-    port: int
-    host: str
-    player_name: str
-
-
-def set_match(game: vizdoom.DoomGame, match: MatchSettings, seat: Seat) -> None:
-    """Gives the game the arguments of a match, and its time limit."""
-    is_host = seat.engine_index == 0
-    role = f"-host {match.num_engines} -port {seat.port}" if is_host else f"-join {seat.host}:{seat.port}"
+    engine_index: 0 hosts the match at the port, the others join it at host:port.
+    """
+    role = f"-host {match.num_engines} -port {port}" if engine_index == 0 else f"-join {host}:{port}"
     game.clear_game_args()
     game.add_game_args(
         f"{role} -deathmatch +timelimit {match.minutes:g} "
         "+sv_forcerespawn 1 +sv_noautoaim 1 +sv_respawnprotect 1 +sv_spawnfarthest 1 +sv_nocrouch 1 "
         "+sv_nojump 1 +sv_nofreelook 1 +sv_noexit 1 "
         f"+viz_respawn_delay {match.respawn_delay_seconds} +viz_connect_timeout {CONNECT_SECONDS} "
-        f"+name {seat.player_name} +colorset {seat.engine_index % NUM_COLORS}"
+        f"+name {player_name} +colorset {engine_index % NUM_COLORS}"
     )
     game.set_episode_timeout(match.tics)

@@ -15,20 +15,14 @@ log = logging.getLogger("sample_factory")
 ENVPOOL_NAMES = {"battle.wad": "D3_battle.wad", "battle2.wad": "D4_battle2.wad"}
 
 
-class Fallback(NamedTuple):
-    """The most similar map in an installed package, for a map that is in none."""
-
-    wad: str
-    doom_map: str
-
-
+# The most similar map in an installed package, for a map that is in none: (file, map).
 # Arenas with the full set of weapons in which bots find each other. multi_duel.wad, multi_deathmatch.wad and
 # map01 of cig.wad are unsuitable: their only weapon is the rocket launcher, and a deadly floor, two starting
 # points or suicides decide the match.
 FALLBACKS = {
-    "ssl2.wad": Fallback("cig_with_unknown.wad", "map03"),
-    "dwango5.wad": Fallback("cig_with_unknown.wad", "map03"),
-    "freedm.wad": Fallback("cig_with_unknown.wad", "map05"),
+    "ssl2.wad": ("cig_with_unknown.wad", "map03"),
+    "dwango5.wad": ("cig_with_unknown.wad", "map03"),
+    "freedm.wad": ("cig_with_unknown.wad", "map05"),
 }
 
 
@@ -48,12 +42,12 @@ def find_wad(name: str, folders: Sequence[str | Path | None] = ()) -> Wad:
     path = _find_file(name, searched)
     if path is not None:
         return Wad(path)
-    fallback = FALLBACKS.get(name)
-    if fallback is not None:
-        path = _find_file(fallback.wad, searched)
+    if name in FALLBACKS:
+        file, doom_map = FALLBACKS[name]
+        path = _find_file(file, searched)
         if path is not None:
-            _warn_of_fallback(name, fallback)
-            return Wad(path, fallback.doom_map)
+            _warn_of_fallback(name, file, doom_map)
+            return Wad(path, doom_map)
     folders_searched = ", ".join(str(folder) for folder in [*searched, *_package_folders()])
     raise FileNotFoundError(
         f"The map {name} was not found (searched {folders_searched}). Get the file and pass its folder as "
@@ -92,11 +86,11 @@ def _package_folders() -> tuple[Path, ...]:
 
 
 @functools.cache  # once per process and map
-def _warn_of_fallback(name: str, fallback: Fallback) -> None:
+def _warn_of_fallback(name: str, file: str, doom_map: str) -> None:
     log.warning(
         "The map %s is in no installed package; playing %s of %s instead. Results are not comparable with "
         "those on the original, which can be supplied with --doom_scenarios_dir.",
         name,
-        fallback.doom_map,
-        fallback.wad,
+        doom_map,
+        file,
     )

@@ -148,34 +148,37 @@ def _draw_visible(
     armies: [height, width] int. own, enemy, generals, cities, mountains: [height, width] bool.
     """
     height, width = armies.shape
-    padded = np.zeros((height + 2, width + 2), np.bool_)
-    for i in range(3):
-        for j in range(3):
-            padded[i : i + height, j : j + width] |= own
-    sees = padded[1:-1, 1:-1]  # own fields, and the eight around each of them
-    planes[MOUNTAIN] = 1
-    drawn = planes[:, :height, :width]
-    drawn[ON_MAP] = 1
-    drawn[STRUCTURE_IN_FOG] = ~sees & (cities | mountains)
-    drawn[FOG] = ~sees & ~(cities | mountains)
-    drawn[MOUNTAIN] = sees & mountains
-    drawn[CITY] = sees & cities
-    log_armies = np.log2(1.0 + armies) * LOG2_SCALE
-    for owner, owned in enumerate((own, enemy, ~(own | enemy))):
-        fields = sees & owned & ~mountains
-        drawn[FIRST_ARMY + owner] = fields * log_armies
-        drawn[FIRST_OWNER + owner] = fields
-        if owner < 2:
-            drawn[FIRST_GENERAL + owner] = fields & generals
-    own_land, own_army = own.sum(), (own * armies).sum()
-    enemy_land, enemy_army = enemy.sum(), (enemy * armies).sum()
+    side = planes.shape[1]
+    land = np.zeros(3, np.int64)  # own, the enemy's, neutral
+    army = np.zeros(3, np.int64)
+    for row in range(side):
+        for column in range(side):
+            place = (row, column)
+            if row >= height or column >= width:
+                planes[MOUNTAIN, row, column] = 1
+                continue
+            owner = 0 if own[place] else 1 if enemy[place] else 2
+            land[owner] += 1
+            army[owner] += armies[place]
+            planes[ON_MAP, row, column] = 1
+            if not own[max(row - 1, 0) : row + 2, max(column - 1, 0) : column + 2].any():
+                is_structure = cities[place] or mountains[place]
+                planes[STRUCTURE_IN_FOG if is_structure else FOG, row, column] = 1
+                continue
+            planes[MOUNTAIN, row, column] = mountains[place]
+            planes[CITY, row, column] = cities[place]
+            if not mountains[place]:
+                planes[FIRST_ARMY + owner, row, column] = math.log2(1.0 + armies[place]) * LOG2_SCALE
+                planes[FIRST_OWNER + owner, row, column] = 1
+                if generals[place] and owner < 2:
+                    planes[FIRST_GENERAL + owner, row, column] = 1
     planes[FIRST_NUMBER] = turn / time_limit
     planes[FIRST_NUMBER + 1] = turn % GROWTH_PERIOD / GROWTH_PERIOD
     planes[FIRST_NUMBER + 2] = turn % 2
-    planes[FIRST_NUMBER + 3] = _log_ratio(own_army, enemy_army)
-    planes[FIRST_NUMBER + 4] = _log_ratio(own_land, enemy_land)
-    planes[FIRST_NUMBER + 5] = own_land / (height * width)
-    return enemy_land, enemy_army
+    planes[FIRST_NUMBER + 3] = _log_ratio(army[0], army[1])
+    planes[FIRST_NUMBER + 4] = _log_ratio(land[0], land[1])
+    planes[FIRST_NUMBER + 5] = land[0] / (height * width)
+    return land[1], army[1]
 
 
 @compiled
