@@ -4,15 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sample_factory.envs import family_flags
 from sample_factory.envs.atari.atari_family import atari_defaults
 from sample_factory.envs.env_registry import FamilyParts
 from sample_factory.envs.envpool_engine import PREFIX, EnvPoolFlags, make_envpool, suite_of
-from sample_factory.envs.family_flags import (
-    ChecksEnvKwargs,
-    env_kwargs_flag,
-    parse_env_kwargs,
-    refuse_frameskip,
-)
 from sample_factory.envs.football_family import football_defaults
 from sample_factory.envs.gym_family import gym_defaults
 from sample_factory.envs.mujoco_family import COPIES as MUJOCO_COPIES
@@ -28,10 +23,10 @@ SKIPS_FRAMES = ("atari", "vizdoom")  # suites
 
 
 @dataclass(frozen=True)
-class EnvPoolIdFlags(EnvPoolFlags, ChecksEnvKwargs):
+class EnvPoolIdFlags(EnvPoolFlags, family_flags.ChecksEnvKwargs):
     """Flags of `envpool_<id>`."""
 
-    env_kwargs: str = env_kwargs_flag("envpool.make")
+    env_kwargs: str = family_flags.env_kwargs_flag("envpool.make")
 
 
 def make_envpool_env(
@@ -42,10 +37,10 @@ def make_envpool_env(
     Raises UnknownEnvError with the nearest id, and ConfigError for --env_kwargs that the env does not accept.
     """
     task_id = full_env_name.removeprefix(PREFIX)
-    options = parse_env_kwargs(cfg.env_kwargs)
+    options = family_flags.parse_env_kwargs(cfg.env_kwargs)
     if cfg.env_frameskip and cfg.env_frameskip > 1:
         if suite_of(task_id) not in SKIPS_FRAMES:
-            refuse_frameskip(cfg, "EnvPool skips frames in Atari games and Doom only")
+            family_flags.refuse_frameskip(cfg, "EnvPool skips frames in Atari games and Doom only")
         options.setdefault("frame_skip", cfg.env_frameskip)
     return make_envpool(task_id, cfg, env_config, render_mode=render_mode, **options)
 

@@ -8,16 +8,10 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory.config.flags import flag
+from sample_factory.envs import family_flags
 from sample_factory.envs.abilities import NamesActions, StepsInBackground
 from sample_factory.envs.env_registry import FamilyParts
 from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool
-from sample_factory.envs.family_flags import (
-    ChecksEnvKwargs,
-    env_kwargs_flag,
-    parse_env_kwargs,
-    refuse_frameskip,
-    vector_env_copies_flag,
-)
 from sample_factory.envs.protocol import EnvConfig
 
 if TYPE_CHECKING:
@@ -59,10 +53,10 @@ StepReturn = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any
 
 
 @dataclass(frozen=True)
-class FootballFlags(EnvPoolFlags, ChecksEnvKwargs):
+class FootballFlags(EnvPoolFlags, family_flags.ChecksEnvKwargs):
     """Flags of football."""
 
-    vector_env_copies: int = vector_env_copies_flag(16)
+    vector_env_copies: int = family_flags.vector_env_copies_flag(16)
     football_rewards: str = flag(
         GOALS_AND_CHECKPOINTS,
         "scoring: 1 for a goal, -1 for one of the other team; scoring,checkpoints: also 0.1 for each of ten "
@@ -70,21 +64,21 @@ class FootballFlags(EnvPoolFlags, ChecksEnvKwargs):
         "objective is the difference of goals in both cases",
         choices=(GOALS, GOALS_AND_CHECKPOINTS),
     )
-    env_kwargs: str = env_kwargs_flag("envpool.make")
+    env_kwargs: str = family_flags.env_kwargs_flag("envpool.make")
 
 
 def make_football_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
 ) -> "FootballMatches":
     """Returns --vector_env_copies matches of the scenario after `football_`, as one vector env."""
-    refuse_frameskip(
+    family_flags.refuse_frameskip(
         cfg,
         "in football, an action lasts 10 steps of the simulator; "
         """use --env_kwargs='{"physics_steps_per_frame": 20}'""",
     )
     task_id = f"gfootball/{full_env_name.removeprefix(PREFIX)}-v1"
     # EnvPool cannot draw football; FootballMatches draws the mini map.
-    pool = make_envpool(task_id, cfg, env_config, **parse_env_kwargs(cfg.env_kwargs))
+    pool = make_envpool(task_id, cfg, env_config, **family_flags.parse_env_kwargs(cfg.env_kwargs))
     return FootballMatches(pool, cfg.football_rewards == GOALS_AND_CHECKPOINTS, render_mode)
 
 

@@ -20,15 +20,8 @@ from gymnasium.envs.registration import (
 )
 
 from sample_factory.config.flags import ConfigError
+from sample_factory.envs import family_flags
 from sample_factory.envs.env_registry import FamilyParts, UnknownEnvError
-from sample_factory.envs.family_flags import (
-    ChecksEnvKwargs,
-    check_env_kwargs,
-    env_kwargs_flag,
-    parse_env_kwargs,
-    refuse_frameskip,
-    vector_env_copies_flag,
-)
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.envs.suite_defaults import suite_defaults
@@ -62,13 +55,13 @@ LAST_MUJOCO = (3, 11)  # with which gymnasium-robotics 1.4.2 makes all of its en
 
 
 @dataclass(frozen=True)
-class GymFlags(ChecksEnvKwargs):
+class GymFlags(family_flags.ChecksEnvKwargs):
     """Flags of Gymnasium envs."""
 
-    vector_env_copies: int = vector_env_copies_flag(
+    vector_env_copies: int = family_flags.vector_env_copies_flag(
         1, "much faster for envs that have a vectorised implementation, such as CartPole-v1"
     )
-    env_kwargs: str = env_kwargs_flag("gymnasium.make")
+    env_kwargs: str = family_flags.env_kwargs_flag("gymnasium.make")
 
 
 def make_gym_env(
@@ -80,14 +73,16 @@ def make_gym_env(
     --env_kwargs that the env does not accept.
     """
     spec = find_spec(full_env_name)
-    kwargs = parse_env_kwargs(cfg.env_kwargs)
+    kwargs = family_flags.parse_env_kwargs(cfg.env_kwargs)
     # With the argument None, envs that have no such parameter could not be made.
     rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     try:
         if cfg.vector_env_copies > 1:
             return _make_vector_env(full_env_name, spec, cfg, kwargs, rendering)
         # Parameters of gymnasium.make itself; it deals with them, and passes the others on.
-        check_env_kwargs(full_env_name, kwargs, _creator(spec.entry_point), others=("max_episode_steps",))
+        family_flags.check_env_kwargs(
+            full_env_name, kwargs, _creator(spec.entry_point), others=("max_episode_steps",)
+        )
         # Gymnasium's checker inspects every step of every env; the adapter and buffers check what matters.
         env = gym.make(spec, disable_env_checker=True, **kwargs, **rendering)
     except AssertionError:
@@ -99,10 +94,10 @@ def make_gym_env(
 def _make_vector_env(
     full_env_name: str, spec: EnvSpec, cfg: Any, kwargs: Mapping[str, Any], rendering: Mapping[str, Any]
 ) -> gym.vector.VectorEnv:
-    refuse_frameskip(cfg, "only single envs skip frames; use --vector_env_copies=1 with it")
+    family_flags.refuse_frameskip(cfg, "only single envs skip frames; use --vector_env_copies=1 with it")
     has_own = spec.vector_entry_point is not None
     creator = _creator(spec.vector_entry_point if has_own else spec.entry_point)
-    check_env_kwargs(full_env_name, kwargs, creator, others=("max_episode_steps",))
+    family_flags.check_env_kwargs(full_env_name, kwargs, creator, others=("max_episode_steps",))
     return gym.make_vec(
         spec,
         num_envs=cfg.vector_env_copies,

@@ -12,19 +12,9 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory.config.flags import ConfigError, flag
+from sample_factory.envs import family_flags
 from sample_factory.envs.env_registry import FamilyParts, UnknownEnvError
 from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool
-from sample_factory.envs.family_flags import (
-    ENVPOOL,
-    GYMNASIUM,
-    ChecksEnvKwargs,
-    copies_in_turn,
-    default_engine,
-    env_engine_flag,
-    env_kwargs_flag,
-    parse_env_kwargs,
-    refuse_frameskip,
-)
 from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.spaces.observations import Indices
@@ -63,10 +53,10 @@ _TOKENS: Mapping[str, int] = {word: token for token, word in enumerate(WORDS, st
 
 
 @dataclass(frozen=True)
-class MinigridFlags(EnvPoolFlags, ChecksEnvKwargs):
+class MinigridFlags(EnvPoolFlags, family_flags.ChecksEnvKwargs):
     """Flags of MiniGrid and BabyAI envs."""
 
-    env_engine: str = env_engine_flag("minigrid, in Python")
+    env_engine: str = family_flags.env_engine_flag("minigrid, in Python")
     minigrid_mission: str = flag(
         "tokens",
         "tokens: the mission's text is an observation, as word tokens; drop: it is left out",
@@ -88,7 +78,7 @@ class MinigridFlags(EnvPoolFlags, ChecksEnvKwargs):
         VIEW_SIZE, "side of the agent's partial view in cells, an odd number", at_least=3, at_most=99
     )
     minigrid_tile_size: int = flag(8, "side of a cell of a picture in pixels", at_least=1, at_most=100)
-    env_kwargs: str = env_kwargs_flag("the env")
+    env_kwargs: str = family_flags.env_kwargs_flag("the env")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -109,10 +99,10 @@ def make_minigrid_env(
 
     Raises ConfigError for flags that the engine does not support and ImportError for a missing package.
     """
-    refuse_frameskip(cfg, "MiniGrid envs skip no frames; leave it out")
+    family_flags.refuse_frameskip(cfg, "MiniGrid envs skip no frames; leave it out")
     env_id = find_id(full_env_name)
     num_words = cfg.minigrid_mission_words if cfg.minigrid_mission == "tokens" else 0
-    if cfg.env_engine == ENVPOOL:
+    if cfg.env_engine == family_flags.ENVPOOL:
         return _make_envpool_env(env_id, cfg, env_config, render_mode, num_words)
 
     def make_one() -> gym.Env:
@@ -120,7 +110,7 @@ def make_minigrid_env(
 
     if cfg.vector_env_copies == 1:
         return make_one()
-    return copies_in_turn(make_one, cfg.vector_env_copies)
+    return family_flags.copies_in_turn(make_one, cfg.vector_env_copies)
 
 
 def _make_envpool_env(
@@ -129,9 +119,14 @@ def _make_envpool_env(
     if cfg.minigrid_observation != "partial":
         raise ConfigError(
             f"--minigrid_observation={cfg.minigrid_observation}: EnvPool has the partial view only; add "
-            f"--env_engine={GYMNASIUM}"
+            f"--env_engine={family_flags.GYMNASIUM}"
         )
-    options = parse_env_kwargs(cfg.env_kwargs)
+    if cfg.minigrid_view_size < VIEW_SIZE:
+        raise ConfigError(  # EnvPool 1.2.5 writes beyond its memory
+            f"--minigrid_view_size={cfg.minigrid_view_size}: EnvPool crashes below {VIEW_SIZE}; add "
+            f"--env_engine={family_flags.GYMNASIUM}"
+        )
+    options = family_flags.parse_env_kwargs(cfg.env_kwargs)
     if cfg.minigrid_view_size != VIEW_SIZE:
         options["agent_view_size"] = cfg.minigrid_view_size
     env = make_envpool(env_id, cfg, env_config, render_mode=render_mode, **options)
@@ -140,10 +135,10 @@ def _make_envpool_env(
 
 def _make_gymnasium_env(env_id: str, cfg: Any, render_mode: str | None, num_words: int) -> gym.Env:
     if not is_installed("minigrid"):
-        raise missing_package(f"--env_engine={GYMNASIUM}", "minigrid", extra="minigrid")
+        raise missing_package(f"--env_engine={family_flags.GYMNASIUM}", "minigrid", extra="minigrid")
     from minigrid import wrappers
 
-    kwargs = parse_env_kwargs(cfg.env_kwargs)
+    kwargs = family_flags.parse_env_kwargs(cfg.env_kwargs)
     env = gym.make(env_id, disable_env_checker=True, render_mode=render_mode, **kwargs)
     if cfg.minigrid_view_size != VIEW_SIZE:
         env = wrappers.ViewSizeWrapper(env, agent_view_size=cfg.minigrid_view_size)
@@ -193,7 +188,7 @@ def _known_ids() -> list[str]:
 def _default_engine(env_id: str) -> str:
     spec = gym.registry.get(env_id)
     is_own = spec is not None and not str(spec.entry_point).startswith("minigrid.")
-    return GYMNASIUM if is_own or env_id in NOT_IN_ENVPOOL else default_engine()
+    return family_flags.GYMNASIUM if is_own or env_id in NOT_IN_ENVPOOL else family_flags.default_engine()
 
 
 def minigrid_defaults(full_env_name: str) -> Mapping[str, Any]:

@@ -7,19 +7,9 @@ from typing import Any
 
 import gymnasium as gym
 
-from sample_factory.envs import gym_family
+from sample_factory.envs import family_flags, gym_family
 from sample_factory.envs.env_registry import FamilyParts
 from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool
-from sample_factory.envs.family_flags import (
-    GYMNASIUM,
-    ChecksEnvKwargs,
-    default_engine,
-    env_engine_flag,
-    env_kwargs_flag,
-    parse_env_kwargs,
-    refuse_frameskip,
-    vector_env_copies_flag,
-)
 from sample_factory.envs.protocol import EnvConfig
 
 COPIES = 16
@@ -57,12 +47,12 @@ TASK_FLAGS: Mapping[str, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class MujocoFlags(EnvPoolFlags, ChecksEnvKwargs):
+class MujocoFlags(EnvPoolFlags, family_flags.ChecksEnvKwargs):
     """Flags of MuJoCo's tasks."""
 
-    vector_env_copies: int = vector_env_copies_flag(COPIES)
-    env_engine: str = env_engine_flag("Gymnasium")
-    env_kwargs: str = env_kwargs_flag("gymnasium.make or envpool.make")
+    vector_env_copies: int = family_flags.vector_env_copies_flag(COPIES)
+    env_engine: str = family_flags.env_engine_flag("Gymnasium")
+    env_kwargs: str = family_flags.env_kwargs_flag("gymnasium.make or envpool.make")
 
 
 def make_mujoco_env(
@@ -79,20 +69,20 @@ def make_mujoco_env(
     if render_mode is not None:
         cfg = copy.copy(cfg)
         cfg.vector_env_copies = 1
-    if cfg.env_engine == GYMNASIUM or render_mode is not None:
+    if cfg.env_engine == family_flags.GYMNASIUM or render_mode is not None:
         return gym_family.make_gym_env(f"gym_{env_id}", cfg, env_config, render_mode)
-    refuse_frameskip(
+    family_flags.refuse_frameskip(
         cfg,
         "EnvPool repeats the actions of MuJoCo's tasks by itself; "
         """use --env_kwargs='{"frame_skip": 10}'""",
     )
-    return make_envpool(env_id, cfg, env_config, **parse_env_kwargs(cfg.env_kwargs))
+    return make_envpool(env_id, cfg, env_config, **family_flags.parse_env_kwargs(cfg.env_kwargs))
 
 
 def mujoco_defaults(full_env_name: str) -> Mapping[str, Any]:
     """Returns flags for few frames: many SGD steps on few new samples, and small changes of the actions."""
     return {
-        "env_engine": default_engine(),
+        "env_engine": family_flags.default_engine(),
         # All copies in one process: a step of them takes less time than a message to another process.
         "serial_mode": True,
         "num_workers": 1,

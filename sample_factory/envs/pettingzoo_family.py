@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.trust import PETTINGZOO_GROUPS
+from sample_factory.envs import family_flags
 from sample_factory.envs.env_registry import FamilyParts, UnknownEnvError
-from sample_factory.envs.family_flags import (
-    ChecksEnvKwargs,
-    check_env_kwargs,
-    env_kwargs_flag,
-    parse_env_kwargs,
-    refuse_frameskip,
-)
 from sample_factory.envs.protocol import EnvConfig
 
 if TYPE_CHECKING:
@@ -38,10 +32,10 @@ MAKER = (
 
 
 @dataclass(frozen=True)
-class PettingZooFlags(ChecksEnvKwargs):
+class PettingZooFlags(family_flags.ChecksEnvKwargs):
     """Flags of PettingZoo envs."""
 
-    env_kwargs: str = env_kwargs_flag(FUNCTION)
+    env_kwargs: str = family_flags.env_kwargs_flag(FUNCTION)
 
 
 def make_pettingzoo_env(
@@ -52,7 +46,7 @@ def make_pettingzoo_env(
     Raises ConfigError when a package or the function is missing or makes no env, or with --env_frameskip
     above 1.
     """
-    refuse_frameskip(
+    family_flags.refuse_frameskip(
         cfg,
         "PettingZoo envs skip no frames; use a function of your own that wraps the env "
         f"({PREFIX}module:function)",
@@ -73,8 +67,8 @@ def make_pettingzoo_env(
         raise ConfigError(
             f"env {full_env_name!r}: {function} of {module_name} is not called; it should be {MAKER}"
         )
-    kwargs = parse_env_kwargs(cfg.env_kwargs)
-    check_env_kwargs(full_env_name, kwargs, contents[function])
+    kwargs = family_flags.parse_env_kwargs(cfg.env_kwargs)
+    family_flags.check_env_kwargs(full_env_name, kwargs, contents[function])
     # With the argument None, envs that have no such parameter could not be made.
     return contents[function](**kwargs, **({} if render_mode is None else {"render_mode": render_mode}))
 

@@ -5,15 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sample_factory.config.flags import ConfigError, flag
+from sample_factory.envs import family_flags
 from sample_factory.envs.env_registry import FamilyParts
 from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool
-from sample_factory.envs.family_flags import (
-    ChecksEnvKwargs,
-    env_kwargs_flag,
-    parse_env_kwargs,
-    refuse_frameskip,
-    vector_env_copies_flag,
-)
 from sample_factory.envs.protocol import EnvConfig
 
 PREFIX = "procgen_"
@@ -26,16 +20,16 @@ MODES = ("easy", "hard", "extreme", "memory", "exploration")
 
 
 @dataclass(frozen=True)
-class ProcgenFlags(EnvPoolFlags, ChecksEnvKwargs):
+class ProcgenFlags(EnvPoolFlags, family_flags.ChecksEnvKwargs):
     """Flags of Procgen; their names are those of OpenAI's package."""
 
-    vector_env_copies: int = vector_env_copies_flag(32)
+    vector_env_copies: int = family_flags.vector_env_copies_flag(32)
     procgen_distribution_mode: str = flag(
         "easy", "variant of the levels; a game has easy and hard, and some of the others", choices=MODES
     )
     procgen_num_levels: int = flag(0, "number of different levels; 0: no limit", at_least=0)
     procgen_start_level: int = flag(0, "the first level, where --procgen_num_levels limits them", at_least=0)
-    env_kwargs: str = env_kwargs_flag("envpool.make")
+    env_kwargs: str = family_flags.env_kwargs_flag("envpool.make")
 
 
 def make_procgen_env(
@@ -45,7 +39,7 @@ def make_procgen_env(
 
     Raises ConfigError for a mode that the game does not have, and ImportError without Qt 5.
     """
-    refuse_frameskip(cfg, "Procgen skips no frames; leave it out")
+    family_flags.refuse_frameskip(cfg, "Procgen skips no frames; leave it out")
     game = full_env_name.removeprefix(PREFIX)
     task_id = find_task_id(game, cfg.procgen_distribution_mode)
     return make_envpool(
@@ -55,7 +49,7 @@ def make_procgen_env(
         render_mode=render_mode,
         num_levels=cfg.procgen_num_levels,
         start_level=cfg.procgen_start_level,
-        **parse_env_kwargs(cfg.env_kwargs),
+        **family_flags.parse_env_kwargs(cfg.env_kwargs),
     )
 
 
