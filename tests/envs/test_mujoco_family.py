@@ -1,5 +1,6 @@
 """`mujoco_<name>`: names, engines and defaults."""
 
+import sys
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -11,7 +12,6 @@ pytest.importorskip("mujoco")
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
-from sample_factory.envs import envpool_family, mujoco_family
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
 from sample_factory.envs.envpool_vector_env import EnvPoolVectorEnv
@@ -98,13 +98,13 @@ def test_an_unknown_name_is_an_error_with_the_nearest():
 
 def test_the_engine_is_the_faster_one_that_is_installed(monkeypatch):
     assert resolve_family("mujoco_ant").defaults["env_engine"] == "envpool"
-    monkeypatch.setattr(envpool_family, "is_installed", lambda: False)
+    monkeypatch.setitem(sys.modules, "envpool", None)
     assert resolve_family("mujoco_ant").defaults["env_engine"] == "gymnasium"
 
 
 def test_without_both_engines_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(envpool_family, "is_installed", lambda: False)
-    monkeypatch.setattr(mujoco_family, "is_installed", lambda module: False)
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    monkeypatch.setitem(sys.modules, "mujoco", None)
     with pytest.raises(ImportError, match=r"'mujoco_ant' needs .* pip install -e '.\[envpool,mujoco\]'"):
         resolve_family("mujoco_ant")
 

@@ -11,6 +11,7 @@ import envpool
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
+from sample_factory.envs.envpool_engine import import_procgen
 from sample_factory.envs.procgen_family import (
     MODES,
     PROCGEN_ENVS,
@@ -19,7 +20,6 @@ from sample_factory.envs.procgen_family import (
     procgen_defaults,
 )
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.envs.qt_libraries import import_procgen
 
 try:
     import_procgen()

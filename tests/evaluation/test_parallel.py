@@ -18,7 +18,7 @@ from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_info import env_info
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.envs.protocol import ObservationRows
-from sample_factory.envs.wrappers.action_repeat import ActionRepeat
+from sample_factory.envs.wrappers.time import ActionRepeat
 from sample_factory.evaluation import parallel
 from sample_factory.evaluation.during_training import Evaluator
 from sample_factory.evaluation.parallel import evaluate_in_parallel
