@@ -15,7 +15,7 @@ from sample_factory.envs import envpool_engine
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.atari.atari_family import atari_defaults
 from sample_factory.envs.env_info import max_episode_steps
-from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
+from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.envpool_family import EnvPoolFlags, make_envpool, make_envpool_env
 from sample_factory.envs.envpool_vector_env import JOINT_MASK, EnvPoolInfos
 from sample_factory.envs.gym_family import gym_defaults
@@ -72,11 +72,6 @@ def test_an_agent_is_inactive_in_the_step_that_only_resets_its_copy():
 def test_the_limit_of_episodes_is_known():
     assert max_episode_steps(make("CartPole-v1")) == 500
     assert max_episode_steps(make("Catch-v0")) is None
-
-
-def test_an_unknown_id_is_an_error_with_the_nearest():
-    with pytest.raises(UnknownEnvError, match="did you mean envpool_CartPole-v1?"):
-        make("Cartpole-v1")
 
 
 def test_an_unknown_argument_is_an_error_that_names_it():

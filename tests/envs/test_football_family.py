@@ -1,7 +1,6 @@
 """Football in EnvPool: names, rewards, scores."""
 
 import math
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,11 +10,10 @@ pytest.importorskip("envpool")
 
 import envpool
 
-from sample_factory.config.flags import ConfigError
 from sample_factory.envs.abilities import StepsInBackground
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.end_infos import extra_stats, true_objective
-from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
+from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.football_family import (
     BALL,
     CONTROLLED_PLAYER,
@@ -108,23 +106,6 @@ def test_without_a_render_mode_there_is_no_picture():
     env.reset(seed=0)
     assert env.render() is None
     env.close()
-
-
-def test_a_mistyped_scenario_gets_the_nearest_name():
-    with pytest.raises(UnknownEnvError, match="did you mean football_academy_corner?"):
-        resolve_family("football_academy_corners")
-
-
-@pytest.mark.parametrize("name", ["football_5_vs_5", "procgen_starpilot"])
-def test_without_envpool_the_error_names_the_extra(name, monkeypatch):
-    monkeypatch.setitem(sys.modules, "envpool", None)
-    with pytest.raises(ImportError, match=r"pip install -e '.\[envpool\]'"):
-        resolve_family(name)
-
-
-def test_frameskip_is_refused_with_the_flag_to_use_instead():
-    with pytest.raises(ConfigError, match="physics_steps_per_frame"):
-        make(env_frameskip=4)
 
 
 def test_an_iteration_of_the_defaults_has_equally_many_rollouts_of_each_agent():

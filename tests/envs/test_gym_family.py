@@ -13,7 +13,7 @@ from gymnasium.envs.registration import EnvSpec
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
-from sample_factory.envs.gym_family import PACKAGES, GymFlags, make_gym_env, parse_name
+from sample_factory.envs.gym_family import PACKAGES, make_gym_env, parse_name
 from sample_factory.envs.protocol import EnvConfig, ObservationRows
 
 NUM_COPIES = 3
@@ -22,11 +22,6 @@ NUM_COPIES = 3
 def make(name: str, copies: int, frameskip: int | None = None, env_kwargs: str = "{}"):
     cfg = SimpleNamespace(vector_env_copies=copies, env_frameskip=frameskip, env_kwargs=env_kwargs)
     return make_gym_env(name, cfg, EnvConfig(0, 0, 0))
-
-
-def test_the_family_has_its_flags():
-    assert resolve_family("gym_CartPole-v1").flags is GymFlags
-    assert GymFlags().vector_env_copies == 1
 
 
 def test_one_copy_is_a_plain_env():

@@ -93,13 +93,6 @@ def test_the_error_for_a_mistyped_name_has_the_nearest(name, nearest):
         resolve_family(name)
 
 
-def test_without_both_packages_the_error_names_the_extra(monkeypatch):
-    for package in ("minigrid", "envpool"):
-        monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=r"pip install -e '.\[minigrid\]'"):
-        resolve_family("minigrid_DoorKey-5x5-v0")
-
-
 def test_the_default_engine_is_envpool_if_it_has_the_env(monkeypatch):
     def engine(name):
         return resolve_family(name).defaults["env_engine"]
