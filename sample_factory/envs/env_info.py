@@ -181,17 +181,14 @@ def try_out(env: MultiAgentEnv, env_name: str) -> float:
         with named_faults(env_name, "step"):
             result = env.step(actions, rows)
             seconds.append(time.monotonic() - began)
-            _check_rewards(np.asarray(result.rewards, float))
+            rewards = np.asarray(result.rewards, float)
+            for reward in rewards[~np.isfinite(rewards)]:
+                raise EnvContractError(f"step returned the reward {reward}; it should be a finite number")
             _check_rows(env, rows, result.active)
         passed = time.monotonic() - start
         if passed > MAX_SECONDS or (number >= FEW_STEPS and passed > ENOUGH_SECONDS):
             break
     return sorted(seconds)[len(seconds) // 4]
-
-
-def _check_rewards(rewards: np.ndarray) -> None:
-    for reward in rewards[~np.isfinite(rewards)]:
-        raise EnvContractError(f"step returned the reward {reward}; it should be a finite number")
 
 
 def _check_rows(env: MultiAgentEnv, rows: ObservationRows, active: np.ndarray | None) -> None:

@@ -216,11 +216,11 @@ class EnvPoolInfos:
             infos.pop(key, None)
             of_players.pop(key, None)
         if self._num_players > 1:
-            infos = {key: self._repeat(value) for key, value in infos.items()}
+            infos = {
+                key: value if len(value) > self._num_copies else value.repeat(self._num_players, axis=0)
+                for key, value in infos.items()
+            }
         return {**infos, **of_players}
-
-    def _repeat(self, value: np.ndarray) -> np.ndarray:
-        return value if len(value) > self._num_copies else value.repeat(self._num_players, axis=0)
 
     def add(self, infos: dict[str, Any], terminated: np.ndarray, truncated: np.ndarray) -> None:
         """Adds the entries about the episodes that ended in a step, which `infos` belong to."""

@@ -102,30 +102,17 @@ def make_minigrid_env(
     family_flags.refuse_frameskip(cfg, "MiniGrid envs skip no frames; leave it out")
     env_id = find_id(full_env_name)
     num_words = cfg.minigrid_mission_words if cfg.minigrid_mission == "tokens" else 0
-    if cfg.env_engine == family_flags.ENVPOOL:
-        return _make_envpool_env(env_id, cfg, env_config, render_mode, num_words)
-
-    def make_one() -> gym.Env:
-        return _make_gymnasium_env(env_id, cfg, render_mode, num_words)
-
-    if cfg.vector_env_copies == 1:
-        return make_one()
-    return family_flags.copies_in_turn(make_one, cfg.vector_env_copies)
-
-
-def _make_envpool_env(
-    env_id: str, cfg: Any, env_config: EnvConfig, render_mode: str | None, num_words: int
-) -> gym.vector.VectorEnv:
+    if cfg.env_engine == family_flags.GYMNASIUM:
+        make_one = functools.partial(_make_gymnasium_env, env_id, cfg, render_mode, num_words)
+        copies = cfg.vector_env_copies
+        return make_one() if copies == 1 else family_flags.copies_in_turn(make_one, copies)
+    fault = ""
     if cfg.minigrid_observation != "partial":
-        raise ConfigError(
-            f"--minigrid_observation={cfg.minigrid_observation}: EnvPool has the partial view only; add "
-            f"--env_engine={family_flags.GYMNASIUM}"
-        )
-    if cfg.minigrid_view_size < VIEW_SIZE:
-        raise ConfigError(  # EnvPool 1.2.5 writes beyond its memory
-            f"--minigrid_view_size={cfg.minigrid_view_size}: EnvPool crashes below {VIEW_SIZE}; add "
-            f"--env_engine={family_flags.GYMNASIUM}"
-        )
+        fault = f"--minigrid_observation={cfg.minigrid_observation}: EnvPool has the partial view only"
+    elif cfg.minigrid_view_size < VIEW_SIZE:  # EnvPool 1.2.5 writes beyond its memory
+        fault = f"--minigrid_view_size={cfg.minigrid_view_size}: EnvPool crashes below {VIEW_SIZE}"
+    if fault:
+        raise ConfigError(f"{fault}; add --env_engine={family_flags.GYMNASIUM}")
     options = family_flags.parse_env_kwargs(cfg.env_kwargs)
     if cfg.minigrid_view_size != VIEW_SIZE:
         options["agent_view_size"] = cfg.minigrid_view_size
@@ -157,7 +144,16 @@ def find_id(full_env_name: str) -> str:
 
     Raises UnknownEnvError, with the nearest name.
     """
-    ids = _known_ids()
+    ids: Iterable[str]
+    if is_installed("minigrid"):
+        import minigrid  # noqa: F401  # registers its ids
+
+        ids = gym.registry  # with the user's own
+    else:
+        import envpool
+
+        ids = envpool.list_all_envs()
+    ids = [env_id for env_id in ids if env_id.startswith(SUITES)]
     name = full_env_name.removeprefix(PREFIX)
     for suite in ("", *SUITES):
         if suite + name in ids:
@@ -171,34 +167,17 @@ def find_id(full_env_name: str) -> str:
     raise UnknownEnvError(f"unknown env {full_env_name!r}{hint} {RULE}")
 
 
-def _known_ids() -> list[str]:
-    """Returns the ids of minigrid with the user's own, or of EnvPool where minigrid is not installed."""
-    ids: Iterable[str]
-    if is_installed("minigrid"):
-        import minigrid  # noqa: F401  # registers its ids
-
-        ids = gym.registry
-    else:
-        import envpool
-
-        ids = envpool.list_all_envs()
-    return [env_id for env_id in ids if env_id.startswith(SUITES)]
-
-
-def _default_engine(env_id: str) -> str:
-    spec = gym.registry.get(env_id)
-    is_own = spec is not None and not str(spec.entry_point).startswith("minigrid.")
-    return family_flags.GYMNASIUM if is_own or env_id in NOT_IN_ENVPOOL else family_flags.default_engine()
-
-
 def minigrid_defaults(full_env_name: str) -> Mapping[str, Any]:
     """Returns flags for small grids and a reward at the end of an episode, after a check of the name.
 
     The mission is left out where it never changes.
     """
     env_id = find_id(full_env_name)
+    spec = gym.registry.get(env_id)
+    is_own = spec is not None and not str(spec.entry_point).startswith("minigrid.")
+    needs_gymnasium = is_own or env_id in NOT_IN_ENVPOOL
     return {
-        "env_engine": _default_engine(env_id),
+        "env_engine": family_flags.GYMNASIUM if needs_gymnasium else family_flags.default_engine(),
         "vector_env_copies": 16,
         "minigrid_mission": "drop" if FIXED_MISSION.match(env_id) else "tokens",
         "minigrid_mission_words": NUM_WORDS_OF_SEQUENCES if SEQUENCES.match(env_id) else NUM_WORDS,

@@ -1,5 +1,6 @@
 """PettingZoo's parallel envs by their module, without registration: `pettingzoo_<module>`."""
 
+import contextlib
 import difflib
 import functools
 import importlib
@@ -82,8 +83,10 @@ def find_function(full_env_name: str) -> tuple[str, str]:
     if all(part.isidentifier() for part in name.split(".")):
         is_own = name.partition(".")[0] in PETTINGZOO_GROUPS
         for module in (f"pettingzoo.{name}",) if is_own else (f"pettingzoo.{name}", name):
-            if _exists(module):
-                return module, function or FUNCTION
+            # The package that would contain it may be missing.
+            with contextlib.suppress(ModuleNotFoundError):
+                if importlib.util.find_spec(module) is not None:
+                    return module, function or FUNCTION
     raise UnknownEnvError(f"unknown env {full_env_name!r}{_nearest(name)} {RULE}")
 
 
@@ -105,13 +108,6 @@ def _makes_envs(candidate: Any) -> bool:
     if inspect.ismethod(candidate):
         candidate = candidate.__func__
     return inspect.isfunction(candidate) and any(map(is_of_pettingzoo, candidate.__globals__.values()))
-
-
-def _exists(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # the package that would contain it is missing
-        return False
 
 
 def _nearest(name: str) -> str:

@@ -45,7 +45,8 @@ class LevelCache:
         self._level = level
         self._experiment_dir = experiment_dir
         self._used_file = seeds_file(experiment_dir / USED_SEEDS, level)
-        self._cached = sorted(set(_read_seeds(seeds_file(folder, level))))
+        listed = seeds_file(folder, level)
+        self._cached = sorted(set(_parse_seeds(listed.read_bytes()))) if listed.is_file() else []
         self._is_shuffled = False
         self._used: set[int] = set()
         self._num_read = 0  # bytes of the list of used seeds
@@ -122,13 +123,6 @@ def _lock(file: FileIO) -> None:
     except OSError as error:  # a file system without locks: two envs may use the same seed
         if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
             raise
-
-
-def _read_seeds(path: Path) -> list[int]:
-    try:
-        return _parse_seeds(path.read_bytes())
-    except FileNotFoundError:
-        return []
 
 
 def _parse_seeds(lines: bytes) -> list[int]:

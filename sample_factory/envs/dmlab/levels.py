@@ -79,18 +79,15 @@ class DmlabSpec(NamedTuple):
     settings: Mapping[str, str] = {}
 
 
-def level_path(name: str) -> str:
-    """Returns the level as DeepMind Lab names it, from the name of one of DMLab-30 or any other level."""
-    return f"{FOLDER}{name}" if name in DMLAB_30 or name in HELD_OUT else name
-
-
 def level_name(level: str) -> str:
     """Returns the last part of a level's path, e.g. rooms_watermaze."""
     return level.rpartition("/")[2]
 
 
 def _spec(*names: str, **settings: str) -> DmlabSpec:
-    return DmlabSpec([level_path(name) for name in names], settings)
+    """Returns the spec with levels as DeepMind Lab names them. names: of DMLab-30, or any other level."""
+    of_30 = (*DMLAB_30, *HELD_OUT)
+    return DmlabSpec([f"{FOLDER}{name}" if name in of_30 else name for name in names], settings)
 
 
 # The names of versions 1 and 2 after "dmlab_".
