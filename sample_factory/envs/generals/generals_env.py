@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import gymnasium as gym
@@ -15,7 +15,6 @@ from generals.core.grid import GridFactory
 from generals.core.observation import Observation
 
 from sample_factory.envs.abilities import HoldsEnv, LimitsEpisodes, NamesActions, ScriptedPlayers
-from sample_factory.envs.generals.generals_family import MapSpec
 from sample_factory.envs.generals.map_observer import (
     PASS,
     MapObserver,
@@ -25,6 +24,9 @@ from sample_factory.envs.generals.map_observer import (
     to_move,
 )
 from sample_factory.envs.protocol import Info, Picture
+
+if TYPE_CHECKING:
+    from sample_factory.envs.generals.generals_family import MapSpec
 
 DIRECTION_NAMES = ("up", "down", "left", "right")
 BOTS: Mapping[str, type[Agent]] = {"random": RandomAgent, "expander": ExpanderAgent}
@@ -69,7 +71,7 @@ class GeneralsEnv(
 
     metadata = {"name": "generals", "render_modes": ["rgb_array"], "render_fps": 8}
 
-    def __init__(self, spec: MapSpec, cfg: Any, render_mode: str | None = None):
+    def __init__(self, spec: "MapSpec", cfg: Any, render_mode: str | None = None):
         """cfg: has the flags of GeneralsFlags."""
         self.render_mode = render_mode
         self.possible_agents = ["red", "blue"]
