@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sample_factory.monitoring.policy_progress import TAGS
-from sample_factory.plotting.figure_style import colour, dashes, house_style, marker, new_figure
+from sample_factory.plotting.drawing import colour, dashes, house_style, marker, new_figure
 from sample_factory.plotting.plot_groups import read_runs
 from sample_factory.plotting.read_summaries import Curve, TrainedExperiment
 from sample_factory.runner.run_description import Experiment, ParamGrid, RunDescription
@@ -115,7 +115,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("folders", nargs="+")
     parser.add_argument("--out", type=Path, default=Path("lag.png"))
     arguments = parser.parse_args(argv)
-    runs = read_runs(arguments.folders, [REWARD, LAG], policy_index=0, skip=False).experiments
+    runs = read_runs(arguments.folders, [REWARD, LAG], policy_index=0, skip=False, notes=[])
     results = sorted(map(result_of, runs))
     print("env, algorithm, delay, seed: reward, lag in SGD steps")
     for result in results:

@@ -6,11 +6,11 @@ Importing this package imports neither torch nor gymnasium: functions are loaded
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from sample_factory.config import VERSION
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.version import VERSION
 from sample_factory.envs.env_registry import register_env
-from sample_factory.mainloop.observer import Observer, register_observer
 from sample_factory.learning.algorithm_registry import register_algorithm
+from sample_factory.mainloop.observer import Observer, register_observer
 from sample_factory.models.network_registry import (
     register_actor_critic,
     register_core,
@@ -21,12 +21,12 @@ from sample_factory.sampling.matchmaking.registry import register_matchmaking
 from sample_factory.version_2 import finder
 
 if TYPE_CHECKING:
-    from sample_factory.evaluation.evaluate_from_python import evaluate
+    from sample_factory.evaluation.evaluate import evaluate
     from sample_factory.evaluation.load_policy import load_policy
-    from sample_factory.launch.run_from_python import run
-    from sample_factory.mainloop.run_result import RunResult, TrainingFailed
     from sample_factory.exporting.export_from_python import export_onnx
+    from sample_factory.mainloop.run_result import RunResult, TrainingFailed
     from sample_factory.plotting.read_metrics import read_metrics
+    from sample_factory.train import run
 
 __all__ = [
     "ConfigError",
@@ -51,11 +51,11 @@ __all__ = [
 _MODULES = {
     "RunResult": "sample_factory.mainloop.run_result",
     "TrainingFailed": "sample_factory.mainloop.run_result",
-    "evaluate": "sample_factory.evaluation.evaluate_from_python",
+    "evaluate": "sample_factory.evaluation.evaluate",
     "export_onnx": "sample_factory.exporting.export_from_python",
     "load_policy": "sample_factory.evaluation.load_policy",
     "read_metrics": "sample_factory.plotting.read_metrics",
-    "run": "sample_factory.launch.run_from_python",
+    "run": "sample_factory.train",
 }
 
 __version__ = VERSION

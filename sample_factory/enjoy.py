@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from sample_factory.launch.exit_codes import run_command
 
 if TYPE_CHECKING:
-    from sample_factory.config.config import Config
-    from sample_factory.config.namespace import FlagNamespace
+    from sample_factory.config.config import Config, FlagNamespace
     from sample_factory.evaluation.results import Evaluation
 
 
@@ -24,7 +23,7 @@ def enjoy(config: "Config | FlagNamespace") -> "Evaluation | tuple[int, float]":
     true objectives. Raises ConfigError when there is no checkpoint, CheckpointError for an unusable one,
     VideoError.
     """
-    from sample_factory.config.namespace import FlagNamespace
+    from sample_factory.config.config import FlagNamespace
     from sample_factory.envs.env_registry import resolve_family
     from sample_factory.hub.push import play_and_push
 

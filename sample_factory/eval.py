@@ -14,7 +14,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 done or stopped, 1 an env or a process failed, 2 bad input."""
 
     def command(arguments: Sequence[str]) -> None:
-        from sample_factory.evaluation.eval_command import parse_arguments, run_eval
+        from sample_factory.evaluation.evaluate import parse_arguments, run_eval
         from sample_factory.runtime.log import setup_logging
 
         config = parse_arguments(arguments)

@@ -18,11 +18,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         from sample_factory.imitation.imitate_request import parse_arguments
         from sample_factory.runtime.log import setup_logging
 
-        request = parse_arguments(arguments)
+        config = parse_arguments(arguments)
         setup_logging("imitate")
         from sample_factory.imitation.imitate import imitate  # loads torch
 
-        imitate(request)
+        imitate(config)
 
     return run_command(command, argv)
 

@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING
 from sample_factory.launch.exit_codes import run_command
 
 if TYPE_CHECKING:
-    from sample_factory.evaluation.match_request import MatchRequest
-    from sample_factory.evaluation.match_series import MatchSeries
+    from sample_factory.evaluation.match import MatchSeries
+    from sample_factory.evaluation.match_request import Contestant
 
 
-def match(request: "MatchRequest") -> "MatchSeries":
+def match(contestants: "tuple[Contestant, Contestant]") -> "MatchSeries":
     """Plays the matches, prints the result and writes the file that --json names.
+
+    contestants: from `parse_arguments`; the flags are in the first one's config.
 
     Raises ConfigError when a checkpoint is missing, the env has no two teams or the file cannot be written,
     CheckpointError for an unusable checkpoint.
     """
-    from sample_factory.evaluation.match_series import run_match
+    from sample_factory.evaluation.match import run_match
 
-    return run_match(request)
+    return run_match(contestants)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,9 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         from sample_factory.evaluation.match_request import parse_arguments
         from sample_factory.runtime.log import setup_logging
 
-        request = parse_arguments(arguments)
+        contestants = parse_arguments(arguments)
         setup_logging("match")
-        match(request)
+        match(contestants)
 
     return run_command(command, argv)
 

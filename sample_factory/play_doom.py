@@ -20,8 +20,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command(arguments: Sequence[str]) -> None:
         from sample_factory.config.commands import PLAY_DOOM
         from sample_factory.config.parsing import parse_config
+        from sample_factory.envs.doom.human_game import HumanGameFlags, play
         from sample_factory.envs.env_registry import resolve_family
-        from sample_factory.evaluation.human_game import HumanGameFlags, play
         from sample_factory.runtime.log import setup_logging
 
         own = {"human_game": HumanGameFlags}

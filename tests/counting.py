@@ -13,15 +13,20 @@ from sample_factory.config.parsing import build_config
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_info import env_info
+from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.channels import Channels, make_progress
 from sample_factory.exchange.kind_storage import KindLayout, RowLayout
 from sample_factory.exchange.messages import Incident
 from sample_factory.exchange.policy_weights import PolicyWeights
+from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.topology import make_topology
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.learning.algorithm_registry import registered_algorithm
 from sample_factory.mainloop.main_loop import DeadProcess
 from sample_factory.models.actor_critic import PolicyOutput
+from sample_factory.models.policy_spec import make_policy_spec
 from sample_factory.runtime.queues import LocalQueue
+from sample_factory.sampling.matchmaking.registry import registered_matchmaking
 
 NUM_ACTIONS = 1000
 ENV, EPISODE, STEP, LAST_ACTION = range(4)  # columns of the observation
@@ -122,6 +127,30 @@ def make_config(**typed: Any) -> Config:
 def dead_worker(index: int) -> DeadProcess:
     """Returns a rollout worker that has died."""
     return DeadProcess(index, [index], Incident("worker_restarts", f"rollout_worker_{index} died"))
+
+
+def make_plan(config: Config, env: Any, family: EnvFamily | None = None, **choices: Any) -> RunPlan:
+    """Returns the plan of a run with this env, and with `choices` in place of what `plan_run` would choose.
+
+    family: how workers make the env; None: always CountingEnv.
+    """
+    info = env_info(adapt(env), types.SimpleNamespace(env_frameskip=None))
+    plan = RunPlan(
+        config=config,
+        family=family or EnvFamily("counting", lambda full_env_name: CountingEnv(0, 1), None, {}),
+        info=info,
+        topology=make_topology(config, info, num_inline_samplers=config.sampling.inline_samplers or 0),
+        policies=tuple(
+            make_policy_spec(config, *info.kinds.spaces[policy_id % len(info.kinds.spaces)])
+            for policy_id in range(config.sampling.num_policies)
+        ),
+        state_size=CountingModel.state_size,
+        seed=1,
+        algorithm=registered_algorithm(config.run.algo),
+        matchmaking=registered_matchmaking(config.selfplay.matchmaking),
+        transfer_from=(None,) * config.sampling.num_policies,
+    )
+    return plan._replace(**choices)
 
 
 def make_shared(config: Config, env: Any, num_logits: int = 1) -> tuple[TrajectoryBuffers, Channels]:

@@ -1,20 +1,28 @@
 """The flags of `benchmark`. Imports neither torch nor matplotlib, so that bad flags are reported at once."""
 
 import argparse
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sample_factory.benchmarking.flag_sweep import SWEPT_FLAGS
 from sample_factory.config.commands import BENCHMARK
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, add_flags, flag, make_parser, parse_known
 from sample_factory.config.parsing import parse_config
-from sample_factory.plotting.draw_bars import check_drawing
-from sample_factory.plotting.plot_command import OUT_SUFFIXES
+from sample_factory.plotting.drawing import house_style
+from sample_factory.plotting.plot_command import check_out
+
+# In the order of the search of --sweep. The first ones matter most, and change nothing about what is learned.
+SWEPT_FLAGS = (
+    "num_envs_per_worker",
+    "inline_samplers",
+    "worker_num_splits",
+    "policy_workers_per_policy",
+    "batch_size",
+    "num_workers",
+)
 
 
 @dataclass(frozen=True)
@@ -102,28 +110,18 @@ def _check_files(flags: BenchmarkFlags) -> None:
         if file is not None and not Path(file).expanduser().absolute().parent.is_dir():
             raise ConfigError(f"--{name}={file}: there is no such folder")
     if flags.chart is not None:
-        if Path(flags.chart).suffix.lower() not in OUT_SUFFIXES:
-            raise ConfigError(f"--chart={flags.chart} should end in one of {', '.join(OUT_SUFFIXES)}")
-        check_drawing()
+        check_out(Path(flags.chart), "--chart")
+        house_style()  # raises if matplotlib is missing
 
 
 def with_values(request: BenchmarkRequest, values: Mapping[str, int]) -> BenchmarkRequest:
-    """Returns the request with other values of SWEPT_FLAGS, which are appended to the typed flags."""
+    """Returns the request with other values of SWEPT_FLAGS, which are appended to the typed flags.
+
+    Raises ConfigError if they contradict each other or other flags.
+    """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in values:
         parser.add_argument(f"--{name}")
     _, others = parser.parse_known_args(request.training_flags)
-    config = request.config
-    sampling: dict[str, Any] = {
-        name: value for name, value in values.items() if name in vars(config.sampling)
-    }
-    learning: dict[str, Any] = {
-        name: value for name, value in values.items() if name in vars(config.learning)
-    }
-    changed = dataclasses.replace(
-        config,
-        sampling=dataclasses.replace(config.sampling, **sampling),
-        learning=dataclasses.replace(config.learning, **learning),
-    )
-    typed = (*others, *(f"--{name}={value}" for name, value in values.items()))
-    return request._replace(training_flags=typed, config=changed)
+    changed = parse_arguments([*others, *(f"--{name}={value}" for name, value in values.items())])
+    return changed._replace(flags=request.flags, others=request.others)

@@ -1,10 +1,9 @@
 """Steps envs with random actions on every core, without a network."""
 
-import argparse
 import dataclasses
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -45,23 +44,13 @@ class RandomSamplerFlags:
     )
 
 
-class WorkerThroughput(NamedTuple):
-    """Env frames of one worker, and the seconds that they took."""
-
-    env_frames: int
-    seconds: float
-
-    @property
-    def fps(self) -> float:
-        return self.env_frames / self.seconds if self.seconds > 0 else 0.0
-
-
 class Throughput(NamedTuple):
-    """Env frames of all workers since every env was ready. A frame counts once for each agent."""
+    """Env frames since every env was ready, and the seconds that they took. A frame counts once for each
+    agent. workers: the same of each worker; empty for a worker."""
 
     env_frames: int
     seconds: float
-    workers: tuple[WorkerThroughput, ...]
+    workers: tuple["Throughput", ...] = ()
 
     @property
     def fps(self) -> float:
@@ -76,15 +65,6 @@ class Throughput(NamedTuple):
         return [*lines, f"total: {self.env_frames} frames in {self.seconds:.1f} s, {self.fps:.0f} FPS"]
 
 
-class SamplerSettings(NamedTuple):
-    """Numbers that a worker needs."""
-
-    num_envs: int
-    frameskip: int
-    max_env_frames: int
-    seed: int | None
-
-
 class RandomSampler:
     """In the child: steps its envs with random actions, one after another, and counts in shared memory.
 
@@ -93,37 +73,32 @@ class RandomSampler:
     """
 
     def __init__(
-        self,
-        index: int,
-        family: EnvFamily,
-        cfg: argparse.Namespace,
-        settings: SamplerSettings,
-        progress: SharedArrays,
-        context: ChildContext,
+        self, index: int, family: EnvFamily, config: Config, progress: SharedArrays, context: ChildContext
     ):
         # In the child only: the parent loads no gymnasium.
         from sample_factory.envs.env_info import make_adapted_env
         from sample_factory.envs.protocol import EnvConfig, ObservationRows
         from sample_factory.envs.random_actions import RandomActions
 
-        self._settings = settings
+        self._frameskip = config.env.env_frameskip or 1
+        self._max_env_frames = config.extra["random_sampler"].sample_env_frames_per_worker
         self._progress = progress
         self._stopping = context.stopping
-        self._env_frames = progress["env_frames"][index]
-        self._microseconds = progress["microseconds"][index]
-        first = index * settings.num_envs
-        configs = [EnvConfig(index, i, first + i) for i in range(settings.num_envs)]
-        self._envs = [make_adapted_env(family, cfg, config) for config in configs]
+        num_envs = config.sampling.envs_per_worker
+        first = index * num_envs
+        cfg = config.namespace()
+        env_configs = [EnvConfig(index, i, first + i) for i in range(num_envs)]
+        self._envs = [make_adapted_env(family, cfg, env_config) for env_config in env_configs]
         self._rows = [ObservationRows.allocate(env.kinds) for env in self._envs]
+        seed = config.run.seed
         for i, env in enumerate(self._envs):
-            seed = None if settings.seed is None else settings.seed + first + i
-            env.reset(seed, self._rows[i])
-        self._random_actions = RandomActions(
-            self._envs[0].kinds, None if settings.seed is None else settings.seed + index
-        )
+            env.reset(None if seed is None else seed + first + i, self._rows[i])
+        self._random_actions = RandomActions(self._envs[0].kinds, None if seed is None else seed + index)
         # Drawing actions takes as long as the step of a fast env, so a table of them is drawn beforehand. It
         # is not used where the allowed actions depend on the observation.
         self._table = [self._random_actions(self._rows[0]) for _ in range(NUM_RANDOM_ACTIONS)]
+        self._env_frames = progress["env_frames"][index]
+        self._microseconds = progress["microseconds"][index]
 
     def run(self) -> None:
         """Samples until it has its frames, or is asked to stop."""
@@ -137,12 +112,11 @@ class RandomSampler:
                 env.close()
 
     def _sample(self) -> None:
-        settings = self._settings
         stopping = self._stopping
-        frames_per_sweep = settings.frameskip * sum(env.num_agents for env in self._envs)
+        frames_per_sweep = self._frameskip * sum(env.num_agents for env in self._envs)
         started = time.perf_counter()
         sweep = 0
-        while not stopping.is_set() and self._env_frames[0] < settings.max_env_frames:
+        while not stopping.is_set() and self._env_frames[0] < self._max_env_frames:
             actions = [self._actions(i, sweep) for i in range(len(self._envs))]
             for env, action, rows in zip(self._envs, actions, self._rows):
                 env.step(action, rows)
@@ -174,7 +148,8 @@ def _family_in_one_split(env: str) -> EnvFamily:
 
 
 def sample(config: Config, family: EnvFamily) -> Throughput:
-    """In the parent: samples until a limit or a signal, printing the speed every --status_interval.
+    """In the parent: samples until a limit or a signal, printing the speed every --status_interval, and
+    writing it to --figures_file.
 
     config: from `parse_config` with the extra section `random_sampler`. Raises ChildFailed.
     """
@@ -190,88 +165,73 @@ def sample(config: Config, family: EnvFamily) -> Throughput:
     with StopSignals() as signals, Supervisor(workers) as supervisor:
         supervisor.start_all()
         supervisor.wait_ready(config.sampling.reset_timeout_seconds, signals)
-        reporter = _Reporter(config, workers)
-        _watch(supervisor, signals, progress, config.extra["random_sampler"], reporter)
+        write = _figures_writer(config, workers)
+        _watch(supervisor, signals, progress["env_frames"][:, 0], progress["go"], config, write)
         supervisor.stop_all(grace_seconds=STOP_GRACE_SECONDS)
-    frames = progress["env_frames"][:, 0].tolist()
-    microseconds = progress["microseconds"][:, 0].tolist()
-    per_worker = tuple(WorkerThroughput(count, time_ / 1e6) for count, time_ in zip(frames, microseconds))
-    throughput = Throughput(sum(frames), max(worker.seconds for worker in per_worker), per_worker)
-    reporter.write(throughput.seconds, throughput.env_frames, throughput.fps)
+    counters = zip(progress["env_frames"][:, 0].tolist(), progress["microseconds"][:, 0].tolist())
+    each = tuple(Throughput(env_frames, microseconds / 1e6) for env_frames, microseconds in counters)
+    seconds = max(worker.seconds for worker in each)
+    throughput = Throughput(sum(worker.env_frames for worker in each), seconds, each)
+    write(seconds, throughput.env_frames, throughput.fps)
     return throughput
 
 
 def _make_worker(config: Config, family: EnvFamily, progress: SharedArrays, index: int) -> Child:
     """Makes a worker that is pinned, and limited in its threads, like the rollout workers of training."""
     sampling = config.sampling
-    flags: RandomSamplerFlags = config.extra["random_sampler"]
-    settings = SamplerSettings(
-        sampling.envs_per_worker,
-        config.env.env_frameskip or 1,
-        flags.sample_env_frames_per_worker,
-        config.run.seed,
-    )
+    gpus = config.extra["random_sampler"].sampler_worker_gpus
     environment = dict(cpu.ONE_THREAD) if sampling.force_envs_single_thread else {}
-    if flags.sampler_worker_gpus:
-        gpus = flags.sampler_worker_gpus
+    if gpus:
         environment["CUDA_VISIBLE_DEVICES"] = str(gpus[index % len(gpus)])
     cores = cpu.worker_cores(index, sampling.num_workers) if sampling.set_workers_cpu_affinity else None
     niceness = sampling.default_niceness + ROLLOUT_WORKER_NICENESS
     options = ChildOptions(cores, niceness, environment, one_shot=True, own_session=True)
-    args = (index, family, config.namespace(), settings, progress)
-    return Child(f"sampler_{index}", RandomSampler, args, options)
+    return Child(f"sampler_{index}", RandomSampler, (index, family, config, progress), options)
+
+
+def _figures_writer(config: Config, workers: Sequence[Child]) -> Callable[[float, int, float | None], None]:
+    """Returns a function that appends a line to --figures_file, if there is one, and writes the first line.
+
+    Its arguments: seconds and env frames so far, and FPS over the last --status_interval, if it is known.
+    """
+    file = config.monitoring.figures_file
+    if file is None:
+        return lambda seconds, env_frames, fps: None
+    figures_file = FiguresFile(file)
+    samplers = (RunProcess("sampler", index, worker.pid) for index, worker in enumerate(workers))
+    processes = (RunProcess("main", 0, os.getpid()), *samplers)
+
+    def write(seconds: float, env_frames: int, fps: float | None) -> None:
+        by_window = {} if fps is None else {f"{config.monitoring.status_interval:g}": fps}
+        figures_file.write(Figures(time.time(), seconds, env_frames, 0, by_window, (), {}, (), processes))
+
+    write(0.0, 0, None)
+    return write
 
 
 def _watch(
     supervisor: Supervisor,
     signals: StopSignals,
-    progress: SharedArrays,
-    flags: RandomSamplerFlags,
-    reporter: "_Reporter",
+    counters: np.ndarray,
+    go: np.ndarray,
+    config: Config,
+    write: Callable[[float, int, float | None], None],
 ) -> None:
     """Starts the measurement, and returns when it is over. Raises ChildFailed."""
-    counters = progress["env_frames"]
-    started = time.monotonic()
-    progress["go"][0] = 1
+    flags: RandomSamplerFlags = config.extra["random_sampler"]
+    is_due = Every(config.monitoring.status_interval)
+    started = reported_at = time.monotonic()
+    reported_frames = 0
+    go[0] = 1
     while not signals.requested and time.monotonic() - started < flags.timeout_seconds:
         supervisor.wait(POLL_SECONDS, [signals])
         supervisor.check()
-        env_frames = int(counters[:, 0].sum())
+        env_frames = int(counters.sum())
         if env_frames >= flags.sample_env_frames or all(child.finished for child in supervisor.children):
-            break
-        reporter.tick(env_frames)
-
-
-class _Reporter:
-    """In the parent: prints the speed every --status_interval, and writes it to --figures_file."""
-
-    def __init__(self, config: Config, workers: Sequence[Child]):
-        """The time of the measurement starts here."""
-        monitoring = config.monitoring
-        self._interval = monitoring.status_interval
-        self._file = FiguresFile(monitoring.figures_file) if monitoring.figures_file is not None else None
-        self._processes = (
-            RunProcess("main", 0, os.getpid()),
-            *(RunProcess("sampler", index, worker.pid) for index, worker in enumerate(workers)),
-        )
-        self._is_due = Every(self._interval)
-        self._reported_frames = 0
-        self._started = self._reported_at = time.monotonic()
-        self.write(0.0, 0, None)
-
-    def tick(self, env_frames: int) -> None:
-        if not self._is_due():
             return
-        now = time.monotonic()
-        fps = (env_frames - self._reported_frames) / (now - self._reported_at)
-        print(f"{now - self._started:.0f} s: {fps:.0f} FPS, {env_frames} frames", flush=True)
-        self.write(now - self._started, env_frames, fps)
-        self._reported_frames = env_frames
-        self._reported_at = now
-
-    def write(self, seconds: float, env_frames: int, fps: float | None) -> None:
-        """Appends a line to --figures_file. fps: over the last --status_interval."""
-        if self._file is None:
-            return
-        by_window = {} if fps is None else {f"{self._interval:g}": fps}
-        self._file.write(Figures(time.time(), seconds, env_frames, 0, by_window, (), {}, (), self._processes))
+        if is_due():
+            now = time.monotonic()
+            fps = (env_frames - reported_frames) / (now - reported_at)
+            print(f"{now - started:.0f} s: {fps:.0f} FPS, {env_frames} frames", flush=True)
+            write(now - started, env_frames, fps)
+            reported_frames, reported_at = env_frames, now

@@ -25,8 +25,8 @@ from sample_factory.exchange.messages import (
     Trajectories,
 )
 from sample_factory.exchange.policy_weights import NOTHING_PUBLISHED, Stamp
+from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
-from sample_factory.launch.wiring import NodesArgs
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.queues import Queue
@@ -82,16 +82,15 @@ class Ingest:
     A node's next call is made when its trajectories have found free buffers, which is the back-pressure.
     """
 
-    def __init__(
-        self, args: NodesArgs, buffers: TrajectoryBuffers, channels: Channels, context: ChildContext
-    ):
-        self._args = args
+    def __init__(self, plan: RunPlan, buffers: TrajectoryBuffers, channels: Channels, context: ChildContext):
+        """plan: of the run on the learner's machine."""
+        self._plan = plan
         self._buffers = buffers
         self._channels = channels
         self._context = context
         self._partition = buffers.topology.num_workers
         self._newest: dict[int, tuple[Stamp, Any]] = {}  # by policy: stamp and reference
-        self._rule = SyncRule(args.config.cluster, args.config.sampling.max_policy_lag)
+        self._rule = SyncRule(plan.config.cluster, plan.config.sampling.max_policy_lag)
         self._traffic = Traffic()
         self._threads = ThreadPoolExecutor(THREADS)
         self._time_to_report = Every(REPORT_SECONDS)
@@ -100,9 +99,9 @@ class Ingest:
         self._retry_at: dict[str, float] = {}  # id of a machine -> time.monotonic() of the next start
         self._has_received = False  # trajectories of any node
         self._num_missing = 0
-        inboxes = channels.inboxes[len(channels.inboxes) - args.num_nodes :]
+        inboxes = channels.inboxes[len(channels.inboxes) - plan.topology.num_nodes :]
         self._places = [Place(number, inbox) for number, inbox in enumerate(inboxes, start=1)]
-        self._cluster = RayCluster(args.config)
+        self._cluster = RayCluster(plan.config)
 
     def run(self) -> None:
         """Pulls until asked to stop, then stops the nodes."""
@@ -155,14 +154,14 @@ class Ingest:
                 "%d of %d other machines are not connected; they are used when they join Ray "
                 "(ray start --address=...)",
                 num_missing,
-                self._args.num_nodes,
+                self._plan.topology.num_nodes,
             )
         self._num_missing = num_missing
 
     def _start_node(self, place: Place, machine: Machine) -> None:
         has_machine = not self._cluster.is_local
         in_use = self._cluster.resources_in_use(machine) if has_machine else ""
-        link = NodeLink(NodePlan(place.number, self._args), machine, has_machine)
+        link = NodeLink(NodePlan(place.number, self._plan), machine, has_machine)
         if in_use:
             log.warning("%s waits for its whole machine: other jobs of Ray use %s", link.name, in_use)
         place.connect(link)

@@ -12,8 +12,8 @@ import numpy as np
 
 from sample_factory.cluster.packing import THREADS, Packed, pack
 from sample_factory.cluster.ray_cluster import NodeFailed
+from sample_factory.config import VERSION
 from sample_factory.config.cluster_flags import ClusterFlags
-from sample_factory.config.version import VERSION
 from sample_factory.exchange.messages import (
     ComponentReady,
     Incident,
@@ -22,14 +22,15 @@ from sample_factory.exchange.messages import (
     reports_in,
 )
 from sample_factory.exchange.policy_weights import Stamp
+from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.topology import make_topology
-from sample_factory.mainloop.main_loop import DeadProcess
-from sample_factory.launch.parts import Parts, allocate
-from sample_factory.launch.processes import run_in_processes
-from sample_factory.mainloop.run_result import RunEnd
+from sample_factory.launch.arrangement import num_inline_samplers
+from sample_factory.launch.processes import ProcessRun
+from sample_factory.launch.resources import allocate
+from sample_factory.mainloop.main_loop import DeadProcess, Loop, Resources
 from sample_factory.mainloop.subscribers import Outbox
-from sample_factory.launch.wiring import NodesArgs
 from sample_factory.runtime import cpu
+from sample_factory.runtime.failures import ChildFailed
 from sample_factory.runtime.log import setup_logging
 from sample_factory.runtime.supervisor import StopSignals
 
@@ -49,7 +50,7 @@ class NodePlan(NamedTuple):
     """Everything that a node needs to know. number: 1 for the first node beside the learner's machine."""
 
     number: int
-    run: NodesArgs
+    run: RunPlan
     package_version: str = VERSION
 
 
@@ -85,21 +86,22 @@ class Node:
         cpu.raise_open_files_limit()
         self._name = f"node {plan.number}"
         self._fetch = fetch
-        self._parts = _allocate(plan)
-        num_policies = self._parts.buffers.topology.num_policies
+        self._plan = plan_of_node(plan)
+        self._resources = allocate(self._plan)
+        num_policies = self._plan.topology.num_policies
         self._tickets: dict[int, list[int]] = {policy_id: [] for policy_id in range(num_policies)}
         self._threads = ThreadPoolExecutor(THREADS)
-        self._loop = NodeLoop(self._parts)
-        self._end: RunEnd | BaseException | None = None
+        self._loop = NodeLoop(self._resources)
+        self._failures: Sequence[BaseException] | None = None  # once the workers have ended
         self._supervisor = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
         self._supervisor.start()
 
     def _supervise(self) -> None:
         """Body of the supervising thread."""
         try:
-            self._end = run_in_processes(self._parts, StopSignals(), lambda *_: self._loop)
+            self._failures = ProcessRun(self._plan, self._resources).run(self._loop, StopSignals())
         except BaseException as error:  # `pull` raises it
-            self._end = error
+            self._failures = [error]
 
     def update(self, weights: Mapping[int, tuple[Stamp, Any]]) -> None:
         """Publishes new weights to the policy workers of this node.
@@ -108,7 +110,7 @@ class Node:
         node samples with those that it has.
         """
         for policy_id, (stamp, reference) in weights.items():
-            self._parts.channels.weights[policy_id].publish({"slot": self._fetch(reference)}, stamp)
+            self._resources.channels.weights[policy_id].publish({"slot": self._fetch(reference)}, stamp)
 
     def pull(self, messages: Sequence[Any]) -> Pulled:
         """Returns trajectories, as soon as there are enough, and reports.
@@ -129,10 +131,10 @@ class Node:
         return report
 
     def _raise_failure(self) -> None:
-        if isinstance(self._end, BaseException):
-            raise NodeFailed(f"{type(self._end).__name__}: {self._end}") from self._end
-        if self._end is not None and self._end.failures:
-            raise NodeFailed(str(self._end.failures[0]))
+        if self._failures:
+            first = self._failures[0]
+            name = "" if isinstance(first, ChildFailed) else f"{type(first).__name__}: "
+            raise NodeFailed(f"{name}{first}") from first
 
     def _wait_for_trajectories(self) -> None:
         """Waits for MIN_TRAJECTORIES, GATHER_SECONDS for as many as there are, PULL_SECONDS for one."""
@@ -150,7 +152,7 @@ class Node:
         return sum(map(len, self._tickets.values()))
 
     def _take_trajectories(self) -> list[Packed]:
-        buffers = self._parts.buffers
+        buffers = self._resources.buffers
         parts = [
             (policy_id, np.array(tickets[first : first + MIN_TRAJECTORIES]))
             for policy_id, tickets in self._tickets.items()
@@ -164,10 +166,10 @@ class Node:
         return packed
 
     def _receive_tickets(self, policy_id: int) -> None:
-        buffers = self._parts.buffers
+        buffers = self._resources.buffers
         tickets = self._tickets[policy_id]
         incarnations = buffers.incarnations.copy()
-        messages = self._parts.channels.learners[policy_id].get_many(0.0, MAX_MESSAGES)
+        messages = self._resources.channels.learners[policy_id].get_many(0.0, MAX_MESSAGES)
         for message in messages:
             if isinstance(message, Trajectories):
                 tickets.extend(message.buffer_indices)
@@ -176,19 +178,19 @@ class Node:
 
     def stop(self) -> None:
         """Stops all workers."""
-        self._loop.is_done = True
+        self._loop.end()
         self._supervisor.join(STOP_SECONDS)
 
 
-def _allocate(plan: NodePlan) -> Parts:
-    """Returns the parts of a run with the workers of this node alone."""
-    flags = plan.run.config.cluster
-    run = plan.run.config.run
-    sampling = plan.run.config.sampling
+def plan_of_node(plan: NodePlan) -> RunPlan:
+    """Returns the plan of the workers of this node alone, without a learner."""
+    run = plan.run
+    flags = run.config.cluster
+    sampling = run.config.sampling
     num_workers = flags.node_workers or cpu.num_usable_cores()
     config = replace(
-        plan.run.config,
-        run=replace(run, seed=plan.run.seed + SEEDS_OF_A_NODE * plan.number, device=_device(run.device)),
+        run.config,
+        run=replace(run.config.run, device=_device(run.config.run.device)),
         sampling=replace(
             sampling,
             num_workers=num_workers,
@@ -198,12 +200,19 @@ def _allocate(plan: NodePlan) -> Parts:
         ),
         cluster=ClusterFlags(),
     )
-    topology = make_topology(config, plan.run.probed.info)
-    # Buffers to fill, and as many that wait to be sent: no batch is collected here, and what waits gets old.
-    topology = replace(topology, buffers_per_worker=2 * topology.agents_per_worker)
-    parts = allocate(config, plan.run.family, plan.run.probed, topology, has_learner=False)
-    policies = [policy._replace(device=_device(policy.device)) for policy in plan.run.registered.policies]
-    return parts._replace(registered=plan.run.registered._replace(policies=policies))
+    topology = make_topology(config, run.info, num_inline_samplers=num_inline_samplers(config))
+    topology = replace(
+        topology,
+        # To fill, and as many that wait to be sent: no batch is collected here, and what waits gets old.
+        buffers_per_worker=2 * topology.agents_per_worker,
+        learners_per_policy=0,
+    )
+    return run._replace(
+        config=config,
+        topology=topology,
+        policies=tuple(policy._replace(device=_device(policy.device)) for policy in run.policies),
+        seed=run.seed + SEEDS_OF_A_NODE * plan.number,
+    )
 
 
 def _device(device: str) -> str:
@@ -211,27 +220,25 @@ def _device(device: str) -> str:
     return "auto" if device == "gpu" else device
 
 
-class NodeLoop:
+class NodeLoop(Loop):
     """A `Loop`: keeps the reports of the workers for the learner's machine, and sends them its messages."""
 
-    def __init__(self, parts: Parts):
-        self.is_done = False
-        self.stop_reason = ""
-        self._reports_queue = parts.channels.reports
-        self._outbox = Outbox(parts.channels)
+    def __init__(self, resources: Resources):
+        self._is_done = False
+        self._reports_queue = resources.channels.reports
+        self._outbox = Outbox(resources.channels)
         self._lock = threading.Lock()  # of the two following: one thread pulls, another one supervises
         self._reports: list[Report] = []
         self._latest: dict[tuple[type, int], Any] = {}  # messages for a worker that replaces a dead one
 
     @property
-    def has_begun(self) -> bool:
-        """False: the limits of the run hold on the learner's machine."""
-        return False
+    def is_done(self) -> bool:
+        """Whether `end` was called."""
+        return self._is_done
 
-    @property
-    def is_evaluating(self) -> bool:
-        """False: evaluations are played on the learner's machine."""
-        return False
+    def end(self) -> None:
+        """Ends the run of this node."""
+        self._is_done = True
 
     def forward(self, message: Any) -> None:
         """Sends a message to all rollout workers."""
@@ -251,13 +258,6 @@ class NodeLoop:
         with self._lock:
             self._reports.extend(report for report in reports if not isinstance(report, ComponentReady))
 
-    def started(self) -> None:
-        """Does nothing."""
-
-    def turn(self, timeout: float) -> None:
-        """Keeps reports."""
-        self.receive(timeout)
-
     def process_replaced(self, dead: DeadProcess) -> None:
         """Reports its death, and sends its successor what the dead one had received."""
         with self._lock:
@@ -265,15 +265,3 @@ class NodeLoop:
             latest = list(self._latest.values())
         for message in latest:
             self._outbox.send_to_rollout_worker(dead.inbox, message)
-
-    def stopping(self) -> None:
-        """Does nothing."""
-
-    def close(self, may_wait: Callable[[], bool]) -> None:
-        """Does nothing."""
-
-    def log_summary(self, has_failed: bool = False) -> None:
-        """Does nothing."""
-
-    def summary(self) -> None:
-        """Returns nothing: the run belongs to the learner's machine."""

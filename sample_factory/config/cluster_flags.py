@@ -17,26 +17,21 @@ class ClusterFlags:
 
     num_nodes: int = flag(
         1,
-        "number of machines that sample, this one included; the others are reached through Ray, and may "
-        "join and leave while the run trains",
+        "machines that sample, this one included; the others join and leave through Ray",
         at_least=1,
         at_most=1000,
     )
     ray_address: str | None = flag(
         None,
-        "address of a Ray cluster, or auto; if left out, that in RAY_ADDRESS, as for ray.init(); without "
-        "both, or as local, Ray is started on this machine alone, with all nodes in it",
+        "address of a Ray cluster, auto, or local; RAY_ADDRESS if left out, else Ray on this machine alone",
         never_foreign=True,
     )
     node_workers: int = flag(
-        0,
-        "number of rollout workers on each other machine; 0: one per core that may be used there",
-        at_least=0,
-        at_most=10_000,
+        0, "rollout workers on each other machine; 0: one per usable core", at_least=0, at_most=10_000
     )
     node_envs_per_worker: int = flag(
         0,
-        "number of environments in each rollout worker of other machines; 0: --num_envs_per_worker",
+        "envs of each rollout worker of other machines; 0: --num_envs_per_worker",
         at_least=0,
         at_most=100_000,
     )
@@ -47,10 +42,7 @@ class ClusterFlags:
         choices=(EVERY, LAG, DIVERGENCE),
     )
     weights_sync_threshold: float | None = flag(
-        None,
-        "threshold of --weights_sync=lag, in SGD steps (20 if left out), or of divergence, the mean KL "
-        "divergence from the learner's policy in nats (0.003 if left out)",
-        above=0,
+        None, "--weights_sync=lag: SGD steps (20 if left out); divergence: mean KL in nats (0.003)", above=0
     )
 
     @property

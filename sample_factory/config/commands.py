@@ -4,19 +4,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Example(NamedTuple):
-    """A command line to copy. arguments: what follows the name of the command."""
-
-    purpose: str
-    arguments: str
-
-
 class Command(NamedTuple):
     """A command of this package: `python -m sample_factory.<module>`.
 
     purpose: one phrase for the list of commands.
     usage: the arguments that are nearly always given.
     description: what it does, in a few sentences.
+    examples: pairs of lines: a comment, and the arguments of a command to copy.
     common: names of the flags that its short help shows.
     envs: (name, explanation) of the envs that it works with.
     section: the section of `Config` that belongs to this command, if there is one.
@@ -26,8 +20,8 @@ class Command(NamedTuple):
     purpose: str
     usage: str
     description: str
-    examples: Sequence[Example]
-    common: Sequence[str] = ()
+    examples: str
+    common: str = ""
     envs: Sequence[tuple[str, str]] = ()
     section: str | None = None
 
@@ -53,31 +47,18 @@ TRAIN = Command(
     usage="--env=ENV --experiment=NAME [--flag=value ...]",
     description="Trains agents. Checkpoints, curves (for TensorBoard) and the log of a run are written to "
     "train_dir/NAME. Ctrl+C saves and stops; the same command resumes the run.",
-    examples=(
-        Example(
-            "Doom: shoot one monster. Two to four minutes on two cores.",
-            "--env=doom_basic --experiment=basic --num_workers=2 --num_envs_per_worker=8 --batch_size=512 "
-            "--train_for_env_steps=450_000",
-        ),
-        Example(
-            "Gymnasium: balance a pole. Half a minute.",
-            "--env=gym_CartPole-v1 --experiment=cartpole --num_workers=2 --num_envs_per_worker=20 "
-            "--train_for_env_steps=400_000",
-        ),
-        Example("Resume a run: its flags are saved in its folder.", "--experiment=basic"),
-    ),
-    common=(
-        "env",
-        "experiment",
-        "train_dir",
-        "train_for_env_steps",
-        "num_workers",
-        "num_envs_per_worker",
-        "batch_size",
-        "learning_rate",
-        "device",
-        "seed",
-    ),
+    examples="""
+    # Doom: shoot one monster. Two to four minutes on two cores.
+    --env=doom_basic --experiment=basic --num_workers=2 --num_envs_per_worker=8 --batch_size=512 \
+      --train_for_env_steps=450_000
+    # Gymnasium: balance a pole. Half a minute.
+    --env=gym_CartPole-v1 --experiment=cartpole --num_workers=2 --num_envs_per_worker=20 \
+      --train_for_env_steps=400_000
+    # Resume a run: its flags are saved in its folder.
+    --experiment=basic
+    """,
+    common="env experiment train_dir train_for_env_steps num_workers num_envs_per_worker batch_size "
+    "learning_rate device seed",
     envs=ENV_FAMILIES,
 )
 ENJOY = Command(
@@ -85,18 +66,15 @@ ENJOY = Command(
     purpose="watch a trained policy, or write a video of it",
     usage="--experiment=NAME [--flag=value ...]",
     description="Shows a trained policy in a window and prints its scores, also while the training runs.",
-    examples=(
-        Example("Watch the latest checkpoint in a window.", "--experiment=basic"),
-        Example(
-            "Write a video of three episodes; needs no display.",
-            "--experiment=basic --no_render --save_video --max_num_episodes=3",
-        ),
-        Example(
-            "Measure the best checkpoint over 100 episodes.",
-            "--experiment=basic --no_render --load_checkpoint_kind=best --max_num_episodes=100",
-        ),
-    ),
-    common=("experiment", "train_dir", "env", "load_checkpoint_kind", "device", "seed"),
+    examples="""
+    # Watch the latest checkpoint in a window.
+    --experiment=basic
+    # Write a video of three episodes; needs no display.
+    --experiment=basic --no_render --save_video --max_num_episodes=3
+    # Measure the best checkpoint over 100 episodes.
+    --experiment=basic --no_render --load_checkpoint_kind=best --max_num_episodes=100
+    """,
+    common="experiment train_dir env load_checkpoint_kind device seed",
     envs=_EVALUATED_ENVS,
     section="evaluation",
 )
@@ -106,32 +84,16 @@ EVAL = Command(
     usage="--experiment=NAME [--flag=value ...]",
     description="Plays episodes with one or several checkpoints, in as many envs and processes as the "
     "training has, and reports mean, spread and confidence interval. Ctrl+C prints the results so far.",
-    examples=(
-        Example("Measure the latest checkpoint.", "--experiment=basic --eval_episodes=1000"),
-        Example(
-            "Measure the best checkpoint, with all results in files.",
-            "--experiment=basic --checkpoint=best --json=eval.json --csv=eval.csv",
-        ),
-        Example(
-            "The most likely actions in place of random ones, in four processes.",
-            "--experiment=basic --eval_deterministic=True --num_workers=4",
-        ),
-    ),
-    common=(
-        "experiment",
-        "train_dir",
-        "env",
-        "policy_index",
-        "checkpoint",
-        "load_checkpoint_kind",
-        "eval_episodes",
-        "eval_deterministic",
-        "eval_env_frameskip",
-        "num_workers",
-        "num_envs_per_worker",
-        "device",
-        "seed",
-    ),
+    examples="""
+    # Measure the latest checkpoint.
+    --experiment=basic --eval_episodes=1000
+    # Measure the best checkpoint, with all results in files.
+    --experiment=basic --checkpoint=best --json=eval.json --csv=eval.csv
+    # The most likely actions in place of random ones, in four processes.
+    --experiment=basic --eval_deterministic=True --num_workers=4
+    """,
+    common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_episodes "
+    "eval_deterministic eval_env_frameskip num_workers num_envs_per_worker device seed",
     envs=_EVALUATED_ENVS,
 )
 EXPORT = Command(
@@ -140,23 +102,15 @@ EXPORT = Command(
     usage="--experiment=NAME [--flag=value ...]",
     description="Writes a trained policy, with its normalisation of observations and its recurrent state, as "
     "an ONNX file, and compares it with the trained one in episodes of the env.",
-    examples=(
-        Example("Export the latest checkpoint.", "--experiment=basic --export_path=basic.onnx"),
-        Example(
-            "Export the best checkpoint of the second policy, with its values.",
-            "--experiment=basic --policy_index=1 --load_checkpoint_kind=best --export_value=True",
-        ),
-        Example("Compare both policies for longer.", "--experiment=basic --export_check_steps=5000"),
-    ),
-    common=(
-        "experiment",
-        "train_dir",
-        "env",
-        "policy_index",
-        "checkpoint",
-        "load_checkpoint_kind",
-        "seed",
-    ),
+    examples="""
+    # Export the latest checkpoint.
+    --experiment=basic --export_path=basic.onnx
+    # Export the best checkpoint of the second policy, with its values.
+    --experiment=basic --policy_index=1 --load_checkpoint_kind=best --export_value=True
+    # Compare both policies for longer.
+    --experiment=basic --export_check_steps=5000
+    """,
+    common="experiment train_dir env policy_index checkpoint load_checkpoint_kind seed",
     envs=_EVALUATED_ENVS,
 )
 MATCH = Command(
@@ -165,28 +119,16 @@ MATCH = Command(
     usage="--experiment=NAME --opponent_experiment=OTHER [--flag=value ...]",
     description="Plays matches between two policies in an env with two teams, and reports the win rate with "
     "its confidence interval.",
-    examples=(
-        Example(
-            "Two experiments against each other.",
-            "--experiment=new --opponent_experiment=old --num_matches=200",
-        ),
-        Example(
-            "The latest checkpoint of a policy against an earlier one.",
-            "--experiment=duel --opponent_checkpoint=milestone:12345",
-        ),
-        Example("A policy against a bot of the env.", "--experiment=generals --opponent_player=expander"),
-    ),
-    common=(
-        "experiment",
-        "train_dir",
-        "env",
-        "policy_index",
-        "checkpoint",
-        "load_checkpoint_kind",
-        "eval_deterministic",
-        "device",
-        "seed",
-    ),
+    examples="""
+    # Two experiments against each other.
+    --experiment=new --opponent_experiment=old --num_matches=200
+    # The latest checkpoint of a policy against an earlier one.
+    --experiment=duel --opponent_checkpoint=milestone:12345
+    # A policy against a bot of the env.
+    --experiment=generals --opponent_player=expander
+    """,
+    common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_deterministic device "
+    "seed",
     envs=_EVALUATED_ENVS,
 )
 IMITATE = Command(
@@ -195,18 +137,15 @@ IMITATE = Command(
     usage="--env=ENV --experiment=NAME [--flag=value ...]",
     description="Records games of an env's scripted players, or reads games from a file, and trains a policy "
     "to choose the same actions. `train --transfer_from=NAME` then starts with its weights.",
-    examples=(
-        Example(
-            "Imitate a bot of Generals, then train by self-play from there.",
-            "--env=generals_8x8 --experiment=clone --teachers=expander",
-        ),
-        Example(
-            "Keep the games, to train other networks on them.",
-            "--env=generals_8x8 --experiment=clone --save_games=games.npz",
-        ),
-        Example("Imitate games from a file.", "--env=generals_8x8 --experiment=other --games=games.npz"),
-    ),
-    common=("env", "experiment", "train_dir", "batch_size", "learning_rate", "device", "seed"),
+    examples="""
+    # Imitate a bot of Generals, then train by self-play from there.
+    --env=generals_8x8 --experiment=clone --teachers=expander
+    # Keep the games, to train other networks on them.
+    --env=generals_8x8 --experiment=clone --save_games=games.npz
+    # Imitate games from a file.
+    --env=generals_8x8 --experiment=other --games=games.npz
+    """,
+    common="env experiment train_dir batch_size learning_rate device seed",
     envs=(("generals_NAME", "Generals, e.g. generals_8x8"), ("any", "with --games=FILE")),
 )
 PLAY_DOOM = Command(
@@ -214,15 +153,15 @@ PLAY_DOOM = Command(
     purpose="play Doom yourself, alone or in a match with trained agents",
     usage="--env=doom_NAME [--flag=value ...]",
     description="Opens a window in which a human plays Doom.",
-    examples=(
-        Example("Play alone.", "--env=doom_basic"),
-        Example("Play against the engine's bots.", "--env=doom_duel_bots --timelimit=2"),
-        Example(
-            "Join a match that `enjoy --num_humans=1` has opened; it prints the address.",
-            "--env=doom_duel --join=127.0.0.1:5029",
-        ),
-    ),
-    common=("env", "seed"),
+    examples="""
+    # Play alone.
+    --env=doom_basic
+    # Play against the engine's bots.
+    --env=doom_duel_bots --timelimit=2
+    # Join a match that `enjoy --num_humans=1` has opened; it prints the address.
+    --env=doom_duel --join=127.0.0.1:5029
+    """,
+    common="env seed",
     envs=(("doom_NAME", "Doom, e.g. doom_basic, doom_duel_bots; --env=doom lists all of them"),),
 )
 DUMMY_SAMPLER = Command(
@@ -231,15 +170,15 @@ DUMMY_SAMPLER = Command(
     usage="--env=ENV [--flag=value ...]",
     description="Steps envs with random actions on every core, without a network. The speed is the upper "
     "bound for training.",
-    examples=(
-        Example(
-            "How fast is Doom on this machine? Half a minute.",
-            "--env=doom_benchmark --num_envs_per_worker=16 --timeout_seconds=30",
-        ),
-        Example("How fast is a Gymnasium env? Ten seconds.", "--env=gym_CartPole-v1 --timeout_seconds=10"),
-        Example("On a single core.", "--env=doom_battle --num_workers=1 --timeout_seconds=10"),
-    ),
-    common=("env", "num_workers", "num_envs_per_worker", "env_frameskip", "seed"),
+    examples="""
+    # How fast is Doom on this machine? Half a minute.
+    --env=doom_benchmark --num_envs_per_worker=16 --timeout_seconds=30
+    # How fast is a Gymnasium env? Ten seconds.
+    --env=gym_CartPole-v1 --timeout_seconds=10
+    # On a single core.
+    --env=doom_battle --num_workers=1 --timeout_seconds=10
+    """,
+    common="env num_workers num_envs_per_worker env_frameskip seed",
     envs=ENV_FAMILIES,
 )
 BENCHMARK = Command(
@@ -247,28 +186,18 @@ BENCHMARK = Command(
     purpose="measure the speed of simulation, sampling and training, and advise which flag to change",
     usage="--env=ENV [--flag=value ...]",
     description="Measures simulation, sampling and training one after the other, a minute each, and reports "
-    "what limits the speed. It sets the flags that decide when training stops and where it writes; it "
-    "changes no experiment.",
-    examples=(
-        Example("Measure the flags that a run will have.", "--env=doom_battle --num_envs_per_worker=16"),
-        Example("Search for faster flags.", "--env=doom_battle --sweep"),
-        Example(
-            "Write all figures to a file, and a chart.",
-            "--env=gym_CartPole-v1 --seconds=20 --json=speed.json --chart=speed.png",
-        ),
-    ),
-    common=(
-        "env",
-        "num_workers",
-        "num_envs_per_worker",
-        "worker_num_splits",
-        "policy_workers_per_policy",
-        "inline_samplers",
-        "batch_size",
-        "rollout",
-        "device",
-        "precision",
-    ),
+    "what limits the speed. It sets the flags that decide when training stops and where it writes; it changes"
+    " no experiment.",
+    examples="""
+    # Measure the flags that a run will have.
+    --env=doom_battle --num_envs_per_worker=16
+    # Search for faster flags.
+    --env=doom_battle --sweep
+    # Write all figures to a file, and a chart.
+    --env=gym_CartPole-v1 --seconds=20 --json=speed.json --chart=speed.png
+    """,
+    common="env num_workers num_envs_per_worker worker_num_splits policy_workers_per_policy inline_samplers "
+    "batch_size rollout device precision",
     envs=ENV_FAMILIES,
 )
 RUN_ALGORITHM = TRAIN._replace(
@@ -277,11 +206,14 @@ RUN_ALGORITHM = TRAIN._replace(
     usage="--algo=APPO --env=ENV --experiment=NAME [--flag=value ...]",
     description="The command of version 1. With --algo=APPO it is sample_factory.train, with "
     "--algo=DUMMY_SAMPLER it is sample_factory.dummy_sampler.",
-    examples=(
-        Example("Train.", "--algo=APPO --env=doom_basic --experiment=basic"),
-        Example("Resume a run.", "--algo=APPO --experiment=basic"),
-        Example("Step with random actions.", "--algo=DUMMY_SAMPLER --env=doom_benchmark"),
-    ),
+    examples="""
+    # Train.
+    --algo=APPO --env=doom_basic --experiment=basic
+    # Resume a run.
+    --algo=APPO --experiment=basic
+    # Step with random actions.
+    --algo=DUMMY_SAMPLER --env=doom_benchmark
+    """,
 )
 PLOT_CURVES = Command(
     module="plotting.plot_curves",
@@ -290,17 +222,14 @@ PLOT_CURVES = Command(
     description="Draws learning curves from the TensorBoard files of experiments, also of versions 1 and 2, "
     "and prints their last values. Each env and tag has a panel; runs that differ only in their seed are one "
     "line, with their range.",
-    examples=(
-        Example("Draw the reward of a run into curves.png.", "train_dir/basic"),
-        Example(
-            "Two groups of runs over time, with a published figure as a dashed line.",
-            "new=train_dir/a1 train_dir/a2 old=train_dir/b1 --against=seconds --level=doom_basic=0.75",
-        ),
-        Example(
-            "One line for each value of a flag, over all runs in a folder.",
-            "train_dir/grid --group_by=learning_rate --band=ci --smooth=0.05 --out=grid.svg",
-        ),
-    ),
+    examples="""
+    # Draw the reward of a run into curves.png.
+    train_dir/basic
+    # Two groups of runs over time, with a published figure as a dashed line.
+    new=train_dir/a1 train_dir/a2 old=train_dir/b1 --against=seconds --level=doom_basic=0.75
+    # One line for each value of a flag, over all runs in a folder.
+    train_dir/grid --group_by=learning_rate --band=ci --smooth=0.05 --out=grid.svg
+    """,
 )
 PLOT_POPULATION = Command(
     module="plotting.plot_population",
@@ -308,14 +237,14 @@ PLOT_POPULATION = Command(
     usage="FOLDER [--out=FILE]",
     description="Draws the objective and the evolved settings of every policy of an experiment that was "
     "trained with --with_pbt=True, with an arrow for each takeover, and prints their last values.",
-    examples=(
-        Example("One run.", "train_dir/population"),
-        Example(
-            "As a vector graphic with a title.",
-            "train_dir/population --out=pbt.svg --title=Duel",
-        ),
-        Example("By another objective.", "train_dir/population --tag=0_aux/avg_reward"),
-    ),
+    examples="""
+    # One run.
+    train_dir/population
+    # As a vector graphic with a title.
+    train_dir/population --out=pbt.svg --title=Duel
+    # By another objective.
+    train_dir/population --tag=0_aux/avg_reward
+    """,
 )
 PUSH_TO_HUB = Command(
     module="hub.push_to_hub",
@@ -323,21 +252,16 @@ PUSH_TO_HUB = Command(
     usage="--experiment=NAME --hf_repository=USER/NAME [--flag=value ...]",
     description="Plays episodes, writes a video, and pushes both with a model card and all files of the "
     "experiment. Needs a token: log in with `hf auth login`, or set HF_TOKEN.",
-    examples=(
-        Example(
-            "Measure over 50 episodes, and push.",
-            "--experiment=basic --hf_repository=me/basic --eval_episodes=50",
-        ),
-        Example(
-            "The best checkpoint, into a private repository.",
-            "--experiment=basic --hf_repository=me/basic --checkpoint=best --private_repository",
-        ),
-        Example(
-            "Push once more without playing.",
-            "--experiment=basic --hf_repository=me/basic --with_evaluation=False",
-        ),
-    ),
-    common=EVAL.common,
+    examples="""
+    # Measure over 50 episodes, and push.
+    --experiment=basic --hf_repository=me/basic --eval_episodes=50
+    # The best checkpoint, into a private repository.
+    --experiment=basic --hf_repository=me/basic --checkpoint=best --private_repository
+    # Push once more without playing.
+    --experiment=basic --hf_repository=me/basic --with_evaluation=False
+    """,
+    common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_episodes "
+    "eval_deterministic eval_env_frameskip num_workers num_envs_per_worker device seed",
     envs=_EVALUATED_ENVS,
 )
 LOAD_FROM_HUB = Command(
@@ -345,23 +269,29 @@ LOAD_FROM_HUB = Command(
     purpose="load an experiment from the Hugging Face Hub",
     usage="-r USER/NAME [--flag=value]",
     description="Downloads a repository as an experiment, which all commands accept: enjoy, eval, train.",
-    examples=(
-        Example("As train_dir/basic.", "--hf_repository=me/basic"),
-        Example("Under another name.", "--hf_repository=me/basic --experiment=theirs"),
-        Example("In place of an experiment that exists.", "--hf_repository=me/basic --overwrite"),
-    ),
+    examples="""
+    # As train_dir/basic.
+    --hf_repository=me/basic
+    # Under another name.
+    --hf_repository=me/basic --experiment=theirs
+    # In place of an experiment that exists.
+    --hf_repository=me/basic --overwrite
+    """,
 )
 CONVERT = Command(
     module="hub.convert",
     purpose="convert an experiment of Sample Factory 1 or 2",
     usage="--source=FOLDER [--flag=value]",
-    description="Converts an experiment of Sample Factory 1 or 2, with all its policies and checkpoints, "
-    "into one of this version, which all commands accept: enjoy, eval, train. The old folder is only read.",
-    examples=(
-        Example("As train_dir/doom_battle.", "--source=old/train_dir/doom_battle"),
-        Example("Under another name.", "--source=old/train_dir/doom_battle --experiment=from_v1"),
-        Example("An env that has another name here.", "--source=old/cartpole --env=gym_CartPole-v1"),
-    ),
+    description="Converts an experiment of Sample Factory 1 or 2, with all its policies and checkpoints, into"
+    " one of this version, which all commands accept: enjoy, eval, train. The old folder is only read.",
+    examples="""
+    # As train_dir/doom_battle.
+    --source=old/train_dir/doom_battle
+    # Under another name.
+    --source=old/train_dir/doom_battle --experiment=from_v1
+    # An env that has another name here.
+    --source=old/cartpole --env=gym_CartPole-v1
+    """,
 )
 RUN_GRID = Command(
     module="runner.run",
@@ -370,28 +300,28 @@ RUN_GRID = Command(
     description="Runs the experiments that a Python module describes, several at a time. Ctrl+C saves and "
     "stops them; the same command skips what is finished and resumes the rest. At the end it writes "
     "results.csv and curves.png. The module is explained in sample_factory/runner/README.md.",
-    examples=(
-        Example("Four runs at a time on this machine.", "--run=examples/grid.py --max_parallel=4"),
-        Example(
-            "Four GPUs, three runs on each.",
-            "--run=my_package.my_grid --max_parallel=12 --num_gpus=4 --experiments_per_gpu=3",
-        ),
-        Example(
-            "A job for each run on a Slurm cluster.",
-            "--run=my_package.my_grid --runner=slurm --slurm_gpus_per_job=1 --slurm_cpus_per_gpu=12",
-        ),
-    ),
+    examples="""
+    # Four runs at a time on this machine.
+    --run=examples/grid.py --max_parallel=4
+    # Four GPUs, three runs on each.
+    --run=my_package.my_grid --max_parallel=12 --num_gpus=4 --experiments_per_gpu=3
+    # A job for each run on a Slurm cluster.
+    --run=my_package.my_grid --runner=slurm --slurm_gpus_per_job=1 --slurm_cpus_per_gpu=12
+    """,
 )
 TB = Command(
     module="tb",
     purpose="start TensorBoard on the experiments that match masks",
     usage="[MASK ...] [--dir=FOLDER]",
     description="Starts TensorBoard on experiments that are selected by the names of their folders.",
-    examples=(
-        Example("All experiments in train_dir.", ""),
-        Example("Those with battle in their names, also in folders of grids.", "'*battle*'"),
-        Example("The runs of a grid with seed 0.", "'my_grid/*_see_0*' --dir=train_dir --port=6007"),
-    ),
+    examples="""
+    # All experiments in train_dir.
+    
+    # Those with battle in their names, also in folders of grids.
+    '*battle*'
+    # The runs of a grid with seed 0.
+    'my_grid/*_see_0*' --dir=train_dir --port=6007
+    """,
 )
 COMMANDS = (
     TRAIN,

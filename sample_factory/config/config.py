@@ -1,23 +1,25 @@
 """The configuration of one experiment: frozen, written to cfg.json."""
 
+import argparse
 import dataclasses
 import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from sample_factory.config.cluster_flags import ClusterFlags
 from sample_factory.config.experiment_folder import experiment_folder, write_atomically
+from sample_factory.config.flags import section_fields
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.monitoring_flags import EvaluationFlags, MonitoringFlags
-from sample_factory.config.namespace import FlagNamespace
 from sample_factory.config.population_flags import PbtFlags, SelfplayFlags
 from sample_factory.config.resuming import Resumed
-from sample_factory.config.retired_flags import RETIRED_FLAGS
 from sample_factory.config.sampling_flags import SamplingFlags
 from sample_factory.config.sections import (
+    RETIRED_DEFAULTS,
+    RETIRED_FLAGS,
     TRAINING_SECTIONS,
     EnvFlags,
     ModelFlags,
@@ -25,8 +27,55 @@ from sample_factory.config.sections import (
     flat_values,
 )
 from sample_factory.config.trust import signed
+from sample_factory.config.unknown_flags import suggestion
 
 log = logging.getLogger("sample_factory")
+
+
+class FlagNamespace(argparse.Namespace):
+    """All flags of an experiment: `cfg.gamma`, `cfg["gamma"]`, `"gamma" in cfg`, `cfg.get("gamma")`.
+
+    As in versions 1 and 2 it is an argparse.Namespace. Names of version 2 are read and set as the flags that
+    they are aliases of: `cfg.rnn_size` is `cfg.hidden_size`. `vars(cfg)` has each flag once. Flags
+    without an effect here, such as `cfg.batched_sampling`, are in it only if set, and can always be read.
+    """
+
+    _ALIASES: ClassVar[Mapping[str, str]] = {
+        alias: field.name
+        for section in TRAINING_SECTIONS.values()
+        for field, _ in section_fields(section)
+        for alias in field.metadata["aliases"]
+    }
+
+    def __getattr__(self, name: str) -> Any:
+        """Called for a name that is no flag. Raises AttributeError, with the nearest flag."""
+        flag = self._ALIASES.get(name)
+        if flag is not None and flag in vars(self):
+            return vars(self)[flag]
+        if name in RETIRED_DEFAULTS:
+            return RETIRED_DEFAULTS[name]
+        hint = "" if name.startswith("_") else suggestion(name, vars(self)).replace("--", "")
+        raise AttributeError(f"cfg has no flag {name}{hint}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(self._ALIASES.get(name, name), value)
+
+    def __contains__(self, name: object) -> bool:
+        return self._ALIASES.get(str(name), name) in vars(self) or name in RETIRED_DEFAULTS
+
+    def __getitem__(self, name: str) -> Any:
+        """Returns the value of a flag. Raises KeyError, with the nearest flag."""
+        try:
+            return getattr(self, name)
+        except AttributeError as error:
+            raise KeyError(str(error)) from None
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self, name, value)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Returns the value of a flag, or the default if there is no such flag."""
+        return getattr(self, name, default)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import functools
 import math
+import operator
 import os
 import types
 import typing
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 MAX_INT = 2**63 - 1  # of an int64
 MAX_FLOAT = 3.4e38  # of a float32
 MAX_SHOWN = 200  # characters of a value in a message
+BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le}
 NEVER = int(1e10)  # a limit that is never reached
 
 
@@ -30,6 +32,10 @@ class Layer(NamedTuple):
     source: str
     values: Mapping[str, Any]
     foreign: Path | None = None
+
+    def without(self, *names: str) -> "Layer":
+        """Returns the layer without some flags."""
+        return self._replace(values={name: value for name, value in self.values.items() if name not in names})
 
 
 def flag(
@@ -142,7 +148,12 @@ def section_fields(section: type) -> list[tuple[dataclasses.Field[Any], Any]]:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Returns a parser without a help of its own, to be used with `parse_known`."""
+    """Returns a parser without a help of its own, to be used with `parse_known`.
+
+    Why argparse: for the sections of TRAINING_SECTIONS it takes 5 ms. tyro 1.0 takes 75 ms to be imported and
+    40 to 140 ms to parse them, jsonargparse 4.53 takes 110 and 140 to 210 ms, and neither says which flags
+    were typed, on which the precedence over saved flags depends.
+    """
     return argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
 
 
@@ -165,23 +176,24 @@ def explain(error: argparse.ArgumentError) -> str:
 
 def add_flags(parser: argparse.ArgumentParser, section: type) -> None:
     """Adds every flag of a section to the parser. Flags that are not typed are not set in the namespace."""
-    parsers: Mapping[type, Callable[[str], Any]] = {
-        bool: parse_bool,
-        int: parse_int,
-        float: parse_float,
-        str: str,
-    }
     for field, annotation in section_fields(section):
-        scalar, is_list, _ = flag_type(annotation)
-        is_switch = scalar is bool and not is_list
-        parser.add_argument(
-            *(f"--{name}" for name in (field.name, *field.metadata["aliases"])),
-            dest=field.name,
-            type=parse_limit if field.default == NEVER else parsers[scalar],
-            nargs="*" if is_list else "?" if is_switch else None,
-            const=True if is_switch else None,  # a bare --no_render means True
-            default=argparse.SUPPRESS,
-        )
+        names = (f"--{name}" for name in (field.name, *field.metadata["aliases"]))
+        parser.add_argument(*names, **argument_of(field, annotation))
+
+
+def argument_of(field: dataclasses.Field[Any], annotation: Any) -> dict[str, Any]:
+    """Returns the arguments of `add_argument` for a flag, without its names and its help."""
+    parsers: dict[type, Callable[[str], Any]] = {bool: parse_bool, int: parse_int, float: parse_float}
+    scalar, is_list, is_optional = flag_type(annotation)
+    parse = parse_limit if field.default == NEVER else parsers.get(scalar, str)
+    is_switch = scalar is bool and not is_list
+    return {
+        "dest": field.name,
+        "type": (lambda text: None if text == "None" else parse(text)) if is_optional else parse,
+        "nargs": "*" if is_list else "?" if is_switch else None,
+        "const": True if is_switch else None,  # a bare --no_render means True
+        "default": argparse.SUPPRESS,
+    }
 
 
 def coerce(section: type, values: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -242,11 +254,8 @@ def _check_bounds(name: str, value: float, checks: Mapping[str, float], may_be_i
         raise ValueError(f"{name}={value}: must be a number")
     if isinstance(value, int) and abs(value) > MAX_INT:
         raise ValueError(f"{name}: has {len(str(value))} digits, and must be at most {MAX_INT}")
-    if "at_least" in checks and value < checks["at_least"]:
-        raise ValueError(f"{name}={value}: must be at least {checks['at_least']}")
-    if "above" in checks and value <= checks["above"]:
-        raise ValueError(f"{name}={value}: must be above {checks['above']}")
-    if "at_most" in checks and value > checks["at_most"]:
-        raise ValueError(f"{name}={value}: must be at most {checks['at_most']}")
+    for check, bound in checks.items():
+        if not BOUNDS[check](value, bound):
+            raise ValueError(f"{name}={value}: must be {check.replace('_', ' ')} {bound}")
     if isinstance(value, float) and abs(value) > MAX_FLOAT and not may_be_infinite:
         raise ValueError(f"{name}={value}: must be finite, at most {MAX_FLOAT}")

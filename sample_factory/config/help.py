@@ -8,11 +8,11 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
-from sample_factory.config.commands import COMMANDS, ENJOY, PLOT_CURVES, TRAIN, Command, Example
-from sample_factory.config.flags import NEVER, flag_type, section_fields
+from sample_factory.config.commands import COMMANDS, ENJOY, PLOT_CURVES, TRAIN, Command
+from sample_factory.config.flags import NEVER, argument_of, flag_type, section_fields
 from sample_factory.config.sections import TRAINING_SECTIONS
 
 MIN_WIDTH = 60
@@ -20,14 +20,7 @@ MAX_WIDTH = 120
 TEXT_COLUMN = 30  # where the explanation of a flag begins
 EVERYTHING = "all"  # the value in --help=all
 PACKAGE = "sample_factory"
-
-
-class FlagHelp(NamedTuple):
-    """One flag in the help. default: that of the env at hand."""
-
-    field: dataclasses.Field[Any]
-    annotation: Any
-    default: Any
+OTHER_DEFAULTS = " (an env may have other defaults)"
 
 
 def show(text: str) -> None:
@@ -39,9 +32,24 @@ def show(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def width() -> int:
-    """Returns the number of columns to use, at most those of the terminal."""
-    return max(MIN_WIDTH, min(shutil.get_terminal_size().columns, MAX_WIDTH))
+def overview(version: str) -> str:
+    """Returns the help of `python -m sample_factory`: all commands, and how to begin."""
+    first = f"Sample Factory {version}: fast asynchronous reinforcement learning on one machine."
+    steps = [line for command in (TRAIN, ENJOY, PLOT_CURVES) for line in _examples(command)[:2]]
+    more = [
+        ("COMMAND --help", "the common flags and three examples of a command"),
+        ("COMMAND --env=ENV --help", "the defaults for an env, and the flags that only it has"),
+        ("COMMAND --help=all", "every flag, by topic"),
+    ]
+    parser = _make_parser(
+        f"python -m {PACKAGE}",
+        "COMMAND [--flag=value ...]",
+        [first, *_rows("Commands", [(command.name, command.purpose) for command in COMMANDS])],
+        [*_rows("Envs", TRAIN.envs), "", "How to begin:", *steps, *_rows("More help", more)],
+    )
+    title = f"Common flags of {TRAIN.name}{OTHER_DEFAULTS}"
+    _add_group(parser, title, TRAINING_SECTIONS.values(), None, TRAIN.common)
+    return parser.format_help().rstrip()
 
 
 def command_help(
@@ -60,44 +68,56 @@ def command_help(
     own_sections: names of the sections that only this command has.
     everything: every flag by section, not only the common ones.
     """
-    own = [name for name in sections if name in own_sections or name == command.section]
-    rest = [name for name in sections if name not in own and name != "family"]
-    flags = {name: _flags(section, defaults or {}) for name, section in sections.items()}
-    blocks = [_usage(command, env_name), *_wrapped(command.description)]
-    for name in own:
-        blocks += _group(_title(sections[name]), flags[name])
-    if not everything:
-        blocks += _group(_common_title(env_name), _common(command, [flags[name] for name in rest]))
-    if "family" in sections:
-        blocks += _group(f"Flags of envs like {env_name}", flags["family"])
-    for name in rest if everything else ():
-        blocks += _group(_title(sections[name]), flags[name])
+    usage, after = command.usage, _more_help(command, env_name, everything)
     if env_name is None:
-        blocks += env_families(command.envs)
-        blocks += examples([(command, example) for example in command.examples])
-    return "\n".join([*blocks, *_how_to_see_the_rest(command, env_name, everything)])
+        after = [*_rows("Envs", command.envs), "", "Examples:", *_examples(command), *after]
+    else:
+        usage = usage.replace("ENV", env_name)
+    parser = _make_parser(_program(command), usage, [_filled(command.description)], after)
+    own = [name for name in sections if name in own_sections or name == command.section]
+    shared = [section for name, section in sections.items() if name not in (*own, "family")]
+    for name in own:
+        _add_group(parser, _title(sections[name]), [sections[name]], defaults)
+    if not everything:
+        title = "Common flags" + OTHER_DEFAULTS * (env_name is None)
+        _add_group(parser, title, shared, defaults, command.common)
+    if "family" in sections:
+        _add_group(parser, f"Flags of envs like {env_name}", [sections["family"]], defaults)
+    for section in shared if everything else ():
+        _add_group(parser, _title(section), [section], defaults)
+    return parser.format_help().rstrip()
 
 
-def _flags(section: type, defaults: Mapping[str, Any]) -> list[FlagHelp]:
-    return [
-        FlagHelp(field, annotation, defaults.get(field.name, field.default))
-        for field, annotation in section_fields(section)
-    ]
+def make_command_parser(command: Command) -> argparse.ArgumentParser:
+    """Returns a parser, without arguments, for a command that does not take the flags of an experiment."""
+    after = ["Examples:", *_examples(command), *_more_help(command, None, everything=True)]
+    program = f"python -m {PACKAGE}.{command.module}"
+    parser = _make_parser(program, command.usage, [_filled(command.description)], after)
+    parser.add_argument("-h", "--help", action="help", help="show this help message and exit")
+    return parser
 
 
-def _common(command: Command, sections: Iterable[Sequence[FlagHelp]]) -> list[FlagHelp]:
-    """Returns the common flags of a command, in the order of `Command.common`."""
-    by_name = {flag.field.name: flag for flags in sections for flag in flags}
-    return [by_name[name] for name in command.common if name in by_name]
+def _make_parser(
+    program: str, usage: str, before: Iterable[str], after: Iterable[str]
+) -> argparse.ArgumentParser:
+    """Returns a parser without flags. before, after: lines of the help before and after its flags."""
+    first = _filled(f"usage: {program} {usage}", "", " " * 7)
+    return argparse.ArgumentParser(
+        usage=first.removeprefix("usage: ").replace("%", "%%"),
+        description="\n".join(before),
+        epilog="\n".join(after).strip(),
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(
+            prog, max_help_position=TEXT_COLUMN, width=_width()
+        ),
+        add_help=False,
+        allow_abbrev=False,
+        exit_on_error=False,
+    )
 
 
-def _common_title(env_name: str | None) -> str:
-    return "Common flags" + (" (an env may have other defaults)" if env_name is None else "")
-
-
-def _title(section: type) -> str:
-    """Returns the first words of a section's docstring, up to the first full stop or colon."""
-    return re.split(r"[.:]", (section.__doc__ or section.__name__).strip())[0]
+def _width() -> int:
+    """Returns the number of columns to use, at most those of the terminal."""
+    return max(MIN_WIDTH, min(shutil.get_terminal_size().columns, MAX_WIDTH))
 
 
 def _program(command: Command) -> str:
@@ -109,156 +129,98 @@ def _program(command: Command) -> str:
     return f"python -m {PACKAGE}.{command.module}"
 
 
-def _usage(command: Command, env_name: str | None) -> str:
-    arguments = command.usage.replace("ENV", env_name) if env_name else command.usage
-    text = f"usage: {_program(command)} {arguments}".replace("[--flag=value ...]", "[--flag=value\0...]")
-    wrapped = textwrap.fill(text, width(), subsequent_indent=" " * 7, break_on_hyphens=False)
-    return wrapped.replace("\0", " ")
+def _title(section: type) -> str:
+    """Returns the first words of a section's docstring, up to the first full stop or colon."""
+    return re.split(r"[.:]", (section.__doc__ or section.__name__).strip())[0]
 
 
-def _wrapped(text: str) -> list[str]:
-    return ["", textwrap.fill(text, width(), break_on_hyphens=False)]
+def _add_group(
+    parser: argparse.ArgumentParser,
+    title: str,
+    sections: Iterable[type],
+    defaults: Mapping[str, Any] | None = None,
+    names: str = "",
+) -> None:
+    """Adds flags with their explanations.
+
+    defaults: flag -> default, instead of the default of its section. names: which flags, in this order; all
+    if empty.
+    """
+    fields = {field.name: (field, kind) for section in sections for field, kind in section_fields(section)}
+    group = parser.add_argument_group(title)
+    for field, annotation in [fields[name] for name in names.split() or fields if name in fields]:
+        arguments = argument_of(field, annotation)
+        default = (defaults or {}).get(field.name, field.default)
+        arguments["help"] = _explanation(field, default).replace("%", "%%")
+        options = (f"--{name}" for name in (field.name, *field.metadata["aliases"]))
+        group.add_argument(*options, **arguments, metavar=_metavar(field, annotation))
 
 
-def _group(title: str, flags: Sequence[FlagHelp]) -> list[str]:
-    return ["", f"{title}:", *(_entry(_left(flag), _right(flag)) for flag in flags)] if flags else []
+def _metavar(field: dataclasses.Field[Any], annotation: Any) -> str:
+    """Returns what to type as the value of a flag."""
+    names = {bool: "True|False", int: "INT", float: "FLOAT"}
+    metavar: str = field.metadata["metavar"] or names.get(flag_type(annotation).scalar, "TEXT")
+    choices = "|".join(map(str, field.metadata["choices"]))
+    return choices if choices and len(choices) < MIN_WIDTH else metavar
 
 
-def _entry(left: str, text: str) -> str:
-    """Returns a line or several: a name on the left, its explanation on the right."""
-    indent = " " * TEXT_COLUMN
-    lines = textwrap.wrap(text, width() - TEXT_COLUMN, break_on_hyphens=False, break_long_words=False)
-    first = f"  {left}"
-    if len(first) > TEXT_COLUMN - 2:
-        return "\n".join([first, *(indent + line for line in lines)])
-    return "\n".join([first.ljust(TEXT_COLUMN) + "".join(lines[:1]), *(indent + line for line in lines[1:])])
-
-
-def _choices(flag: FlagHelp) -> str:
-    return "|".join(map(str, flag.field.metadata["choices"]))
-
-
-def _left(flag: FlagHelp) -> str:
-    """Returns the flag and what to type as its value."""
-    scalar, is_list, _ = flag_type(flag.annotation)
-    name = f"--{flag.field.name}"
-    if scalar is bool and not is_list:
-        # Without a value, a switch means True.
-        return name if flag.default is False and flag.field.default is False else f"{name}=True|False"
-    value = flag.field.metadata["metavar"] or {bool: "BOOL", int: "INT", float: "FLOAT"}.get(scalar, "TEXT")
-    if flag.field.metadata["choices"]:
-        with_choices = f"{name}={_choices(flag)}"
-        return with_choices if len(with_choices) < MIN_WIDTH else f"{name}={value}"
-    return f"{name} {value} ..." if is_list else f"{name}={value}"
-
-
-def _right(flag: FlagHelp) -> str:
-    """Returns the explanation of a flag, its choices where they are not on the left, and its default."""
-    parts = [flag.field.metadata["help"]]
-    choices = flag.field.metadata["choices"]
-    if choices and _choices(flag) not in _left(flag):
-        parts.append(f"one of {', '.join(map(str, choices))}")
-    default = shown_default(flag.default)
-    is_bare_switch = _left(flag) == f"--{flag.field.name}"
-    return "; ".join(parts) + (f" (default: {default})" if default and not is_bare_switch else "")
+def _explanation(field: dataclasses.Field[Any], default: Any) -> str:
+    """Returns the explanation of a flag, its choices where they are many, and its default."""
+    text: str = field.metadata["help"]
+    choices = ", ".join(map(str, field.metadata["choices"]))
+    if len(choices) >= MIN_WIDTH:
+        text += f"; one of {choices}"
+    shown = shown_default(default)
+    return f"{text} (default: {shown})" if shown else text
 
 
 def shown_default(value: Any) -> str:
     """Returns a default as it would be typed; an empty string for none."""
+    if value is None:
+        return ""
     if isinstance(value, (tuple, list)):
         return " ".join(map(str, value))
-    if value is None or isinstance(value, bool):
-        return "" if value is None else str(value)
-    if isinstance(value, (int, float)):
-        return "never" if value == NEVER else _shown_number(value)
-    text = str(value)
-    here = os.getcwd() + os.sep
-    return "./" + text.removeprefix(here) if text.startswith(here) else text
-
-
-def _shown_number(value: float) -> str:
+    if value == NEVER:
+        return "never"
     if isinstance(value, float):
         return f"{value:g}"
-    return f"{value:_}" if abs(value) >= 100_000 else str(value)
+    if isinstance(value, int) and value >= 100_000:
+        return f"{value:_}"
+    return re.sub(f"^{re.escape(os.getcwd() + os.sep)}", "./", str(value))
 
 
-def env_families(envs: Sequence[tuple[str, str]]) -> list[str]:
-    """Returns the block that lists the envs of a command."""
-    return ["", "Envs:", *(_entry(name, text) for name, text in envs)] if envs else []
+def _rows(title: str, rows: Iterable[tuple[str, str]]) -> list[str]:
+    """Returns a block of the help: names on the left, explanations on the right."""
+    indent = " " * TEXT_COLUMN
+    lines = [_filled(text, f"  {name}  ".ljust(TEXT_COLUMN), indent) for name, text in rows]
+    return ["", f"{title}:", *lines] if lines else []
 
 
-def examples(pairs: Sequence[tuple[Command, Example]], title: str = "Examples") -> list[str]:
-    """Returns the block of examples, each a comment and a command to copy."""
-    lines = ["", f"{title}:"]
-    for command, example in pairs:
-        typed = f"python -m {PACKAGE}.{command.module} {example.arguments}"
-        lines += [f"  # {example.purpose}", *_continued(typed)]
+def _filled(text: str, first_indent: str = "", indent: str = "", spare: int = 0) -> str:
+    """Returns a text in lines that leave `spare` columns free."""
+    columns = _width() - spare
+    return textwrap.fill(
+        text, columns, initial_indent=first_indent, subsequent_indent=indent, break_on_hyphens=False
+    )
+
+
+def _examples(command: Command) -> list[str]:
+    """Returns the examples of a command, in turns a comment and a command to copy."""
+    lines = []
+    for line in map(str.strip, command.examples.strip().splitlines()):
+        if not line.startswith("#"):
+            line = f"python -m {PACKAGE}.{command.module} {line}"
+            line = _filled(" ".join(line.split()), "", "    ", spare=4).replace("\n", " \\\n")
+        lines.append(textwrap.indent(line, "  "))
     return lines
 
 
-def _continued(typed: str) -> list[str]:
-    """Returns a command in lines that a shell joins."""
-    lines = textwrap.wrap(
-        typed,
-        width() - 4,
-        initial_indent="  ",
-        subsequent_indent="      ",
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
-    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
-
-
-def _how_to_see_the_rest(command: Command, env_name: str | None, everything: bool) -> list[str]:
-    rows = []
-    if not everything:
-        typed = "--help=all" if env_name is None else f"--env={env_name} --help=all"
-        rows.append((typed, "every flag, by topic"))
+def _more_help(command: Command, env_name: str | None, everything: bool) -> list[str]:
+    """Returns the block that says how to see the rest."""
+    typed = "--help=all" if env_name is None else f"--env={env_name} --help=all"
+    rows = [] if everything else [(typed, "every flag, by topic")]
     if env_name is not None:
-        rows.append(("--help", "examples, and the families of envs"))
-    else:
-        if command.envs:
-            rows.append(
-                ("--env=doom_battle --help", "the defaults for an env, and the flags that only it has")
-            )
-        rows.append((f"python -m {PACKAGE}", "the other commands"))
-    return ["", "More help:", *(_entry(left, text) for left, text in rows)] if rows else []
-
-
-def make_command_parser(command: Command) -> argparse.ArgumentParser:
-    """Returns a parser, without arguments, for a command that does not take the flags of an experiment."""
-    pairs = [(command, example) for example in command.examples]
-    return argparse.ArgumentParser(
-        prog=f"python -m {PACKAGE}.{command.module}",
-        usage=f"%(prog)s {command.usage}",
-        description=textwrap.fill(command.description, width()),
-        epilog="\n".join([*examples(pairs)[1:], *_how_to_see_the_rest(command, None, everything=True)]),
-        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(
-            prog, max_help_position=TEXT_COLUMN, width=width()
-        ),
-        allow_abbrev=False,
-        exit_on_error=False,
-    )
-
-
-def overview(version: str) -> str:
-    """Returns the help of `python -m sample_factory`: all commands, and how to begin."""
-    flags = [_flags(section, {}) for section in TRAINING_SECTIONS.values()]
-    steps = [(command, command.examples[0]) for command in (TRAIN, ENJOY, PLOT_CURVES)]
-    blocks = [
-        f"Sample Factory {version}: fast asynchronous reinforcement learning on one machine.",
-        "",
-        f"usage: python -m {PACKAGE} COMMAND [--flag=value ...]",
-        "",
-        "Commands:",
-        *(_entry(command.name, command.purpose) for command in COMMANDS),
-        *_group(f"Common flags of {TRAIN.name} (an env may have other defaults)", _common(TRAIN, flags)),
-        *env_families(TRAIN.envs),
-        *examples(steps, "How to begin"),
-        "",
-        "More help:",
-        _entry("COMMAND --help", "the common flags and three examples of a command"),
-        _entry("COMMAND --env=ENV --help", "the defaults for an env, and the flags that only it has"),
-        _entry("COMMAND --help=all", "every flag, by topic"),
-    ]
-    return "\n".join(blocks)
+        return _rows("More help", [*rows, ("--help", "examples, and the families of envs")])
+    if command.envs:
+        rows.append(("--env=doom_battle --help", "the defaults for an env, and the flags that only it has"))
+    return _rows("More help", [*rows, (f"python -m {PACKAGE}", "the other commands")])

@@ -13,7 +13,7 @@ class MonitoringFlags:
 
     train_for_env_steps: int = flag(
         NEVER,
-        "stop when every policy has trained on this many env frames; one action lasts --env_frameskip frames",
+        "stop when every policy has trained on this many env frames (steps times frameskip)",
         at_least=1,
     )
     train_for_seconds: int = flag(
@@ -27,8 +27,7 @@ class MonitoringFlags:
     save_best_every_sec: int = flag(5, "seconds between searches for a new best policy", at_least=1)
     save_best_metric: str = flag(
         "reward",
-        "statistic of the episodes by which the best policy is found; eval_NAME, e.g. eval_reward: its mean "
-        "in the evaluations of --eval_every_env_steps",
+        "statistic that the best policy is chosen by; eval_NAME: its mean in evaluations during training",
         metavar="NAME",
     )
     save_best_after: int = flag(
@@ -36,26 +35,21 @@ class MonitoringFlags:
     )
     load_checkpoint_kind: str = flag(
         "latest",
-        "checkpoint to load: the latest one, or the one with the best episodes",
+        "checkpoint to load: the latest, or the one with the best episodes",
         choices=("latest", "best"),
     )
     eval_every_env_steps: int = flag(
         0,
-        "evaluate each policy whenever it has trained on this many more env frames: a process of low "
-        "priority plays --eval_episodes episodes; 0: never",
+        "play --eval_episodes whenever a policy has trained on this many more env frames; 0: never",
         at_least=0,
     )
     eval_flags: str = flag(
         "",
-        "flags of these evaluations that differ from those of the training, in one text, e.g. "
-        "'--env=my_hard_level --eval_deterministic=True'",
+        "flags in which evaluations during training differ, in one text, e.g. '--eval_deterministic=True'",
         metavar="TEXT",
     )
     eval_timeout_seconds: float = flag(
-        3600.0,
-        "end one of these evaluations, as failed, after this time: in some envs, episodes of some policies "
-        "never end",
-        at_least=1,
+        3600.0, "seconds after which an evaluation during training fails: some episodes never end", at_least=1
     )
     stats_avg: int = flag(
         100, "number of episodes over which rewards and lengths are averaged", at_least=1, at_most=1_000_000
@@ -72,25 +66,22 @@ class MonitoringFlags:
     )
     heartbeat_reporting_interval: int = flag(
         180,
-        "seconds without progress after which a process counts as stuck and its stacks are printed; a "
-        "worker process is replaced, any other one ends the run",
+        "seconds without progress after which a process counts as stuck: a worker is replaced, any other one "
+        "ends the run",
         at_least=3,
     )
     log_to_file: bool = flag(True, "write the log to sf_log.txt in the folder of the run")
     figures_file: str | None = flag(
         None,
-        "file for the figures of the run, for other programs: JSON lines, one object every "
-        "--status_interval; sample_factory/monitoring/figures.py describes the fields",
+        "file for the figures of the run as JSON lines; monitoring/figures.py describes the fields",
         metavar="FILE",
     )
     jsonl_summaries: bool = flag(
-        False,
-        "also write the summaries for TensorBoard as JSON lines: summaries.jsonl in the folder of the run",
+        False, "also write the summaries as JSON lines: summaries.jsonl in the folder of the run"
     )
     with_wandb: bool = flag(
         False,
-        "also send the summaries to Weights & Biases, after `wandb login`; WANDB_MODE=offline keeps them on "
-        "disk",
+        "also send the summaries to Weights & Biases, after `wandb login` (offline: WANDB_MODE=offline)",
         never_foreign=True,
     )
     wandb_user: str | None = flag(
@@ -103,7 +94,7 @@ class MonitoringFlags:
     wandb_job_type: str = flag("SF", "type of the job on W&B", metavar="NAME")
     wandb_tags: tuple[str, ...] = flag((), "tags of the run on W&B")
     wandb_dir: str | None = flag(
-        None, "folder for the files of W&B, wandb/ in it; the current one if left out", metavar="FOLDER"
+        None, "folder for the files of W&B; the current one if left out", metavar="FOLDER"
     )
 
 
@@ -113,26 +104,23 @@ class EvaluationFlags:
 
     fps: int = flag(0, "env frames shown per second; 0: as the env says", at_least=0, at_most=10_000)
     render_action_repeat: int | None = flag(
-        None,
-        "number of times that each action is repeated; --env_frameskip if left out",
-        at_least=1,
-        at_most=10_000,
+        None, "how often each action is repeated; --env_frameskip if left out", at_least=1, at_most=10_000
     )
     no_render: bool = flag(False, "open no window")
     policy_index: tuple[int, ...] = flag(
         (0,),
-        "number of the policy to play, in a run with several; or numbers, one for each agent",
+        "policy to play, in a run with several; or numbers, one for each agent",
         at_least=0,
         at_most=1000,
     )
     checkpoint: tuple[str, ...] = flag(
         (),
-        "checkpoint to play: latest, best, milestone:VERSION or the path of a file; or several, one "
-        "for each agent; --load_checkpoint_kind if left out",
+        "checkpoint to play: latest, best, milestone:VERSION or a file; or several, one for each agent; "
+        "--load_checkpoint_kind if left out",
         metavar="FILE",
     )
     eval_deterministic: bool = flag(
-        False, "take the most likely action (the mean of continuous ones) instead of drawing one at random"
+        False, "take the most likely action (the mean of continuous ones), not a random one"
     )
     continuous_actions_sample: bool = flag(True, "draw continuous actions at random; False: take their mean")
     save_video: bool = flag(False, "write a video (mp4) into the folder of the run")
@@ -150,8 +138,7 @@ class EvaluationFlags:
     )
     eval_env_frameskip: int | None = flag(
         None,
-        "frameskip of the env while it is evaluated; each action is repeated until it has lasted "
-        "--env_frameskip frames, so that the policy acts as often as in training",
+        "frameskip of the env in evaluations; actions repeat, so that the policy acts as in training",
         at_least=1,
         at_most=10_000,
     )

@@ -2,15 +2,16 @@
 
 import argparse
 import dataclasses
+import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from sample_factory.config.algorithm_defaults import defaults_of
 from sample_factory.config.commands import TRAIN, Command
 from sample_factory.config.config import Config
 from sample_factory.config.consistency import check_consistency
 from sample_factory.config.experiment_folder import (
-    IDENTITY,
     PROVENANCE_KEYS,
     SAVED,
     read_file_of_flags,
@@ -24,14 +25,17 @@ from sample_factory.config.flags import (
     check_values,
     coerce,
     make_parser,
-    parse_bool,
     parse_known,
 )
 from sample_factory.config.help import EVERYTHING, command_help, show
-from sample_factory.config.keywords import KEYWORDS, as_arguments, plain_values, unknown_keyword
 from sample_factory.config.resuming import compare, refuse_other_env
-from sample_factory.config.retired_flags import RETIRED_FLAGS, RetiredFlags
-from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS, RunFlags
+from sample_factory.config.sections import (
+    OWN_FOLDER,
+    RETIRED_FLAGS,
+    TRAINING_SECTIONS,
+    RetiredFlags,
+    RunFlags,
+)
 from sample_factory.config.trust import TRUST, refuse_code, without_foreign_paths
 from sample_factory.config.unknown_flags import refuse_missing_env, refuse_unknown_flags, suggestion
 
@@ -68,106 +72,114 @@ def parse_config(
     evaluation: bool = False,
     extra_sections: Mapping[str, type] | None = None,
     command: Command = TRAIN,
-    keywords: Mapping[str, Any] | None = None,
     cfg_is_saved: bool = False,
 ) -> Config:
     """Turns a command line into a Config.
 
     Precedence: default of the flag < default of the family < default of the algorithm < --cfg file < saved
-    cfg.json < command line < keywords.
+    cfg.json < command line.
 
+    argv: the flags as typed; `as_arguments` makes them from keywords of Python.
     resolve_family: returns the family of a full env name.
     evaluation: the experiment must exist, and --env may be left out, because its cfg.json has it.
     extra_sections: name -> section of the flags that only this program has; stored in `Config.extra`. Without
         `evaluation`, such a program has no experiment, and no cfg.json is read.
-    command: what the help says.
+    command: the command whose help --help prints.
     cfg_is_saved: the file that --cfg names is the cfg.json of a run, and no recipe.
-    keywords: flag -> value, given by Python code; values as in `plain_values`.
 
     Raises ConfigError. Prints the help and exits with 0 on --help.
     """
-    given = Layer(KEYWORDS, plain_values(keywords or {}))
-    identity = {**_parse_identity(argv), **_identity_of(given)}
-    asks_for_help = "help" in identity
-    everything = identity.pop("help", None) == EVERYTHING
-    has_experiment = evaluation or not extra_sections
-    saved, file = _read_files(identity, has_experiment, evaluation, asks_for_help, cfg_is_saved)
-    typed_names = _names_in(argv, given)
-    for layer in (saved, file):
-        refuse_code(layer, typed_names)  # an env that names code, before its family is resolved
-    env_name = identity.get("env") or saved.values.get("env") or file.values.get("env")
-    sections = {**TRAINING_SECTIONS, **(extra_sections or {})}
+    own_sections = extra_sections or {}
+    first = _parse_first(argv)
+    typed_names = {word[2:].partition("=")[0] for word in argv if word.startswith("--")}
+    has_experiment = evaluation or not own_sections
+    file, saved = _read_files(first, typed_names, has_experiment, evaluation, cfg_is_saved)
+    given = (first, saved.values, file.values)
+    env_name, algo = (next(filter(None, (v.get(name) for v in given)), None) for name in ("env", "algo"))
     family = resolve_family(env_name) if env_name else None
-    if family is not None and family.flags is not None:
-        sections["family"] = family.flags
-    _index_fields(sections)
-    algo = identity.pop("algo", None) or saved.values.get("algo") or file.values.get("algo") or RunFlags.algo
-    own_defaults = Layer(f"defaults of --algo={algo}", defaults_of(str(algo)))
-    if asks_for_help:
-        values = {**({} if family is None else family.defaults), **own_defaults.values}
-        show(command_help(command, sections, env_name, values, tuple(extra_sections or ()), everything))
+    sections = _sections(family, own_sections)
+    of_family = Layer(f"defaults of {env_name}", {} if family is None else dict(family.defaults))
+    of_algo = Layer(f"defaults of --algo={algo}", defaults_of(str(algo or RunFlags.algo)))
+    if "help" in first:
+        defaults = {**of_family.values, **of_algo.values}
+        show(command_help(command, sections, env_name, defaults, own_sections, first["help"] == EVERYTHING))
         raise SystemExit(0)
     if family is None:
         refuse_missing_env(argv, command)
     if not evaluation:
-        refuse_other_env(saved.values, identity, file.values)
-    defaults = [Layer(f"defaults of {env_name}", dict(family.defaults)), own_defaults]
-    known = {**family.defaults, **(file.values if file.foreign is None else {})}
+        refuse_other_env(saved.values, first, file.values)
+    own_values = {**of_family.values, **(file.values if file.foreign is None else {})}
     for layer in (saved, file):
-        refuse_code(layer, typed_names, known)
-    of_program = extra_sections or ()
-    saved, file = (without_foreign_paths(layer, sections, of_program, typed_names) for layer in (saved, file))
-    flags = {**_parse_typed(argv, sections), **_flags_of_keywords(given, sections)}
+        refuse_code(layer, typed_names, own_values)
+    file, saved = (
+        without_foreign_paths(layer, sections, own_sections, typed_names) for layer in (file, saved)
+    )
+    flags = _parse_typed(argv, sections)
     typed = Layer(COMMAND_LINE, {**flags, "env": env_name})
-    config = build_config(sections, [*defaults, file, saved, typed], flags)
-    is_foreign = any(layer.foreign is not None for layer in (saved, file))
-    arguments = (*argv, *as_arguments(given.values))
-    config = dataclasses.replace(config, argv=arguments, is_foreign=is_foreign)
-    if evaluation or not saved.values:
-        return config
-    before, now, in_file = (_flags_of(layer, sections) for layer in (saved, typed, file))
-    return dataclasses.replace(config, resumed=compare(before, now, in_file))
+
+    config = build_config(sections, [of_family, of_algo, file, saved, typed], flags)
+    changes = None
+    if saved.values and not evaluation:
+        flag_of = _flag_table(sections)
+        changes = compare(*(_read_layer(layer, flag_of)[0] for layer in (saved, typed, file)))
+    is_foreign = saved.foreign is not None or file.foreign is not None
+    return dataclasses.replace(config, argv=tuple(argv), resumed=changes, is_foreign=is_foreign)
+
+
+def _parse_first(argv: Sequence[str]) -> dict[str, Any]:
+    """Returns the flags that decide which files are read and which other flags exist, and "help"."""
+    parser = make_parser()
+    add_flags(parser, RunFlags)
+    parser.add_argument(
+        "-h", "--help", nargs="?", const=False, choices=(EVERYTHING,), default=argparse.SUPPRESS
+    )
+    return vars(parse_known(parser, argv)[0])
 
 
 def _read_files(
-    identity: dict[str, Any],
+    first: Mapping[str, Any],
+    typed_names: Collection[str],
     has_experiment: bool,
     must_exist: bool,
-    asks_for_help: bool,
     cfg_is_saved: bool,
 ) -> tuple[Layer, Layer]:
-    """Returns the flags in cfg.json of the experiment and those in the --cfg file. Raises ConfigError.
+    """Returns the flags in the file of --cfg and those in cfg.json of the experiment; none without a file.
 
-    identity: loses --trust_code, with which the files count as those of this account.
+    Raises ConfigError for an env that names code, since resolving its family would import it.
     """
-    trusts = bool(identity.pop(TRUST, False))
-    file = Layer("", {})
-    if "cfg" in identity:
-        file = read_file_of_flags(identity["cfg"], cfg_is_saved, trusts)
+    trusts = bool(first.get(TRUST))
+    file, saved = Layer("", {}), Layer(SAVED, {})
+    if first.get("cfg") is not None:
+        file = read_file_of_flags(first["cfg"], cfg_is_saved, trusts)
     if file.foreign is not None:
-        file = _without(file, (*NOT_RESUMED_FLAGS, *OWN_FOLDER))
-    saved = Layer(SAVED, {})
-    # The help is not that of an experiment which only has the default name.
-    if has_experiment and (not asks_for_help or "experiment" in {**file.values, **identity}):
-        saved = read_saved(identity, file.values, must_exist and not asks_for_help, trusts)
-    return _without(saved, NOT_RESUMED_FLAGS), file
+        file = file.without(*NOT_RESUMED_FLAGS, *OWN_FOLDER)
+    # The help is not the help of an experiment that only has the default name.
+    if has_experiment and ("help" not in first or "experiment" in {**file.values, **first}):
+        saved = read_saved(first, file.values, must_exist and "help" not in first, trusts)
+        saved = saved.without(*NOT_RESUMED_FLAGS)
+    for layer in (saved, file):
+        refuse_code(layer, typed_names)
+    return file, saved
 
 
-def _without(layer: Layer, names: Collection[str]) -> Layer:
-    return layer._replace(values={name: value for name, value in layer.values.items() if name not in names})
+def _parse_typed(argv: Sequence[str], sections: Mapping[str, type]) -> dict[str, Any]:
+    """Returns flag -> value for the flags on the command line, aliases resolved.
 
-
-def _names_in(argv: Sequence[str], given: Layer) -> set[str]:
-    """Returns the names of all flags on the command line and of all keywords."""
-    typed = {word[2:].partition("=")[0] for word in argv if word.startswith("--")}
-    return typed | {name for name, value in given.values.items() if value is not None}
+    Raises ConfigError for an unknown flag and for a value of the wrong type.
+    """
+    parser = make_parser()
+    for section in (*sections.values(), RetiredFlags):
+        add_flags(parser, section)
+    typed, rest = parse_known(parser, argv)
+    refuse_unknown_flags(parser, rest, " (--help=all lists every flag)")
+    return vars(typed)
 
 
 def with_flags(config: Config, argv: Sequence[str], resolve_family: Callable[[str], Family]) -> Config:
     """Returns a Config with other values of some flags, possibly of another env. Raises ConfigError."""
-    env_name = _parse_identity(argv).get("env", config.env_name)
+    env_name = _parse_first(argv).get("env", config.env_name)
     family = resolve_family(env_name)
-    sections = TRAINING_SECTIONS if family.flags is None else {**TRAINING_SECTIONS, "family": family.flags}
+    sections = _sections(family, {})
     flags = _parse_typed(argv, sections)
     # Another family has flags of its own, with its defaults.
     layers = [
@@ -179,39 +191,25 @@ def with_flags(config: Config, argv: Sequence[str], resolve_family: Callable[[st
     return dataclasses.replace(changed, argv=config.argv, is_foreign=config.is_foreign)
 
 
-def _flags_of(layer: Layer, sections: Mapping[str, type]) -> dict[str, Any]:
-    """Returns flag -> value of a layer with good values, with the types and the names of the flags."""
-    index = _index_fields(sections)
-    values: dict[str, Any] = {}
-    for alias_or_flag, value in layer.values.items():
-        key = index.flag_of_alias.get(alias_or_flag, alias_or_flag)
-        if key in index.section_of_flag:
-            values.update(coerce(sections[index.section_of_flag[key]], {key: value}, layer.source))
-    return values
-
-
 def build_config(sections: Mapping[str, type], layers: Sequence[Layer], typed: Mapping[str, Any]) -> Config:
     """Builds the sections from layers of values; later layers win.
 
     typed: flag -> value, for the flags on the command line. Raises ConfigError for a bad value.
     """
-    index = _index_fields(sections)
-    values: dict[str, dict[str, Any]] = {name: {} for name in sections}
+    flag_of = _flag_table(sections)
+    values: dict[str, Any] = {}
     unknown: dict[str, Any] = {}
     sources: dict[str, str] = {}
     try:
         for layer in layers:
-            for alias_or_flag, value in layer.values.items():
-                key = index.flag_of_alias.get(alias_or_flag, alias_or_flag)
-                if key not in index.section_of_flag:
-                    known = [*index.section_of_flag, *index.flag_of_alias]
-                    _refuse_unknown_key(key, layer, known)
-                    unknown[key] = value
-                    continue
-                section = index.section_of_flag[key]
-                values[section].update(coerce(sections[section], {key: value}, layer.source))
-                sources[key] = "" if layer.source == COMMAND_LINE else layer.source
-        built = {name: section(**values[name]) for name, section in sections.items()}
+            known, rest = _read_layer(layer, flag_of)
+            values.update(known)
+            unknown.update(rest)
+            sources.update(dict.fromkeys(known, "" if layer.source == COMMAND_LINE else layer.source))
+        built = {}
+        for name, section in sections.items():
+            flags = [field.name for field in dataclasses.fields(section) if field.name in values]
+            built[name] = section(**{flag: values[flag] for flag in flags})
         for section_values in built.values():
             check_values(section_values, sources)
     except ValueError as error:
@@ -225,95 +223,82 @@ def build_config(sections: Mapping[str, type], layers: Sequence[Layer], typed: M
     return config
 
 
-def _refuse_unknown_key(key: str, layer: Layer, known: Sequence[str]) -> None:
-    """Raises ConfigError for a key that is no flag, unless another version or program may have written it.
+def _read_layer(
+    layer: Layer, flag_of: Mapping[str, tuple[type, str]]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the flags of a layer, with their own names and types, and its other keys.
 
-    That is so for all keys of a saved cfg.json, also where --cfg names one.
+    flag_of: from `_flag_table`. Raises ValueError for a bad value. Raises ConfigError for a key that is no
+    flag, unless another version or program may have written it, as in any cfg.json that a run has saved.
     """
     is_saved = layer.source.startswith(SAVED) or was_saved(layer.values)
-    if not is_saved and key not in RETIRED_FLAGS:
-        hint = suggestion(key, known).replace("--", "")  # the keys of a file have no dashes
-        raise ConfigError(f"{layer.source}: unknown flag {key}{hint}")
+    values: dict[str, Any] = {}
+    unknown: dict[str, Any] = {}
+    for key, value in layer.values.items():
+        if key in flag_of:
+            section, flag = flag_of[key]
+            values.update(coerce(section, {flag: value}, layer.source))
+        elif is_saved or key in RETIRED_FLAGS:
+            unknown[key] = value
+        else:
+            hint = suggestion(key, flag_of).replace("--", "")  # the keys of a file have no dashes
+            raise ConfigError(f"{layer.source}: unknown flag {key}{hint}")
+    return values, unknown
 
 
-def _parse_identity(argv: Sequence[str]) -> dict[str, Any]:
-    """Returns the flags that decide which other flags exist, and "help" if it is requested."""
-    parser = make_parser()
-    parser.add_argument(
-        "-h", "--help", nargs="?", const=False, choices=(EVERYTHING,), default=argparse.SUPPRESS
-    )
-    for name in (*IDENTITY, "cfg", "algo"):
-        parser.add_argument(f"--{name}", default=argparse.SUPPRESS)
-    parser.add_argument(f"--{TRUST}", nargs="?", const=True, type=parse_bool, default=argparse.SUPPRESS)
-    return vars(parse_known(parser, argv)[0])
+def _sections(family: Family | None, own_sections: Mapping[str, type]) -> dict[str, type]:
+    """Returns name -> section of all flags of a program. Raises ConfigError, see `_flag_table`."""
+    of_family = {} if family is None or family.flags is None else {"family": family.flags}
+    sections = {**TRAINING_SECTIONS, **own_sections, **of_family}
+    _flag_table(sections)
+    return sections
 
 
-def _parse_typed(argv: Sequence[str], sections: Mapping[str, type]) -> dict[str, Any]:
-    """Returns flag -> value for the flags on the command line, aliases resolved.
+def _flag_table(sections: Mapping[str, type]) -> dict[str, tuple[type, str]]:
+    """Returns flag or alias -> (section, flag).
 
-    Raises ConfigError for an unknown flag and for a value of the wrong type.
+    Raises ConfigError for a field that is not a flag, and for two flags of one name.
     """
-    parser = make_parser()
+    table: dict[str, tuple[type, str]] = {}
+    aliases: dict[str, tuple[type, str]] = {}
     for section in sections.values():
-        add_flags(parser, section)
-    add_flags(parser, RetiredFlags)
-    typed, rest = parse_known(parser, argv)
-    refuse_unknown_flags(parser, rest, " (--help=all lists every flag)")
-    return dict(vars(typed))
-
-
-def _identity_of(given: Layer) -> dict[str, Any]:
-    """Returns the keywords that decide which flags exist. Raises ConfigError for a value of a wrong type."""
-    named = {
-        key: given.values[key]
-        for key in (*IDENTITY, "cfg", "algo", TRUST)
-        if given.values.get(key) is not None
-    }
-    try:
-        return coerce(RunFlags, named, given.source)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-
-
-def _flags_of_keywords(given: Layer, sections: Mapping[str, type]) -> dict[str, Any]:
-    """Returns flag -> value for keywords, aliases resolved.
-
-    Raises ConfigError for an unknown keyword and for a value of the wrong type.
-    """
-    index = _index_fields(sections)
-    known = [*index.section_of_flag, *index.flag_of_alias, *RETIRED_FLAGS]
-    for key in given.values:
-        if key not in known:
-            raise unknown_keyword(key, suggestion(key, known), list(index.section_of_flag))
-    retired = {key: value for key, value in given.values.items() if key in RETIRED_FLAGS}
-    try:
-        return {**_flags_of(given, sections), **coerce(RetiredFlags, retired, given.source)}
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-
-
-class _FieldIndex(NamedTuple):
-    """Names of all flags."""
-
-    section_of_flag: Mapping[str, str]
-    flag_of_alias: Mapping[str, str]
-
-
-def _index_fields(sections: Mapping[str, type]) -> _FieldIndex:
-    """Raises ConfigError for a field that is not a flag, and for two flags of one name."""
-    section_of_flag: dict[str, str] = {}
-    flag_of_alias: dict[str, str] = {}
-    for name, section in sections.items():
         for field in dataclasses.fields(section):
             if "aliases" not in field.metadata:
                 raise ConfigError(
                     f"{section.__name__}.{field.name} is no flag; write {field.name} = flag(default, help)"
                 )
-            if field.name in section_of_flag or field.name in RETIRED_FLAGS:
+            if field.name in table or field.name in RETIRED_FLAGS:
                 raise ConfigError(
                     f"{section.__name__}.{field.name}: there is a flag --{field.name} already; choose "
                     "another name, or give it a default through register_env(defaults=...)"
                 )
-            section_of_flag[field.name] = name
-            flag_of_alias.update(dict.fromkeys(field.metadata["aliases"], field.name))
-    return _FieldIndex(section_of_flag, flag_of_alias)
+            table[field.name] = section, field.name
+            aliases.update(dict.fromkeys(field.metadata["aliases"], table[field.name]))
+    return {**aliases, **table}
+
+
+# A command, whose flags have their dashes also in Python; or a flag.
+_COMMAND_OR_FLAG = re.compile(r"(python -m [^;,()]*)|--(?!help)(?=[a-z])")
+
+
+def as_arguments(keywords: Mapping[str, Any]) -> list[str]:
+    """Returns keyword arguments of a Python function as command-line arguments; None is left out.
+
+    A dict becomes JSON, for flags such as --env_kwargs; lists and tuples are for flags with several values.
+    """
+    arguments: list[str] = []
+    for name, value in keywords.items():
+        if isinstance(value, Mapping):
+            arguments.append(f"--{name}={json.dumps(value)}")
+        elif isinstance(value, (list, tuple)):
+            arguments += [f"--{name}", *map(str, value)]
+        elif value is not None:
+            arguments.append(f"--{name}={value}")
+    return arguments
+
+
+def in_words_of_python(error: Exception) -> ConfigError:
+    """Returns a ConfigError with keywords in place of flags: "--gamma=2: ..." becomes "gamma=2: ..."."""
+    text = str(error).replace("unknown flag --", "unknown keyword ")
+    text = text.replace("(--help=all", "(python -m sample_factory.train --help=all")
+    return ConfigError(_COMMAND_OR_FLAG.sub(lambda match: match[1] or "", text))

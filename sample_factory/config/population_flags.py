@@ -16,11 +16,7 @@ REPLACED_BY_TAG = "zz_pbt/replaced_by"
 class PbtFlags:
     """Population-based training: policies take over each other's weights, and their settings evolve."""
 
-    with_pbt: bool = flag(
-        False,
-        "population-based training: policies take over each other's weights, and their settings "
-        "evolve; needs --num_policies of at least 2",
-    )
+    with_pbt: bool = flag(False, "population-based training; needs --num_policies of at least 2")
     pbt_period_env_steps: int = flag(
         5_000_000, "env frames of a policy between two decisions about it", at_least=1
     )
@@ -29,8 +25,7 @@ class PbtFlags:
     )
     pbt_replace_fraction: float = flag(
         0.3,
-        "fraction of the policies, counted from the worst, that may be replaced, and counted from the "
-        "best, that may replace them",
+        "fraction of the policies, the worst, that may be replaced by as many of the best",
         above=0,
         at_most=0.5,
     )
@@ -38,13 +33,10 @@ class PbtFlags:
         0.15, "probability that a setting of a policy changes in a decision about it", at_least=0, at_most=1
     )
     pbt_replace_reward_gap: float = flag(
-        0.1,
-        "a policy is replaced only if the objective of the other one is better by this fraction of "
-        "the larger one",
-        at_least=0,
+        0.1, "replace a policy only if the other one's objective is better by this fraction", at_least=0
     )
     pbt_replace_reward_gap_absolute: float = flag(
-        1e-6, "a policy is replaced only if the objective of the other one is better by this much", at_least=0
+        1e-6, "replace a policy only if the other one's objective is better by this much", at_least=0
     )
     pbt_optimize_batch_size: bool = flag(False, "the batch size evolves too")
     pbt_optimize_gamma: bool = flag(False, "the discount factor evolves too")
@@ -61,34 +53,27 @@ class SelfplayFlags:
 
     matchmaking: str = flag(
         "random",
-        "who plays the agents of an env: random, one that was registered with register_matchmaking, or "
-        "module:attribute",
+        "who plays the agents of an env: random, a name given to register_matchmaking, or module:attribute",
         metavar="NAME",
         names_code=True,
     )
     selfplay_past_share: float = flag(
         0.0,
-        "fraction of the matches in which one agent learns, and frozen past selves of its policy play "
-        "the others; 0 turns it off",
+        "fraction of the matches in which one agent plays against frozen past selves; 0: none",
         at_least=0,
         at_most=1,
     )
     selfplay_sampling: str = flag(
         "uniform",
-        "how past selves are drawn: with equal probability, or (prioritized) more often the harder "
-        "they are to beat",
+        "draw past selves with equal probability, or those more often that are hard to beat",
         choices=("uniform", "prioritized"),
     )
     selfplay_priority_exponent: float = flag(
-        2.0,
-        "how strongly prioritized sampling prefers past selves that are hard to beat: the exponent p "
-        "in (1 - win rate)^p",
-        above=0,
+        2.0, "prioritized sampling: exponent p of a past self's weight (1 - win rate)^p", above=0
     )
     selfplay_max_opponents: int = flag(
         16,
-        "number of past selves of each policy that are in use, spread evenly over its training; each "
-        "takes the memory of a model in every policy worker",
+        "past selves of each policy in use; each takes the memory of a model in each policy worker",
         at_least=1,
         at_most=100,
     )

@@ -38,18 +38,16 @@ def refuse_other_env(
     saved, typed, file_values: flag -> value in cfg.json of the experiment (empty if there is none), on the
     command line and in the --cfg file.
     """
-    given, source = typed.get("env"), "--env={}"
-    if given is None:
-        given, source = file_values.get("env"), f"env={{}} in --cfg={typed.get('cfg')}"
+    given = typed.get("env", file_values.get("env"))
     if "env" not in saved or given in (None, saved["env"]):
         return
-    name = saved["experiment"]
-    mend = "Leave --env out, or choose" if "env" in typed else "Choose"
-    trained = shortened(str(saved["env"]))
+    name, trained = saved["experiment"], shortened(str(saved["env"]))
+    source, mend = f"env={given} in --cfg={typed.get('cfg')}", "Choose"
+    if "env" in typed:
+        source, mend = f"--env={given}", "Leave --env out, or choose"
     raise ConfigError(
-        f"experiment {name} was trained on {trained}, and {source.format(given)} was given: its curves "
-        f"would be mixed. {mend} another --experiment; --transfer_from={name} starts that one with these "
-        "weights"
+        f"experiment {name} was trained on {trained}, and {source} was given: its curves would be mixed. "
+        f"{mend} another --experiment; --transfer_from={name} starts that one with these weights"
     )
 
 

@@ -5,6 +5,7 @@ Names and defaults are those of version 1; the names of version 2 are accepted a
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +27,7 @@ class RunFlags:
     """Identity, directories, device."""
 
     env: str | None = flag(
-        None,
-        "full name of the environment, e.g. doom_battle or gym_CartPole-v1",
-        metavar="NAME",
-        names_code=True,
+        None, "full name of the env, e.g. doom_battle or gym_CartPole-v1", metavar="NAME", names_code=True
     )
     algo: str = flag(
         "APPO",
@@ -40,14 +38,14 @@ class RunFlags:
     )
     observers: tuple[str, ...] = flag(
         (),
-        "observers that follow the run: names given to register_observer, or module:attribute; none: no "
-        "observer; all registered ones if left out",
+        "names given to register_observer, or module:attribute; all registered ones if left out, none "
+        "without a value",
         metavar="NAME",
         names_code=True,
     )
     experiment: str = flag(
         "default_experiment",
-        "name of the run and of its folder in --train_dir; training resumes a run that exists",
+        "name of the run and of its folder; training resumes a run that exists",
         metavar="NAME",
     )
     experiments_root: str | None = flag(
@@ -58,8 +56,7 @@ class RunFlags:
     )
     restart_behavior: str = flag(
         "resume",
-        "what to do with a run that exists: resume it, restart (its folder is renamed), or overwrite "
-        "(its folder is deleted)",
+        "what to do with a run that exists; restart renames its folder, overwrite deletes it",
         choices=("resume", "restart", "overwrite"),
     )
     transfer_from: str | None = flag(
@@ -70,14 +67,12 @@ class RunFlags:
         metavar="RUN",
     )
     cfg: str | None = flag(
-        None,
-        "JSON file of flags, e.g. configs/doom_basic.json; flags on the command line override it",
-        metavar="FILE",
+        None, "JSON file of flags, e.g. configs/doom_basic.json; typed flags override it", metavar="FILE"
     )
     trust_code: bool = flag(
         False,
-        "use all that the cfg.json of a run names, also code, files elsewhere and services, although it is "
-        "not signed by this account",
+        "use code, files elsewhere and services that the cfg.json of a run names, although this account has "
+        "not signed it",
     )
     device: str = flag(
         "auto",
@@ -86,25 +81,18 @@ class RunFlags:
     )
     precision: str = flag(
         "auto",
-        "number format of the network; bf16 keeps heads, losses and optimizer in fp32; auto: bf16 "
-        "where the hardware supports it",
+        "number format of the network; bf16 keeps heads, losses and optimizer in fp32; auto: bf16 where the "
+        "hardware supports it",
         choices=("auto", "fp32", "bf16"),
     )
     cuda_graphs: bool = flag(
-        True,
-        "policy workers on a GPU run the network as a CUDA graph; use False for a custom model whose "
-        "Python code does not launch the same operations in every call",
+        True, "policy workers on a GPU use CUDA graphs; False for a network whose operations vary"
     )
     compile: bool = flag(
-        False,
-        "compile the encoders of the learner with torch.compile; on a CPU this needs a C++ compiler, "
-        "and training was slower than without",
+        False, "compile the encoders of the learner; slower on a CPU, where it needs a C++ compiler"
     )
     seed: int | None = flag(
-        None,
-        "seed of the network, the actions and the environments; a random one if left out",
-        at_least=0,
-        at_most=2**32 - 1,
+        None, "seed of network, actions and envs; a random one if left out", at_least=0, at_most=2**32 - 1
     )
 
 
@@ -141,39 +129,34 @@ class ModelFlags:
     )
     encoder_custom: str | None = flag(
         None,
-        "encoder that was registered with register_encoder, by its name, or module:attribute",
+        "name of an encoder given to register_encoder, or module:attribute",
         metavar="NAME",
         names_code=True,
     )
     core_custom: str | None = flag(
         None,
-        "recurrent core that was registered with register_core, by its name, or module:attribute; it "
-        "replaces the one of --use_rnn and --rnn_type",
+        "name of a recurrent core given to register_core, or module:attribute; instead of --rnn_type",
         metavar="NAME",
         names_code=True,
     )
     decoder_custom: str | None = flag(
         None,
-        "decoder that was registered with register_decoder, by its name, or module:attribute; it replaces "
-        "--decoder_mlp_layers",
+        "name of a decoder given to register_decoder, or module:attribute; instead of --decoder_mlp_layers",
         metavar="NAME",
         names_code=True,
     )
     actor_critic_custom: str | None = flag(
         None,
-        "whole network that was registered with register_actor_critic, by its name, or module:attribute",
+        "name of a whole network given to register_actor_critic, or module:attribute",
         metavar="NAME",
         names_code=True,
     )
     encoder_extra_fc_layers: int = flag(
-        1,
-        "number of fully connected layers of width --hidden_size after the convolutions",
-        at_least=0,
-        at_most=100,
+        1, "fully connected layers of width --hidden_size after the convolutions", at_least=0, at_most=100
     )
     encoder_conv_mlp_layers: tuple[int, ...] = flag(
         (),
-        "widths of the fully connected layers after the convolutions, instead of --encoder_extra_fc_layers",
+        "widths of the layers after the convolutions, instead of --encoder_extra_fc_layers",
         above=0,
         at_most=MAX_WIDTH,
     )
@@ -182,7 +165,7 @@ class ModelFlags:
     )
     decoder_mlp_layers: tuple[int, ...] = flag(
         (),
-        "widths of the layers between the recurrent core and the heads of the network; none if left out",
+        "widths of the layers between core and heads of the network; none if left out",
         above=0,
         at_most=MAX_WIDTH,
     )
@@ -197,18 +180,13 @@ class ModelFlags:
     rnn_type: str = flag("gru", "kind of recurrent core", choices=("gru", "lstm", "mingru", "gtrxl"))
     rnn_num_layers: int = flag(1, "number of recurrent layers", at_least=1, at_most=100)
     gtrxl_memory: int = flag(
-        32,
-        "with --rnn_type=gtrxl: steps before the present one that are remembered",
-        at_least=1,
-        at_most=4096,
+        32, "with --rnn_type=gtrxl: number of past steps that are remembered", at_least=1, at_most=4096
     )
     gtrxl_heads: int = flag(
         4, "with --rnn_type=gtrxl: number of attention heads, a divisor of --hidden_size", at_least=1
     )
     episodic_memory: bool = flag(
-        False,
-        "give the network an episodic memory, which keeps rare moments of training that went well; for "
-        "training where some tasks are rare",
+        False, "remember rare moments of training that went well, for training where some tasks are rare"
     )
     episodic_slots: int = flag(
         256, "with --episodic_memory: number of moments that are kept", at_least=1, at_most=100_000
@@ -226,16 +204,13 @@ class ModelFlags:
         True, "actor and critic share one encoder and core; False: each has its own"
     )
     adaptive_stddev: bool = flag(
-        True,
-        "continuous actions: the standard deviation is an output of the network; False: a learned vector",
+        True, "continuous actions: the network outputs the standard deviation; False: a learned vector"
     )
     initial_stddev: float = flag(
         1.0, "continuous actions: initial value of the learned standard deviation", above=0, at_most=1000
     )
     continuous_tanh_scale: float = flag(
-        0.0,
-        "continuous actions: tanh limits their means to plus or minus this value; 0 turns it off",
-        at_least=0,
+        0.0, "continuous actions: tanh limits their means to plus or minus this; 0 turns it off", at_least=0
     )
 
     @property
@@ -250,14 +225,13 @@ class EnvFlags:
 
     env_frameskip: int | None = flag(
         None,
-        "number of simulator frames that each action lasts; as the env defines if left out",
+        "simulator frames that each action lasts; as the env defines if left out",
         at_least=1,
         at_most=10_000,
     )
     env_framestack: int = flag(
         1,
-        "number of successive images in an observation, for a policy without memory; each takes as much "
-        "memory again",
+        "successive images in an observation, for a policy without memory; each takes as much memory again",
         at_least=1,
         at_most=1000,
     )
@@ -275,6 +249,32 @@ TRAINING_SECTIONS: dict[str, type] = {
     "evaluation": EvaluationFlags,
     "cluster": ClusterFlags,
 }
+
+
+@dataclass(frozen=True)
+class RetiredFlags:
+    """Flags of versions 1 and 2 without an effect here.
+
+    Accepted with a warning, so that commands of versions 1 and 2 work; `cfg` has them, for make_env
+    functions that read them. The help says why a flag has no effect."""
+
+    train_in_background_thread: bool = flag(True, "batching and training always overlap")
+    use_spectral_norm: bool = flag(False, "no built-in layer ever used it")
+    num_minibatches_to_accumulate: int = flag(-1, "use --num_batches_to_accumulate")
+    heartbeat_interval: int = flag(20, "components are watched without heartbeats of their own")
+    batched_sampling: bool = flag(False, "a vectorised environment is always sampled as a batch")
+    pixel_format: str = flag("CHW", "the layout of an image is derived from its shape")
+    use_record_episode_statistics: bool = flag(False, "scores of whole games are always reported")
+    episode_counter: bool = flag(False, "an evaluation counts the episodes of each env")
+    use_env_info_cache: bool = flag(False, "the environment is probed at each start")
+    env_gpu_actions: bool = flag(False, "an environment gets NumPy arrays")
+    env_gpu_observations: bool = flag(True, "an environment returns NumPy arrays")
+
+
+RETIRED_FLAGS: Mapping[str, str] = {
+    field.name: field.metadata["help"] for field in dataclasses.fields(RetiredFlags)
+}
+RETIRED_DEFAULTS: Mapping[str, Any] = dataclasses.asdict(RetiredFlags())
 
 
 def flat_values(section: Any) -> dict[str, Any]:

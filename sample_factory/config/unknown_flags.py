@@ -92,10 +92,11 @@ _WITHOUT_COUNTERPART = {
     "verbose": "--status_interval sets how often the log reports progress",
     "target_kl": "no iteration ends early; --kl_loss_coeff and --lr_schedule limit the change of a policy",
     "policy": "the network follows from the observations; see --encoder_custom and --use_rnn",
+    **dict.fromkeys(
+        ("mlflow", "comet", "neptune", "tensorboard"),
+        "curves are always written for TensorBoard, into the experiment folder",
+    ),
 }
-_TRACKERS = ("mlflow", "comet", "neptune", "tensorboard")
-for _name in _TRACKERS:
-    _WITHOUT_COUNTERPART[_name] = "curves are always written for TensorBoard, into the experiment folder"
 
 
 def nearest(word: str, known: Collection[str], dashes: str = "") -> str:
@@ -155,7 +156,8 @@ def _unexpected(word: str, known: Collection[str]) -> str:
     """Returns the message for an argument that belongs to no flag."""
     if word.split("=")[0] in known:
         return f"unexpected argument {word}: a flag begins with two dashes, --{word}"
-    return f"unexpected argument {word}: every value follows its flag, as in --env=doom_basic"
+    rule = "every value follows its flag, as in --env=doom_basic, and most flags take one value"
+    return f"unexpected argument {word}: {rule}"
 
 
 def refuse_missing_env(argv: Sequence[str], command: Command) -> NoReturn:
@@ -167,6 +169,6 @@ def refuse_missing_env(argv: Sequence[str], command: Command) -> NoReturn:
             raise ConfigError(f"unknown flag {word}: here it is --env")
     if argv and not argv[0].startswith("-"):
         raise ConfigError(_unexpected(argv[0], ["env"]))
-    words = [word for example in command.examples for word in example.arguments.split()]
-    envs = list(dict.fromkeys(word for word in words if word.startswith("--env="))) or ["--env=doom_basic"]
+    typed = [word for word in command.examples.split() if word.startswith("--env=")]
+    envs = list(dict.fromkeys(typed)) or ["--env=doom_basic"]
     raise ConfigError(f"--env is missing, e.g. {' or '.join(envs[:2])} (--help lists the families of envs)")

@@ -1,48 +1,267 @@
-"""The process of an evaluation during training: all workers take turns in it."""
+"""Evaluation during training (--eval_every_env_steps): the parent's half, which schedules and reports it.
 
+The child's half, which plays the episodes, is `SnapshotMeasurement` in measure.py.
+"""
+
+import collections
 import logging
-from dataclasses import replace
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
-from sample_factory.config.config import Config
-from sample_factory.evaluation.eval_frameskip import with_eval_frameskip
-from sample_factory.evaluation.parallel import SerialEvaluation, sampling_only
-from sample_factory.evaluation.policy_choice import PolicyChoice
+from sample_factory.checkpoints.milestones import (
+    SNAPSHOT,
+    best_name,
+    best_value,
+    checkpoint_folder,
+    delete_snapshots,
+    env_frames_of,
+    find_checkpoints,
+    version_of,
+)
+from sample_factory.config.monitoring_flags import EVALUATED
+from sample_factory.config.sampling_flags import ROLLOUT_WORKER_NICENESS
 from sample_factory.evaluation.result_statistics import MeanAndStd
-from sample_factory.exchange.messages import Snapshot
-from sample_factory.launch.checks import Probed
-from sample_factory.launch.evaluation_plan import EvaluationPlan
-from sample_factory.runtime.child_side import ChildContext
-from sample_factory.runtime.supervisor import StopSignals
+from sample_factory.exchange.messages import Incident, Report, Snapshot, SnapshotRequest, TrainReport
+from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.mainloop.subscribers import Outbox
+from sample_factory.monitoring.console import number_text
+from sample_factory.monitoring.monitor import Monitor
+from sample_factory.monitoring.subscriber import Subscriber
+from sample_factory.runtime import cpu
+from sample_factory.runtime.child import Child, ChildOptions
+from sample_factory.runtime.supervisor import Limits
 
 log = logging.getLogger("sample_factory")
 
+CHILD = "sample_factory.evaluation.measure:SnapshotMeasurement"
+GRACE_SECONDS = 1.0
+POLL_SECONDS = 0.2
 
-class Evaluator:
-    """In the child: plays --eval_episodes episodes with a snapshot of a policy, in one thread.
 
-    Its heartbeats are those of the workers, so an env that hangs ends them. It is ready when the envs are.
+class Running(NamedTuple):
+    """The evaluation that is being played."""
+
+    snapshot: Snapshot
+    child: Child
+    began: float
+
+
+class Evaluations(Subscriber):
+    """In the main process: starts a process to evaluate a policy whenever it is due.
+
+    1. One evaluation runs at a time; the others wait. A policy that is due while its last evaluation waits or
+       runs is skipped.
+    2. The summaries are written at the env frames of the weights that were evaluated.
+    3. With --save_best_metric=eval_NAME, the weights with the best mean so far are kept as the best
+       checkpoint, also over several runs.
+    4. An evaluation that fails or is stuck is reported, and the training continues. It counts as stuck after
+       --heartbeat_reporting_interval without progress (while its envs start: --reset_timeout_seconds later),
+       and after --eval_timeout_seconds in all, since an episode may never end.
     """
 
-    def __init__(self, plan: EvaluationPlan, snapshot: Snapshot, context: ChildContext):
-        log.setLevel(logging.WARNING)  # of the run's own log, this would be the largest part
-        context.beat()  # loading the libraries does not count as the start of the envs
-        config, family = with_eval_frameskip(_in_one_process(plan.config), plan.family)
-        config = sampling_only(config, len(plan.info.kinds.spaces), plan.info.num_agents)
-        probed = Probed(plan.info, plan.state_size)
+    def __init__(
+        self,
+        plan: RunPlan,
+        monitor: Monitor,
+        outbox: Outbox,
+        publish: Callable[[Report], None],
+    ):
+        """plan: of the training. publish: hands a report to all subscribers."""
+        self._plan = plan.evaluation
+        self._config = config = plan.config
+        self._monitor = monitor
+        self._outbox = outbox
+        self._publish = publish
+        self._every = config.monitoring.eval_every_env_steps
+        self._next_frames: dict[int, int] = {}  # by policy: the env frames at which it is due
+        self._requested: set[int] = set()  # policies whose learner has been asked for a snapshot
+        self._skipped: set[int] = set()  # policies that were skipped the last time they were due
+        self._waiting: collections.deque[Snapshot] = collections.deque()
+        self._running: Running | None = None
+        # From the flags of the training: --eval_flags must not lift these limits. There is more time to start
+        # than for a worker, which starts before the training takes all cores.
+        silent_seconds = config.monitoring.heartbeat_reporting_interval
+        self._limits = Limits(
+            start_seconds=config.sampling.reset_timeout_seconds + silent_seconds,
+            silent_seconds=silent_seconds,
+        )
+        self._has_logged_skip = False
+        self._has_warned = False
+
+    def handle(self, report: Report) -> None:
+        match report:
+            case TrainReport():
+                self._request_if_due(report.policy_id, report.env_frames)
+            case Snapshot() if report.policy_id in self._requested:
+                self._requested.discard(report.policy_id)
+                if report.path is not None:  # otherwise the learner has logged why
+                    self._waiting.append(report)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an evaluation runs or waits."""
+        return self._running is not None or bool(self._waiting)
+
+    def tick(self) -> None:
+        if self._running is None and self._waiting:
+            self._start(self._waiting.popleft())
+        if self._running is not None and self._has_ended(self._running):
+            self._end()
+
+    def close(self) -> None:
+        """Kills an evaluation that still runs, and deletes the snapshots."""
+        if self._running is not None:
+            self._running.child.kill()
+        delete_snapshots(self._config.experiment_dir)
+
+    def finish(self, may_wait: Callable[[], bool]) -> None:
+        """Called after the workers have stopped: finishes the evaluations while `may_wait`.
+
+        A policy that was skipped the last time, or whose learner stopped before it wrote a snapshot, is
+        evaluated with its last checkpoint.
+        """
+        if not may_wait():
+            return
+        for policy_id in sorted(self._requested | self._skipped):
+            self._add_last_checkpoint(policy_id)
+        self._requested.clear()
+        self._skipped.clear()
+        self.tick()
+        if self._running is not None:
+            log.info("Waiting for the last evaluation; Ctrl+C ends it")
+        while self.is_busy and may_wait():
+            if self._running is not None:
+                self._running.child.join(POLL_SECONDS)
+            self.tick()
+
+    def _request_if_due(self, policy_id: int, env_frames: int) -> None:
+        is_due = env_frames >= self._next_frames.get(policy_id, math.inf)
+        self._next_frames[policy_id] = (env_frames // self._every + 1) * self._every
+        if not is_due:
+            return
+        evaluated = [*self._waiting, *([] if self._running is None else [self._running.snapshot])]
+        if policy_id in self._requested or any(other.policy_id == policy_id for other in evaluated):
+            self._skipped.add(policy_id)
+            if not self._has_logged_skip:
+                self._has_logged_skip = True
+                log.info(
+                    "An evaluation of policy %d is skipped, since its last one has not ended; later ones may "
+                    "be too (a larger --eval_every_env_steps or fewer --eval_episodes avoid this)",
+                    policy_id,
+                )
+        elif self._outbox.send_to_learner(policy_id, SnapshotRequest()):
+            self._requested.add(policy_id)
+            self._skipped.discard(policy_id)
+
+    def _start(self, snapshot: Snapshot) -> None:
+        sampling = self._config.sampling
+        # It gets as much of the cores as a rollout worker. In serial mode the run waits for it.
+        niceness = 0 if sampling.serial_mode else sampling.default_niceness + ROLLOUT_WORKER_NICENESS
+        options = ChildOptions(
+            niceness=niceness,
+            environment={**cpu.ONE_THREAD, "CUDA_VISIBLE_DEVICES": ""},
+            grace_seconds=GRACE_SECONDS,
+            one_shot=True,
+            own_session=True,
+        )
+        child = Child("evaluation", CHILD, (self._plan, snapshot), options)
+        child.start()
+        self._running = Running(snapshot, child, time.monotonic())
+
+    def _has_ended(self, running: Running) -> bool:
+        """Returns whether an evaluation is done or has failed; kills one that is stuck or takes too long."""
+        child = running.child
+        if child.finished or child.error is not None:
+            return True
+        reason = self._limits.why_stuck(child)
+        timeout = self._config.monitoring.eval_timeout_seconds
+        if not reason and time.monotonic() - running.began > timeout:
+            reason = f"not done after --eval_timeout_seconds={timeout:g}; does each episode of the env end"
+        if reason:
+            child.kill_stuck(f"{reason}; the stacks of its threads are on stderr")
+        return bool(reason)
+
+    def _end(self) -> None:
+        assert self._running is not None
+        (snapshot, child, began), self._running = self._running, None
+        error = child.error
+        if error is not None:
+            text = f"the evaluation of {_weights(snapshot)} failed; training continues: {error.reason}"
+            self._publish(Incident("failed_evaluations", text, details=error.traceback))
+            return
+        child.join(GRACE_SECONDS)
+        child.kill()
+        self._report(snapshot, child.result, time.monotonic() - began)
+
+    def _report(self, snapshot: Snapshot, statistics: Mapping[str, MeanAndStd], seconds: float) -> None:
+        """Writes the summaries, and keeps the best weights."""
+        policy_id = snapshot.policy_id
+        reward = statistics["reward"]
+        self._monitor.policies[policy_id].eval_reward = reward.mean
+        scalars = {f"eval/{name}": found.mean for name, found in statistics.items()}
+        scalars |= {"eval/reward_low": reward.low, "eval/reward_high": reward.high, "eval/seconds": seconds}
+        finite = {tag: value for tag, value in scalars.items() if math.isfinite(value)}
+        self._monitor.write(policy_id, finite, snapshot.env_frames)
+        log.info(
+            "Evaluated %s: reward %s (95 %% confidence: %s to %s), %.0f s",
+            _weights(snapshot),
+            number_text(reward.mean),
+            number_text(reward.low),
+            number_text(reward.high),
+            seconds,
+        )
+        metric = self._config.monitoring.save_best_metric
+        if metric.startswith(EVALUATED) and snapshot.env_frames > self._config.monitoring.save_best_after:
+            self._keep_if_best(snapshot, metric, statistics)
+
+    def _keep_if_best(self, snapshot: Snapshot, metric: str, statistics: Mapping[str, MeanAndStd]) -> None:
+        """Moves the snapshot to the best checkpoint if its mean is the best so far."""
+        name = metric.removeprefix(EVALUATED)
+        if name not in statistics:
+            if not self._has_warned:
+                self._has_warned = True
+                log.warning(
+                    "No best checkpoint: the evaluations do not have --save_best_metric=%s; choose one of %s",
+                    metric,
+                    ", ".join(f"{EVALUATED}{known}" for known in statistics),
+                )
+            return
+        value = statistics[name].mean
+        old = find_checkpoints(self._config.experiment_dir, snapshot.policy_id, "best")
+        values = [found for found in (best_value(path, metric) for path in old) if found is not None]
+        if not math.isfinite(value) or any(round(value, 3) <= found for found in values):
+            return
         assert snapshot.path is not None, "without a file there is no evaluation"
-        choice = PolicyChoice(snapshot.policy_id, snapshot.path)
-        self._evaluation = SerialEvaluation(config, family, probed, choice, context)
+        folder = checkpoint_folder(self._config.experiment_dir, snapshot.policy_id)
+        best = folder / best_name(snapshot.version, snapshot.env_frames, metric, value)
+        try:
+            os.replace(snapshot.path, best)
+            for path in old:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            log.error("COULD NOT KEEP %s: %s; training continues", best, error.strerror)
+            return
+        log.info("Best policy %d so far by --save_best_metric=%s: %s", snapshot.policy_id, metric, best.name)
 
-    def run(self) -> dict[str, MeanAndStd]:
-        """Returns the statistics of the episodes by name. Raises InterruptedError if a signal ends it."""
-        with StopSignals() as signals:
-            evaluation = self._evaluation.play(signals)
-        if evaluation.is_partial:
-            raise InterruptedError("a signal ended it; the mean of the episodes that end first is biased")
-        return evaluation.statistics
+    def _add_last_checkpoint(self, policy_id: int) -> None:
+        """Has the last checkpoint of a policy evaluated, if it has one."""
+        paths = find_checkpoints(self._config.experiment_dir, policy_id, "latest")
+        if not paths:
+            return
+        newest = paths[-1]
+        # A copy, since the best snapshot is moved; by another name, since SNAPSHOT may be in use.
+        file = checkpoint_folder(self._config.experiment_dir, policy_id) / f"last_{SNAPSHOT}"
+        try:
+            shutil.copyfile(newest, file)
+        except OSError as error:
+            log.error("The last weights are not evaluated: cannot write %s: %s", file, error.strerror)
+            return
+        self._waiting.append(Snapshot(policy_id, version_of(newest), env_frames_of(newest), str(file)))
 
 
-def _in_one_process(config: Config) -> Config:
-    """Returns the flags of an evaluation with as many envs as one rollout worker has."""
-    sampling = replace(config.sampling, serial_mode=True, num_workers=1, inline_samplers=0)
-    return replace(config, sampling=sampling, run=replace(config.run, device="cpu"))
+def _weights(snapshot: Snapshot) -> str:
+    return f"policy {snapshot.policy_id} at {snapshot.env_frames:,} env frames"

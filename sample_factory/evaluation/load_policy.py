@@ -1,15 +1,18 @@
-"""Loading a policy as a function call: sample_factory.load_policy."""
+"""Trained policies for a user's own code: `sample_factory.load_policy`."""
 
+import contextlib
 import os
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from sample_factory.config.config import Config
-from sample_factory.config.experiment_names import find_experiment
+from sample_factory.config.experiment_folder import find_experiment
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.keywords import in_words_of_python
-from sample_factory.config.parsing import parse_config
+from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
+from sample_factory.envs.contract import check_observation
 from sample_factory.envs.env_registry import (
     EnvFamily,
     UnknownEnvError,
@@ -17,13 +20,171 @@ from sample_factory.envs.env_registry import (
     resolve_trained_family,
 )
 from sample_factory.envs.own_spaces import OwnSpaces, probe_own_spaces
-from sample_factory.envs.protocol import EnvConfig
-from sample_factory.envs.wrappers.frame_stack import stacked_space
-from sample_factory.evaluation.loaded_policy import LoadedPolicy
-from sample_factory.evaluation.policy import load_trained_policy
-from sample_factory.evaluation.policy_choice import LATEST, chosen_policy
+from sample_factory.envs.protocol import EnvConfig, EnvContractError, ObservationRows
+from sample_factory.envs.wrappers.frame_stack import FrameHistory, stacked_space
+from sample_factory.evaluation.policy import TrainedPolicy, load_trained_policy
+from sample_factory.evaluation.policy_choice import LATEST, chosen_policy, find_checkpoint
 from sample_factory.runtime.child import ChildFailed
-from sample_factory.spaces.observations import observation_layout
+from sample_factory.spaces.actions import action_decoder, batch_action_decoder
+from sample_factory.spaces.agent_kinds import AgentKinds
+from sample_factory.spaces.observations import batch_layout, observation_layout
+
+SINGLE = ""  # name of the agent, if `act` takes a single observation
+
+
+class LoadedPolicy:
+    """Acts with raw observations of the env, for one env, several envs or named agents. Promises:
+
+    1. It remembers the past of each episode: the recurrent state, and the last images with --env_framestack.
+       `reset` forgets.
+    2. Observations and actions are those of the env as `make_env` makes it.
+
+    observation_space, action_space: of one agent.
+    """
+
+    def __init__(
+        self,
+        policy: TrainedPolicy,
+        spaces: OwnSpaces,
+        num_frames: int,
+        make_env: Callable[[str | None], Any],
+    ):
+        """num_frames: --env_framestack. make_env(render_mode): makes an env as in training."""
+        self.observation_space, self.action_space = spaces
+        self._policy = policy
+        self._num_frames = num_frames
+        self._make_env = make_env
+        self.reset()
+
+    def reset(
+        self,
+        mask: np.ndarray | Sequence[bool] | None = None,
+        *,
+        num_envs: int | None = None,
+        agents: Sequence[Hashable] | None = None,
+    ) -> None:
+        """Forgets the past. Call it when an episode begins, with at most one argument:
+
+        none: `act` takes a single observation. This is the state after loading.
+        num_envs: `act` takes a batch of observations, whose first axis has this size, e.g. of a
+            gymnasium.vector.VectorEnv.
+        agents: names of agents, e.g. `env.possible_agents` of PettingZoo. `act` takes a dict by agent. Each
+            of these agents acts with this policy, and has a memory of its own.
+        mask: bool [num_envs], or an entry for each agent. Only these forget, and the number of envs or the
+            names stay. E.g. `terminated | truncated` of a vector env that resets in the same step.
+        """
+        if sum(given is not None for given in (mask, num_envs, agents)) > 1:
+            raise ValueError("reset: give mask, num_envs or agents, and only one of them")
+        if mask is not None:
+            self._forget(np.asarray(mask))
+            return
+        self._is_batch = num_envs is not None
+        self._agents = [SINGLE] if agents is None else list(agents)  # unless it is a batch
+        self._has_names = agents is not None
+        self._count = len(self._agents) if num_envs is None else num_envs
+        self._space = self.observation_space
+        if self._is_batch:
+            self._space = gym.vector.utils.batch_space(self.observation_space, self._count)
+        to_layout = batch_layout if self._is_batch else observation_layout
+        self._flatten = to_layout(self.observation_space).flatten
+        to_decoder = batch_action_decoder if self._is_batch else action_decoder
+        self._decode = to_decoder(self.action_space)
+        stored = observation_layout(self.observation_space).space
+        kinds = AgentKinds.one(stored, self.action_space, self._count)
+        self._frames = FrameHistory(kinds, self._num_frames) if self._num_frames > 1 else None
+        self._rows = ObservationRows.allocate(kinds if self._frames is None else self._frames.kinds)
+        self._rnn_state = self._policy.first_rnn_state(self._count)
+        self._is_first = np.ones(self._count, bool)  # which rows begin an episode
+
+    def act(self, observation: Any) -> Any:
+        """Returns the action for an observation of the env: a member of `action_space`.
+
+        After `reset(num_envs=n)`: takes a batch as a vector env returns it (an array [n, ...], for a Dict or
+        Tuple space a dict or tuple of arrays), and returns a batch of actions as a vector env takes it
+        (Discrete: int64 [n]; Box: [n, ...] of its dtype, clipped to its bounds). After `reset(agents=...)`:
+        takes a dict of observations by agent, and returns a dict of actions by agent. Absent agents forget.
+
+        Raises ValueError, with what is expected, for an observation that is not of its space.
+        """
+        rows = self._rows if self._frames is None else self._frames.advance()
+        if self._is_batch:
+            expected = f"a batch of {self._count} observations"
+            with _explains_misfit(self._space, observation, expected, "num_envs=n, or without arguments"):
+                rows.write_all(self._flatten(observation))
+            present = np.ones(self._count, bool)
+        else:
+            present = self._write_agents(observation if self._has_names else {SINGLE: observation}, rows)
+        actions = self._infer()
+        self._is_first = ~present
+        if self._is_batch:
+            return self._decode(actions)
+        decoded = {
+            agent: self._decode(row)
+            for agent, row, is_present in zip(self._agents, actions, present)
+            if is_present
+        }
+        return decoded if self._has_names else decoded[SINGLE]
+
+    def make_env(self, render_mode: str | None = None) -> Any:
+        """Returns a new env as in training, with the flags of the experiment, to `reset` and `step` it.
+
+        It is what the env's family makes: for some families a vector env or an env of several agents.
+        """
+        return self._make_env(render_mode)
+
+    def _forget(self, mask: np.ndarray) -> None:
+        if mask.shape != (self._count,) or mask.dtype != np.bool_:
+            raise ValueError(
+                f"reset: the mask has shape {mask.shape} and dtype {mask.dtype}; it should be bool of shape "
+                f"({self._count},)"
+            )
+        self._is_first |= mask
+
+    def _write_agents(self, observations: Any, rows: ObservationRows) -> np.ndarray:
+        """Writes observations by agent; returns which agents are present, bool [count]."""
+        if not isinstance(observations, Mapping) or not set(observations) <= set(self._agents):
+            given = list(observations) if isinstance(observations, Mapping) else type(observations).__name__
+            raise ValueError(f"act: got {given}; expected a dict with observations of {self._agents}")
+        for row, agent in enumerate(self._agents):
+            if agent not in observations:
+                rows.clear(row)
+                continue
+            own = observations[agent]
+            expected = f"agent {agent!r}" if self._has_names else "one observation"
+            reset = "" if self._has_names else "num_envs=n"
+            with _explains_misfit(self._space, own, expected, reset):
+                rows.write(row, self._flatten(own))
+        return np.array([agent in observations for agent in self._agents])
+
+    def _infer(self) -> np.ndarray:
+        """Returns the actions for the observations that were written, [count, K] float32."""
+        if self._is_first.any():
+            self._rnn_state[self._is_first] = 0.0
+            if self._frames is not None:
+                self._frames.restart(self._is_first)
+        if self._frames is not None:
+            self._frames.write_stacks(self._rows)
+        batch = {key: array[:, 0] for key, array in self._rows.arrays.items()}
+        actions, self._rnn_state = self._policy.act(batch, self._rnn_state)
+        return actions
+
+
+@contextlib.contextmanager
+def _explains_misfit(
+    space: gym.Space[Any], observation: Any, expected: str, reset: str = ""
+) -> Iterator[None]:
+    """Raises ValueError for an observation that does not fit. reset: arguments of `reset` that may help."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, EnvContractError) as error:
+        reason = str(error)
+        try:
+            check_observation(space, observation)
+        except EnvContractError as better:
+            reason = str(better)
+        hint = f"; for another number of them, call reset({reset}) first" if reset else ""
+        text = f"act: {reason}. Expected {expected} of {' '.join(str(space).split())}{hint}"
+        raise ValueError(text) from None
 
 
 def load_policy(
@@ -38,23 +199,24 @@ def load_policy(
     cfg: str | os.PathLike[str] | None = None,
     **flags: Any,
 ) -> LoadedPolicy:
-    """Loads a trained policy, which acts with raw observations of the env: see `LoadedPolicy`.
+    """Loads a trained policy that acts with raw observations of the env; see `LoadedPolicy`.
 
     For example `policy = load_policy("cartpole")`, then `action = policy.act(observation)`.
 
     experiment: name of an experiment in `train_dir` (by default ./train_dir), its folder, or the file of a
         checkpoint. The settings of a file are in the cfg.json of a folder above it, or in `cfg`.
-    policy_index: which policy, of an experiment with several; 0 by default, and that of the file's folder.
-    checkpoint: "latest", "best", "milestone:VERSION" or the path of a file; not beside a file.
+    policy_index: which policy, in an experiment with several; by default 0, or the index in the name of the
+        checkpoint file's folder.
+    checkpoint: "latest", "best", "milestone:VERSION" or the path of a file; only if `experiment` is no file.
     deterministic: take the most likely action, and the mean of a continuous one, instead of a random one.
-    observation_space, action_space: of one agent, as the env has them. By default an env is made briefly, in
-        another process, to get them. With both, the env need not be known here, nor its package installed.
+    observation_space, action_space: of one agent, as the env has them. By default an env is made in another
+        process to get them. With both, the env need not be registered, nor its package installed.
     cfg: the cfg.json of a checkpoint file without an experiment folder.
     flags: other flags, such as `device="gpu"` (by default the CPU, which is faster for a few envs), or flags
         of the env's family.
 
-    Raises ConfigError (a ValueError) if there is no such experiment (it names those beside it), no such
-    checkpoint, or a flag is wrong; CheckpointError for a checkpoint that cannot be used.
+    Raises ConfigError (a ValueError) for an unknown experiment or checkpoint, which names those that exist,
+    and for a wrong flag; CheckpointError for a checkpoint that cannot be used.
     """
     try:
         named = find_experiment(experiment, train_dir, cfg)
@@ -62,9 +224,9 @@ def load_policy(
         needs_env = observation_space is None or action_space is None
         resolve = resolve_trained_family if needs_env else _family_or_none
         keywords = {**named.keywords, "eval_deterministic": deterministic, **flags}
-        config = parse_config(
-            [], resolve, evaluation="cfg" not in named.keywords, keywords=keywords, cfg_is_saved=True
-        )
+        is_experiment = "cfg" not in named.keywords
+        config = parse_config(as_arguments(keywords), resolve, is_experiment, cfg_is_saved=True)
+        find_checkpoint(config, choice)  # raises, before an env is made
         family = resolve(config.env_name)
         spaces = _spaces(config, family, choice.policy_index, observation_space, action_space)
         num_frames = config.env.env_framestack
@@ -82,7 +244,7 @@ def load_policy(
 
 
 def _family_or_none(env_name: str) -> EnvFamily:
-    """Returns the family of an env; of one that this process does not know, a family that makes no env."""
+    """Returns the family of an env; if it is not registered, a family that refuses to make an env."""
     try:
         return resolve_family(env_name)
     except (UnknownEnvError, ImportError) as error:

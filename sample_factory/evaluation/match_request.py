@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sample_factory.config.commands import MATCH
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import parse_config
-from sample_factory.evaluation.policy_choice import Contestant, PolicyChoice, ScriptedContestant
-from sample_factory.evaluation.results import ResultFiles
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.evaluation.policy_choice import PolicyChoice
+from sample_factory.evaluation.results import check_file
 
 Value = TypeVar("Value")
 
@@ -39,15 +40,32 @@ class MatchFlags:
     json: str | None = flag(None, "file for all figures and the result of each match", metavar="FILE")
 
 
-class MatchRequest(NamedTuple):
-    """The parsed command line of `match`."""
+class Contestant(NamedTuple):
+    """A policy of an experiment, or a scripted player of the env.
 
-    contestants: tuple[Contestant, Contestant | ScriptedContestant]
-    flags: MatchFlags
+    config: of the experiment, which describes the model. player: a name, e.g. of a bot; the policy otherwise.
+    """
+
+    config: Config
+    player: PolicyChoice | str
+
+    def __str__(self) -> str:
+        if isinstance(self.player, str):
+            return f"the player {self.player} of the env"
+        return f"{self.config.run.experiment} ({self.player})"
+
+    def figures(self) -> dict[str, Any]:
+        """Returns what identifies it, for a file."""
+        if isinstance(self.player, str):
+            return {"player": self.player}
+        return {"experiment": str(self.config.experiment_dir), **self.player._asdict()}
 
 
-def parse_arguments(argv: Sequence[str]) -> MatchRequest:
-    """Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help."""
+def parse_arguments(argv: Sequence[str]) -> tuple[Contestant, Contestant]:
+    """Returns the policy and its opponent; the flags are in the first one's config.
+
+    Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help.
+    """
     config = _parse(argv)
     flags: MatchFlags = config.extra["match"]
     opponent_config = config
@@ -58,7 +76,7 @@ def parse_arguments(argv: Sequence[str]) -> MatchRequest:
     policy_index = _single_value("policy_index", config.evaluation.policy_index)
     choice = PolicyChoice(policy_index, _single_value("checkpoint", config.evaluation.checkpoint or (kind,)))
     if flags.opponent_player is not None:
-        return MatchRequest((Contestant(config, choice), ScriptedContestant(flags.opponent_player)), flags)
+        return Contestant(config, choice), Contestant(config, flags.opponent_player)
     if flags.opponent_policy_index is not None:
         policy_index = flags.opponent_policy_index
     opponent_choice = PolicyChoice(policy_index, flags.opponent_checkpoint or kind)
@@ -67,12 +85,10 @@ def parse_arguments(argv: Sequence[str]) -> MatchRequest:
             f"{config.run.experiment} ({choice}) would play against itself; choose --opponent_experiment, "
             "--opponent_policy_index or --opponent_checkpoint"
         )
-    return MatchRequest((Contestant(config, choice), Contestant(opponent_config, opponent_choice)), flags)
+    return Contestant(config, choice), Contestant(opponent_config, opponent_choice)
 
 
 def _parse(argv: Sequence[str]) -> Config:
-    from sample_factory.envs.env_registry import resolve_family
-
     own = {"match": MatchFlags}
     return parse_config(argv, resolve_family, evaluation=True, extra_sections=own, command=MATCH)
 
@@ -101,4 +117,4 @@ def _check(config: Config, opponent_config: Config, flags: MatchFlags) -> None:
         )
     if config.evaluation.save_video:
         raise ConfigError("--save_video: a match is not drawn; sample_factory.enjoy shows several policies")
-    ResultFiles(flags.json).check()
+    check_file("json", flags.json)

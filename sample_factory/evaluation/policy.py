@@ -1,4 +1,4 @@
-"""Loads a trained policy from a checkpoint, to act outside of the training system."""
+"""Trained policies that act outside of a run: built from the flags, with the weights of a checkpoint."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,13 +20,13 @@ from sample_factory.spaces.observations import observation_layout
 
 
 class TrainedPolicy:
-    """Acts in float32 with weights that do not change.
-
-    deterministic: the most likely choices and the means instead of samples.
-    sample_continuous: False: the means of the continuous components only.
-    """
+    """Acts in float32 with weights that do not change."""
 
     def __init__(self, model: ActorCritic, deterministic: bool, sample_continuous: bool):
+        """deterministic: take the most likely choices and the means instead of samples.
+
+        sample_continuous: False: take the means of the continuous components, and sample the others.
+        """
         self._model = model.eval()
         self._device = model.device
         self._deterministic = deterministic
@@ -39,13 +39,13 @@ class TrainedPolicy:
     def act(
         self, observations: Mapping[str, np.ndarray], rnn_state: torch.Tensor
     ) -> tuple[np.ndarray, torch.Tensor]:
-        """Returns the actions of A agents, [A, K] float32, and their next recurrent state, [A, H].
+        """Returns the actions of A agents, [A, K] float32, and their next recurrent states, [A, H].
 
-        observations: arrays [A, ...] by key, as the buffers store them: the key "obs" unless the space is a
-            Dict or Tuple, and indices [A, K] of a Discrete or MultiDiscrete one; `observation_layout` of the
-            env's space has the keys and makes the arrays of one agent. rnn_state: [A, H].
+        observations: arrays [A, ...] by key, as `observation_layout` of the env's space converts them. The
+            key is "obs" unless the space is a Dict or Tuple.
+        rnn_state: [A, H].
 
-        `LoadedPolicy` in loaded_policy.py acts with the observations and actions of the env itself.
+        `LoadedPolicy` in load_policy.py acts with the observations and actions of the env itself.
         """
         tensors = {key: torch.from_numpy(array).to(self._device) for key, array in observations.items()}
         output = self._model.act(tensors, rnn_state, self._deterministic)
@@ -74,11 +74,18 @@ def load_trained_policy(
 
 
 def load_weights(config: Config, choice: PolicyChoice, model: ActorCritic) -> Mapping[str, Any]:
-    """Loads the chosen checkpoint into a model. Returns all that the checkpoint holds.
+    """Loads the chosen checkpoint into a model; returns the contents of the checkpoint.
 
     Raises ConfigError when there is no such checkpoint, CheckpointError when it cannot be used.
     """
-    state = _read_state(config, choice)
+    path = find_checkpoint(config, choice)
+    if choice.checkpoint in PREFIXES:
+        keep = config.monitoring.keep_checkpoints
+        checkpoints = Checkpoints(config.experiment_dir, choice.policy_index, keep)
+        state = checkpoints.load(choice.checkpoint)  # an older one if the newest is damaged
+        assert state is not None, "there is a file, or find_checkpoint raises"
+    else:
+        state = read_checkpoint(path)
     try:
         check_fits(state.get("model"), model.state_dict())
     except ValueError as error:
@@ -90,20 +97,10 @@ def load_weights(config: Config, choice: PolicyChoice, model: ActorCritic) -> Ma
     return state
 
 
-def _read_state(config: Config, choice: PolicyChoice) -> Mapping[str, Any]:
-    path = find_checkpoint(config, choice)
-    if choice.checkpoint not in PREFIXES:
-        return read_checkpoint(path)
-    checkpoints = Checkpoints(config.experiment_dir, choice.policy_index, config.monitoring.keep_checkpoints)
-    state = checkpoints.load(choice.checkpoint)  # an older one if the newest is damaged
-    assert state is not None, "there is a file, or find_checkpoint raises"
-    return state
-
-
 def build_model(
     config: Config, policy_index: int, observation_space: gym.Space[Any], action_space: gym.Space[Any]
 ) -> ActorCritic:
-    """Builds the model in float32; on the CPU, which is faster for one env, unless --device=gpu is typed.
+    """Builds the model in float32, on the CPU (faster for one env) unless --device=gpu is typed.
 
     Raises ConfigError if the device is not available, and what `PolicySpec.build` raises.
     """

@@ -1,19 +1,19 @@
 """Which saved policy plays which agent. Imports no torch, so that bad flags are reported at once."""
 
+import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from sample_factory.checkpoints.milestones import (
     PREFIXES,
-    Milestone,
     checkpoint_folder,
     find_checkpoints,
     find_milestones,
 )
 from sample_factory.config.config import Config
-from sample_factory.config.experiment_names import NamedExperiment
+from sample_factory.config.experiment_folder import NamedExperiment
 from sample_factory.config.flags import ConfigError
 from sample_factory.spaces.agent_kinds import AgentKinds
 
@@ -24,7 +24,7 @@ MAX_LISTED = 8  # checkpoints in an error message
 
 
 class PolicyChoice(NamedTuple):
-    """One policy at one time of its training. checkpoint: latest, best, milestone:VERSION, or a file."""
+    """One checkpoint of a policy. checkpoint: latest, best, milestone:VERSION, or the path of a file."""
 
     policy_index: int
     checkpoint: str
@@ -36,9 +36,11 @@ class PolicyChoice(NamedTuple):
 def chosen_policy(
     named: NamedExperiment, policy_index: int | None, checkpoint: str | os.PathLike[str]
 ) -> PolicyChoice:
-    """Returns the choice of a caller from Python. policy_index: None: that of the file's folder, or 0.
+    """Returns the choice that a function call describes.
 
-    Raises ConfigError for a checkpoint beside a file.
+    policy_index: None: the index in the name of the checkpoint file's folder, or 0.
+
+    Raises ConfigError if the experiment is a checkpoint file, and `checkpoint` names another one.
     """
     if named.checkpoint is None:
         return PolicyChoice(policy_index or 0, os.fspath(checkpoint))
@@ -50,38 +52,17 @@ def chosen_policy(
     return PolicyChoice(index or 0, str(named.checkpoint))
 
 
-class Contestant(NamedTuple):
-    """A policy of an experiment. config: the experiment's, which describes the model."""
-
-    config: Config
-    choice: PolicyChoice
-
-    def __str__(self) -> str:
-        return f"{self.config.run.experiment} ({self.choice})"
-
-    def figures(self) -> dict[str, Any]:
-        """Returns what identifies it, for a file."""
-        return {"experiment": str(self.config.experiment_dir), **self.choice._asdict()}
-
-
-class ScriptedContestant(NamedTuple):
-    """A scripted player of the env, such as a bot."""
-
-    player: str
-
-    def __str__(self) -> str:
-        return f"the player {self.player} of the env"
-
-    def figures(self) -> dict[str, Any]:
-        """Returns what identifies it, for a file."""
-        return self._asdict()
+def chosen_policies(config: Config) -> list[PolicyChoice]:
+    """Returns every checkpoint of --checkpoint of every policy of --policy_index, as `eval` measures them."""
+    checkpoints = config.evaluation.checkpoint or (config.monitoring.load_checkpoint_kind,)
+    return [PolicyChoice(*pair) for pair in itertools.product(config.evaluation.policy_index, checkpoints)]
 
 
 def choices_of_agents(config: Config, kinds: AgentKinds) -> list[PolicyChoice]:
-    """Returns the choice of --policy_index and --checkpoint for each agent. Raises ConfigError.
+    """Returns the policy that each agent follows by --policy_index and --checkpoint. Raises ConfigError.
 
-    With K kinds of agents, policy p plays kind p % K. A single value p also selects the neighbouring policies
-    of the other kinds.
+    With K kinds of agents, policy p plays kind p % K. If --policy_index is a single value p, the other kinds
+    are played by the policies next to it: p - p % K to p - p % K + K - 1.
     """
     evaluation = config.evaluation
     num_agents = len(kinds.of_agent)
@@ -111,31 +92,34 @@ def _for_each_agent(flag: str, values: Sequence[Value], num_agents: int) -> Sequ
 
 
 def find_checkpoint(config: Config, choice: PolicyChoice) -> Path:
-    """Returns the file of a checkpoint; of several, the newest. Raises ConfigError, which lists those that
-    exist."""
+    """Returns the file of a checkpoint; of several, the newest.
+
+    Raises ConfigError, which lists the checkpoints that exist.
+    """
     policy, checkpoint = choice
     if checkpoint in PREFIXES:
+        reason = "there is none"
         files = find_checkpoints(config.experiment_dir, policy, checkpoint)
     elif checkpoint.startswith(MILESTONE):
+        reason = "no such milestone"
         version = checkpoint.removeprefix(MILESTONE)
         wanted = int(version) if version.isdecimal() else None
         milestones = find_milestones(config.experiment_dir, policy)
         files = [found.path(config.experiment_dir) for found in milestones if found.version == wanted]
     else:
-        files = [path for path in (Path(checkpoint).expanduser(),) if path.is_file()]
+        reason = f"there is no such file; it should be latest, best, {MILESTONE}VERSION or a path"
+        path = Path(checkpoint).expanduser()
+        files = [path] if path.is_file() else []
     if files:
         return files[-1]
-    reason = "there is none" if checkpoint in PREFIXES else "no such milestone"
-    if checkpoint not in PREFIXES and not checkpoint.startswith(MILESTONE):
-        reason = f"there is no such file; it should be latest, best, {MILESTONE}VERSION or a path"
     raise ConfigError(f"checkpoint {checkpoint}: {reason}; {_existing(config, policy)}")
 
 
 def _existing(config: Config, policy: int) -> str:
-    """Returns which checkpoints a policy has; if it has none, which policies have some."""
+    """Returns a text: the checkpoints of a policy; if it has none, the policies that have some."""
     folder = config.experiment_dir
     names = [kind for kind in PREFIXES if find_checkpoints(folder, policy, kind)]
-    names += [_name_of(milestone) for milestone in find_milestones(folder, policy)]
+    names += [f"{MILESTONE}{milestone.version}" for milestone in find_milestones(folder, policy)]
     if names:
         left_out = [f"and {len(names) - MAX_LISTED} more"] if len(names) > MAX_LISTED else []
         return f"{checkpoint_folder(folder, policy)} has {', '.join([*names[:MAX_LISTED], *left_out])}"
@@ -144,7 +128,3 @@ def _existing(config: Config, policy: int) -> str:
     if others:
         return f"policy {policy} has no checkpoints; --policy_index may be {' or '.join(others)}"
     return f"{folder} has no checkpoints; has its training saved one?"
-
-
-def _name_of(milestone: Milestone) -> str:
-    return f"{MILESTONE}{milestone.version}"

@@ -9,17 +9,15 @@ import numpy as np
 from sample_factory.monitoring.console import number_text
 
 NORMAL_QUANTILE = 1.959964  # 95 % of a normal distribution lie within this many deviations of its mean
-
-
 CONFIDENCE = 0.95
 MAX_DEGREES = 1000  # of freedom, beyond which Student's t distribution is the normal one to three digits
 
 
 class MeanAndStd(NamedTuple):
-    """Mean and standard deviation over episodes or matches; nan if there were none.
+    """Mean and standard deviation over episodes or matches; nan without any.
 
-    low, high: the interval that holds the true mean with 95 % confidence, by Student's t distribution, which
-        takes the values as independent; nan for fewer than two values.
+    low, high: 95 % confidence interval of the mean, by Student's t distribution, which assumes independent
+        values; nan for fewer than two values.
     """
 
     mean: float
@@ -42,9 +40,9 @@ def mean_and_std(values: Sequence[float]) -> MeanAndStd:
 
 
 def t_quantile(degrees: int) -> float:
-    """Returns t such that a value of Student's t distribution lies within -t and t with CONFIDENCE.
+    """Returns t so that a value of Student's t distribution lies within -t and t with probability CONFIDENCE.
 
-    degrees: of freedom, at least 1.
+    degrees: degrees of freedom, at least 1.
     """
     if degrees > MAX_DEGREES:
         return NORMAL_QUANTILE
@@ -56,7 +54,7 @@ def t_quantile(degrees: int) -> float:
 
 
 def _t_probability(t: float, degrees: int) -> float:
-    """Returns the probability of values within -t and t.
+    """Returns the probability that a value lies within -t and t.
 
     Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 1964, 26.7.3 and 26.7.4.
     """
@@ -73,7 +71,7 @@ def _t_probability(t: float, degrees: int) -> float:
 
 
 class WinRate(NamedTuple):
-    """The observed rate `value`, and the interval that holds the true rate with 95 % confidence."""
+    """The observed rate `value`, and its 95 % confidence interval."""
 
     value: float
     low: float

@@ -1,10 +1,12 @@
-"""Results of an evaluation: the lines that are printed about them, at most 80 columns each, and files."""
+"""Results of episodes: which ones count, their statistics, the lines printed about them, and files."""
 
 import csv
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +18,32 @@ from sample_factory.config.flags import ConfigError, flag
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.evaluation.result_statistics import MeanAndStd, mean_and_std
 from sample_factory.monitoring.console import number_text
+from sample_factory.monitoring.status_line import clock_text
+from sample_factory.runtime.clock import Every
+from sample_factory.runtime.terminal import columns_of
+
+PROGRESS_SECONDS = 5.0  # between two lines where stdout is no terminal
+BAR_SECONDS = 0.2
+BAR_WIDTH = 20
+CLEAR_LINE = "\r\x1b[K"
+
+
+@dataclass(frozen=True)
+class JsonFlags:
+    """Files for the results."""
+
+    json: str | None = flag(None, "file for all statistics and the result of each episode", metavar="FILE")
+
+
+@dataclass(frozen=True)
+class ResultFlags(JsonFlags):
+    """Files for the results."""
+
+    csv: str | None = flag(None, "file for a table with a row for each episode", metavar="FILE")
 
 
 class EpisodeResult(NamedTuple):
-    """One agent's episode. env: number of the env, where several are played side by side."""
+    """The episode of one agent. env: index of the env, where several are played side by side."""
 
     agent: int
     reward: float  # sum of the raw rewards
@@ -29,11 +53,62 @@ class EpisodeResult(NamedTuple):
     env: int = 0
 
 
+class EpisodeCount:
+    """Collects the episodes that count: each agent plays a number of episodes that is fixed in advance.
+
+    Counting the first N episodes that end would favour short ones.
+    """
+
+    def __init__(self, wanted: np.ndarray):
+        """wanted: number of episodes that each agent of each env plays, int64 [num_envs, num_agents]."""
+        self._wanted = wanted
+        self._num_wanted = int(wanted.sum())
+        self._num_ended = np.zeros_like(wanted)
+        self._found: dict[tuple[int, int, int], EpisodeResult] = {}  # by (number, env, agent)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @property
+    def episodes(self) -> tuple[EpisodeResult, ...]:
+        """The first episodes of all agents, then the second ones, and so on: the same order in each run."""
+        return tuple(self._found[key] for key in sorted(self._found))
+
+    @property
+    def is_complete(self) -> bool:
+        return len(self._found) == self._num_wanted
+
+    @property
+    def have_ended(self) -> np.ndarray:
+        """Which agents have played all their episodes, bool [num_envs, num_agents]."""
+        return self._num_ended >= self._wanted
+
+    def add(self, episode: EpisodeResult) -> bool:
+        """Takes an episode that has ended; returns whether it counts."""
+        place = episode.env, episode.agent
+        number = int(self._num_ended[place])
+        self._num_ended[place] += 1
+        key = (number, *place)
+        if number >= self._wanted[place] or key in self._found:
+            return False
+        self._found[key] = episode
+        return True
+
+    def repeat(self, envs: slice) -> None:
+        """Expects the episodes of some envs once more, from the first one, with the same seeds.
+
+        Of two episodes with the same number, the one that ended first counts.
+        """
+        self._num_ended[envs] = 0
+
+
 class Evaluation(NamedTuple):
     """Result of an evaluation.
 
-    choices: the policy of each agent. env_frames: all that were played; of `eval`, those of `episodes`.
-    seconds: duration of the evaluation. num_wanted: the episodes that were to be played; None: no number.
+    choices: the policy of each agent.
+    env_frames: number of frames that were played; of `eval`, those of the episodes that count.
+    seconds: duration.
+    num_wanted: number of episodes that were to be played; None: no number was given.
     """
 
     choices: tuple[PolicyChoice, ...]
@@ -58,7 +133,7 @@ class Evaluation(NamedTuple):
 
     @property
     def extra_stats(self) -> dict[str, MeanAndStd]:
-        """Further statistics that the env reports, by name, each over the episodes that have it."""
+        """Further statistics that the env reports, by name; each is over the episodes that have it."""
         values: dict[str, list[float]] = {}
         for episode in self.episodes:
             for name, value in episode.extra_stats.items():
@@ -73,17 +148,12 @@ class Evaluation(NamedTuple):
 
     @property
     def is_partial(self) -> bool:
-        """Whether it was stopped before all episodes had ended: short ones are then too many."""
+        """Whether it was stopped before all episodes had ended, so that too many of them are short."""
         return self.num_wanted is not None and len(self.episodes) < self.num_wanted
 
     def for_agent(self, agent: int) -> "Evaluation":
-        """Returns the same with the episodes of one agent only."""
+        """Returns this evaluation with the episodes of one agent only."""
         return self._replace(episodes=tuple(episode for episode in self.episodes if episode.agent == agent))
-
-    def for_choice(self, choice: PolicyChoice) -> "Evaluation":
-        """Returns the same with the episodes of the agents that one policy plays."""
-        own = tuple(episode for episode in self.episodes if self.choices[episode.agent] == choice)
-        return self._replace(episodes=own)
 
     def summary(self) -> str:
         """Returns a text of several lines for the console."""
@@ -92,30 +162,16 @@ class Evaluation(NamedTuple):
             lines.append(
                 f"PARTIAL: stopped before {self.num_wanted} episodes; biased, since short ones end first"
             )
-        lines += self._result_lines()
+        lines += _result_lines(self.episodes)
         distinct = list(dict.fromkeys(self.choices))
         if len(distinct) > 1:
             for choice in distinct:
                 agents = [str(agent) for agent, other in enumerate(self.choices) if other == choice]
                 word = "agent" if len(agents) == 1 else "agents"
-                own = self.for_choice(choice)
-                lines.append(f"{choice} ({word} {', '.join(agents)}): {_count(own.episodes)}")
-                lines += [f"  {line}" for line in own._result_lines()]
+                own = [episode for episode in self.episodes if self.choices[episode.agent] == choice]
+                lines.append(f"{choice} ({word} {', '.join(agents)}): {_count(own)}")
+                lines += [f"  {line}" for line in _result_lines(own)]
         return "\n".join([*lines, f"video: {self.video}"] if self.video else lines)
-
-    def _result_lines(self) -> list[str]:
-        """Returns a line for each statistic: mean, standard deviation and range over the episodes, and the
-        interval of the mean."""
-        if not self.episodes:
-            return []
-        lines = [
-            _statistic("reward", self.reward, [episode.reward for episode in self.episodes]),
-            _statistic("length", self.length, [episode.length for episode in self.episodes]),
-        ]
-        if any(map(has_own_objective, self.episodes)):
-            values = [episode.true_objective for episode in self.episodes]
-            lines.append(_statistic("objective", self.true_objective, values))
-        return lines
 
     def figures(self) -> dict[str, Any]:
         """Returns the entry in a --json file; unknown values are None."""
@@ -131,85 +187,69 @@ class Evaluation(NamedTuple):
 
     def rows(self) -> list[dict[str, Any]]:
         """Returns the rows of a --csv file: one for each episode."""
-        rows = []
-        for episode in self.episodes:
-            choice = self.choices[episode.agent]
-            rows.append(
-                {
-                    "checkpoint": choice.checkpoint,
-                    "policy": choice.policy_index,
-                    "env": episode.env,
-                    "agent": episode.agent,
-                    "reward": episode.reward,
-                    "length": episode.length,
-                    "true_objective": episode.true_objective,
-                    **episode.extra_stats,
-                }
-            )
-        return rows
-
-
-class FailedEvaluation(NamedTuple):
-    """An evaluation without a result, which was the last one: reason is one line."""
-
-    choice: PolicyChoice
-    reason: str
-
-    def row(self) -> dict[str, Any]:
-        """Returns the last row of a --csv file, the only one with a `failure`."""
-        choice = self.choice
-        return {"checkpoint": choice.checkpoint, "policy": choice.policy_index, "failure": self.reason}
+        return [
+            {
+                "checkpoint": self.choices[episode.agent].checkpoint,
+                "policy": self.choices[episode.agent].policy_index,
+                "env": episode.env,
+                "agent": episode.agent,
+                "reward": episode.reward,
+                "length": episode.length,
+                "true_objective": episode.true_objective,
+                **episode.extra_stats,
+            }
+            for episode in self.episodes
+        ]
 
 
 def result_figures(
-    config: Config, evaluations: Sequence[Evaluation], failed: FailedEvaluation | None = None
+    config: Config, evaluations: Sequence[Evaluation], failure: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Returns the contents of a --json file. failed: the evaluation that ended the command, if one did."""
+    """Returns the contents of a --json file. failure: which evaluation ended the command, and the reason."""
     return {
         "experiment": str(config.experiment_dir),
         "env": config.env_name,
         "deterministic": config.evaluation.eval_deterministic,
         "evaluations": [evaluation.figures() for evaluation in evaluations],
-        "failure": None if failed is None else {**failed.choice._asdict(), "reason": failed.reason},
+        "failure": failure,
     }
 
 
-@dataclass(frozen=True)
-class JsonFlags:
-    """Files for the results."""
+def check_file(kind: str, name: str | None) -> None:
+    """Checks a file of --json or --csv before anything is played. kind: "json" or "csv". None: no file.
 
-    json: str | None = flag(None, "file for all statistics and the result of each episode", metavar="FILE")
+    Raises ConfigError for a file that could not be written.
+    """
+    if name is None:
+        return
+    path = Path(name).expanduser().absolute()
+    if path.is_dir():
+        raise ConfigError(f"--{kind}={name} is a folder; it should be the name of a file")
+    if not path.parent.is_dir():
+        raise ConfigError(f"--{kind}={name}: its folder does not exist; create it first")
 
 
-class ResultFiles(NamedTuple):
-    """The files of --json and --csv; None: not written."""
+def write_json(name: str | None, figures: Mapping[str, Any]) -> None:
+    """Writes the file of --json; None: no file. Raises ConfigError."""
+    _write_file("json", name, json.dumps(figures, indent=4) + "\n")
 
-    json: str | None = None
-    csv: str | None = None
 
-    def check(self) -> None:
-        """Raises ConfigError for a file that could not be written, before anything is played."""
-        for kind, name in self._asdict().items():
-            if name is not None:
-                path = Path(name).expanduser().absolute()
-                if path.is_dir():
-                    raise ConfigError(f"--{kind}={name} is a folder; it should be the name of a file")
-                if not path.parent.is_dir():
-                    raise ConfigError(f"--{kind}={name}: its folder does not exist; create it first")
+def write_csv(name: str | None, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Writes the file of --csv; None: no file. Raises ConfigError."""
+    table = io.StringIO()
+    writer = csv.DictWriter(table, list(dict.fromkeys(name for row in rows for name in row)))
+    writer.writeheader()
+    writer.writerows(rows)
+    _write_file("csv", name, table.getvalue())
 
-    def write(self, figures: Mapping[str, Any], rows: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Writes the contents of the JSON file, and the rows of the CSV file. Raises ConfigError."""
-        table = io.StringIO()
-        writer = csv.DictWriter(table, list(dict.fromkeys(name for row in rows for name in row)))
-        writer.writeheader()
-        writer.writerows(rows)
-        texts = {"json": json.dumps(figures, indent=4) + "\n", "csv": table.getvalue()}
-        for kind, name in self._asdict().items():
-            if name is not None:
-                try:
-                    Path(name).expanduser().write_text(texts[kind], newline="")
-                except OSError as error:
-                    raise ConfigError(f"--{kind}={name}: {error.strerror}") from None
+
+def _write_file(kind: str, name: str | None, text: str) -> None:
+    if name is None:
+        return
+    try:
+        Path(name).expanduser().write_text(text, newline="")
+    except OSError as error:
+        raise ConfigError(f"--{kind}={name}: {error.strerror}") from None
 
 
 def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,25 +264,72 @@ def _count(episodes: Sequence[EpisodeResult]) -> str:
     return "1 episode" if len(episodes) == 1 else f"{len(episodes)} episodes"
 
 
-def _statistic(name: str, summary: MeanAndStd, values: Sequence[float]) -> str:
+def _result_lines(episodes: Sequence[EpisodeResult]) -> list[str]:
+    """Returns a line for each statistic: mean, standard deviation, range, and the interval of the mean."""
+    values: dict[str, list[float]] = {
+        "reward": [episode.reward for episode in episodes],
+        "length": [episode.length for episode in episodes],
+    }
+    if any(map(_has_own_objective, episodes)):
+        values["objective"] = [episode.true_objective for episode in episodes]
+    return [_statistic(name, found) for name, found in values.items() if found]
+
+
+def _statistic(name: str, values: Sequence[float]) -> str:
+    summary = mean_and_std(values)
     interval = ""
     if math.isfinite(summary.low):
         interval = f"  mean {number_text(summary.low)} to {number_text(summary.high)} (95 %)"
-    span = f"{number_text(min(values))} to {number_text(max(values))}"
-    return f"{name:<9} {summary} ({span}){interval}"
+    return f"{name:<9} {summary} ({number_text(min(values))} to {number_text(max(values))}){interval}"
 
 
-def has_own_objective(episode: EpisodeResult) -> bool:
+def _has_own_objective(episode: EpisodeResult) -> bool:
     """Returns whether the env reports an objective that differs from the reward."""
     return episode.true_objective != episode.reward
 
 
 def episode_line(episodes: Sequence[EpisodeResult], num_agents: int) -> str:
-    """Returns a line about the last of the episodes: at most 80 columns where numbers are of usual size."""
+    """Returns a line about the last of the episodes: at most 80 columns for numbers of usual size."""
     last = episodes[-1]
     agent = f"  agent {last.agent:>2}" if num_agents > 1 else ""
     mean_reward = number_text(float(np.mean([episode.reward for episode in episodes])))
     mean = f"  mean {mean_reward:>9}" if num_agents == 1 else ""
-    objective = f"  objective {number_text(last.true_objective):>8}" if has_own_objective(last) else ""
+    objective = f"  objective {number_text(last.true_objective):>8}" if _has_own_objective(last) else ""
     results = f"reward {number_text(last.reward):>9}{mean}  length {last.length:>5}{objective}"
     return f"episode {len(episodes):>3}{agent}  {results}"
+
+
+class Progress:
+    """Shows how many episodes or matches have ended, and how long the rest will take.
+
+    On a terminal a bar that is rewritten in place; elsewhere a line every PROGRESS_SECONDS.
+    """
+
+    def __init__(self, total: int | None, now: Callable[[], float] = time.monotonic):
+        """total: number of episodes or matches; None: show nothing. The time starts now."""
+        self._total = total
+        self._is_bar = total is not None and sys.stdout.isatty()
+        self._is_time = Every(BAR_SECONDS if self._is_bar else PROGRESS_SECONDS, now=now)
+        self._now = now
+        self._began = now()
+
+    def update(self, done: int, describe: Callable[[], str] = str) -> None:
+        """Shows that `done` have ended, unless it was shown a moment ago. describe: returns text to add."""
+        if self._total is None or not self._is_time():
+            return
+        left = ""
+        if done:
+            seconds = (self._now() - self._began) * (self._total - done) / done
+            left = f"   {clock_text(seconds)} left"
+        text = f"{done} of {self._total}{left}   {describe()}".rstrip()
+        if self._is_bar:
+            filled = "#" * round(BAR_WIDTH * done / self._total)
+            line = f"[{filled:.<{BAR_WIDTH}}] {text}"[: columns_of(sys.stdout) - 1]
+            print(f"{CLEAR_LINE}{line}", end="", flush=True)
+        else:
+            print(text, flush=True)
+
+    def close(self) -> None:
+        """Removes the bar."""
+        if self._is_bar:
+            print(CLEAR_LINE, end="", flush=True)

@@ -1,91 +1,135 @@
-"""Where the pictures of an evaluation go: a window, a video, both or nowhere."""
+"""The pictures of `enjoy`: in a window, in a video, in both or nowhere; and the text on them."""
 
 import logging
+import os
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from sample_factory.config.config import Config
 from sample_factory.config.monitoring_flags import EvaluationFlags
-from sample_factory.envs.env_info import make_adapted_env
+from sample_factory.envs.abilities import NamesActions, SplitsScreen, find_ability
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.headless import has_display, prepare_mujoco
-from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
-from sample_factory.evaluation.overlay import Overlay
-from sample_factory.evaluation.video import VideoWriter
-from sample_factory.evaluation.window import Window, WindowError
+from sample_factory.envs.protocol import MultiAgentEnv
+from sample_factory.evaluation.episode_runner import EpisodeRunner
+from sample_factory.evaluation.played_env import draws_every_frame
+from sample_factory.evaluation.policy_choice import PolicyChoice
+from sample_factory.evaluation.results import EpisodeResult
+from sample_factory.evaluation.video import VideoWriter, resize, video_size
 from sample_factory.runtime.failures import one_line
+from sample_factory.spaces.actions import action_decoder
 
 log = logging.getLogger("sample_factory")
 
 DEFAULT_FPS = 30.0
 STILL_SECONDS = 0.5  # how long the last picture of an episode stays
-EVERY_FRAME = "rgb_array_list"  # Gymnasium's name for a render() that returns all pictures since the last one
-NOT_DRAWN = "Nothing is drawn: %s (--no_render turns drawing off; --save_video writes a video)"
 EPISODES_UNSEEN = 10  # that are played without a limit where nothing can be drawn
-NOT_DRAWN_WITHOUT_LIMIT = (
-    f"%s: playing {EPISODES_UNSEEN} episodes without pictures; --max_num_episodes=N for more, --save_video "
-    "writes a video"
-)
+MAX_AGENTS = 4  # with text in one picture
+# The size of the text in pixels, for a picture of this many rows; it grows with the picture.
+ROWS = 480
+LINE_ROWS = 22
+MARGIN = 8
+FONT_SCALE = 0.55
+MIN_SCALE = 0.75  # legible in small parts of a split screen too
+WHITE = (255, 255, 255)
+SHADE = 3  # the picture behind the text is this many times darker
+
+
+def find_drawing(config: Config) -> bool:
+    """Returns whether the env has to draw: for a window, which needs a display, or for a video.
+
+    Without a display, it prepares for drawing without one.
+    """
+    evaluation = config.evaluation
+    if has_display():
+        return evaluation.save_video or not evaluation.no_render
+    if evaluation.save_video:
+        prepare_mujoco()
+    elif not evaluation.no_render:
+        _warn_that_nothing_is_drawn(evaluation, "no display")
+    return evaluation.save_video
+
+
+def _warn_that_nothing_is_drawn(evaluation: EvaluationFlags, reason: object) -> None:
+    text = "Nothing is drawn: %s (--no_render turns drawing off; --save_video writes a video)"
+    if not (evaluation.has_limit or evaluation.save_video):
+        text = (
+            f"%s: playing {EPISODES_UNSEEN} episodes without pictures; --max_num_episodes=N for more, "
+            "--save_video writes a video"
+        )
+    log.warning(text, reason)
+
+
+def drawn_agents(env: MultiAgentEnv) -> range:
+    """Returns the agents that the pictures show: all of them, or the first copy of a vector env."""
+    return range(1 if isinstance(env.env, gym.vector.VectorEnv) else env.num_agents)
 
 
 class Screen:
-    """Shows what an env renders: a picture for each env step, or for each env frame where the env has them.
+    """Shows what an env draws: a picture for each env step, or for each env frame where the env has them.
 
-    video_pictures: number of pictures after which the video ends; None: no limit.
-    num_still: number of times that the last picture of an episode is repeated.
-    overlay: text for all pictures, or None.
-    `is_closed`: the user has closed the window. `video_is_complete`: nothing more will be added to it.
+    The last picture of an episode stays for half a second.
+    `has_pictures`: whether there is a window or a video. `video_is_complete`: nothing more will be added to
+    the video.
     """
 
     def __init__(
-        self,
-        window: Window | None,
-        video: VideoWriter | None,
-        video_pictures: int | None,
-        num_still: int,
-        overlay: Overlay | None,
+        self, config: Config, family: EnvFamily, runner: EpisodeRunner, choices: Sequence[PolicyChoice]
     ):
-        self._window = window
-        self._video = video
-        self._video_pictures = video_pictures
-        self._num_still = num_still
-        self._overlay = overlay
+        """Opens the window and the video that the flags ask for. choices: the policy of each agent."""
+        self._env = runner.env
+        self._drawn = drawn_agents(runner.env)
+        flags = config.evaluation
+        rate = _frames_per_second(config, family, runner.env)  # pictures per second
+        if not draws_every_frame(runner.env):
+            rate /= runner.frameskip
+        self._window = None if flags.no_render or not has_display() else _open_window(config, rate)
+        self._video = None
+        if flags.save_video:
+            self._video = VideoWriter(config.experiment_dir / flags.video_name, rate)
+        self._video_pictures = flags.video_frames  # after which the video ends; negative: no limit
+        self._num_still = round(STILL_SECONDS * rate)
+        self._overlay = None
+        if flags.overlay:
+            self._overlay = Overlay(config.run.experiment, runner, choices, self._drawn)
         self._first_of_next: list[np.ndarray] = []  # episode: shown when it has had a step
         self._last: np.ndarray | None = None
+        self.has_pictures = self._window is not None or self._video is not None
         self.video_is_complete = False
 
     @property
     def is_closed(self) -> bool:
+        """Whether the user has closed the window."""
         return self._window is not None and self._window.is_closed
-
-    @property
-    def has_pictures(self) -> bool:
-        """Whether there is a window or a video."""
-        return self._window is not None or self._video is not None
 
     @property
     def video_seconds(self) -> float:
         """Length of the video so far; 0 without one."""
         return 0.0 if self._video is None else self._video.seconds
 
-    def show(self, env: MultiAgentEnv, has_ended: bool = False) -> None:
+    def show(self, finished: Sequence[EpisodeResult] = (), is_start: bool = False) -> None:
         """Draws the env as it is now. Raises VideoError.
 
-        has_ended: an episode has ended in the env's last step, so its picture is of the next episode.
+        finished: the episodes that ended in the last step. is_start: there has been no step yet.
         """
-        wants_video = self._video is not None and not self.video_is_complete
-        if self._window is None and not wants_video:
+        if self._overlay is not None and not is_start:
+            self._overlay.update(finished)
+        if self._window is None and (self._video is None or self.video_is_complete):
             return
-        pictures = _render(env)
+        pictures = _render(self._env)
         if pictures is None:
             self._close_window()
             self.video_is_complete = True
             return
         pictures = self._first_of_next + pictures
         self._first_of_next = []
-        if has_ended:
+        has_ended = {episode.agent for episode in finished}.issuperset(self._drawn)
+        if has_ended:  # the last picture is of the next episode
             self._first_of_next = pictures[-1:]
             pictures = pictures[:-1]
         for picture in pictures:
@@ -107,13 +151,99 @@ class Screen:
             self._window.show(picture)
         if self._video is not None and not self.video_is_complete:
             self._video.write(picture)
-            limit = self._video_pictures
-            self.video_is_complete = limit is not None and self._video.num_pictures >= limit
+            self.video_is_complete = 0 <= self._video_pictures <= self._video.num_pictures
 
     def _close_window(self) -> None:
         if self._window is not None:
             self._window.close()
             self._window = None
+
+
+def _frames_per_second(config: Config, family: EnvFamily, env: MultiAgentEnv) -> float:
+    """Returns env frames per second: --fps, or the default of the family or of the env."""
+    fps = config.evaluation.fps or family.defaults.get("fps")
+    if not fps and isinstance(env.env, gym.Env):
+        fps = env.env.metadata.get("render_fps")
+    return float(fps or DEFAULT_FPS)
+
+
+def _open_window(config: Config, pictures_per_second: float) -> "Window | None":
+    try:
+        return Window(f"{config.env_name} - {config.run.experiment}", pictures_per_second)
+    except WindowError as error:
+        _warn_that_nothing_is_drawn(config.evaluation, error)
+        return None
+
+
+class Overlay:
+    """Draws text at the top left of pictures: who plays, the episode, its reward so far and the action.
+
+    Small pictures are enlarged. In a split screen, the text of each agent is in its part.
+    """
+
+    def __init__(
+        self,
+        experiment: str,
+        runner: EpisodeRunner,
+        choices: Sequence[PolicyChoice],
+        agents: Sequence[int],
+    ):
+        """choices: the policy of each agent. agents: those that are drawn."""
+        env = runner.env
+        self._runner = runner
+        self._grid = find_ability(env.env, SplitsScreen).screen_grid()
+        self._is_split = self._grid != (1, 1)
+        self._agents = agents if self._is_split else agents[:MAX_AGENTS]
+        self._namer = find_ability(env.env, NamesActions)
+        kinds = [env.kinds.of_agent[agent] for agent in self._agents]
+        self._decoders = [action_decoder(env.kinds.spaces[kind].action) for kind in kinds]
+        self._titles = [f"{experiment}: {choices[agent]}" for agent in self._agents]
+        self._num_ended = dict.fromkeys(range(env.num_agents), 0)
+        self._texts = [[title] for title in self._titles]
+
+    def update(self, finished: Sequence[EpisodeResult]) -> None:
+        """Describes the runner's last step. finished: the episodes that ended in it."""
+        rewards = {episode.agent: episode.reward for episode in finished}
+        self._texts = []
+        for agent, title, decode in zip(self._agents, self._titles, self._decoders):
+            reward = rewards.get(agent, self._runner.returns[agent])
+            result = f"episode {self._num_ended[agent] + 1}  reward {reward:.2f}"
+            self._texts.append([title, result, self._namer.action_text(decode(self._runner.actions[agent]))])
+        for agent in rewards:
+            self._num_ended[agent] += 1
+
+    def draw(self, picture: np.ndarray) -> np.ndarray:
+        """Returns a copy of the picture, at least 480 rows high, with the text."""
+        picture = resize(picture, video_size(*picture.shape[:2])).copy()
+        if not self._is_split:
+            _write(picture, [line for text in self._texts for line in text])
+            return picture
+        columns, rows = self._grid
+        height = picture.shape[0] // rows
+        width = picture.shape[1] // columns
+        for index, text in enumerate(self._texts):
+            top = index // columns * height
+            left = index % columns * width
+            _write(picture[top : top + height, left : left + width], text)
+        return picture
+
+
+def _write(picture: np.ndarray, lines: Sequence[str]) -> None:
+    """Writes lines on a picture, or on a view of a part of one."""
+    import cv2
+
+    scale = max(MIN_SCALE, picture.shape[0] / ROWS)
+    row = round(LINE_ROWS * scale)
+    margin = round(MARGIN * scale)
+    font = (cv2.FONT_HERSHEY_SIMPLEX, FONT_SCALE * scale)
+    thickness = max(1, round(scale))
+    width = max(cv2.getTextSize(line, *font, thickness)[0][0] for line in lines)
+    shaded = picture[: row * len(lines) + margin, : width + 2 * margin]
+    shaded //= SHADE
+    text = np.ascontiguousarray(shaded)  # OpenCV draws on whole arrays only
+    for number, line in enumerate(lines, start=1):
+        cv2.putText(text, line, (margin, row * number), *font, WHITE, thickness, cv2.LINE_AA)
+    shaded[:] = text
 
 
 def _render(env: MultiAgentEnv) -> list[np.ndarray] | None:
@@ -129,83 +259,51 @@ def _render(env: MultiAgentEnv) -> list[np.ndarray] | None:
     return None
 
 
-def find_drawing(config: Config) -> bool:
-    """Returns whether the env has to draw: for a window, which needs a display, or for a video.
+class WindowError(RuntimeError):
+    """No window can be opened; the message says why."""
 
-    Without a display, it prepares for drawing without one.
+
+class Window:
+    """Shows RGB pictures at a steady rate, in a window that may be resized. Raises WindowError.
+
+    `is_closed`: the user has pressed Esc or closed it.
     """
-    evaluation = config.evaluation
-    if has_display():
-        return evaluation.save_video or not evaluation.no_render
-    if evaluation.save_video:
-        prepare_mujoco()
-    elif not evaluation.no_render:
-        _warn_that_nothing_is_drawn(evaluation, "no display")
-    return evaluation.save_video
 
-
-def _warn_that_nothing_is_drawn(evaluation: EvaluationFlags, reason: str | WindowError) -> None:
-    has_end = evaluation.has_limit or evaluation.save_video
-    log.warning(NOT_DRAWN if has_end else NOT_DRAWN_WITHOUT_LIMIT, reason)
-
-
-def open_screen(config: Config, env_fps: float, frames_per_picture: int, overlay: Overlay | None) -> Screen:
-    """Opens the window and the video that the flags ask for. env_fps: env frames per second."""
-    evaluation = config.evaluation
-    pictures_per_second = env_fps / frames_per_picture
-    window = None
-    video = None
-    if not evaluation.no_render and has_display():
+    def __init__(self, title: str, pictures_per_second: float):
+        os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
         try:
-            window = Window(f"{config.env_name} - {config.run.experiment}", pictures_per_second)
-        except WindowError as error:
-            _warn_that_nothing_is_drawn(evaluation, error)
-    if evaluation.save_video:
-        video = VideoWriter(config.experiment_dir / evaluation.video_name, pictures_per_second)
-    limit = evaluation.video_frames if evaluation.video_frames >= 0 else None
-    return Screen(window, video, limit, round(STILL_SECONDS * pictures_per_second), overlay)
+            import pygame
+        except ImportError as error:
+            raise WindowError(f"drawing needs pygame ({error}): pip install pygame-ce") from None
+        self._pygame: Any = pygame
+        self._seconds = 1.0 / pictures_per_second
+        self._surface: Any = None
+        self._next = 0.0
+        self.is_closed = False
+        try:
+            pygame.display.init()
+            pygame.display.set_caption(title)
+        except pygame.error as error:
+            raise WindowError(f"no window can be opened: {error}") from None
 
+    def show(self, picture: np.ndarray) -> None:
+        """Draws a picture, [height, width, 3] uint8, and waits until the next one is due."""
+        pygame = self._pygame
+        if self._surface is None:
+            size = video_size(picture.shape[0], picture.shape[1])
+            self._surface = pygame.display.set_mode(size, pygame.RESIZABLE)
+        picture = resize(picture, self._surface.get_size())
+        image = pygame.image.frombuffer(picture.tobytes(), picture.shape[1::-1], "RGB")
+        self._surface.blit(image, (0, 0))
+        pygame.display.flip()
+        for event in pygame.event.get():
+            is_escape = event.type == pygame.KEYDOWN and event.key == pygame.K_ESCAPE
+            self.is_closed = self.is_closed or is_escape or event.type == pygame.QUIT
+        self._surface = pygame.display.get_surface()
+        now = time.monotonic()
+        if now < self._next:
+            time.sleep(self._next - now)
+        self._next = max(now, self._next) + self._seconds  # a late one does not shorten the time of the next
 
-def drawn_agents(env: MultiAgentEnv) -> range:
-    """Returns the agents that the pictures show: all of them, or the first copy of a vector env."""
-    return range(1 if isinstance(env.env, gym.vector.VectorEnv) else env.num_agents)
-
-
-def frames_per_second(config: Config, family: EnvFamily, env: MultiAgentEnv) -> float:
-    """Returns env frames per second: --fps, or the default of the family or of the env."""
-    fps = config.evaluation.fps or family.defaults.get("fps")
-    if not fps and isinstance(env.env, gym.Env):
-        fps = env.env.metadata.get("render_fps")
-    return float(fps or DEFAULT_FPS)
-
-
-def draws_every_frame(env: MultiAgentEnv) -> bool:
-    """Returns whether the env can draw each of the frames that it skips."""
-    return isinstance(env.env, gym.Env) and EVERY_FRAME in env.env.metadata.get("render_modes", ())
-
-
-def _num_copies(trained: int, flags: EvaluationFlags, draws: bool) -> int:
-    """Returns how many copies of an env to play that was trained in many: pictures show one of them."""
-    if draws:
-        return 1
-    return min(trained, flags.max_num_episodes) if flags.has_limit else trained
-
-
-def make_env(config: Config, family: EnvFamily, draws: bool) -> MultiAgentEnv:
-    """Makes the env; if it draws, in the render mode that gives most pictures."""
-    cfg = config.namespace()
-    if "vector_env_copies" in cfg and "vector_env_copies" not in config.typed:
-        cfg.vector_env_copies = _num_copies(cfg.vector_env_copies, config.evaluation, draws)
-    env_config = EnvConfig(0, 0, 0)
-    if not draws:
-        return make_adapted_env(family, cfg, env_config)
-    try:
-        env = make_adapted_env(family, cfg, env_config, "rgb_array")
-        if not draws_every_frame(env):
-            return env
-        env.close()
-        return make_adapted_env(family, cfg, env_config, EVERY_FRAME)
-    except Exception as error:  # no standard says what an env raises for an unknown render_mode
-        env = make_adapted_env(family, cfg, env_config)  # raises again if the render mode was not the reason
-        log.warning("%s cannot be drawn: %s", config.env_name, one_line(error))
-        return env
+    def close(self) -> None:
+        self._pygame.display.quit()

@@ -54,19 +54,13 @@ class VideoWriter:
         self._encoder = None
         if not self._unfinished.exists() or self._unfinished.stat().st_size == 0:
             raise VideoError(f"{self._path} could not be written; is the disk full?")
-        path = _unused(self._path)
+        path = self._path
+        number = 0
+        while path.exists():
+            number += 1
+            path = self._path.with_name(f"{self._path.stem}_{number}{self._path.suffix}")
         os.replace(self._unfinished, path)
         return path
-
-
-def _unused(path: Path) -> Path:
-    """Returns the path, or where it exists the first free one of stem_1, stem_2, ..."""
-    number = 0
-    candidate = path
-    while candidate.exists():
-        number += 1
-        candidate = path.with_name(f"{path.stem}_{number}{path.suffix}")
-    return candidate
 
 
 def video_size(height: int, width: int) -> tuple[int, int]:

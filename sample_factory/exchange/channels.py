@@ -42,7 +42,7 @@ def make_progress(topology: Topology) -> SharedArrays:
         {
             "iterations": ArraySpec((topology.num_policies,), np.int64),
             "stepping": ArraySpec((topology.num_workers,), np.int64),
-            "copied": ArraySpec((topology.num_policies, topology.learners_per_policy - 1), np.int64),
+            "copied": ArraySpec((topology.num_policies, max(0, topology.learners_per_policy - 1)), np.int64),
             "diverged": ArraySpec((topology.num_policies,), np.int64),
         }
     )

@@ -38,7 +38,8 @@ class Topology:
     kind_of_agent: tuple[int, ...]  # one entry per agent of an env
     num_nodes: int = 0  # other machines with rollout workers
     buffers_for_nodes: int = 0  # size of the partition for their trajectories
-    learners_per_policy: int = 1  # each trains on a share of every batch
+    learners_per_policy: int = 1  # each trains on a share of every batch; 0: nothing is learned here
+    num_inline_samplers: int = 0  # processes in which rollout and policy workers take turns; 0: separate ones
     # Of an evaluation: the number of episodes that all agents play together, without a learner. None: train.
     num_episodes: int | None = None
 
@@ -71,6 +72,10 @@ class Topology:
     def chunks_per_trajectory(self) -> int:
         return self.rollout // self.chunk_length
 
+    def workers_of_sampler(self, sampler_index: int) -> range:
+        """Returns the indices of the rollout workers in an inline sampler."""
+        return range(sampler_index, self.num_workers, self.num_inline_samplers)
+
     def buffers_of(self, worker_index: int) -> range:
         """Returns the partition of a worker, or that of other machines for `num_workers`."""
         begin = worker_index * self.buffers_per_worker
@@ -79,21 +84,30 @@ class Topology:
         )
 
     def episodes_of(self, agent_ids: np.ndarray) -> np.ndarray:
-        """Returns how many episodes each agent plays in an evaluation, [n] int64.
-
-        They are fixed in advance: of the episodes that end first, too many would be short.
-        """
+        """Returns how many episodes each agent plays in an evaluation, int64 [n]."""
         assert self.num_episodes is not None, "a run that trains has no number of episodes"
-        of_each, remainder = divmod(self.num_episodes, self.num_agents)
-        return of_each + (np.asarray(agent_ids) < remainder).astype(np.int64)
+        shares: np.ndarray = episode_shares(self.num_episodes, self.num_agents)[agent_ids]
+        return shares
 
     def agent_id(self, worker_index: int, split: int, agent: int) -> int:
         """Returns a number that identifies an agent of a split in the run."""
         return worker_index * self.agents_per_worker + split * self.agents_per_split + agent
 
 
-def make_topology(config: Config, info: EnvInfo, num_episodes: int | None = None) -> Topology:
-    """Returns the topology of a run. num_episodes: of an evaluation, see Topology.
+def episode_shares(num_episodes: int, num_agents: int) -> np.ndarray:
+    """Returns how many episodes each agent plays of all episodes of an evaluation, int64 [num_agents].
+
+    They are fixed in advance: counting the first episodes that end would favour short ones.
+    """
+    shares = np.full(num_agents, num_episodes // num_agents, np.int64)
+    shares[: num_episodes % num_agents] += 1
+    return shares
+
+
+def make_topology(
+    config: Config, info: EnvInfo, num_episodes: int | None = None, num_inline_samplers: int = 0
+) -> Topology:
+    """Returns the topology of a run. num_episodes, num_inline_samplers: see Topology.
 
     Raises ConfigError when the kinds of agents need another number of policies, when several learners cannot
     share out a batch, or when sampling and learning cannot alternate with these sizes.
@@ -136,7 +150,8 @@ def make_topology(config: Config, info: EnvInfo, num_episodes: int | None = None
         kind_of_agent=info.kinds.of_agent,
         num_nodes=num_nodes,
         buffers_for_nodes=2 * sampling.num_policies * trajectories if num_nodes else 0,
-        learners_per_policy=sampling.learners_per_policy,
+        learners_per_policy=sampling.learners_per_policy if num_episodes is None else 0,
+        num_inline_samplers=num_inline_samplers,
         num_episodes=num_episodes,
     )
 

@@ -1,12 +1,9 @@
 """The flags of the command `export`, and whether its packages are installed. Imports no torch."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sample_factory.config.commands import EXPORT
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
-from sample_factory.config.parsing import parse_config
 from sample_factory.envs.packages import is_installed, missing_package
 
 ENDING = ".onnx"
@@ -31,19 +28,6 @@ class ExportFlags:
         at_least=1,
         at_most=1_000_000,
     )
-
-
-def parse_arguments(argv: Sequence[str]) -> Config:
-    """Raises ConfigError, also for a missing package, and UnknownEnvError.
-
-    Prints the help and exits with 0 on --help.
-    """
-    from sample_factory.envs.env_registry import resolve_trained_family
-
-    own = {"export": ExportFlags}
-    config = parse_config(argv, resolve_trained_family, evaluation=True, extra_sections=own, command=EXPORT)
-    check_flags(config)
-    return config
 
 
 def check_flags(config: Config) -> None:

@@ -3,10 +3,9 @@
 import os
 from typing import TYPE_CHECKING, Any
 
-from sample_factory.config.experiment_names import find_experiment
+from sample_factory.config.experiment_folder import find_experiment
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.keywords import in_words_of_python
-from sample_factory.config.parsing import parse_config
+from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family, resolve_trained_family
 from sample_factory.evaluation.policy_choice import LATEST, chosen_policy
 from sample_factory.exporting.export_flags import ExportFlags, check_flags
@@ -57,9 +56,7 @@ def export_onnx(
             **flags,
         }
         own = {"export": ExportFlags}
-        config = parse_config(
-            [], resolve_trained_family, evaluation=True, extra_sections=own, keywords=keywords
-        )
+        config = parse_config(as_arguments(keywords), resolve_trained_family, True, own)
         check_flags(config)
         from sample_factory.exporting.export_policies import export_policies  # loads torch and onnx
 

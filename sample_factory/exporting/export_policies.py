@@ -4,7 +4,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -14,16 +14,13 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.own_spaces import own_spaces
 from sample_factory.envs.protocol import MultiAgentEnv
+from sample_factory.evaluation.played_env import explains_other_env, make_env
 from sample_factory.evaluation.policy import build_model, load_weights
 from sample_factory.evaluation.policy_choice import PolicyChoice, find_checkpoint
-from sample_factory.evaluation.screen import make_env
-from sample_factory.evaluation.trained_env import explains_other_env
-from sample_factory.exporting.check import Check, CheckResult
+from sample_factory.exporting.check import CheckResult, compare
 from sample_factory.exporting.export_flags import ENDING, ExportFlags
-from sample_factory.exporting.metadata import action_meanings, make_metadata
-from sample_factory.exporting.network import ExportedNetwork
-from sample_factory.exporting.signature import Signature, make_signature
-from sample_factory.exporting.to_onnx import to_onnx
+from sample_factory.exporting.network import ExportedNetwork, to_onnx
+from sample_factory.exporting.signature import Signature, action_meanings, make_metadata, make_signature
 
 
 class ExportedPolicy(NamedTuple):
@@ -55,11 +52,12 @@ def export_policies(config: Config, family: EnvFamily) -> list[ExportedPolicy]:
     Raises ConfigError for a missing checkpoint or a file that cannot be written, CheckpointError for an
     unusable one, ExportFailed for a network that cannot be exported, and what the env raises.
     """
-    flags: ExportFlags = config.extra["export"]
     policies = config.evaluation.policy_index
-    checkpoint = _checkpoint(config)
+    checkpoints = config.evaluation.checkpoint or (config.monitoring.load_checkpoint_kind,)
+    if len(checkpoints) > 1:
+        raise ConfigError(f"--checkpoint has {len(checkpoints)} values; one file is made of one checkpoint")
     for policy in policies:
-        find_checkpoint(config, PolicyChoice(policy, checkpoint))  # raises, before the env is made
+        find_checkpoint(config, PolicyChoice(policy, checkpoints[0]))  # raises, before the env is made
     with contextlib.ExitStack() as closed_at_end:
         with explains_other_env(config):
             env = closed_at_end.enter_context(contextlib.closing(make_env(config, family, draws=False)))
@@ -67,31 +65,22 @@ def export_policies(config: Config, family: EnvFamily) -> list[ExportedPolicy]:
         if len(policies) == 1:
             first = policies[0] - policies[0] % num_kinds
             policies = tuple(range(first, first + num_kinds)) if num_kinds > 1 else policies
-        paths = _paths(config, flags.export_path, policies)
-        choices = [PolicyChoice(policy, checkpoint) for policy in policies]
+        choices = [PolicyChoice(policy, checkpoints[0]) for policy in policies]
+        paths = _paths(config, policies)
         return [
             _export(config, family, env, choice, path) for choice, path in zip(choices, paths, strict=True)
         ]
 
 
-def _checkpoint(config: Config) -> str:
-    checkpoints = config.evaluation.checkpoint or (config.monitoring.load_checkpoint_kind,)
-    if len(checkpoints) > 1:
-        raise ConfigError(f"--checkpoint has {len(checkpoints)} values; one file is made of one checkpoint")
-    return checkpoints[0]
-
-
-def _paths(config: Config, given: str | None, policies: Sequence[int]) -> list[Path]:
+def _paths(config: Config, policies: Sequence[int]) -> list[Path]:
     """Returns the file of each policy. Raises ConfigError if its folder cannot be made."""
-    path = None if given is None else Path(given).expanduser()
-    folder = config.experiment_dir if path is None else path.parent
+    given: str | None = config.extra["export"].export_path
+    path = config.experiment_dir / f"policy{ENDING}" if given is None else Path(given).expanduser()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"--export_path={given}: {folder} is no folder to write to: {error}") from None
-    if path is None:
-        return [folder / f"policy_{policy}{ENDING}" for policy in policies]
-    if len(policies) == 1:
+        raise ConfigError(f"--export_path={given}: {path.parent} is no folder to write to: {error}") from None
+    if given is not None and len(policies) == 1:
         return [path]
     return [path.with_name(f"{path.stem}_{policy}{ENDING}") for policy in policies]
 
@@ -109,23 +98,19 @@ def _export(
         state = load_weights(config, choice, model)
     model = model.to("cpu").eval()
     signature = make_signature(own, spaces.observation, model.state_size, flags.export_value)
-    exported = to_onnx(ExportedNetwork(model, signature), signature)
+    network = ExportedNetwork(model, signature)
+    exported = to_onnx(network)
     seed = config.run.seed or 0
-    result = Check(model, exported, signature).play(env, agents, flags.export_check_steps, seed)
+    result = compare(model, network, exported, env, agents, flags.export_check_steps, seed)
     meanings = action_meanings(env, own, signature)
     metadata = make_metadata(config, family, choice, signature, state, meanings)
     onnx.helper.set_model_props(exported, metadata)
-    return ExportedPolicy(path, choice, signature, _write(exported, path), result)
-
-
-def _write(model: Any, path: Path) -> int:
-    """Replaces the file at once, so that there is never a part of one. Returns its size in bytes."""
-    contents: bytes = model.SerializeToString()
+    contents: bytes = exported.SerializeToString()
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    try:  # the file is replaced at once, so that there is never a part of one
         temporary.write_bytes(contents)
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise ConfigError(f"--export_path: cannot write {path}: {error.strerror}") from None
-    return len(contents)
+    return ExportedPolicy(path, choice, signature, len(contents), result)

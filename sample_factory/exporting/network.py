@@ -1,21 +1,30 @@
-"""The network as it is exported: from observations of the env to actions of the env, with torch's layers."""
+"""The network as it is exported, from observations of the env to actions of the env; and its ONNX model."""
 
+import contextlib
 import copy
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+import logging
+import warnings
+from collections.abc import Callable
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import onnx
 import torch
 from torch import Tensor, nn
 
 from sample_factory.exporting.signature import ActionPart, ObservationInput, Signature
 from sample_factory.models.action_distributions import MAX_LOG_STD, MIN_LOG_STD
-from sample_factory.models.actor_critic import ActorCritic
+from sample_factory.models.actor_critic import ActorCritic, PolicyOutput
 from sample_factory.models.cpu_layers import PatchConv2d
 from sample_factory.models.normalizers import RunningNormalizer
 from sample_factory.models.text_encoder import TextEncoder
+from sample_factory.runtime.command_failed import CommandFailed
+from sample_factory.runtime.failures import one_line
 from sample_factory.spaces.observations import STORED_DTYPES, Indices
+
+MAX_BYTES = 2**31 - 1  # of a file, by the format
+MAX_REASON = 400  # characters
 
 
 class ExportedNetwork(nn.Module):
@@ -28,97 +37,71 @@ class ExportedNetwork(nn.Module):
         """model: on the CPU, in float32. It is copied."""
         super().__init__()
         self.model = with_plain_layers(model)
-        self.conversions = nn.ModuleList(_ObservationInput(entry) for entry in signature.observations)
-        self.parts = nn.ModuleList(_ActionOutput(part) for part in signature.parts)
-        self._signature = signature
+        self.signature = signature
+        self.observation_inputs = [_observation_input(entry) for entry in signature.observations]
+        self.action_outputs = [_action_output(part) for part in signature.parts]
 
     def forward(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Maps the inputs [B, ...] to the outputs [B, ...]."""
-        entries = self._signature.observations
-        observations = {entry.key: store(x) for entry, store, x in zip(entries, self.conversions, inputs)}
-        has_state = self._signature.state_size > 0
-        rnn_state = inputs[-1] if has_state else torch.zeros(inputs[0].shape[0], 0)
-        output = self.model.act(observations, rnn_state, deterministic=True)
-        parts = cast(Sequence[_ActionOutput], self.parts)
-        outputs = [part.action(output.actions) for part in parts]
-        for part in parts:
-            outputs += part.parameters_of(output.logits)
-        if has_state:
+        entries = self.signature.observations
+        observations = {
+            entry.key: store(x) for entry, store, x in zip(entries, self.observation_inputs, inputs)
+        }
+        rnn_state = inputs[-1] if self.signature.state_size else torch.zeros(inputs[0].shape[0], 0)
+        return self.outputs_of(self.model, self.model.act(observations, rnn_state, deterministic=True))
+
+    def outputs_of(self, model: ActorCritic, output: PolicyOutput) -> tuple[Tensor, ...]:
+        """Converts the output of a model, with the rows [B, ...] of its observations, to the outputs."""
+        outputs = [action_output(output.actions) for action_output in self.action_outputs]
+        for part in self.signature.parts:
+            outputs += _parameters(part, output.logits)
+        if self.signature.state_size:
             outputs.append(output.rnn_state)
-        if self._signature.has_value:
-            outputs.append(denormalized_values(self.model, output.values))
+        if self.signature.has_value:
+            normalizer = model.returns_normalizer  # the value is on the scale of the rewards of the training
+            outputs.append(output.values if normalizer is None else normalizer.denormalize(output.values))
         return tuple(outputs)
 
     def example(self) -> tuple[Tensor, ...]:
         """Returns zeros for two rows of the inputs."""
-        signature = self._signature
-        arrays = [np.zeros((2, *entry.shape), entry.dtype) for entry in signature.observations]
-        if signature.state_size:
-            arrays.append(np.zeros((2, signature.state_size), np.float32))
+        arrays = [np.zeros((2, *entry.shape), entry.dtype) for entry in self.signature.observations]
+        if self.signature.state_size:
+            arrays.append(np.zeros((2, self.signature.state_size), np.float32))
         return tuple(map(torch.from_numpy, arrays))
 
 
-def denormalized_values(model: ActorCritic, values: Tensor) -> Tensor:
-    """Returns values [B] on the scale of the rewards that the policy was trained with."""
-    return values if model.returns_normalizer is None else model.returns_normalizer.denormalize(values)
+def _observation_input(entry: ObservationInput) -> Callable[[Tensor], Tensor]:
+    """Returns the conversion of observations [B, *shape] of the env to those that are stored, see
+    `observation_layout`."""
+    space: Any = entry.space
+    if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
+        start = torch.from_numpy(np.ravel(space.start).astype(np.int64))
+        return lambda x: x.reshape(x.shape[0], -1).long() - start
+    is_kept = isinstance(space, Indices) or entry.dtype in STORED_DTYPES
+    return lambda x: x if is_kept else x.float()
 
 
-class _ObservationInput(nn.Module):
-    """Converts an observation as the env has it to the one that is stored, see `observation_layout`."""
-
-    start: Tensor  # [K] int64, the smallest number of each choice
-
-    def __init__(self, entry: ObservationInput):
-        super().__init__()
-        space: Any = entry.space
-        self.is_choice = isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete)
-        self.is_kept = isinstance(space, Indices) or entry.dtype in STORED_DTYPES
-        start = np.ravel(space.start) if self.is_choice else np.zeros(0)
-        self.register_buffer("start", torch.from_numpy(start.astype(np.int64)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Maps [B, *shape] to [B, *stored shape]."""
-        if self.is_choice:
-            return x.reshape(x.shape[0], -1).long() - self.start
-        return x if self.is_kept else x.float()
+def _action_output(part: ActionPart) -> Callable[[Tensor], Tensor]:
+    """Returns the conversion of rows of actions [B, K] float32 to actions [B, *shape] of the space."""
+    space: Any = part.space
+    # Vector envs take int64 for a Discrete space, whatever its dtype is.
+    dtype = np.int64 if isinstance(space, gym.spaces.Discrete) else space.dtype
+    torch_dtype = torch.from_numpy(np.zeros(0, dtype)).dtype
+    if part.is_box:
+        low, high = (torch.from_numpy(bound.astype(np.float32)) for bound in (space.low, space.high))
+        return lambda rows: rows[:, part.values].reshape(-1, *space.shape).clamp(low, high).to(torch_dtype)
+    start = torch.tensor(np.array(space.start, np.int64))
+    return lambda rows: (rows[:, part.values].reshape(-1, *space.shape).long() + start).to(torch_dtype)
 
 
-class _ActionOutput(nn.Module):
-    """Converts rows of actions and logits to actions of a space and to the parameters of a distribution."""
-
-    start: Tensor  # smallest numbers of the choices
-    low: Tensor  # bounds of a Box
-    high: Tensor
-
-    def __init__(self, part: ActionPart):
-        super().__init__()
-        space: Any = part.space
-        self.part = part
-        self.shape = space.shape
-        # Vector envs take int64 for a Discrete space, whatever its dtype is.
-        dtype = np.int64 if isinstance(space, gym.spaces.Discrete) else space.dtype
-        self.dtype = torch.from_numpy(np.zeros(0, dtype)).dtype
-        if part.is_box:
-            self.register_buffer("low", torch.from_numpy(space.low.astype(np.float32)))
-            self.register_buffer("high", torch.from_numpy(space.high.astype(np.float32)))
-        else:
-            self.register_buffer("start", torch.tensor(np.array(space.start, np.int64)))
-
-    def action(self, actions: Tensor) -> Tensor:
-        """Maps rows [B, K] float32 to actions [B, *shape] of the space, within its bounds."""
-        action = actions[:, self.part.values].reshape(-1, *self.shape)
-        if self.part.is_box:
-            return torch.clamp(action, self.low, self.high).to(self.dtype)
-        return (action.long() + self.start).to(self.dtype)
-
-    def parameters_of(self, logits: Tensor) -> list[Tensor]:
-        """Maps rows of logits [B, L] to logits [B, n], or to means and standard deviations [B, *shape]."""
-        own = logits[:, self.part.logits]
-        if not self.part.is_box:
-            return [own]
-        means, log_stds = own.chunk(2, dim=-1)
-        stddevs = log_stds.clamp(MIN_LOG_STD, MAX_LOG_STD).exp()
-        return [numbers.reshape(-1, *self.shape) for numbers in (means, stddevs)]
+def _parameters(part: ActionPart, logits: Tensor) -> list[Tensor]:
+    """Maps rows of logits [B, L] to logits [B, n], or to means and standard deviations [B, *shape]."""
+    own = logits[:, part.logits]
+    if not part.is_box:
+        return [own]
+    means, log_stds = own.chunk(2, dim=-1)
+    stddevs = log_stds.clamp(MIN_LOG_STD, MAX_LOG_STD).exp()
+    return [numbers.reshape(-1, *(part.space.shape or ())) for numbers in (means, stddevs)]
 
 
 def with_plain_layers(model: ActorCritic) -> ActorCritic:
@@ -187,3 +170,63 @@ _PLAIN: dict[type[nn.Module], Callable[[Any], nn.Module]] = {
     PatchConv2d: _plain_convolution,
     TextEncoder: _PlainTextEncoder,
 }
+
+
+class ExportFailed(CommandFailed):
+    """A policy cannot be exported, or the exported one differs; no file was written."""
+
+
+def to_onnx(network: ExportedNetwork) -> onnx.ModelProto:
+    """Returns the network as an ONNX model with a dynamic first axis, `batch`, of all inputs and outputs.
+
+    Raises ExportFailed for a network that torch cannot export.
+    """
+    example = network.example()
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it notes e.g. that torchvision is missing
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # Tensors that a network caches in its first call must be real ones, not those of the exporter.
+        network((*example,))
+        try:
+            program = torch.onnx.export(
+                _trace(network, example),
+                dynamo=True,
+                input_names=network.signature.inputs,
+                output_names=network.signature.outputs,
+                external_data=False,
+                verbose=False,
+            )
+        except Exception as error:  # whatever a network, and the exporter for it, raise
+            raise ExportFailed(
+                "torch cannot export this network; forward should have no branch and no loop that depends on "
+                f"numbers in tensors or on the number of rows: {one_line(error)[:MAX_REASON]}"
+            ) from None
+    assert program is not None, "dynamo=True"
+    model: onnx.ModelProto = program.model_proto
+    if model.ByteSize() > MAX_BYTES:
+        raise ExportFailed(f"the network has {model.ByteSize():,} bytes; a file of ONNX holds {MAX_BYTES:,}")
+    _remove_traces(model)
+    return model
+
+
+def _trace(network: ExportedNetwork, example: tuple[Tensor, ...]) -> torch.export.ExportedProgram:
+    """Returns the network as a graph, for any number of rows."""
+    batch = torch.export.Dim("batch")
+    shapes = (tuple({0: batch} for _ in example),)
+    try:
+        return torch.export.export(network, (example,), dynamic_shapes=shapes, strict=False)
+    except Exception:  # whatever it raises for code that it does not understand, such as len(tensor)
+        with contextlib.suppress(Exception):
+            return torch.export.export(network, (example,), dynamic_shapes=shapes, strict=True)
+        raise
+
+
+def _remove_traces(model: onnx.ModelProto) -> None:
+    """Removes the exporter's notes, which are larger than a small network and hold paths of this machine."""
+    graph: Any = model.graph
+    model.producer_name = "sample_factory"
+    values = (*graph.input, *graph.output, *graph.value_info, *graph.initializer)
+    for part in (model, graph, *graph.node, *values, *model.functions):
+        del part.metadata_props[:]
+        part.ClearField("doc_string")
+    graph.ClearField("value_info")

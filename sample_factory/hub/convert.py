@@ -13,31 +13,24 @@ from sample_factory.config.flags import ConfigError, parse_bool
 from sample_factory.config.help import make_command_parser
 from sample_factory.config.sections import RunFlags
 from sample_factory.config.unknown_flags import parse_words
-from sample_factory.launch.exit_codes import run_command
 from sample_factory.hub.load_from_hub import next_commands
+from sample_factory.launch.exit_codes import run_command
 from sample_factory.runtime.log import setup_logging
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Raises ConfigError. Prints the help and exits with 0 on --help."""
     parser = make_command_parser(CONVERT)
-    parser.add_argument("--source", type=Path, metavar="FOLDER", help="folder of the old experiment")
-    parser.add_argument(
-        "--experiment", metavar="NAME", help="name of the new experiment (default: that of the old folder)"
-    )
-    parser.add_argument(
-        "--train_dir",
-        default=RunFlags().train_dir,
-        metavar="FOLDER",
-        help="where it is written (default: ./train_dir)",
-    )
-    parser.add_argument(
-        "--experiments_root", metavar="FOLDER", help="folder within --train_dir for a group of experiments"
-    )
-    parser.add_argument(
-        "--env", metavar="NAME", help="name of the env here, if it differs, e.g. gym_CartPole-v1"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--source", type=Path, metavar="FOLDER", help="folder of the old experiment")
+    name = "name of the new experiment (default: that of the old folder)"
+    add("--experiment", metavar="NAME", help=name)
+    place = "where it is written (default: ./train_dir)"
+    add("--train_dir", default=RunFlags().train_dir, metavar="FOLDER", help=place)
+    group = "folder within --train_dir for a group of experiments"
+    add("--experiments_root", metavar="FOLDER", help=group)
+    add("--env", metavar="NAME", help="name of the env here, if it differs, e.g. gym_CartPole-v1")
+    add(
         "--trust_code",
         type=parse_bool,
         nargs="?",
@@ -67,9 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             train_dir=arguments.train_dir,
             experiments_root=arguments.experiments_root,
         )
-        env = arguments.env
-        converted = convert_experiment(source, destination, env, trust_code=arguments.trust_code)
-        print("\n".join([f"converted: {converted.folder}", *next_commands(converted.folder)]))
+        trusts = arguments.trust_code
+        folder = convert_experiment(source, destination, arguments.env, trust_code=trusts).folder
+        print("\n".join([f"converted: {folder}", *next_commands(folder)]))
 
     return run_command(command, argv)
 

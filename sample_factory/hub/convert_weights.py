@@ -17,23 +17,8 @@ from sample_factory.models.towers import Tower, TowerActorCritic
 OLD_EPS = 1e-5  # of the normalisers of version 2, added to the variance
 OLD_CLIP = 5.0
 OLD_KEY = "obs"  # the only observation that obs_subtract_mean and obs_scale changed
+OLD_NORMALIZERS = "obs_normalizer.running_mean_std.running_mean_std."
 OLD_BUFFERS = ("running_mean", "running_var", "count")
-# Statistics start with the weight of one sample; nothing is best by a value below this.
-WORST_BEST = -1e8
-
-
-class Counterpart(NamedTuple):
-    """A tensor here and the one of the old network with the same meaning."""
-
-    name: str
-    old_name: str
-
-
-class PrefixPair(NamedTuple):
-    """Beginnings of the names of the same layers, here and in the old network."""
-
-    own: str
-    old: str
 
 
 class ConvertedWeights(NamedTuple):
@@ -56,34 +41,49 @@ def convert_weights(
     Raises ConfigError, naming the layer, for one without a counterpart or of another shape.
     """
     own = model.state_dict()
-    pairs = list(_prefix_pairs(model, version))
-    counterparts = [found for pair in pairs for found in _match(own, old, pair)]
-    state = {found.name: old[found.old_name].clone() for found in counterparts}
+    old_names: dict[str, str] = {}  # the layers with a prefix have the same order
+    for prefix, old_prefix in _prefixes(model, version):
+        names = [name for name in own if name.startswith(prefix)]
+        old_names.update(zip(names, [name for name in old if name.startswith(old_prefix)]))
+    for name, old_name in old_names.items():
+        here, there = list(own[name].shape), list(old[old_name].shape)
+        if here != there:
+            raise ConfigError(
+                f"layer {old_name} has shape {there}, and {here} would fit: the spaces of the env or a flag "
+                "differ from those of its training"
+            )
+    state = {name: old[old_name].clone() for name, old_name in old_names.items()}
     statistics, used = _statistics(old, model, subtract, scale)
     state.update(statistics)
-    _check_complete(own, old, state, used | {found.old_name for found in counterparts})
+    unused = [name for name in old if name not in used and name not in old_names.values()]
+    if unused:
+        raise ConfigError(f"layer {unused[0]} has no counterpart here; it cannot be converted")
+    absent = [name for name in own if name not in state]
+    if absent:
+        raise ConfigError(f"layer {absent[0]} has no counterpart in the old checkpoint")
     is_rescaled = _rescale_first_layers(state, model, subtract, scale)
-    return ConvertedWeights(state, {found.name: found.old_name for found in counterparts}, is_rescaled)
+    return ConvertedWeights(state, old_names, is_rescaled)
 
 
-def _prefix_pairs(model: TowerActorCritic, version: int) -> Iterator[PrefixPair]:
+def _prefixes(model: TowerActorCritic, version: int) -> Iterator[tuple[str, str]]:
+    """Yields the beginnings of the names of the same layers, here and in the old network."""
     towers = model.each_tower()
     for i, tower in enumerate(towers):
         old = ("actor_", "critic_")[i] if len(towers) > 1 else ""
         own = f"towers.{i}."
-        yield from _encoder_pairs(tower, f"{own}encoder.", f"{old}encoder.", version)
-        yield PrefixPair(f"{own}core.rnn.", f"{old}core.core.")
-        yield PrefixPair(f"{own}decoder.", f"{old}decoder.mlp.")
-    yield PrefixPair("action_head.linear.", "action_parameterization.distribution_linear.")
-    yield PrefixPair("action_head.learned_log_std", "action_parameterization.learned_stddev")
-    yield PrefixPair("critic_head.", "critic_linear.")
+        yield from _encoder_prefixes(tower, f"{own}encoder.", f"{old}encoder.", version)
+        yield f"{own}core.rnn.", f"{old}core.core."
+        yield f"{own}decoder.", f"{old}decoder.mlp."
+    yield "action_head.linear.", "action_parameterization.distribution_linear."
+    yield "action_head.learned_log_std", "action_parameterization.learned_stddev"
+    yield "critic_head.", "critic_linear."
 
 
-def _encoder_pairs(tower: Tower, own: str, old: str, version: int) -> Iterator[PrefixPair]:
+def _encoder_prefixes(tower: Tower, own: str, old: str, version: int) -> Iterator[tuple[str, str]]:
     encoder = tower.encoder
     if isinstance(encoder, VizdoomEncoder):
-        yield PrefixPair(f"{own}image_encoder.", f"{old}basic_encoder.")
-        yield PrefixPair(f"{own}measurements_encoder.", f"{old}measurements_head.")
+        yield f"{own}image_encoder.", f"{old}basic_encoder."
+        yield f"{own}measurements_encoder.", f"{old}measurements_head."
         return
     for i, keys in enumerate(cast(MultiInputEncoder, encoder).groups):
         if version == 1 and keys != (OLD_KEY,):
@@ -96,87 +96,49 @@ def _encoder_pairs(tower: Tower, own: str, old: str, version: int) -> Iterator[P
                 f"layer {old}encoders.{keys[0]}: version 2 had an MLP for each of the vectors "
                 f"{', '.join(keys)}, and here one MLP encodes all of them; it cannot be converted"
             )
-        yield PrefixPair(f"{own}encoders.{i}.", old if version == 1 else f"{old}encoders.{keys[0]}.")
-
-
-def _match(own: Mapping[str, Tensor], old: Mapping[str, Tensor], pair: PrefixPair) -> list[Counterpart]:
-    """Returns the tensors with these prefixes, in their order. Raises ConfigError if their shapes differ."""
-    names = [name for name in own if name.startswith(pair.own)]
-    old_names = [name for name in old if name.startswith(pair.old)]
-    for name, old_name in zip(names, old_names):
-        here, there = list(own[name].shape), list(old[old_name].shape)
-        if here != there:
-            raise ConfigError(
-                f"layer {old_name} has shape {there}, and {here} would fit: the spaces of the env or a flag "
-                "differ from those of its training"
-            )
-    if len(names) < len(old_names):
-        raise ConfigError(f"layer {old_names[len(names)]} has no counterpart here; it cannot be converted")
-    if len(old_names) < len(names):
-        raise ConfigError(f"layer {names[len(old_names)]} has no counterpart in the old checkpoint")
-    return list(map(Counterpart, names, old_names))
+        yield f"{own}encoders.{i}.", old if version == 1 else f"{old}encoders.{keys[0]}."
 
 
 def _statistics(
     old: Mapping[str, Tensor], model: TowerActorCritic, subtract: float, scale: float
 ) -> tuple[dict[str, Tensor], set[str]]:
-    """Returns the buffers of the running normalisers, and the names of the old ones."""
+    """Returns the buffers of the running normalisers, and the names of the old ones.
+
+    The statistics here are those of raw samples x; the old ones of OLD_KEY were those of
+    (x - subtract) / scale.
+    """
+    prefixes = {"returns_normalizer.": "returns_normalizer."}  # there -> here
+    normalizers: dict[str, Any] = {"returns_normalizer.": model.returns_normalizer}
+    for i, key in enumerate(model.observation_normalizers.keys):
+        prefix = f"{OLD_NORMALIZERS}{key}."
+        prefixes[prefix] = f"observation_normalizers.normalizers.{i}."
+        normalizers[prefix] = model.observation_normalizers.normalizers[i]
     state: dict[str, Tensor] = {}
     used: set[str] = set()
-    normalizers = model.observation_normalizers
-    for i, key in enumerate(normalizers.keys):
-        normalizer = normalizers.normalizers[i]
-        if isinstance(normalizer, RunningNormalizer):
-            prefix = f"obs_normalizer.running_mean_std.running_mean_std.{key}."
-            own = f"observation_normalizers.normalizers.{i}."
-            inner = (subtract, scale) if key == OLD_KEY else (0.0, 1.0)
-            state.update(_running(old, prefix, own, normalizer, *inner))
-            used |= {prefix + name for name in OLD_BUFFERS}
-    if model.returns_normalizer is not None:
-        prefix = "returns_normalizer."
-        state.update(_running(old, prefix, prefix, model.returns_normalizer, 0.0, 1.0))
-        used |= {prefix + name for name in OLD_BUFFERS}
+    for prefix, normalizer in normalizers.items():
+        if not isinstance(normalizer, RunningNormalizer):
+            continue
+        names = [prefix + name for name in OLD_BUFFERS]
+        missing = [name for name in names if name not in old]
+        if missing:
+            raise ConfigError(f"normaliser {missing[0]} is not in the old checkpoint")
+        mean, variance, count = (old[name].double() for name in names)
+        if mean.numel() != normalizer.mean.numel():
+            raise ConfigError(
+                f"normaliser {names[0]} has shape {list(mean.shape)}, and {list(normalizer.shape)} would "
+                "fit: the observations of the env differ from those of its training"
+            )
+        if prefix == f"{OLD_NORMALIZERS}{OLD_KEY}.":
+            mean = mean * scale + subtract
+            variance = (variance + OLD_EPS) * scale**2 - OLD_EPS
+        if not (variance + OLD_EPS > 0).all():
+            raise ConfigError(f"normaliser {names[1]} has negative numbers")
+        own = prefixes[prefix]
+        state[f"{own}mean"] = mean.reshape(normalizer.shape)
+        state[f"{own}variance"] = (variance + OLD_EPS - normalizer.eps).reshape(normalizer.shape)
+        state[f"{own}count"] = count.reshape(())
+        used.update(names)
     return state, used
-
-
-def _running(
-    old: Mapping[str, Tensor],
-    prefix: str,
-    own: str,
-    normalizer: RunningNormalizer,
-    subtract: float,
-    scale: float,
-) -> dict[str, Tensor]:
-    """Returns the statistics of raw samples x; the old ones are those of (x - subtract) / scale."""
-    missing = [prefix + name for name in OLD_BUFFERS if prefix + name not in old]
-    if missing:
-        raise ConfigError(f"normaliser {missing[0]} is not in the old checkpoint")
-    mean, variance, count = (old[prefix + name].double() for name in OLD_BUFFERS)
-    if mean.numel() != normalizer.mean.numel():
-        raise ConfigError(
-            f"normaliser {prefix}running_mean has shape {list(mean.shape)}, and {list(normalizer.shape)} "
-            "would fit: the observations of the env differ from those of its training"
-        )
-    raw_variance = (variance + OLD_EPS) * scale**2 - normalizer.eps
-    if not (raw_variance + normalizer.eps > 0).all():
-        raise ConfigError(f"normaliser {prefix}running_var has negative numbers")
-    return {
-        f"{own}mean": (mean * scale + subtract).reshape(normalizer.shape),
-        f"{own}variance": raw_variance.reshape(normalizer.shape),
-        f"{own}count": count.reshape(()),
-    }
-
-
-def _check_complete(
-    own: Mapping[str, Tensor], old: Mapping[str, Tensor], state: Mapping[str, Tensor], used: set[str]
-) -> None:
-    """Raises ConfigError, naming the layer, unless every old tensor is used and every own one is there."""
-    unused = [name for name in old if name not in used]
-    if unused:
-        raise ConfigError(f"layer {unused[0]} has no counterpart here; it cannot be converted")
-    absent = [name for name in own if name not in state]
-    if absent:
-        raise ConfigError(f"layer {absent[0]} has no counterpart in the old checkpoint")
 
 
 def _rescale_first_layers(
@@ -224,9 +186,8 @@ def convert_moments(
     moments = {}
     for index, (name, parameter) in enumerate(model.named_parameters()):
         saved = optimizer.get("state", {}).get(index_of_old[weights.old_of_parameter[name]])
-        if saved is None or not {"step", "exp_avg", "exp_avg_sq"} <= set(saved):
-            return {}
-        if saved["exp_avg"].shape != parameter.shape:
+        is_usable = saved is not None and {"step", "exp_avg", "exp_avg_sq"} <= set(saved)
+        if not is_usable or saved["exp_avg"].shape != parameter.shape:
             return {}
         moments[index] = {
             "step": torch.tensor(float(saved["step"])),
@@ -234,9 +195,3 @@ def convert_moments(
             "exp_avg_sq": saved["exp_avg_sq"].clone(),
         }
     return moments
-
-
-def best_performance(state: Mapping[str, Any]) -> float | None:
-    """Returns the value of the best checkpoint so far; None if there was none."""
-    best = state.get("best_performance")
-    return None if best is None or float(best) < WORST_BEST else float(best)

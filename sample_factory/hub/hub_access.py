@@ -28,17 +28,13 @@ class HubError(CommandFailed):
     """The Hub cannot be used, or refuses a request; the message says why in one line."""
 
 
-def make_api() -> "HfApi":
-    """Returns the client of the Hub at HF_ENDPOINT. Raises MissingPackage."""
+def make_api(repository: str | None) -> "HfApi":
+    """Returns the client of the Hub at HF_ENDPOINT, for requests about a repository.
+
+    Raises MissingPackage, and ConfigError unless the name of the repository is USER/NAME.
+    """
     if not is_installed("huggingface_hub"):
         raise missing_package("the Hugging Face Hub", "huggingface_hub", "hub")
-    from huggingface_hub import HfApi
-
-    return HfApi(library_name=LIBRARY)
-
-
-def check_repository_name(repository: str | None) -> str:
-    """Returns the name. Raises ConfigError unless it is USER/NAME."""
     if repository is None:
         raise ConfigError("the repository is missing: --hf_repository=USER/NAME")
     if re.fullmatch(r"[\w.-]+/[\w.-]+", repository, re.ASCII) is None:
@@ -46,16 +42,18 @@ def check_repository_name(repository: str | None) -> str:
             f"--hf_repository={repository} should be USER/NAME, with the name of an account or organization "
             "of the Hub"
         )
-    return repository
+    from huggingface_hub import HfApi
+
+    return HfApi(library_name=LIBRARY)
 
 
 def prepare_push(repository: str | None, private: bool) -> "HfApi":
-    """Creates a repository unless it exists. private: whether a new one is.
+    """Creates a repository unless it exists. private: visibility of a repository that is created.
 
     Raises MissingPackage, ConfigError for a wrong name, and HubError without a token or a permission.
     """
-    api = make_api()
-    name = check_repository_name(repository)
+    api = make_api(repository)
+    assert repository is not None, "make_api has checked it"
     from huggingface_hub import get_token
 
     if get_token() is None:
@@ -63,8 +61,8 @@ def prepare_push(repository: str | None, private: bool) -> "HfApi":
             f"there is no token for {api.endpoint}: {LOGIN}; {api.endpoint}/settings/tokens makes one, which "
             "needs the permission to write"
         )
-    with explained(api, name, "write to"):
-        api.create_repo(name, private=private or None, exist_ok=True)
+    with explained(api, repository, "write to"):
+        api.create_repo(repository, private=private or None, exist_ok=True)
     return api
 
 
@@ -77,16 +75,11 @@ def upload(api: "HfApi", repository: str, folder: Path, message: str) -> str:
 
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     with explained(api, repository, "write to"):
-        outdated = [
-            name
-            for name in api.list_repo_files(repository)
-            if name.startswith(MIRRORED) and name not in files
-        ]
-        operations: list[CommitOperationAdd | CommitOperationDelete] = [
-            CommitOperationAdd(name, path) for name, path in sorted(files.items())
-        ]
-        operations += [CommitOperationDelete(name) for name in outdated]
-        api.create_commit(repository, operations, commit_message=message)
+        there = [name for name in api.list_repo_files(repository) if name.startswith(MIRRORED)]
+        added = [CommitOperationAdd(name, path) for name, path in sorted(files.items())]
+        deleted = [CommitOperationDelete(name) for name in there if name not in files]
+        # Not upload_folder: it may make several commits, so that a failure leaves half of the files.
+        api.create_commit(repository, [*added, *deleted], commit_message=message)
     return f"{api.endpoint}/{repository}"
 
 
@@ -113,46 +106,27 @@ def explained(api: "HfApi", repository: str, action: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException, endpoint: str, repository: str) -> str:
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub import errors
 
-    causes = list(_with_causes(error))
-    answer = next((cause for cause in causes if isinstance(cause, HfHubHTTPError)), None)
-    if isinstance(answer, GatedRepoError):
-        return f"access has to be requested at {endpoint}/{repository}"
-    if isinstance(answer, RevisionNotFoundError):
-        return "it has no such --revision"
-    if isinstance(answer, RepositoryNotFoundError):
-        return f"{endpoint} has no such repository, or it is private: check the name, or {LOGIN}"
-    if answer is not None:
-        status = answer.response.status_code
-        advice = {401: f"; the token is not valid: {LOGIN}", 403: "; the token lacks the permission"}
-        said = answer.server_message or answer.response.reason_phrase
-        return f"{endpoint} answers {status}, {' '.join(said.split())}{advice.get(status, '')}"
-    if any(isinstance(cause, OfflineModeIsEnabled) for cause in causes):
-        return "HF_HUB_OFFLINE is set"
-    for cause in causes:
+    cause: BaseException | None = error
+    while cause is not None:  # of an error, and of those that it was raised from
+        if isinstance(cause, errors.GatedRepoError):
+            return f"access has to be requested at {endpoint}/{repository}"
+        if isinstance(cause, errors.RevisionNotFoundError):
+            return "it has no such --revision"
+        if isinstance(cause, errors.RepositoryNotFoundError):
+            return f"{endpoint} has no such repository, or it is private: check the name, or {LOGIN}"
+        if isinstance(cause, errors.HfHubHTTPError):
+            status = cause.response.status_code
+            advice = {401: f"; the token is not valid: {LOGIN}", 403: "; the token lacks the permission"}
+            said = cause.server_message or cause.response.reason_phrase
+            return f"{endpoint} answers {status}, {' '.join(said.split())}{advice.get(status, '')}"
+        if isinstance(cause, errors.OfflineModeIsEnabled):
+            return "HF_HUB_OFFLINE is set"
         if isinstance(cause, OSError) and (cause.filename is not None or cause.errno in DISK_IS_FULL):
             return f"{cause.filename or 'this machine'}: {cause.strerror}"
-    last = causes[-1]
-    said = f"{type(last).__name__}: {_first_line(last)}"
+        last, cause = cause, cause.__cause__
+    said = ": ".join([type(last).__name__, *str(last).splitlines()[:1]])
     if isinstance(last, OSError) or type(last).__module__.startswith("http"):  # httpx, httpcore, ...
         return f"no answer from {endpoint} ({said}); check the network"
     return said
-
-
-def _with_causes(error: BaseException) -> Iterator[BaseException]:
-    """Yields an error, the error that it was raised from, and so on."""
-    cause: BaseException | None = error
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), "")

@@ -14,23 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from sample_factory.config.commands import LOAD_FROM_HUB
-from sample_factory.config.experiment_folder import experiment_folder, read_json
-from sample_factory.config.experiment_names import SAVED_NAMES, old_version
+from sample_factory.config.experiment_folder import SAVED_NAMES, experiment_folder, old_version, read_json
 from sample_factory.config.flags import ConfigError, parse_bool
 from sample_factory.config.help import make_command_parser
 from sample_factory.config.sections import RunFlags
 from sample_factory.config.trust import TRUST, code_named_in, foreign_file
 from sample_factory.config.unknown_flags import parse_words
 from sample_factory.envs.env_registry import UnknownEnvError
+from sample_factory.hub.hub_access import CARD, VIDEO, HubError, download, make_api
 from sample_factory.launch.exit_codes import run_command
-from sample_factory.hub.hub_access import (
-    CARD,
-    VIDEO,
-    HubError,
-    check_repository_name,
-    download,
-    make_api,
-)
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
 from sample_factory.runtime.log import log, setup_logging
 
@@ -57,8 +49,7 @@ def load_from_hub(
     Raises ConfigError for an existing experiment and a wrong name, MissingPackage, and HubError if the Hub
     cannot be reached, or has no such experiment.
     """
-    api = make_api()
-    check_repository_name(hf_repository)
+    api = make_api(hf_repository)
     name = experiment or hf_repository.partition("/")[2]
     place = RunFlags().train_dir if train_dir is None else os.fspath(train_dir)
     folder = experiment_folder(RunFlags(experiment=name, train_dir=place))
@@ -74,7 +65,7 @@ def load_from_hub(
     try:
         downloaded.mkdir(parents=True)
         download(api, hf_repository, revision, downloaded)
-        _check_contents(hf_repository, downloaded)
+        _clean(hf_repository, downloaded)
         _move(_converted(downloaded, folder), folder)
     except OSError as error:
         raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None
@@ -90,34 +81,30 @@ def _is_experiment(folder: Path) -> bool:
     return any((folder / name).is_file() for name in SAVED_NAMES)
 
 
-def _check_contents(repository: str, folder: Path) -> None:
-    """Removes what is not of the experiment, and symbolic links, which may lead anywhere.
+def _clean(repository: str, folder: Path) -> None:
+    """Removes files that are not part of the experiment, and symbolic links, which may lead anywhere.
 
-    Raises HubError for a repository without an experiment.
+    Raises HubError for a repository without an experiment, and ConfigError for unreadable settings.
     """
     for path in list(folder.rglob("*")):  # which does not follow links
         if path.is_symlink():
             log.warning("%s is a symbolic link, and is not part of the experiment", path.relative_to(folder))
             path.unlink()
     for name in NOT_OF_THE_EXPERIMENT:
-        path = folder / name
-        if path.is_dir():
-            shutil.rmtree(path)
-        path.unlink(missing_ok=True)
+        if (folder / name).is_dir():
+            shutil.rmtree(folder / name)
+        (folder / name).unlink(missing_ok=True)
     if not _is_experiment(folder):
         raise HubError(f"{repository} is no experiment of Sample Factory: it has no cfg.json")
-    read_settings(folder)
+    _read_settings(folder)
     if not any(folder.glob("checkpoint_p*/*.pth")):
         raise HubError(f"{repository} has no checkpoint, i.e. no file like checkpoint_p0/checkpoint_*.pth")
 
 
 def _converted(downloaded: Path, destination: Path) -> Path:
-    """Returns a folder beside `downloaded` with a converted experiment; `downloaded` itself if it needs no
-    conversion, or cannot be converted.
-
-    destination: the folder that it becomes.
-    """
-    version = old_version(read_settings(downloaded))
+    """Returns the folder of a converted experiment, beside `downloaded`; `downloaded` itself if it needs no
+    conversion, or cannot be converted. destination: the folder that it becomes."""
+    version = old_version(_read_settings(downloaded))
     if version is None:
         return downloaded
     from sample_factory.hub.convert_experiment import convert_experiment  # loads torch
@@ -137,7 +124,7 @@ def _converted(downloaded: Path, destination: Path) -> Path:
 
 
 def _move(source: Path, folder: Path) -> None:
-    """Makes `source` the folder; an existing one is deleted. Raises ConfigError if a run uses that one."""
+    """Makes `source` the folder, in place of an existing one. Raises ConfigError if a run uses that one."""
     if not folder.exists():
         source.rename(folder)
         return
@@ -148,23 +135,21 @@ def _move(source: Path, folder: Path) -> None:
     replaced = source.with_name(".replaced")
     try:
         folder.rename(replaced)
-        try:
-            source.rename(folder)
-        except OSError:
-            replaced.rename(folder)
-            raise
+        source.rename(folder)
     finally:
+        if not folder.exists() and replaced.exists():
+            replaced.rename(folder)
         lock.release()
 
 
-def read_settings(folder: Path) -> dict[str, Any]:
+def _read_settings(folder: Path) -> dict[str, Any]:
     """Returns the settings of an experiment. Raises ConfigError."""
     return read_json(next(folder / name for name in SAVED_NAMES if (folder / name).is_file()))
 
 
 def next_commands(folder: Path) -> list[str]:
     """Returns lines with the commands that use a loaded experiment."""
-    settings = read_settings(folder)
+    settings = _read_settings(folder)
     place = [] if folder.parent == Path(RunFlags().train_dir).absolute() else [f"--train_dir={folder.parent}"]
     version = old_version(settings)
     if version is not None:
@@ -191,20 +176,12 @@ def next_commands(folder: Path) -> list[str]:
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Raises ConfigError. Prints the help and exits with 0 on --help."""
     parser = make_command_parser(LOAD_FROM_HUB)
-    parser.add_argument("-r", "--hf_repository", metavar="USER/NAME", help="repository to load")
-    parser.add_argument(
-        "-d",
-        "--train_dir",
-        metavar="FOLDER",
-        help="folder in which the experiment is made (default: ./train_dir)",
-    )
-    parser.add_argument(
-        "--experiment", metavar="NAME", help="its name there (default: the name in USER/NAME)"
-    )
-    parser.add_argument(
-        "--revision", metavar="NAME", help="branch, tag or commit (default: the newest commit)"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("-r", "--hf_repository", metavar="USER/NAME", help="repository to load")
+    add("-d", "--train_dir", metavar="FOLDER", help="folder for the experiment (default: ./train_dir)")
+    add("--experiment", metavar="NAME", help="its name there (default: the name in USER/NAME)")
+    add("--revision", metavar="NAME", help="branch, tag or commit (default: the newest commit)")
+    add(
         "--overwrite",
         nargs="?",
         const=True,
@@ -213,10 +190,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         metavar="True|False",
         help="replace an existing experiment",
     )
-    arguments = parse_words(parser, argv)
-    if arguments.hf_repository is None:
-        raise ConfigError("the repository is missing: --hf_repository=USER/NAME")
-    return arguments
+    return parse_words(parser, argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from sample_factory.checkpoints.milestones import env_frames_of, version_of
 from sample_factory.config.config import Config
-from sample_factory.config.experiment_folder import read_json
+from sample_factory.config.experiment_folder import SAVED_NAMES, read_json
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
 from sample_factory.config.trust import TRUST
 from sample_factory.envs.env_registry import EnvFamily, is_found_by_all_commands
@@ -22,30 +22,6 @@ METRIC = "true_objective"
 LEFT_OUT = (*OWN_FOLDER, TRUST, "env", "cfg", "restart_behavior", "device", "log_to_file", "figures_file")
 
 
-def metadata(algo: str, env_name: str, results: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Returns the YAML header. results: as `results_of` writes them; None: the header has no metric.
-
-    The metric has the form of version 2, "MEAN +/- STD" with two decimals, which leaderboards parse.
-    """
-    from huggingface_hub import metadata_eval_result
-
-    header: dict[str, Any] = {"library_name": LIBRARY, "tags": [*TAGS, env_name]}
-    if results is None:
-        return header
-    metric = results["evaluations"][0]["statistics"][METRIC]
-    index = metadata_eval_result(
-        model_pretty_name=algo,
-        task_pretty_name=TASK,
-        task_id=TASK,
-        metrics_pretty_name="mean_reward",
-        metrics_id="mean_reward",
-        metrics_value=f"{metric['mean']:.2f} +/- {metric['std']:.2f}",
-        dataset_pretty_name=env_name,
-        dataset_id=env_name,
-    )
-    return {**header, **index}
-
-
 def write_model_card(
     path: Path,
     config: Config,
@@ -56,12 +32,30 @@ def write_model_card(
 ) -> None:
     """Writes the card. config: has the section "hub". checkpoint: file of the policy that is pushed.
 
-    results: see `metadata`. has_video: whether the repository has a replay.mp4.
+    results: the contents of evaluation.json; None: the card has no results. has_video: whether the repository
+    has a replay.mp4.
     """
-    from huggingface_hub import metadata_save
+    from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-    path.write_text(_text(config, family, checkpoint, results, has_video))
-    metadata_save(path, metadata(config.run.algo, config.env_name, results))
+    env = config.env_name
+    header = ModelCardData(library_name=LIBRARY, tags=[*TAGS, env])
+    if results is not None:
+        metric = results["evaluations"][0]["statistics"][METRIC]
+        header.model_name = config.run.algo
+        header.eval_results = [
+            EvalResult(
+                task_type=TASK,
+                task_name=TASK,
+                dataset_type=env,
+                dataset_name=env,
+                metric_type="mean_reward",
+                metric_name="mean_reward",
+                metric_value=f"{metric['mean']:.2f} +/- {metric['std']:.2f}",  # leaderboards parse this form
+                verified=False,
+            )
+        ]
+    text = _text(config, family, checkpoint, results, has_video)
+    ModelCard(f"---\n{header}\n---\n{text}").save(path)
 
 
 def _text(
@@ -74,7 +68,8 @@ def _text(
     enjoy = flags.enjoy_script or ("sample_factory.enjoy" if has_commands else "YOUR.ENJOY.MODULE")
     train = flags.train_script or ("sample_factory.train" if has_commands else "YOUR.TRAIN.MODULE")
     frames = env_frames_of(checkpoint)
-    settings = training_flags(read_saved(config.experiment_dir), family)
+    saved = next(path for name in SAVED_NAMES if (path := config.experiment_dir / name).exists())
+    settings = "".join(f" \\\n    {flag}" for flag in training_flags(read_json(saved), family))
     env = shlex.quote(f"--env={config.env_name}")
     video = "`replay.mp4` shows the agent.\n\n" if has_video else ""
     return f"""
@@ -116,7 +111,7 @@ action = policy.act(observation)
 All settings are in `cfg.json`, the curves in `.summary/`. Settings that differ from the defaults of the env:
 
 ```bash
-python -m {train} --env={config.env_name} --experiment={name}_again{_continued(settings)}
+python -m {train} --env={config.env_name} --experiment={name}_again{settings}
 ```
 """
 
@@ -147,12 +142,6 @@ def _results(config: Config, results: Mapping[str, Any] | None) -> str:
     return "\n".join([*lines, ""])
 
 
-def read_saved(experiment_dir: Path) -> dict[str, Any]:
-    """Returns the settings that the experiment was trained with, from its cfg.json. Raises ConfigError."""
-    name = "cfg.json" if (experiment_dir / "cfg.json").exists() else "config.json"
-    return read_json(experiment_dir / name)
-
-
 def training_flags(saved: Mapping[str, Any], family: EnvFamily) -> list[str]:
     """Returns the flags, ready to type, of saved settings that differ from the defaults of an env family."""
     sections = [section for name, section in TRAINING_SECTIONS.items() if name != "evaluation"]
@@ -161,21 +150,14 @@ def training_flags(saved: Mapping[str, Any], family: EnvFamily) -> list[str]:
         for field in dataclasses.fields(section):
             default = family.defaults.get(field.name, field.default)
             value = saved.get(field.name, default)
-            if field.name not in LEFT_OUT and value is not None and _plain(value) != _plain(default):
-                flags += [text for text in [_typed(field.name, value)] if text.isprintable()]
+            if field.name in LEFT_OUT or value is None:
+                continue
+            if isinstance(value, list | tuple):  # JSON has no tuples
+                is_default = isinstance(default, list | tuple) and list(value) == list(default)
+                typed = shlex.join([f"--{field.name}", *map(str, value)])
+            else:
+                is_default = value == default
+                typed = shlex.join([f"--{field.name}={value}"])
+            if not is_default and typed.isprintable():
+                flags.append(typed)
     return flags
-
-
-def _plain(value: Any) -> Any:
-    """Returns a list as a tuple, as JSON has no tuples."""
-    return tuple(value) if isinstance(value, (list, tuple)) else value
-
-
-def _typed(name: str, value: Any) -> str:
-    if isinstance(value, (list, tuple)):
-        return shlex.join([f"--{name}", *map(str, value)])
-    return shlex.join([f"--{name}={value}"])
-
-
-def _continued(flags: list[str]) -> str:
-    return "".join(f" \\\n    {flag}" for flag in flags)

@@ -1,35 +1,42 @@
 """Evaluates and films an experiment, and pushes it to the Hugging Face Hub."""
 
+import contextlib
 import dataclasses
+import fnmatch
+import json
 import logging
-from collections.abc import Sequence
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sample_factory.checkpoints.milestones import SNAPSHOT
 from sample_factory.config.config import Config
+from sample_factory.config.experiment_folder import SAVED_NAMES, read_json, write_atomically
 from sample_factory.config.flags import NEVER, ConfigError
+from sample_factory.config.trust import SIGNATURE
 from sample_factory.envs.env_registry import EnvFamily, resolve_family
-from sample_factory.evaluation.parallel import chosen_policies, evaluate_in_parallel
-from sample_factory.evaluation.policy_choice import find_checkpoint
-from sample_factory.evaluation.results import Evaluation
-from sample_factory.hub.hub_access import CARD, VIDEO, HubError, prepare_push, upload
+from sample_factory.evaluation.measure import measure_checkpoints
+from sample_factory.evaluation.policy_choice import chosen_policies, find_checkpoint
+from sample_factory.evaluation.results import Evaluation, result_figures
+from sample_factory.hub.hub_access import CARD, RESULTS, VIDEO, HubError, prepare_push, upload
 from sample_factory.hub.hub_flags import PushFlags
 from sample_factory.hub.model_card import write_model_card
-from sample_factory.hub.repository_files import (
-    newest_video,
-    read_results,
-    results_of,
-    staged,
-    write_results,
-)
 from sample_factory.runtime.failures import one_line
+from sample_factory.runtime.folder_lock import NAME as LOCK
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 log = logging.getLogger("sample_factory")
 
-STOPPED = "the evaluation was stopped before its episodes had ended: nothing was pushed"
+STAGING = ".push_to_hub"
+WRITTEN = (CARD, RESULTS, "*.mp4")  # by the push itself
+# Without a meaning on another machine.
+LOCAL = (LOCK, f"{STAGING}*", "*.tmp", ".git*", ".cache/*", "wandb/*", f"*{SNAPSHOT}", "*/donation.pth")
+UNFINISHED = ("*/.temp_checkpoint", "*/superseded/*")
+NEVER_CHANGED = (".pth", ".milestone", ".mp4")  # endings of files that are written once
 
 
 def push(config: Config) -> str:
@@ -39,73 +46,83 @@ def push(config: Config) -> str:
     folder of the experiment, so that a push that has failed can be repeated without another evaluation.
     """
     flags: PushFlags = config.extra["hub"]
-    chosen = chosen_policies(config)
-    checkpoints = [find_checkpoint(config, choice) for choice in chosen]
+    checkpoints = [find_checkpoint(config, choice) for choice in chosen_policies(config)]
     family = resolve_family(config.env_name)
     api = prepare_push(flags.hf_repository, flags.private_repository)
-    if not flags.with_evaluation:
-        results = read_results(config.experiment_dir, checkpoints[0])
-        if results is None:
-            log.warning("The folder has no results of %s: the card has none", checkpoints[0].name)
-        video = newest_video(config.experiment_dir) if flags.with_video else None
+    if flags.with_evaluation:
+        evaluations = []
+        for evaluation in measure_checkpoints(config, family):
+            print(f"{evaluation.choices[0]}: {evaluation.summary()}", flush=True)
+            evaluations.append(evaluation)
+        results = _save_results(config, evaluations, checkpoints)
+        video = _film(config, family) if flags.with_video else None
         return _push(api, config, family, checkpoints[0], results, video)
-    evaluations = []
-    for evaluation in evaluate_in_parallel(config, family):
-        print(f"{evaluation.choices[0]}: {evaluation.summary()}", flush=True)
-        evaluations.append(evaluation)
-    if len(evaluations) < len(chosen):
-        raise HubError(STOPPED)
-    results = _checked_results(config, evaluations, checkpoints)
-    video = _film(config, family) if flags.with_video else None
-    return _push(api, config, family, checkpoints[0], results, video)
+    kept = _read_results(config.experiment_dir, checkpoints[0])
+    if kept is None:
+        log.warning("The folder has no results of %s: the card has none", checkpoints[0].name)
+    videos = config.experiment_dir.glob("*.mp4") if flags.with_video else ()
+    newest = max(videos, key=lambda path: path.stat().st_mtime, default=None)
+    return _push(api, config, family, checkpoints[0], kept, newest)
 
 
 def play_and_push(config: Config, family: EnvFamily) -> Evaluation:
-    """Plays as `enjoy` does; then pushes, where --push_to_hub, with the results of these episodes.
+    """Plays as `enjoy` does; then, with --push_to_hub, pushes with the results of these episodes.
 
-    config: may have a section "hub". Raises what `evaluate` and `push` raise.
+    config: may have a section "hub". Raises what `play` and `push` raise.
     """
-    from sample_factory.evaluation.evaluate import evaluate
+    from sample_factory.evaluation.play import play
 
     flags = config.extra.get("hub")
     if flags is None or not flags.push_to_hub:
         if flags is not None and flags.hf_repository is not None:
             raise ConfigError("--hf_repository has no effect without --push_to_hub")
-        return evaluate(config, family)
+        return play(config, family)
     limits = config.evaluation
     if limits.max_num_episodes == NEVER:
         raise ConfigError("--push_to_hub needs --max_num_episodes=N: the model card has their mean reward")
     checkpoint = find_checkpoint(config, chosen_policies(config)[0])
     api = prepare_push(flags.hf_repository, flags.private_repository)
-    evaluation = evaluate(config, family)
+    evaluation = play(config, family)
     num_episodes = len(evaluation.episodes)
-    if num_episodes < limits.max_num_episodes and evaluation.env_frames < limits.max_num_frames:
-        raise HubError(STOPPED)
-    results = _checked_results(config, [evaluation], [checkpoint])
+    is_whole = num_episodes >= limits.max_num_episodes or evaluation.env_frames >= limits.max_num_frames
+    results = _save_results(config, [evaluation] if is_whole else [], [checkpoint])
     print(f"pushed: {_push(api, config, family, checkpoint, results, evaluation.video)}")
     return evaluation
 
 
-def _checked_results(
+def _save_results(
     config: Config, evaluations: Sequence[Evaluation], checkpoints: Sequence[Path]
 ) -> dict[str, Any]:
-    """Returns and writes the results. Raises HubError for an evaluation that was stopped.
+    """Returns and writes the contents of evaluation.json: those of --json, and the names of the checkpoints.
 
-    checkpoints: the file that each evaluation has played.
+    checkpoints: the file that each evaluation has played. Raises HubError unless all evaluations have ended.
     """
-    if any(evaluation.is_partial or not evaluation.episodes for evaluation in evaluations):
-        raise HubError(STOPPED)
-    results = results_of(config, evaluations, checkpoints)
+    if len(evaluations) < len(checkpoints) or any(one.is_partial or not one.episodes for one in evaluations):
+        raise HubError("the evaluation was stopped before its episodes had ended: nothing was pushed")
+    figures = result_figures(config, evaluations)
+    files = [path.name for path in checkpoints]
+    results = {**figures, "experiment": config.run.experiment, "checkpoints": files}
     try:
-        write_results(config.experiment_dir, results)
+        _write_results(config.experiment_dir, results)
     except OSError as error:
         raise HubError(f"cannot write to {config.experiment_dir}: {error.strerror}") from None
     return results
 
 
+def _write_results(folder: Path, results: Mapping[str, Any]) -> None:
+    write_atomically(folder / RESULTS, json.dumps(results, indent=4) + "\n")
+
+
+def _read_results(experiment_dir: Path, checkpoint: Path) -> dict[str, Any] | None:
+    """Returns the results of an earlier push; None unless they are of this checkpoint. Raises ConfigError."""
+    path = experiment_dir / RESULTS
+    results = read_json(path) if path.exists() else {}
+    return results if results.get("checkpoints", [])[:1] == [checkpoint.name] else None
+
+
 def _film(config: Config, family: EnvFamily) -> Path | None:
     """Writes a video of whole episodes, at least 10 seconds. Returns None where the env cannot be drawn."""
-    from sample_factory.evaluation.evaluate import evaluate
+    from sample_factory.evaluation.play import play
 
     log.info("Writing a video ...")
     evaluation = dataclasses.replace(
@@ -117,7 +134,7 @@ def _film(config: Config, family: EnvFamily) -> Path | None:
         max_num_frames=NEVER,
     )
     try:
-        return evaluate(dataclasses.replace(config, evaluation=evaluation), family).video
+        return play(dataclasses.replace(config, evaluation=evaluation), family).video
     except Exception as error:  # whatever an env raises that cannot be drawn here
         log.warning("There is no video: %s", one_line(error))
         return None
@@ -133,11 +150,10 @@ def _push(
 ) -> str:
     """Pushes; returns the address. checkpoint: that of the card; it is found before it is evaluated, since a
     run that trains meanwhile saves newer ones."""
-    repository = config.extra["hub"].hf_repository
     try:
         with staged(config.experiment_dir, results, video) as folder:
             write_model_card(folder / CARD, config, family, checkpoint, results, video is not None)
-            return upload(api, repository, folder, f"Push {config.run.experiment}")
+            return upload(api, config.extra["hub"].hf_repository, folder, f"Push {config.run.experiment}")
     except HubError as error:
         raise HubError(
             f"{error}. Results and video are kept in {config.experiment_dir}; sample_factory.hub.push_to_hub "
@@ -145,3 +161,46 @@ def _push(
         ) from None
     except OSError as error:
         raise HubError(f"cannot use {error.filename}: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def staged(experiment_dir: Path, results: Mapping[str, Any] | None, video: Path | None) -> Iterator[Path]:
+    """Yields a folder with the files of an experiment as a repository has them, and removes it.
+
+    A run that trains meanwhile changes nothing in it. results, video: None: the repository has none.
+    Raises OSError.
+    """
+    folder = experiment_dir / f"{STAGING}.{os.getpid()}"
+    try:
+        folder.mkdir()
+        for path in sorted(experiment_dir.rglob("*")):
+            name = path.relative_to(experiment_dir).as_posix()
+            is_left_out = any(fnmatch.fnmatch(name, mask) for mask in (*WRITTEN, *LOCAL, *UNFINISHED))
+            if path.is_file() and not path.is_symlink() and not is_left_out:
+                with contextlib.suppress(FileNotFoundError):  # the run has replaced it since
+                    _copy(path, folder / name)
+        settings = folder / SAVED_NAMES[0]
+        if settings.exists():  # with its signature, a folder of somebody else could pass for one's own
+            values = {key: value for key, value in read_json(settings).items() if key != SIGNATURE}
+            settings.write_text(json.dumps(values, indent=4) + "\n")
+        if results is not None:
+            _write_results(folder, results)
+        if video is not None:
+            _copy(video, folder / VIDEO)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copies a file; one that is written once gets a second name, where the file system has links."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.suffix in NEVER_CHANGED:
+        try:
+            os.link(source, target)
+            return
+        except FileNotFoundError:
+            raise
+        except OSError:  # the file system has no links
+            pass
+    shutil.copyfile(source, target)

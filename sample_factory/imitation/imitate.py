@@ -1,10 +1,16 @@
-"""Records or reads games, trains a policy on them, and saves it as a checkpoint of an experiment."""
+"""Records or reads games, trains a policy on them, and saves it as a checkpoint of an experiment.
+
+Behaviour cloning: Pomerleau 1991, Efficient Training of Artificial Neural Networks for Autonomous Navigation.
+"""
 
 import contextlib
+import copy
 import logging
 import random
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,43 +18,191 @@ import torch
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.store import Checkpoints
 from sample_factory.config.config import Config
+from sample_factory.config.flags import ConfigError
+from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.envs.env_info import make_adapted_env
-from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.launch.folder import prepare_folder
-from sample_factory.imitation.cloning import Cloner, Score, clone, split
-from sample_factory.imitation.imitate_request import ImitateFlags, ImitateRequest
+from sample_factory.imitation.imitate_request import ImitateFlags
 from sample_factory.imitation.recording import Recording, load_recording, record
+from sample_factory.launch.folder import prepare_folder
 from sample_factory.learning.algorithm_registry import registered_algorithm
+from sample_factory.learning.gradient_descent import clip_gradient
 from sample_factory.learning.learner import Learner
+from sample_factory.learning.optimizers import make_optimizer
 from sample_factory.learning.settings import LearnerSettings
+from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.models.policy_spec import make_policy_spec
 from sample_factory.runtime import cpu
 from sample_factory.spaces.agent_kinds import KindSpaces
 
 log = logging.getLogger("sample_factory")
 
+FORBIDDEN_LOG_PROB = -1e7  # below it, the mask forbids the action
 
-def imitate(request: ImitateRequest) -> Score:
+
+class Score(NamedTuple):
+    """Mean over steps. accuracy: share of the actions that are the policy's most likely ones; nan with a Box.
+
+    log_prob: of the recorded actions.
+    """
+
+    accuracy: float
+    log_prob: float
+
+    def __str__(self) -> str:
+        return f"accuracy {self.accuracy:.3f}, log-probability {self.log_prob:.3f}"
+
+
+def split(
+    recording: Recording, length: int, held_out_share: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns chunks for training, and chunks of other episodes to measure on.
+
+    A chunk is the indices of `length` consecutive rows of an episode; an array of C chunks is [C, length].
+    The rest of an episode that is shorter than a chunk is not used. Raises ConfigError if there are too few
+    episodes.
+    """
+    numbers, firsts, lengths = np.unique(recording.episodes, return_index=True, return_counts=True)
+    num_held_out = max(1, round(held_out_share * len(numbers)))
+    if len(numbers) <= num_held_out:
+        raise ConfigError(f"{len(numbers)} episodes are too few; record more (--imitate_samples)")
+    order = rng.permutation(len(numbers))
+    parts = []
+    for chosen in (order[num_held_out:], order[:num_held_out]):
+        starts = [np.arange(firsts[i], firsts[i] + lengths[i] - length + 1, length) for i in chosen.tolist()]
+        parts.append(np.concatenate(starts)[:, None] + np.arange(length))
+    if not all(map(len, parts)):
+        raise ConfigError(f"the episodes are shorter than {length} steps; use a smaller --recurrence")
+    return parts[0], parts[1]
+
+
+def discounted_returns(recording: Recording, flags: LearningFlags) -> np.ndarray:
+    """Returns the sum of discounted rewards from each step to the end of its episode, [N] float32.
+
+    Rewards are scaled and clipped as in training, which starts with the value function that learns them.
+    """
+    rewards = np.clip(recording.rewards * flags.reward_scale, -flags.reward_clip, flags.reward_clip)
+    returns = np.zeros(len(rewards))
+    coming = 0.0
+    for i in range(len(returns) - 1, -1, -1):
+        is_last = i + 1 == len(returns) or recording.episodes[i + 1] != recording.episodes[i]
+        coming = float(rewards[i]) + (0.0 if is_last else flags.gamma * coming)
+        returns[i] = coming
+    return returns.astype(np.float32)
+
+
+class Cloner:
+    """Maximises the log-probability of recorded actions, and fits the value to the returns that followed."""
+
+    def __init__(self, model: ActorCritic, recording: Recording, config: Config):
+        self._model = model
+        self._recording = recording
+        self._flags = config.learning
+        self._returns = discounted_returns(recording, config.learning)
+        self._optimizer = make_optimizer(config.learning, model.parameters())
+
+    def fit(
+        self, training: np.ndarray, held_out: np.ndarray, num_epochs: int, rng: np.random.Generator
+    ) -> Score:
+        """Trains for `num_epochs`, and leaves the weights of the epoch with the best held-out score.
+
+        training, held_out: chunks, see `split`. Returns the best score. Raises ConfigError for a recorded
+        action that the mask forbids.
+        """
+        self._update_normalizers(training)
+        best: Score | None = None
+        best_weights = {}
+        for epoch in range(1, num_epochs + 1):
+            self._train(rng.permutation(training))
+            score = self._score(held_out)
+            log.info("Epoch %d, held-out episodes: %s", epoch, score)
+            if best is None or score.log_prob > best.log_prob:
+                best = score
+                best_weights = copy.deepcopy(self._model.state_dict())
+        assert best is not None, "num_epochs is at least 1"
+        self._model.load_state_dict(best_weights)
+        return best
+
+    def _batches(self, chunks: np.ndarray) -> Iterator[np.ndarray]:
+        """Yields rows [length, B] of at most about --batch_size steps."""
+        per_batch = max(1, self._flags.batch_size // chunks.shape[1])
+        for first in range(0, len(chunks), per_batch):
+            yield chunks[first : first + per_batch].T
+
+    def _update_normalizers(self, chunks: np.ndarray) -> None:
+        """Adds the chunks to the statistics of observations and returns."""
+        for rows in self._batches(chunks):
+            self._model.update_normalizers(self._observations(rows))
+            if self._model.returns_normalizer is not None:
+                self._model.returns_normalizer.update(self._tensor(self._returns, rows))
+
+    def _train(self, chunks: np.ndarray) -> None:
+        """Makes one pass."""
+        self._model.train()
+        for rows in self._batches(chunks):
+            log_probs, values, _ = self._evaluate(rows)
+            if float(log_probs.detach().min()) < FORBIDDEN_LOG_PROB:
+                raise ConfigError("a recorded action is forbidden by its action mask")
+            targets = self._tensor(self._returns, rows)
+            if self._model.returns_normalizer is not None:
+                targets = self._model.returns_normalizer.normalize(targets)
+            value_loss = 0.5 * (values - targets).square().mean()
+            loss = self._flags.value_loss_coeff * value_loss - log_probs.mean()
+            self._optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            clip_gradient(self._optimizer, self._flags.max_grad_norm or float("inf"))
+            self._optimizer.step()
+
+    @torch.no_grad()
+    def _score(self, chunks: np.ndarray) -> Score:
+        self._model.eval()
+        log_prob = 0.0
+        num_equal = 0
+        for rows in self._batches(chunks):
+            log_probs, _, is_equal = self._evaluate(rows)
+            log_prob += float(log_probs.sum())
+            num_equal += int(is_equal.sum())
+        accuracy = float("nan") if self._model.layout.box_actions else num_equal / chunks.size
+        return Score(accuracy, log_prob / chunks.size)
+
+    def _evaluate(self, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Returns log-probabilities and values, and whether each action is the most likely one, [T, B]."""
+        state = torch.zeros(rows.shape[1], self._model.state_size, device=self._model.device)
+        unrolled = self._model.unroll(self._observations(rows), state)
+        distribution = self._model.distribution(unrolled.logits)
+        actions = self._tensor(self._recording.actions, rows)
+        is_equal = (distribution.mode() == actions).all(dim=-1)
+        return distribution.log_prob(actions), unrolled.values, is_equal
+
+    def _observations(self, rows: np.ndarray) -> dict[str, torch.Tensor]:
+        return {key: self._tensor(array, rows) for key, array in self._recording.observations.items()}
+
+    def _tensor(self, array: np.ndarray, rows: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array[rows]).to(self._model.device)
+
+
+def imitate(config: Config) -> Score:
     """Returns the score of the saved policy on episodes that it was not trained on.
 
-    Raises ConfigError for games that do not fit, CheckpointError if the checkpoint cannot be written.
+    config: of `parse_arguments`. Raises ConfigError for games that do not fit, CheckpointError if the
+    checkpoint cannot be written.
     """
-    config, family, flags = request
+    flags: ImitateFlags = config.extra["imitate"]
     seed = config.run.seed if config.run.seed is not None else random.SystemRandom().randrange(2**31)
     rng = np.random.default_rng(seed)
     torch.set_num_threads(config.sampling.learner_main_loop_num_cores or cpu.num_usable_cores())
-    recording, spaces = _games(config, family, flags, seed)
+    recording, spaces = _games(config, flags, seed)
     length = config.learning.recurrence if config.model.may_remember else 1
     if length < 1:  # a whole trajectory
         length = config.learning.rollout
-    chunks = split(recording, length, flags.held_out_share, rng)
+    training, held_out = split(recording, length, flags.held_out_share, rng)
     learner = _make_learner(config, spaces, seed)
     folder = prepare_folder(config)
     try:
         config.save()
         cloner = Cloner(learner.model, recording, config)
-        score = clone(cloner, learner.model, chunks, flags.imitate_epochs, rng, _report)
+        score = cloner.fit(training, held_out, flags.imitate_epochs, rng)
         learner.start_with(learner.state_dict())  # the algorithm may have copied the untrained network
         checkpoints = Checkpoints(config.experiment_dir, 0, config.monitoring.keep_checkpoints)
         if checkpoints.save(learner.state_dict(), 0, 0) is None:
@@ -64,22 +218,21 @@ def imitate(request: ImitateRequest) -> Score:
     return score
 
 
-def _games(config: Config, family: EnvFamily, flags: ImitateFlags, seed: int) -> tuple[Recording, KindSpaces]:
+def _games(config: Config, flags: ImitateFlags, seed: int) -> tuple[Recording, KindSpaces]:
     """Returns the games to imitate, and the spaces of their agents."""
-    with contextlib.closing(make_adapted_env(family, config.namespace(), EnvConfig(0, 0, 0))) as env:
+    env = make_adapted_env(resolve_family(config.env_name), config.namespace(), EnvConfig(0, 0, 0))
+    with contextlib.closing(env):
         spaces = env.kinds.spaces[0]
         if flags.games is not None:
-            recording = load_recording(Path(flags.games).expanduser(), spaces)
-        else:
-            started = time.monotonic()
-            recording = record(env, flags.teachers, flags.imitate_samples, seed)
-            seconds = time.monotonic() - started
-            log.info(
-                "Recorded %s actions of %s episodes in %.0f s",
-                f"{len(recording.actions):,}",
-                f"{recording.episodes[-1] + 1:,}",
-                seconds,
-            )
+            return load_recording(Path(flags.games).expanduser(), spaces), spaces
+        started = time.monotonic()
+        recording = record(env, flags.teachers, flags.imitate_samples, seed)
+    log.info(
+        "Recorded %s actions of %s episodes in %.0f s",
+        f"{len(recording.actions):,}",
+        f"{recording.episodes[-1] + 1:,}",
+        time.monotonic() - started,
+    )
     if flags.save_games is not None:
         recording.save(Path(flags.save_games).expanduser())
         log.info("Saved the games: %s", flags.save_games)
@@ -99,7 +252,3 @@ def _make_learner(config: Config, spaces: KindSpaces, seed: int) -> Learner:
         algorithm=registered_algorithm(config.run.algo),
     )
     return Learner(0, settings)
-
-
-def _report(epoch: int, score: Score) -> None:
-    log.info("Epoch %d, held-out episodes: %s", epoch, score)

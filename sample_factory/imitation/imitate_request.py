@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from sample_factory.checkpoints.milestones import find_checkpoints
 from sample_factory.config.commands import IMITATE
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import parse_config
-from sample_factory.envs.env_registry import EnvFamily, resolve_family
+from sample_factory.envs.env_registry import resolve_family
 
 
 @dataclass(frozen=True)
@@ -34,24 +33,13 @@ class ImitateFlags:
     save_games: str | None = flag(None, "file (.npz) for the games that were played", metavar="FILE")
 
 
-class ImitateRequest(NamedTuple):
-    """The parsed command line of `imitate`."""
+def parse_arguments(argv: Sequence[str]) -> Config:
+    """Returns the configuration, with a section "imitate"; prints the help and exits with 0 on --help.
 
-    config: Config
-    family: EnvFamily
-    flags: ImitateFlags
-
-
-def parse_arguments(argv: Sequence[str]) -> ImitateRequest:
-    """Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help."""
+    Raises ConfigError, also for what would otherwise fail after the last game, and UnknownEnvError.
+    """
     config = parse_config(argv, resolve_family, extra_sections={"imitate": ImitateFlags}, command=IMITATE)
     flags: ImitateFlags = config.extra["imitate"]
-    _check(config, flags)
-    return ImitateRequest(config, resolve_family(config.env_name), flags)
-
-
-def _check(config: Config, flags: ImitateFlags) -> None:
-    """Finds before the first game what would otherwise fail after the last one. Raises ConfigError."""
     if config.run.restart_behavior == "resume" and find_checkpoints(config.experiment_dir, 0, "latest"):
         raise ConfigError(
             f"{config.run.experiment} has checkpoints already; choose another --experiment, or "
@@ -66,3 +54,4 @@ def _check(config: Config, flags: ImitateFlags) -> None:
             raise ConfigError(f"--save_games={flags.save_games} should end with .npz")
         if not Path(flags.save_games).expanduser().absolute().parent.is_dir():
             raise ConfigError(f"--save_games={flags.save_games}: there is no such folder")
+    return config

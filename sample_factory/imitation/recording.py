@@ -10,7 +10,7 @@ import numpy as np
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.abilities import ScriptedPlayers, find_ability
 from sample_factory.envs.protocol import MultiAgentEnv, ObservationRows
-from sample_factory.spaces.actions import ActionLayout, action_encoder, action_layout
+from sample_factory.spaces.actions import action_encoder, action_layout
 from sample_factory.spaces.agent_kinds import KindSpaces
 
 OBSERVATION = "observation/"  # beginning of the names of observations in a file
@@ -57,25 +57,20 @@ def load_recording(path: Path, spaces: KindSpaces) -> Recording:
             f"{_described(expected.get(name))}, with equally many rows as all others"
         )
     observations = {key: arrays[f"{OBSERVATION}{key}"] for key in keys}
-    recording = Recording(observations, arrays["actions"], arrays["rewards"], arrays["episodes"])
-    _check_rows(path, recording, action_layout(spaces.action))
-    return recording
-
-
-def _check_rows(path: Path, recording: Recording, layout: ActionLayout) -> None:
-    """Raises ConfigError unless the rows are whole episodes, whose choices are indices."""
-    episodes = recording.episodes
+    episodes = arrays["episodes"]
     if np.count_nonzero(np.diff(episodes)) >= len(np.unique(episodes)):
         raise ConfigError(
             f"--games={path}: the rows of an episode should follow each other, and each episode should have "
             "a number of its own"
         )
-    choices = recording.actions[:, layout.discrete_actions]
+    layout = action_layout(spaces.action)
+    choices = arrays["actions"][:, layout.discrete_actions]
     if not np.all((choices >= 0) & (choices < layout.discrete_sizes)):
         raise ConfigError(
             f"--games={path}: choices should be indices from 0, less than {layout.discrete_sizes}; there are "
             f"{choices.min():g} to {choices.max():g}"
         )
+    return Recording(observations, arrays["actions"], arrays["rewards"], episodes)
 
 
 def _described(shape_and_dtype: "tuple[tuple[int, ...], np.dtype] | None") -> str:
@@ -85,14 +80,12 @@ def _described(shape_and_dtype: "tuple[tuple[int, ...], np.dtype] | None") -> st
     return f"{dtype} [N{''.join(f', {size}' for size in shape)}]"
 
 
-class _Episode:
-    """The rows of an episode of one agent, which a teacher plays."""
+class _Step(NamedTuple):
+    """One action of an agent: what it saw, the row of its action, and the reward that followed."""
 
-    def __init__(self, teacher: str):
-        self.teacher = teacher
-        self.observations: list[dict[str, np.ndarray]] = []
-        self.actions: list[np.ndarray] = []
-        self.rewards: list[float] = []
+    observation: dict[str, np.ndarray]
+    action: np.ndarray
+    reward: float
 
 
 def record(env: MultiAgentEnv, teachers: Sequence[str], num_samples: int, seed: int | None) -> Recording:
@@ -102,55 +95,45 @@ def record(env: MultiAgentEnv, teachers: Sequence[str], num_samples: int, seed: 
     Raises ConfigError if the env has no such players.
     """
     players = find_ability(env.env, ScriptedPlayers)
-    names = _checked(teachers, players.scripted_players())
+    known = players.scripted_players()
+    if not known:
+        raise ConfigError("the env has no scripted players to imitate; use --games=FILE")
+    unknown = [name for name in teachers if name not in known]
+    if unknown:
+        raise ConfigError(f"--teachers: the env has no player {unknown[0]}; it has {', '.join(known)}")
     if len(env.kinds.spaces) > 1:
         raise ConfigError("the agents have different spaces; imitation needs one policy that plays them all")
     rng = np.random.default_rng(seed)
+    names = list(teachers or known)
     rows = ObservationRows.allocate(env.kinds)
-    action_space = env.kinds.spaces[0].action
-    encode = action_encoder(action_space)
-    actions = np.zeros((env.num_agents, action_layout(action_space).num_action_values), np.float32)
-    active = _mask(env.reset(seed, rows), env.num_agents)
-    current = [_Episode(str(rng.choice(names))) for _ in range(env.num_agents)]
-    whole: list[_Episode] = []
+    encode = action_encoder(env.kinds.spaces[0].action)
+    num_values = action_layout(env.kinds.spaces[0].action).num_action_values
+    agents = range(env.num_agents)
+    active = env.reset(seed, rows)
+    teacher_of = [str(rng.choice(names)) for _ in agents]
+    current: list[list[_Step]] = [[] for _ in agents]
+    whole: list[list[_Step]] = []  # episodes that have ended
     num_recorded = 0  # actions of whole episodes
     while num_recorded < num_samples:
-        actions[:] = 0
-        for agent in np.flatnonzero(active).tolist():
-            actions[agent] = encode(players.scripted_action(current[agent].teacher, agent))
-            current[agent].observations.append({key: view.copy() for key, view in rows.view(agent).items()})
-            current[agent].actions.append(actions[agent].copy())
+        actions = np.zeros((env.num_agents, num_values), np.float32)
+        seen = {}
+        for agent in agents if active is None else np.flatnonzero(active).tolist():
+            actions[agent] = encode(players.scripted_action(teacher_of[agent], agent))
+            seen[agent] = {key: view.copy() for key, view in rows.view(agent).items()}
         result = env.step(actions, rows)
-        for agent in np.flatnonzero(active).tolist():
-            current[agent].rewards.append(float(result.rewards[agent]))
+        for agent, observation in seen.items():
+            current[agent].append(_Step(observation, actions[agent], float(result.rewards[agent])))
         for agent in np.flatnonzero(np.asarray(result.terminated) | np.asarray(result.truncated)).tolist():
-            if current[agent].actions:
+            if current[agent]:
                 whole.append(current[agent])
-                num_recorded += len(current[agent].actions)
-            current[agent] = _Episode(str(rng.choice(names)))
-        active = _mask(result.active, env.num_agents)
-    return _joined(whole)
-
-
-def _checked(teachers: Sequence[str], known: Sequence[str]) -> list[str]:
-    if not known:
-        raise ConfigError("the env has no scripted players to imitate; use --games=FILE")
-    for name in teachers:
-        if name not in known:
-            raise ConfigError(f"--teachers: the env has no player {name}; it has {', '.join(known)}")
-    return list(teachers or known)
-
-
-def _mask(active: np.ndarray | None, num_agents: int) -> np.ndarray:
-    return np.ones(num_agents, bool) if active is None else active
-
-
-def _joined(episodes: Sequence[_Episode]) -> Recording:
-    keys = episodes[0].observations[0]
-    lengths = [len(episode.actions) for episode in episodes]
+                num_recorded += len(current[agent])
+            current[agent] = []
+            teacher_of[agent] = str(rng.choice(names))
+        active = result.active
+    steps = [step for episode in whole for step in episode]
     return Recording(
-        {key: np.stack([row[key] for episode in episodes for row in episode.observations]) for key in keys},
-        np.stack([row for episode in episodes for row in episode.actions]),
-        np.array([reward for episode in episodes for reward in episode.rewards], np.float32),
-        np.repeat(np.arange(len(episodes)), lengths),
+        {key: np.stack([step.observation[key] for step in steps]) for key in steps[0].observation},
+        np.stack([step.action for step in steps]),
+        np.array([step.reward for step in steps], np.float32),
+        np.repeat(np.arange(len(whole)), list(map(len, whole))),
     )

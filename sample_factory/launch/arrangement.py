@@ -1,6 +1,5 @@
 """How a run is divided among processes and envs where the flags leave it open: by the machine and the env."""
 
-import logging
 import math
 from dataclasses import replace
 
@@ -8,10 +7,9 @@ import psutil
 
 from sample_factory.config.config import Config
 from sample_factory.envs.env_info import EnvInfo
+from sample_factory.exchange.run_plan import Note
 from sample_factory.runtime.cpu import memory_limit_mb, num_usable_cores
 from sample_factory.runtime.gpu import may_have_gpu
-
-log = logging.getLogger("sample_factory")
 
 USUAL_AGENTS = 16  # of a rollout worker
 SERIAL_AGENTS = 2
@@ -53,33 +51,29 @@ def num_inline_samplers(config: Config) -> int:
     return cores if has_memory else 0
 
 
-def with_num_envs(config: Config, info: EnvInfo) -> Config:
-    """Returns the configuration with a value for --num_envs_per_worker."""
+def arrange(config: Config, info: EnvInfo) -> tuple[Config, int, list[Note]]:
+    """Returns the configuration with a number for --num_envs_per_worker, the number of inline samplers, and
+    a line for the log if the former was left out."""
+    num_inline = num_inline_samplers(config)
     if config.sampling.num_envs_per_worker is not None:
-        return config
+        return config, num_inline, []
     num_envs = chosen_num_envs(config, info)
-    return replace(config, sampling=replace(config.sampling, num_envs_per_worker=num_envs))
+    config = replace(config, sampling=replace(config.sampling, num_envs_per_worker=num_envs))
+    short = f"{num_envs} envs per worker; --num_envs_per_worker sets another number"
+    return config, num_inline, [Note(f"{num_envs} envs per worker{_reason(config, info)}", short)]
 
 
-def log_num_envs(config: Config, info: EnvInfo) -> None:
-    """Logs the number that `with_num_envs` has chosen, and why."""
-    num_envs = config.sampling.envs_per_worker
-    log.info(
-        "%d envs per worker%s",
-        num_envs,
-        _reason(config, info, num_envs),
-        extra={"short": f"{num_envs} envs per worker; --num_envs_per_worker sets another number"},
-    )
-
-
-def _reason(config: Config, info: EnvInfo, num_envs: int) -> str:
+def _reason(config: Config, info: EnvInfo) -> str:
     if info.step_seconds is None:
         return "; --num_envs_per_worker sets another number"
     reason = f": a step of one takes {1e6 * info.step_seconds:,.0f} us"
     splits = config.sampling.worker_num_splits
     if info.step_seconds <= FAST_SECONDS and config.flat().get("vector_env_copies") == 1:
-        copies = f"--num_envs_per_worker={splits} --vector_env_copies={num_envs // splits}"
-        reason += f"; {copies} would step as many in fewer calls, if the env can be copied"
+        copies = config.sampling.envs_per_worker // splits
+        reason += (
+            f"; --num_envs_per_worker={splits} --vector_env_copies={copies} would step as many in fewer "
+            "calls, if the env can be copied"
+        )
     return reason
 
 

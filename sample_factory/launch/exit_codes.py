@@ -1,17 +1,22 @@
-"""Exit codes of the commands, and the one line that says why a command failed."""
+"""Exit codes of the commands, and the lines that say why a command or a run has failed."""
 
+import logging
 import sys
 from collections.abc import Callable, Sequence
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.launch.failure_log import log_failures
 from sample_factory.runtime.failures import ChildFailed, Explained, describe_exception, out_of_address_space
-from sample_factory.runtime.log import escaped
+from sample_factory.runtime.log import details, escaped
+
+log = logging.getLogger("sample_factory")
 
 DONE = 0
 FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130  # as shells report a program that was ended by Ctrl+C
+# By name, because this process does not load torch.
+OUT_OF_GPU_MEMORY = "torch.OutOfMemoryError"
+ENV_PROBE = "env_probe"
 
 
 def run_command(command: Callable[[Sequence[str]], int | None], argv: Sequence[str] | None = None) -> int:
@@ -46,3 +51,41 @@ def run_command(command: Callable[[Sequence[str]], int | None], argv: Sequence[s
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     return DONE if code is None else code
+
+
+def log_failures(
+    failures: Sequence[ChildFailed], env_name: str | None = None, has_log_file: bool = False
+) -> None:
+    """Logs why the run has failed, one line for failures with the same reason, with advice if there is some.
+
+    env_name: of the run, if it is known here.
+    has_log_file: whether the log is written to a file that stays: it gets the whole traceback. Otherwise the
+        console gets a short one, unless the exception explains itself.
+    """
+    shown: set[str] = set()
+    for failure in failures:
+        if failure.reason in shown:
+            continue
+        shown.add(failure.reason)
+        line = describe(failure, env_name)
+        if has_log_file:
+            log.error(line, extra=details(failure.traceback))
+        else:
+            log.error("\n".join(filter(None, [line, failure.short_traceback])))
+    if any(failure.caused_by(OUT_OF_GPU_MEMORY) for failure in failures):
+        log.error(
+            "The GPU is out of memory. Learners take most of it: lower --batch_size. Every policy worker has "
+            "its own copy of the model: lower --policy_workers_per_policy. nvidia-smi lists all processes "
+            "that use the GPU"
+        )
+
+
+def describe(failure: ChildFailed, env_name: str | None) -> str:
+    """Returns one line that says what failed and why."""
+    if failure.is_explained:
+        return failure.reason
+    if failure.name != ENV_PROBE or env_name is None:
+        return f"{failure.name} failed: {failure.reason}"
+    is_named = failure.caller.isidentifier()  # not so for <lambda>
+    called = f"{failure.caller}() raised " if is_named else ""
+    return f"env {env_name}: {called}{failure.reason}"

@@ -2,50 +2,71 @@
 
 import os
 import time
-from collections.abc import Sequence
 from typing import Any
 
-from sample_factory.mainloop.main_loop import MainLoop, MakeLoop
-from sample_factory.launch.parts import Parts
-from sample_factory.mainloop.run_result import RunEnd
-from sample_factory.launch.wiring import WorkerSpec, worker_specs
+from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.launch.workers import LEARNER, POLICY_WORKER, ROLLOUT_WORKER, worker_specs
+from sample_factory.mainloop.main_loop import Loop, Resources
 from sample_factory.monitoring.figures import RunProcess
-from sample_factory.runtime.child_side import ChildContext, resolve_factory
+from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.failures import ChildFailed, collected
+from sample_factory.runtime.registry import resolve
 from sample_factory.runtime.supervisor import StopSignals
 
 POLL_SECONDS = 0.05
 
 
-def run_serially(parts: Parts, signals: StopSignals, make_loop: MakeLoop = MainLoop) -> RunEnd:
-    """Builds the workers in this process and lets them take turns; returns how the run has ended.
-
-    An exception of a worker propagates, after the learners have saved. One of the main loop ends the run in
-    the same way as in processes.
-    """
-    return SerialRun(parts, make_loop, ChildContext("serial")).run(signals)
-
-
 class SerialRun:
-    """The workers of one run, all in this process."""
+    """The workers of one run, all in this process.
 
-    def __init__(self, parts: Parts, make_loop: MakeLoop, context: ChildContext):
-        """Builds the workers: afterwards, the envs have been reset. context: gets their heartbeats."""
-        specs = worker_specs(parts)
-        self._learners = _build(specs.learners, parts, context)
-        self._policy_workers = _build(specs.policy_workers, parts, context)
-        # Before the rollout workers, whose envs receive its first messages before their first reset.
-        self._loop = make_loop(parts, lambda: [RunProcess("main", 0, os.getpid())])
-        self._rollout_workers = _build(specs.rollout_workers, parts, context)
+    They are built in two stages, with the main loop in between: envs receive its first messages before their
+    first reset.
+    """
 
-    def run(self, signals: StopSignals) -> RunEnd:
-        """Lets the workers take turns until the run is done or to be stopped. Called once."""
-        loop = self._loop
+    def __init__(
+        self,
+        plan: RunPlan,
+        resources: Resources,
+        ingest: str | None = None,
+        context: ChildContext | None = None,
+    ):
+        """Builds the learners and the policy workers.
+
+        ingest: not used, since --num_nodes is refused in serial mode. context: gets the heartbeats.
+        """
+        self._plan = plan
+        self._resources = resources
+        self._context = ChildContext("serial") if context is None else context
+        self._learners = self._build(LEARNER)
+        self._policy_workers = self._build(POLICY_WORKER)
+        self._rollout_workers: list[Any] = []
+
+    def _build(self, role: str) -> list[Any]:
+        shared = self._resources.buffers, self._resources.channels, self._context
+        specs = [spec for spec in worker_specs(self._plan, self._resources) if spec.role == role]
+        return [resolve(spec.build_from())(*spec.args, *shared) for spec in specs]
+
+    def processes(self) -> list[RunProcess]:
+        """Returns this process."""
+        return [RunProcess("main", 0, os.getpid())]
+
+    def make_envs(self) -> None:
+        """Builds the rollout workers: afterwards, the envs have been reset."""
+        self._rollout_workers = self._build(ROLLOUT_WORKER)
+
+    def run(self, loop: Loop, signals: StopSignals) -> list[ChildFailed]:
+        """Lets the workers take turns until the run is done or to be stopped. Called once.
+
+        Returns why the main loop has failed. An exception of a worker propagates, after the learners have
+        saved.
+        """
         failures: list[ChildFailed] = []
+        if not self._rollout_workers:
+            self.make_envs()
         loop.started()
         try:
             while not loop.is_done and not signals.requested and not failures:
-                if loop.is_evaluating:  # the run must be repeatable, so its workers wait
+                if loop.is_busy:  # the run must be repeatable, so its workers wait
                     time.sleep(POLL_SECONDS)
                 else:
                     self._step()
@@ -59,16 +80,10 @@ class SerialRun:
             with collected(failures):
                 loop.close(lambda: loop.is_done and not signals.requested)
         loop.log_summary(has_failed=bool(failures))
-        return RunEnd(failures, loop.summary(), loop.stop_reason)
+        return failures
 
     def _step(self) -> None:
         for worker in (*self._rollout_workers, *self._policy_workers, *self._learners):
             worker.step(timeout=0.0)
         for learner in self._learners:
             learner.train_once(timeout=0.0)
-
-
-def _build(specs: Sequence[WorkerSpec], parts: Parts, context: ChildContext) -> list[Any]:
-    return [
-        resolve_factory(spec.factory)(spec.args, parts.buffers, parts.channels, context) for spec in specs
-    ]

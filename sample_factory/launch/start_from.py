@@ -100,25 +100,31 @@ def has_checkpoints(config: Config) -> bool:
     return any(newest_checkpoints(config, kind) for kind in PREFIXES)
 
 
-def transfer_file(config: Config, policy_id: int) -> Path | None:
-    """Returns the checkpoint with whose weights a policy of a new experiment starts; None without
+def transfer_files(config: Config) -> tuple[Path | None, ...]:
+    """Returns for each policy the checkpoint with whose weights it starts in a new experiment; None without
     --transfer_from, and for an experiment that has checkpoints of its own.
 
     Raises ConfigError if there is no such checkpoint.
     """
+    policies = range(config.sampling.num_policies)
     name = config.run.transfer_from
     if name is None or has_checkpoints(config):
-        return None
+        return tuple(None for _ in policies)
     source = _find_source(config, name)
     if source == config.experiment_dir:
         raise ConfigError(f"--transfer_from={name} is the experiment itself; choose another --experiment")
-    if source.is_file():
-        return source
+    return tuple(source if source.is_file() else _transferred(config, source, policy) for policy in policies)
+
+
+def _transferred(config: Config, source: Path, policy_id: int) -> Path:
+    """Returns the newest checkpoint of a policy in another experiment; of its policy 0 if it has fewer."""
     kind = config.monitoring.load_checkpoint_kind
     paths = find_checkpoints(source, policy_id, kind) or find_checkpoints(source, 0, kind)
     if not paths:
         folder = checkpoint_folder(source, 0)
-        raise ConfigError(f"--transfer_from={name}: there is no {PREFIXES[kind]}_*.pth in {folder}")
+        raise ConfigError(
+            f"--transfer_from={config.run.transfer_from}: there is no {PREFIXES[kind]}_*.pth in {folder}"
+        )
     return paths[-1]
 
 

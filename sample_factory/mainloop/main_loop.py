@@ -10,29 +10,33 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from sample_factory.config.monitoring_flags import EVALUATED
+from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.messages import Incident, Report, reports_in
-from sample_factory.mainloop.evaluations import Evaluations
+from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.mainloop.next_commands import next_commands, relative_path
 from sample_factory.mainloop.observed_run import ObservedRun, TrainingInfoSubscriber
 from sample_factory.mainloop.observing import FamilyMetricsSubscriber, ObserversSubscriber
-from sample_factory.launch.parts import Parts
 from sample_factory.mainloop.subscribers import (
     LeagueSubscriber,
     Outbox,
     PopulationSubscriber,
-    Subscriber,
 )
 from sample_factory.monitoring.best_policies import BestPolicies
 from sample_factory.monitoring.bottleneck import EnvCounts
 from sample_factory.monitoring.figures import FiguresWriter, RunProcess
-from sample_factory.monitoring.jsonl_writer import JsonlWriter
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.monitoring.run_progress import RunSizes
 from sample_factory.monitoring.run_summary import RunSummary, short_summary_lines, summary_lines
+from sample_factory.monitoring.subscriber import Subscriber
+from sample_factory.monitoring.summaries import JsonlWriter, SummaryWriter
+from sample_factory.population.league import League
+from sample_factory.population.pbt import Population
 from sample_factory.runtime.clock import Every
+from sample_factory.runtime.folder_lock import FolderLock
 
 log = logging.getLogger("sample_factory")
 
@@ -52,32 +56,42 @@ class DeadProcess(NamedTuple):
     incident: Incident
 
 
-class Loop(Protocol):
-    """In the main process: what happens there while the workers run."""
+# Makes a subscriber of (plan, monitor, outbox, publish); `publish` hands a report to all subscribers.
+MakeSubscriber = Callable[[RunPlan, Monitor, Outbox, Callable[[Report], None]], Subscriber]
+
+
+class Loop:
+    """In the main process: what it does while the workers run. A subclass overrides what it needs."""
 
     @property
     def is_done(self) -> bool:
         """Whether the workers are to be stopped."""
+        raise NotImplementedError
 
     @property
     def has_begun(self) -> bool:
         """Whether the workers that are ready have already done what `turn` has to look at."""
+        return False
 
     @property
-    def is_evaluating(self) -> bool:
-        """Whether an evaluation is played, for which a serial run waits."""
+    def is_busy(self) -> bool:
+        """Whether something is done for which a run in serial mode waits."""
+        return False
 
     def receive(self, timeout: float) -> None:
         """Handles the reports that arrive within `timeout` seconds; also called while workers start."""
+        raise NotImplementedError
 
     def started(self) -> None:
         """Called once, when all workers are ready, or earlier: as soon as the loop `has_begun`."""
 
     def turn(self, timeout: float) -> None:
         """Called repeatedly after `started`: receives reports, and does what is due."""
+        self.receive(timeout)
 
     def process_replaced(self, dead: DeadProcess) -> None:
         """Called when a process with rollout workers has died, before its successor starts."""
+        raise NotImplementedError
 
     def stopping(self) -> None:
         """Called when the workers are about to be stopped."""
@@ -88,80 +102,88 @@ class Loop(Protocol):
     def log_summary(self, has_failed: bool = False) -> None:
         """Called at the end of a run that has started."""
 
-    def summary(self) -> RunSummary | None:
-        """Returns what a training has reached; None for an evaluation."""
 
-    @property
-    def stop_reason(self) -> str:
-        """Why the loop itself has ended the run early; empty if it has not."""
+class Resources(NamedTuple):
+    """What exists in the main process, beside the workers, while a run goes on. Made from its plan.
+
+    lock: of the experiment folder. population: with population-based training. league: with self-play
+    against past selves. writers: of summaries, beside those for files of the experiment.
+    """
+
+    buffers: TrajectoryBuffers
+    channels: Channels
+    lock: FolderLock | None = None
+    population: Population | None = None
+    league: League | None = None
+    writers: Sequence[SummaryWriter] = ()
 
 
-MakeLoop = Callable[[Parts, Callable[[], Sequence[RunProcess]]], Loop]
-
-
-class MainLoop:
+class MainLoop(Loop):
     """In the main process: hands every report to all subscribers, and lets them do what is due."""
 
-    def __init__(self, parts: Parts, processes: Callable[[], Sequence[RunProcess]]):
-        """processes: returns those that run at the moment, for --figures_file."""
-        self._config = parts.config
-        self._reports = parts.channels.reports
-        self._outbox = Outbox(parts.channels)
-        self._monitor = _make_monitor(parts)
-        self._training_info = self._make_training_info(parts)
+    def __init__(
+        self,
+        plan: RunPlan,
+        resources: Resources,
+        processes: Callable[[], Sequence[RunProcess]],
+        further: Sequence[MakeSubscriber] = (),
+    ):
+        """processes: returns those that run at the moment, for --figures_file.
+
+        further: make the subscribers that are above this package.
+        """
+        self._config = plan.config
+        self._reports = resources.channels.reports
+        self._outbox = Outbox(resources.channels)
+        self._monitor = _make_monitor(plan, resources)
+        self._training_info = self._make_training_info(plan)
         self._observed_run = ObservedRun(self._config, self._monitor.policies, self._training_info)
-        self._evaluations = None
-        if parts.evaluation is not None:
-            self._evaluations = Evaluations(
-                parts.evaluation, self._config, self._monitor, self._outbox, self.publish
-            )
-        self._subscribers = self._make_subscribers(parts, processes)
+        self._subscribers = self._make_subscribers(plan, resources, processes)
+        self._subscribers += [make(plan, self._monitor, self._outbox, self.publish) for make in further]
         for index in range(self._outbox.num_rollout_workers):
             self._start_worker(index)
         self._has_started = False
         self._time_to_look = Every(LOOK_SECONDS)
 
-    def _make_training_info(self, parts: Parts) -> TrainingInfoSubscriber | None:
-        if not parts.info.receives_training_info:
+    def _make_training_info(self, plan: RunPlan) -> TrainingInfoSubscriber | None:
+        if not plan.info.receives_training_info:
             return None
         num_policies = len(self._monitor.policies)
-        is_serial = parts.config.sampling.serial_mode
+        is_serial = plan.config.sampling.serial_mode
         return TrainingInfoSubscriber(num_policies, self._outbox.rollout_workers, is_serial)
 
     def _make_subscribers(
-        self, parts: Parts, processes: Callable[[], Sequence[RunProcess]]
-    ) -> Sequence[Subscriber]:
+        self, plan: RunPlan, resources: Resources, processes: Callable[[], Sequence[RunProcess]]
+    ) -> list[Subscriber]:
         """Returns the subscribers in the order in which they get reports and take turns.
 
         The monitor is first, so that the others see its counters with the current report included.
         """
-        config = parts.config
+        config = plan.config
         monitor = self._monitor
         subscribers: list[Subscriber] = [monitor]
         if not config.monitoring.save_best_metric.startswith(EVALUATED):
             subscribers.append(
                 BestPolicies(config.monitoring, monitor.policies, self._outbox.send_to_learner)
             )
-        if self._evaluations is not None:
-            subscribers.append(self._evaluations)
-        if parts.family.metrics is not None:
+        if plan.family.metrics is not None:
             subscribers.append(
-                FamilyMetricsSubscriber(parts.family.metrics, config.env_name, monitor, self.publish)
+                FamilyMetricsSubscriber(plan.family.metrics, config.env_name, monitor, self.publish)
             )
-        if parts.population is not None:
+        if resources.population is not None:
             metric = config.population.pbt_target_objective
             subscribers.append(
-                PopulationSubscriber(parts.population, metric, monitor, self._outbox, self.publish)
+                PopulationSubscriber(resources.population, metric, monitor, self._outbox, self.publish)
             )
-        if parts.league is not None:
-            subscribers.append(LeagueSubscriber(parts.league, config, monitor, self._outbox))
+        if resources.league is not None:
+            subscribers.append(LeagueSubscriber(resources.league, config, monitor, self._outbox))
         flags = config.monitoring
         if flags.figures_file is not None:
             subscribers.append(FiguresWriter(flags.figures_file, flags.status_interval, monitor, processes))
-        if parts.observers:
+        if plan.observers:
             interval = flags.experiment_summaries_interval
             subscribers.append(
-                ObserversSubscriber(parts.observers, self._observed_run, monitor, self.publish, interval)
+                ObserversSubscriber(plan.observers, self._observed_run, monitor, self.publish, interval)
             )
         if self._training_info is not None:
             subscribers.append(self._training_info)
@@ -178,8 +200,9 @@ class MainLoop:
         return self._monitor.progress.new_frames > 0
 
     @property
-    def is_evaluating(self) -> bool:
-        return self._evaluations is not None and self._evaluations.are_due
+    def is_busy(self) -> bool:
+        """Whether an evaluation is played, which would otherwise make a run in serial mode depend on time."""
+        return any(subscriber.is_busy for subscriber in self._subscribers)
 
     @property
     def stop_reason(self) -> str:
@@ -238,13 +261,13 @@ class MainLoop:
 
     def close(self, may_wait: Callable[[], bool] = lambda: False) -> None:
         """Handles the last reports and closes all subscribers, the monitor last, also if one of them raises.
-        With `may_wait`, the last evaluation is finished before."""
+        Before, they finish what they have begun, such as an evaluation, while `may_wait()`."""
         with contextlib.ExitStack() as closing:
             for subscriber in self._subscribers:
                 closing.callback(subscriber.close)
             self.receive(0.0)
-            if self._evaluations is not None:
-                self._evaluations.finish(may_wait)
+            for subscriber in self._subscribers:
+                subscriber.finish(may_wait)
             self._keep_flags()
 
     def summary(self) -> RunSummary:
@@ -274,9 +297,9 @@ class MainLoop:
             log.info(line, extra={"short": ""})  # on a terminal they are part of the first text
 
 
-def _make_monitor(parts: Parts) -> Monitor:
-    config = parts.config
-    topology = parts.buffers.topology
+def _make_monitor(plan: RunPlan, resources: Resources) -> Monitor:
+    config = plan.config
+    topology = plan.topology
     flags = config.monitoring
     if config.sampling.benchmark:
         flags = replace(flags, train_for_env_steps=min(flags.train_for_env_steps, BENCHMARK_FRAMES))
@@ -290,13 +313,13 @@ def _make_monitor(parts: Parts) -> Monitor:
         # Agents fill their rollouts side by side.
         first_batch=math.ceil(batches / round_of_all) * round_of_all,
         envs=EnvCounts(topology.num_splits, topology.envs_per_split, topology.agents_per_env, alternates),
-        max_episode_steps=parts.info.max_episode_steps,
+        max_episode_steps=plan.info.max_episode_steps,
     )
     texts = {
         "run/command_line": f"    {shlex.join(sys.orig_argv)}",
         "run/flags": textwrap.indent(json.dumps(config.flat(), indent=4), "    "),
     }
-    writers = [*parts.writers]
+    writers = [*resources.writers]
     if flags.jsonl_summaries:
         writers.append(JsonlWriter(config.experiment_dir))
     return Monitor(config.experiment_dir, flags, sizes, texts, writers=writers)

@@ -12,6 +12,7 @@ from sample_factory.config.config import Config
 from sample_factory.exchange.latest_sender import LatestSender
 from sample_factory.exchange.messages import NewTrainingInfo, Report, TrainReport
 from sample_factory.monitoring.policy_progress import PolicyProgress
+from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.failures import one_line
 from sample_factory.runtime.queues import Queue
@@ -22,7 +23,7 @@ SEND_FRAMES_SECONDS = 5.0  # as in version 2
 MAX_INFO_BYTES = 100_000  # pickled; half of what a message may have
 
 
-class TrainingInfoSubscriber:
+class TrainingInfoSubscriber(Subscriber):
     """In the main process: sends values to the envs with the ability TrainingInfo. They are the env frames so
     far, under version 2's name, and what observers have sent."""
 
@@ -62,9 +63,6 @@ class TrainingInfoSubscriber:
 
     def worker_started(self, index: int) -> None:
         self._sender.send_all(index)
-
-    def close(self) -> None:
-        """Does nothing."""
 
     def _take_changed(self) -> set[int]:
         changed = self._changed

@@ -17,6 +17,7 @@ from sample_factory.mainloop.observed_run import ObservedRun
 from sample_factory.mainloop.observer import Observer, ObserverFactory, selected_observers
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.monitoring.policy_progress import tag_of
+from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.failures import one_line
 from sample_factory.runtime.registry import resolve
@@ -26,26 +27,19 @@ log = logging.getLogger("sample_factory")
 Result = TypeVar("Result")
 
 
-def check_observers(config: Config) -> None:
-    """Raises ConfigError if --observers has an unknown name."""
-    _factories(config)
-
-
 def make_observers(config: Config) -> dict[str, Observer]:
-    """Returns the observers of a run, by name. Raises ConfigError if one cannot be made or called."""
-    return {name: _make(name, factory) for name, factory in _factories(config).items()}
-
-
-def read_infos(observers: Mapping[str, Observer]) -> bool:
-    """Returns whether any observer follows episodes, so that their infos have to be reported."""
-    return any(type(observer).on_episode is not Observer.on_episode for observer in observers.values())
-
-
-def _factories(config: Config) -> dict[str, ObserverFactory | Observer | str]:
+    """Returns the observers that --observers selects, by name. Raises ConfigError for an unknown name, and
+    for an observer that cannot be made or called."""
     try:
-        return selected_observers(config.run.observers)
+        selected = selected_observers(config.run.observers)
     except ValueError as error:
         raise ConfigError(str(error)) from None
+    return {name: _make(name, factory) for name, factory in selected.items()}
+
+
+def follows_episodes(observers: Mapping[str, Observer]) -> bool:
+    """Returns whether any observer follows episodes, so that their infos have to be reported."""
+    return any(type(observer).on_episode is not Observer.on_episode for observer in observers.values())
 
 
 def _make(name: str, factory: ObserverFactory | Observer | str) -> Observer:
@@ -83,7 +77,7 @@ def _check_parameters(name: str, observer: Observer) -> None:
             ) from None
 
 
-class ObserversSubscriber:
+class ObserversSubscriber(Subscriber):
     """Calls the observers in the order of their registration. One that raises is called no more."""
 
     def __init__(
@@ -102,7 +96,7 @@ class ObserversSubscriber:
         self._run = run
         self._monitor = monitor
         self._publish = publish
-        self._follows_episodes = read_infos(observers)
+        self._follows_episodes = follows_episodes(observers)
         self._has_started = False
         self._restored: set[int] = set()  # policies whose learner has reported the counters it starts from
         self._time_to_summarise = Every(summaries_interval)
@@ -132,9 +126,6 @@ class ObserversSubscriber:
         if self._time_to_summarise():
             self._summarise()
 
-    def worker_started(self, index: int) -> None:
-        """Does nothing."""
-
     def close(self) -> None:
         self._summarise()
         self._call("on_stop", lambda observer: observer.on_stop(self._run))
@@ -163,7 +154,7 @@ class ObserversSubscriber:
         return returned
 
 
-class FamilyMetricsSubscriber:
+class FamilyMetricsSubscriber(Subscriber):
     """Computes the metrics of the env's family from the episodes of each policy, and writes them. If they
     raise, they are computed no more."""
 
@@ -214,15 +205,6 @@ class FamilyMetricsSubscriber:
                 policy.episodes.set_family_metrics({})
             self._publish(_switched_off(f"{self._name} are", method, error))
             return None
-
-    def tick(self) -> None:
-        """Does nothing."""
-
-    def worker_started(self, index: int) -> None:
-        """Does nothing."""
-
-    def close(self) -> None:
-        """Does nothing."""
 
 
 def _switched_off(who: str, method: str, error: BaseException) -> Incident:

@@ -1,13 +1,8 @@
-"""Parts of the main process that follow a run: their interface, and those for the population and the league.
-
-The monitor (monitoring/monitor.py) and the search for the best policy (monitoring/best_policies.py) are
-subscribers too.
-"""
+"""Subscribers for the population and the league, and what subscribers send messages with."""
 
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from sample_factory.config.config import Config
 from sample_factory.config.population_flags import REPLACED_BY_TAG
@@ -21,6 +16,7 @@ from sample_factory.exchange.messages import (
 )
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.monitoring.policy_progress import EpisodeStats
+from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.population.evolution import Evolution
 from sample_factory.population.league import League
 from sample_factory.population.pbt import Decision, Population
@@ -33,31 +29,6 @@ MIN_EPISODES = 10  # of each policy before population-based training compares th
 PBT_SUMMARY_SECONDS = 300.0
 SAVE_LEAGUE_SECONDS = 30.0
 SEND_SECONDS = 5.0  # a learner reads its messages even while it trains; a dead one does not
-
-
-class Subscriber(Protocol):
-    """In the main process: a part that follows the run. All methods are called from the main thread.
-
-    No method may block: while it does, reports pile up and dead workers are not replaced.
-    """
-
-    def handle(self, report: Report) -> None:
-        """Called with every report of every component; ignores those that do not concern it.
-
-        Also called while the workers start, before the first `tick`.
-        """
-
-    def tick(self) -> None:
-        """Called several times a second while the run trains: does what is due."""
-
-    def worker_started(self, index: int) -> None:
-        """Called before a rollout worker starts, at the start of the run and when a dead one is replaced.
-
-        The worker knows only the command line: messages sent now are the first that it receives.
-        """
-
-    def close(self) -> None:
-        """Called once, after the last report."""
 
 
 class Outbox:
@@ -98,7 +69,7 @@ def _send(inbox: Queue, message: LearnerMessage | RolloutMessage) -> bool:
     return is_sent
 
 
-class PopulationSubscriber:
+class PopulationSubscriber(Subscriber):
     """Steers population-based training: gives it the objectives, sends its messages, writes its summaries."""
 
     def __init__(
@@ -139,9 +110,6 @@ class PopulationSubscriber:
         for message in self._evolution.shaping():
             self._outbox.send_to_rollout_worker(index, message)
 
-    def close(self) -> None:
-        """Does nothing: the population is saved after every decision."""
-
     def _accepted(self, decision: Decision) -> None:
         """Called when a decision is in effect."""
         scalars = self._evolution.summaries(decision.policy_id)
@@ -162,7 +130,7 @@ def _warn_unless_reported(metric: str, policies: Sequence[EpisodeStats]) -> None
         )
 
 
-class LeagueSubscriber:
+class LeagueSubscriber(Subscriber):
     """Keeps the league up to date, sends its past selves to rollout workers, saves and summarises it."""
 
     def __init__(self, league: League, config: Config, monitor: Monitor, outbox: Outbox):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from sample_factory.config.monitoring_flags import MonitoringFlags
 from sample_factory.exchange.messages import Report, SaveRequest, TrainReport
 from sample_factory.monitoring.policy_progress import PolicyProgress
+from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.runtime.clock import Every
 
 log = logging.getLogger("sample_factory")
@@ -16,7 +17,7 @@ MIN_IMPROVEMENT = 0.001
 RETRY_SECONDS = 30.0
 
 
-class BestPolicies:
+class BestPolicies(Subscriber):
     """In the main process: asks a learner for a checkpoint whenever its policy is the best so far. Promises:
 
     1. Only means over a full window of episodes count. A mean over fewer episodes varies more, and the best
@@ -53,12 +54,6 @@ class BestPolicies:
             if time_to_test():
                 self._test(policy_id)
 
-    def worker_started(self, index: int) -> None:
-        """Does nothing."""
-
-    def close(self) -> None:
-        """Does nothing."""
-
     def _test(self, policy_id: int) -> None:
         """Sends a request if the mean of --save_best_metric is the best so far."""
         episodes = self._policies[policy_id].episodes
@@ -70,7 +65,15 @@ class BestPolicies:
             return
         spread = episodes.spread(self._flags.save_best_metric)
         if spread is None:
-            self._warn_unknown_metric(policy_id)
+            if not self._has_warned[policy_id]:
+                log.warning(
+                    "No best checkpoint of policy %d: its episodes do not report --save_best_metric=%s; "
+                    "choose one of %s",
+                    policy_id,
+                    self._flags.save_best_metric,
+                    ", ".join(episodes.metrics),
+                )
+            self._has_warned[policy_id] = True
             return
         best_value = self._best_values[policy_id]
         if not math.isfinite(spread.mean):  # no later value could exceed infinity
@@ -79,14 +82,3 @@ class BestPolicies:
             return
         self._not_before[policy_id] = self._now() + RETRY_SECONDS
         self._send_to_learner(policy_id, SaveRequest(self._flags.save_best_metric, spread.mean))
-
-    def _warn_unknown_metric(self, policy_id: int) -> None:
-        if not self._has_warned[policy_id]:
-            self._has_warned[policy_id] = True
-            log.warning(
-                "No best checkpoint of policy %d: its episodes do not report --save_best_metric=%s; choose "
-                "one of %s",
-                policy_id,
-                self._flags.save_best_metric,
-                ", ".join(self._policies[policy_id].episodes.metrics),
-            )

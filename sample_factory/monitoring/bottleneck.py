@@ -14,7 +14,6 @@ IDLE = 0.5  # a run whose components all wait for longer than this share has no 
 # A request for actions with fewer agents leaves a forward pass and its messages mostly unused.
 FEW_AGENTS = 8
 MUCH_WAIT = 0.3  # share of the time of a part that could do more
-BENCHMARK = "python -m sample_factory.benchmark"
 
 
 def bottlenecks(waits: Mapping[str, float]) -> list[str]:
@@ -94,32 +93,34 @@ class BottleneckWatch:
 
     def text(self, waits: Mapping[str, float]) -> str:
         """Returns the whole text in one line, as `describe_bottleneck`, or with the advice about envs."""
-        num_envs = better_num_envs(waits, self._counts)
-        return describe_bottleneck(waits) if num_envs is None else f"{_few_envs(waits)}; {_advice(num_envs)}"
+        return self._few_envs(waits).replace("\n", "; ") or describe_bottleneck(waits)
 
     def news(self, waits: Mapping[str, float]) -> str:
         """Returns a short text if the bottleneck has changed and was the same in the last two calls."""
         if len([component for component in PARTS if component in waits]) < 2:
             return ""
-        num_envs = better_num_envs(waits, self._counts)
+        few_envs = self._few_envs(waits)
         limiting = tuple(bottlenecks(waits))
-        now = ("envs", num_envs) if num_envs is not None else limiting
+        now = ("envs",) if few_envs else limiting
         is_stable = now == self._last
         self._last = now
         if not is_stable or now == self._shown:
             return ""
         self._shown = now
-        if num_envs is not None:
-            return f"{_few_envs(waits)}\n{_advice(num_envs)}"  # one line each at 80 columns
+        if few_envs:
+            return few_envs
         if len(limiting) in (0, len(PARTS)):
             return "bottleneck: none in particular"
         busiest = " and ".join(PARTS[component][0] for component in limiting)
         return f"bottleneck: {busiest}, busy {_percent(1 - min(waits[part] for part in limiting))}"
 
-
-def _few_envs(waits: Mapping[str, float]) -> str:
-    return f"bottleneck: few envs per worker ({_waiting('rollout_worker', waits['rollout_worker'])})"
-
-
-def _advice(num_envs: int) -> str:
-    return f"try --num_envs_per_worker={num_envs} (see {BENCHMARK})"
+    def _few_envs(self, waits: Mapping[str, float]) -> str:
+        """Returns two lines with the advice of `better_num_envs`; empty if there is none."""
+        num_envs = better_num_envs(waits, self._counts)
+        if num_envs is None:
+            return ""
+        waiting = _waiting("rollout_worker", waits["rollout_worker"])
+        return (
+            f"bottleneck: few envs per worker ({waiting})\n"
+            f"try --num_envs_per_worker={num_envs} (see python -m sample_factory.benchmark)"
+        )

@@ -2,7 +2,7 @@
 
 import collections
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from sample_factory.exchange.messages import INCIDENTS, Incident, StatsReport
 from sample_factory.runtime.log import details
@@ -24,25 +24,23 @@ V1_TAGS = {
 
 
 class ComponentStats:
-    """The reports of the last KEEP_SECONDS, or the last report of a component that reports less often."""
+    """The reports of the last KEEP_SECONDS, or the last report of a component that reports less often.
+
+    incidents: counts by kind.
+    """
 
     def __init__(self, now: Callable[[], float]):
         self._now = now
         self._reports: dict[tuple[str, int], collections.deque[tuple[float, StatsReport]]] = {}
-        self._incidents = dict.fromkeys(INCIDENTS, 0)
+        self.incidents = dict.fromkeys(INCIDENTS, 0)
 
     def add_incident(self, incident: Incident) -> None:
         """Counts an incident, and logs its text if it has one."""
-        self._incidents[incident.kind] += incident.times
+        self.incidents[incident.kind] += incident.times
         if incident.text:
             # The console shows a warning once, and TensorBoard how often it happened.
             level = logging.ERROR if incident.kind == "worker_restarts" else logging.WARNING
             log.log(level, incident.text, extra=details(incident.details))
-
-    @property
-    def incidents(self) -> Mapping[str, int]:
-        """Counts of incidents by kind."""
-        return self._incidents
 
     def add(self, report: StatsReport) -> None:
         """Adds a report and discards those that are older than KEEP_SECONDS."""
@@ -53,21 +51,16 @@ class ComponentStats:
 
     def waits(self) -> dict[str, float]:
         """Returns component -> mean share of its time, 0..1, in which it waits for others."""
-        found: dict[str, list[float]] = {}
-        for (component, _), reports in self._reports.items():
-            found.setdefault(component, []).extend(_values(reports, "wait"))
-        return {component: _mean(values) for component, values in found.items() if values}
+        return {component: stats["wait"] for component, stats in self.means().items() if "wait" in stats}
 
     def means(self) -> dict[str, dict[str, float]]:
         """Returns component -> stat -> mean over all processes of the component."""
         found: dict[str, dict[str, list[float]]] = {}
         for (component, _), reports in self._reports.items():
-            stats = found.setdefault(component, {})
-            for _, report in reports:
-                for name, value in report.stats.items():
-                    stats.setdefault(name, []).append(value)
+            for name, values in _by_name(reports).items():
+                found.setdefault(component, {}).setdefault(name, []).extend(values)
         return {
-            component: {name: _mean(values) for name, values in stats.items()}
+            component: {name: sum(values) / len(values) for name, values in stats.items()}
             for component, stats in found.items()
         }
 
@@ -78,18 +71,17 @@ class ComponentStats:
         """
         scalars: dict[str, float] = {}
         if policy_id == 0:
-            scalars.update({f"health/{kind}": count for kind, count in self._incidents.items()})
+            scalars.update({f"health/{kind}": count for kind, count in self.incidents.items()})
         for (component, policy), reports in self._reports.items():
-            names = {name for _, report in reports for name in report.stats} if policy == policy_id else ()
-            for name in sorted(names):
+            for name, values in sorted(_by_name(reports).items()) if policy == policy_id else ():
                 tag = V1_TAGS.get((component, name), f"stats/{component}_{name}")
-                scalars[tag] = _mean(_values(reports, name))
+                scalars[tag] = sum(values) / len(values)
         return scalars
 
 
-def _values(reports: Iterable[tuple[float, StatsReport]], name: str) -> list[float]:
-    return [report.stats[name] for _, report in reports if name in report.stats]
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
+def _by_name(reports: Iterable[tuple[float, StatsReport]]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for _, report in reports:
+        for name, value in report.stats.items():
+            found.setdefault(name, []).append(value)
+    return found

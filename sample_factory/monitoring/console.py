@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sample_factory.monitoring.policy_progress import EpisodeStats, Lag, PolicyProgress
+from sample_factory.monitoring.policy_progress import EpisodeStats, PolicyProgress
 
 MAX_PLAIN = 1e9  # larger numbers are shown in scientific notation
 
@@ -46,16 +46,33 @@ class Status(NamedTuple):
 
 def status_text(status: Status) -> str:
     """Returns one line, followed by one line for each policy if there are several."""
-    parts = [f"env frames {status.env_frames:,}{_progress_text(status)}", *_first_batch_parts(status)]
-    parts.append(_fps_text(status.fps))
+    progress = [] if status.progress is None else [f"{100 * status.progress:.1f} %"]
+    if status.seconds_left is not None and math.isfinite(status.seconds_left):
+        progress.append(f"{duration_text(status.seconds_left)} left")
+    frames = f"env frames {status.env_frames:,}" + (f" ({', '.join(progress)})" if progress else "")
+    first_batch = "" if status.first_batch is None else first_batch_text(status.first_batch)
+    rates = [f"{rate:,.0f} ({window:.0f} s)" for window, rate in status.fps.items() if math.isfinite(rate)]
+    fps = f"FPS {', '.join(rates)}" if rates else ""
     if len(status.policies) == 1:
-        parts += [*_policy_parts(status.policies[0]), status.bottleneck]
-        return " | ".join(part for part in parts if part)
-    lines = [" | ".join(part for part in [*parts, status.bottleneck] if part)]
+        return _joined([frames, first_batch, fps, *_policy_parts(status.policies[0]), status.bottleneck])
+    lines = [_joined([frames, first_batch, fps, status.bottleneck])]
     for policy_id, policy in enumerate(status.policies):
         parts = [f"policy {policy_id}: env frames {policy.env_frames:,}", *_policy_parts(policy)]
-        lines.append("    " + " | ".join(part for part in parts if part))
+        lines.append(f"    {_joined(parts)}")
     return "\n".join(lines)
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return " | ".join(part for part in parts if part)
+
+
+def _policy_parts(policy: PolicyProgress) -> list[str]:
+    parts = [episodes_text(policy.episodes)]
+    if policy.eval_reward is not None:
+        parts.append(f"evaluated: {number_text(policy.eval_reward)}")
+    if policy.lag is not None:
+        parts.append(f"policy lag {policy.lag.mean:.1f} ({policy.lag.low:.0f} to {policy.lag.high:.0f})")
+    return parts
 
 
 def first_batch_text(first_batch: FirstBatch) -> str:
@@ -96,28 +113,3 @@ def duration_text(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes:02d} min"
     return f"{minutes} min {whole_seconds:02d} s" if minutes else f"{whole_seconds} s"
-
-
-def _progress_text(status: Status) -> str:
-    parts = [] if status.progress is None else [f"{100 * status.progress:.1f} %"]
-    if status.seconds_left is not None and math.isfinite(status.seconds_left):
-        parts.append(f"{duration_text(status.seconds_left)} left")
-    return f" ({', '.join(parts)})" if parts else ""
-
-
-def _first_batch_parts(status: Status) -> list[str]:
-    return [] if status.first_batch is None else [first_batch_text(status.first_batch)]
-
-
-def _fps_text(fps: Mapping[float, float]) -> str:
-    known = [f"{rate:,.0f} ({seconds:.0f} s)" for seconds, rate in fps.items() if math.isfinite(rate)]
-    return "FPS " + ", ".join(known) if known else ""
-
-
-def _policy_parts(policy: PolicyProgress) -> list[str]:
-    evaluated = "" if policy.eval_reward is None else f"evaluated: {number_text(policy.eval_reward)}"
-    return [episodes_text(policy.episodes), evaluated, _lag_text(policy.lag)]
-
-
-def _lag_text(lag: Lag | None) -> str:
-    return "" if lag is None else f"policy lag {lag.mean:.1f} ({lag.low:.0f} to {lag.high:.0f})"

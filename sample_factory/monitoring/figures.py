@@ -23,19 +23,17 @@ the end. Fields:
 """
 
 import json
-import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from sample_factory.config.experiment_folder import append_whole
 from sample_factory.exchange.messages import LearnerReady, Report, TrainReport
 from sample_factory.monitoring.monitor import Monitor
+from sample_factory.monitoring.subscriber import Subscriber
+from sample_factory.monitoring.summaries import PendingFile
 from sample_factory.runtime.clock import Every
-
-log = logging.getLogger("sample_factory")
 
 
 class RunProcess(NamedTuple):
@@ -71,56 +69,37 @@ class Figures(NamedTuple):
 
 
 class FiguresFile:
-    """Writes figures to a file, one JSON object a line; replaces an existing file. Promises:
+    """Writes figures to a file, one JSON object a line; replaces an existing file.
 
-    1. A line is appended whole or not at all; while it is being written, a reader may see a part of it.
-    2. A write that fails is logged once and stops nothing.
+    Keeps the promises of a PendingFile. While a line is being written, a reader may see a part of it.
     """
 
     def __init__(self, path: str):
-        self._path = Path(path).expanduser()
-        self._is_new = True
-        self._is_failing = False
+        self._file = PendingFile(Path(path).expanduser(), replaces=True)
 
     def write(self, figures: Figures) -> None:
-        try:
-            if self._is_new:
-                open(self._path, "wb").close()
-                self._is_new = False
-            append_whole(self._path, f"{_to_json(figures)}\n".encode())
-        except OSError as error:
-            if not self._is_failing:
-                log.error("COULD NOT WRITE %s: %s. The run continues", self._path, error.strerror)
-            self._is_failing = True
-            return
-        self._is_failing = False
+        fields = figures._asdict()
+        for name in ("policies", "learners", "processes"):
+            fields[name] = [item._asdict() for item in fields[name]]
+        self._file.records.write(f"{json.dumps(fields)}\n".encode())
+        self._file.flush()
 
 
 def read_figures(path: Path) -> list[Figures]:
     """Returns the figures in a file, in the order of time; none if there is no such file."""
     if not path.exists():
         return []
-    *lines, _ = path.read_text().split("\n")  # without a line that is not complete yet
-    return [_from_json(line) for line in lines]
+    found = []
+    for line in path.read_text().split("\n")[:-1]:  # the last line is empty, or not complete yet
+        fields = json.loads(line)
+        fields["policies"] = tuple(PolicyCounters(**item) for item in fields["policies"])
+        fields["learners"] = tuple(LearnerReady(**item) for item in fields["learners"])
+        fields["processes"] = tuple(RunProcess(**item) for item in fields["processes"])
+        found.append(Figures(**fields))
+    return found
 
 
-def _to_json(figures: Figures) -> str:
-    fields = figures._asdict()
-    for name in ("policies", "learners", "processes"):
-        fields[name] = [item._asdict() for item in fields[name]]
-    return json.dumps(fields)
-
-
-def _from_json(line: str) -> Figures:
-    fields = json.loads(line)
-    return Figures(**fields)._replace(
-        policies=tuple(PolicyCounters(**item) for item in fields["policies"]),
-        learners=tuple(LearnerReady(**item) for item in fields["learners"]),
-        processes=tuple(RunProcess(**item) for item in fields["processes"]),
-    )
-
-
-class FiguresWriter:
+class FiguresWriter(Subscriber):
     """In the main process: follows a run and writes its figures. A subscriber of the main loop."""
 
     def __init__(
@@ -157,42 +136,35 @@ class FiguresWriter:
             self._started = self._now()
             self._write()
             self._time_to_write = Every(self._status_interval, now=self._now)
-        has_first_frames = not self._has_frames and self._env_frames > 0
-        if has_first_frames or self._time_to_write():
-            self._has_frames = self._env_frames > 0
+        has_frames = self._monitor.progress.new_frames > 0
+        if (has_frames and not self._has_frames) or self._time_to_write():
+            self._has_frames = has_frames
             self._write()
-
-    def worker_started(self, index: int) -> None:
-        """Does nothing: each line lists the current processes."""
 
     def close(self) -> None:
         """Writes the last line."""
         self._write()
 
-    @property
-    def _env_frames(self) -> int:
-        return sum(policy.new_frames for policy in self._monitor.policies)
-
     def _write(self) -> None:
         now = self._now()
+        progress = self._monitor.progress
         seconds = 0.0 if self._started is None else now - self._started
-        policies = (
-            PolicyCounters(policy.new_frames, policy.new_samples, counted_at)
-            for policy, counted_at in zip(self._monitor.policies, self._counted_at)
-        )
         # A window that the run has not covered yet would repeat the rate of the shortest one.
-        rates = {window: rate for window, rate in self._monitor.progress.fps().items() if window <= seconds}
+        rates = {window: rate for window, rate in progress.fps().items() if window <= seconds}
         self._file.write(
             Figures(
                 now,
                 seconds,
-                self._env_frames,
-                sum(policy.new_samples for policy in self._monitor.policies),
+                progress.new_frames,
+                sum(policy.new_samples for policy in progress.policies),
                 {f"{window:g}": rate for window, rate in rates.items() if math.isfinite(rate)},
-                tuple(policies),
+                tuple(
+                    PolicyCounters(policy.new_frames, policy.new_samples, counted_at)
+                    for policy, counted_at in zip(progress.policies, self._counted_at)
+                ),
                 self._monitor.components.means(),
                 tuple(self._learners.values()),
                 tuple(self._processes()),
-                self._monitor.progress.num_agents,
+                progress.num_agents,
             )
         )

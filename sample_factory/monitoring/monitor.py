@@ -19,10 +19,10 @@ from sample_factory.exchange.messages import (
 from sample_factory.monitoring.bottleneck import BottleneckWatch
 from sample_factory.monitoring.component_stats import ComponentStats
 from sample_factory.monitoring.console import duration_text, status_text
-from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.monitoring.run_progress import RunProgress, RunSizes
 from sample_factory.monitoring.run_summary import RunSummary
 from sample_factory.monitoring.status_line import StatusLine, policy_rows, reward_text
+from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.monitoring.summaries import Summaries, SummaryWriter
 from sample_factory.runtime.clock import Every
 
@@ -32,13 +32,16 @@ MEASURE_SECONDS = 1.0
 POLICY_ROWS_SECONDS = 30.0  # between the rows of several policies on a terminal
 
 
-class Monitor:
+class Monitor(Subscriber):
     """In the main process: logs the status of the run and writes TensorBoard files. Promises:
 
     1. Rates, the time left and the final means refer to this run; `env_frames` and the progress include the
        runs that it resumes.
     2. The time of the run starts with the first `tick`: when all workers are ready, or something is learned.
     3. It never loads torch or TensorFlow.
+
+    progress: counters and rates of the run. policies: counters and last episodes of each.
+    components: statistics that components have reported.
     """
 
     def __init__(
@@ -54,8 +57,9 @@ class Monitor:
         as TensorBoard."""
         self._status_interval = flags.status_interval
         self._now = now
-        self._progress = RunProgress(flags, sizes, now)
-        self._components = ComponentStats(now)
+        self.progress = RunProgress(flags, sizes, now)
+        self.policies = self.progress.policies
+        self.components = ComponentStats(now)
         frames_per_x = 1 if flags.summaries_use_frameskip else sizes.frameskip
         self._summaries = Summaries(experiment_dir, flags, frames_per_x, texts or {}, now, writers)
         self._bottleneck = BottleneckWatch(sizes.envs)
@@ -77,61 +81,47 @@ class Monitor:
             case EpisodeReport():
                 self.policies[report.policy_id].episodes.add(report)
             case StatsReport():
-                self._components.add(report)
-                self._progress.sampled(report)
+                self.components.add(report)
+                self.progress.sampled(report)
             case TrainReport():
                 self._trained(report)
             case ComponentReady() | LearnerReady():
                 log.info(report.text, extra={"short": report.short})
             case Incident():
-                self._components.add_incident(report)
+                self.components.add_incident(report)
             case PolicyReplaced():
                 # The episodes so far were played with the weights that have been replaced.
                 self.policies[report.policy_id].episodes.clear()
 
     def tick(self) -> None:
         """Logs and writes what is due. To be called several times a second."""
-        if not self._progress.has_started:
-            self._progress.start()
+        if self.progress.started is None:
+            self.progress.started = self._now()
             # Workers may have started so slowly that all timers are due before there is anything to log.
             self._start_timers()
         if self._time_to_measure():
-            self._progress.measure()
-        if self._has_first_frames() or self._time_to_log():
+            self.progress.measure()
+        has_first_frames = self.progress.new_frames > 0 and not self._has_logged_frames
+        if has_first_frames:  # users wait for that first status line
+            self._has_logged_frames = True
+            self._time_to_log = Every(self._status_interval, now=self._now)
+        if has_first_frames or self._time_to_log():
             self._log_status()
-        self._summaries.tick(self._progress, self._components)
-
-    def worker_started(self, index: int) -> None:
-        """Does nothing."""
+        self._summaries.tick(self.progress, self.components)
 
     def stopping(self) -> None:
         """Ends the time of the run, so that the time for saving and stopping does not count."""
-        self._progress.stop()
+        self.progress.stopped = self._now()
 
     def close(self) -> None:
         """Writes the last summaries."""
-        self._summaries.write_all(self._progress, self._components)
+        self._summaries.write_all(self.progress, self.components)
         self._summaries.flush()
-
-    @property
-    def policies(self) -> Sequence[PolicyProgress]:
-        """Counters and last episodes of all policies."""
-        return self._progress.policies
-
-    @property
-    def progress(self) -> RunProgress:
-        """Counters and rates of the run."""
-        return self._progress
-
-    @property
-    def components(self) -> ComponentStats:
-        """Statistics that components have reported."""
-        return self._components
 
     @property
     def is_done(self) -> bool:
         """Whether the run has trained for as long as the flags say."""
-        return self._progress.is_done
+        return self.progress.is_done
 
     def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int | None = None) -> None:
         """Adds tag -> value to the curves of a policy, at these env frames (or the steps that
@@ -141,27 +131,19 @@ class Monitor:
 
     def status(self) -> str:
         """Returns the status of the run as text."""
-        return status_text(self._progress.status(self._bottleneck.text(self._components.waits())))
+        return status_text(self.progress.status(self._bottleneck.text(self.components.waits())))
 
     def summary(self) -> RunSummary:
         """Returns the results of the run."""
         for policy in self.policies:
             policy.update_best()
-        return self._progress.summary(self._components.incidents)
-
-    def _has_first_frames(self) -> bool:
-        """Returns True once, after the first iteration of training: users wait for that first status line."""
-        is_first = self._progress.new_frames > 0 and not self._has_logged_frames
-        if is_first:
-            self._has_logged_frames = True
-            self._time_to_log = Every(self._status_interval, now=self._now)
-        return is_first
+        return self.progress.summary(self.components.incidents)
 
     def _log_status(self) -> None:
         for policy in self.policies:
             policy.update_best()
-        waits = self._components.waits()
-        status = self._progress.status(self._bottleneck.text(waits))
+        waits = self.components.waits()
+        status = self.progress.status(self._bottleneck.text(waits))
         short = self._status_line.text(status)
         if len(self.policies) > 1 and self._time_for_policy_rows():
             short = "\n ".join([short, *policy_rows(self.policies)])
@@ -175,14 +157,14 @@ class Monitor:
 
     def _note_on_episodes(self) -> str:
         """Returns how long the first episode has become, each time that its length has doubled."""
-        longest = self._progress.longest_episode
+        longest = self.progress.longest_episode
         if any(len(policy.episodes) for policy in self.policies) or longest < max(1, 2 * self._noted_length):
             return ""
         self._noted_length = longest
         limit = self._max_episode_steps
         if limit is None or longest >= limit:
             return f"no episode has ended yet; the longest is at step {longest:,}"
-        seconds_left = self._progress.seconds * (limit - longest) / longest
+        seconds_left = self.progress.seconds * (limit - longest) / longest
         return (
             f"no episode has ended yet; the longest is at step {longest:,} of at most {limit:,}, so it ends "
             f"within about {duration_text(seconds_left)}"

@@ -37,6 +37,7 @@ class RunProgress:
 
     policies: their counters, updated by the caller.
     num_agents: in all envs.
+    started, stopped: when all workers were ready, and when the run began to save and stop; None before.
     longest_episode: steps of the longest episode that has been reported so far while it was being played.
     """
 
@@ -56,27 +57,15 @@ class RunProgress:
         self._steady_rates = RateWindow((STEADY_SECONDS,))
         self._last_steady = (-math.inf, -1)  # time and frames of the last sample of these rates
         self._sample_rates = [RateWindow((STEADY_SECONDS,)) for _ in range(num_policies)]
-        self._started: float | None = None
-        self._stopped: float | None = None
-
-    def start(self) -> None:
-        """Starts the time of the run; to be called when all workers are ready."""
-        self._started = self._now()
-
-    def stop(self) -> None:
-        """Ends the time of the run, so that the time for saving and stopping does not count."""
-        self._stopped = self._now()
-
-    @property
-    def has_started(self) -> bool:
-        return self._started is not None
+        self.started: float | None = None
+        self.stopped: float | None = None
 
     @property
     def seconds(self) -> float:
         """Time of this run so far."""
-        if self._started is None:
+        if self.started is None:
             return 0.0
-        return (self._now() if self._stopped is None else self._stopped) - self._started
+        return (self._now() if self.stopped is None else self.stopped) - self.started
 
     @property
     def total_frames(self) -> int:

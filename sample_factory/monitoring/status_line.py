@@ -26,13 +26,22 @@ class StatusLine:
         """Returns one line."""
         if status.first_batch is not None and len(status.policies) == 1:
             return "   ".join([first_batch_text(status.first_batch), *_fps_cell(status).values()])
-        cells = {"frames": _frames_cell(status)}
+        cells = {"frames": short_count(status.env_frames)}
+        if status.target is not None:
+            target = re.sub(r"\.0+(?=[kMG])", "", short_count(status.target))
+            cells["frames"] = f"{cells['frames']:>4} / {target}"
         if status.progress is not None:
             cells["progress"] = f"{math.floor(100 * status.progress)} %"
         if status.seconds_left is not None and math.isfinite(status.seconds_left):
             cells["left"] = f"{clock_text(status.seconds_left)} left"
         cells.update(_fps_cell(status))
-        cells.update(_policy_cells(status.policies[0]) if len(status.policies) == 1 else _best_cell(status))
+        if len(status.policies) == 1:
+            cells.update(_policy_cells(status.policies[0]))
+        else:
+            rewards = _mean_rewards(status.policies)
+            best = best_policy(status.policies)
+            text = "no episode ended yet" if best is None else f"best reward {short_number(rewards[best])}"
+            cells["reward"] = text if best is None else f"{text} (policy {best})"
         return self._aligned(cells)
 
     def _aligned(self, cells: dict[str, str]) -> str:
@@ -74,7 +83,9 @@ def policy_rows(policies: Sequence[PolicyProgress]) -> list[str]:
     widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(max(map(len, rows)))]
     lines = ["   ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
     if len(shown) < len(policies):
-        lines.append(f"{len(policies) - len(shown)} more{_range_of_rewards(policies[len(shown) :])}")
+        rewards = _mean_rewards(policies[len(shown) :]).values()
+        text = f": reward {short_number(min(rewards))} to {short_number(max(rewards))}" if rewards else ""
+        lines.append(f"{len(policies) - len(shown)} more{text}")
     return lines
 
 
@@ -109,13 +120,6 @@ def clock_text(seconds: float) -> str:
     return f"{hours}h{minutes:02d}m" if hours else f"{minutes}:{whole_seconds:02d}"
 
 
-def _frames_cell(status: Status) -> str:
-    if status.target is None:
-        return short_count(status.env_frames)
-    target = re.sub(r"\.0+(?=[kMG])", "", short_count(status.target))
-    return f"{short_count(status.env_frames):>4} / {target}"
-
-
 def _fps_cell(status: Status) -> dict[str, str]:
     rate = status.steady_fps
     if not math.isfinite(rate) or (status.first_batch is not None and status.first_batch.samples == 0):
@@ -135,23 +139,13 @@ def _policy_cells(policy: PolicyProgress) -> dict[str, str]:
     return cells
 
 
-def _best_cell(status: Status) -> dict[str, str]:
-    best = best_policy(status.policies)
-    if best is None:
-        return {"reward": "no episode ended yet"}
-    spread = status.policies[best].episodes.spread("reward")
-    assert spread is not None, "the best policy has ended episodes"
-    return {"reward": f"best reward {short_number(spread.mean)} (policy {best})"}
-
-
 def best_policy(policies: Sequence[PolicyProgress]) -> int | None:
     """Returns the policy with the largest mean reward; None if no episode has ended."""
-    rewards = [policy.episodes.spread("reward") for policy in policies]
-    known = {policy_id: spread.mean for policy_id, spread in enumerate(rewards) if spread is not None}
-    return max(known, key=lambda policy_id: known[policy_id]) if known else None
+    rewards = _mean_rewards(policies)
+    return max(rewards, key=lambda policy_id: rewards[policy_id]) if rewards else None
 
 
-def _range_of_rewards(policies: Sequence[PolicyProgress]) -> str:
+def _mean_rewards(policies: Sequence[PolicyProgress]) -> dict[int, float]:
+    """Returns policy -> mean reward of its last episodes, for those that have ended any."""
     spreads = [policy.episodes.spread("reward") for policy in policies]
-    means = [spread.mean for spread in spreads if spread is not None]
-    return f": reward {short_number(min(means))} to {short_number(max(means))}" if means else ""
+    return {policy_id: spread.mean for policy_id, spread in enumerate(spreads) if spread is not None}

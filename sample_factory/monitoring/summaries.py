@@ -1,20 +1,66 @@
-"""The TensorBoard curves of a run, and other writers of the same summaries."""
+"""The summaries of a run: TensorBoard files, JSON lines, and other writers that receive the same values."""
 
+import io
+import itertools
+import json
+import logging
 import math
+import os
+import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from sample_factory.config.experiment_folder import append_whole
 from sample_factory.config.monitoring_flags import MonitoringFlags
 from sample_factory.monitoring.component_stats import ComponentStats
 from sample_factory.monitoring.run_progress import STEADY_SECONDS, RunProgress
-from sample_factory.monitoring.tensorboard_writer import TensorboardWriter
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.cpu import rss_mb
+
+log = logging.getLogger("sample_factory")
 
 # In the first minutes people wait for curves, so summaries are written and flushed more often.
 EARLY_SECONDS = 120.0
 EARLY_INTERVAL = 5.0
+
+_file_numbers = itertools.count()
+
+
+class PendingFile:
+    """Keeps records in memory and appends them to a file. Promises:
+
+    1. The file on disk always consists of whole records: a write that fails is undone.
+    2. A full disk is logged once and does not end the run; the records are kept and written later.
+
+    records: where new records are added.
+    """
+
+    def __init__(self, path: Path, replaces: bool = False):
+        """path: of a file that is created with its folder. replaces: the first flush empties the file."""
+        self.records = io.BytesIO()
+        self._path = path
+        self._replaces = replaces
+        self._is_failing = False
+
+    def flush(self) -> None:
+        """Appends the records to the file."""
+        data = self.records.getvalue()
+        if not data:
+            return
+        try:
+            if self._replaces:
+                self._path.unlink(missing_ok=True)
+            append_whole(self._path, data)
+        except OSError as error:
+            if not self._is_failing:
+                log.error("COULD NOT WRITE %s: %s. The run continues; tried again later", self._path, error)
+            self._is_failing = True
+            return
+        self._is_failing = self._replaces = False
+        self.records.seek(0)
+        self.records.truncate()
 
 
 class SummaryWriter(Protocol):
@@ -25,6 +71,82 @@ class SummaryWriter(Protocol):
 
     def flush(self) -> None:
         """Writes what is kept in memory."""
+
+
+class JsonlWriter:
+    """Appends a JSON object a line to summaries.jsonl: policy, env_frames, time (seconds since 1970), and the
+    summaries by tag. A value that is not finite is null."""
+
+    def __init__(self, experiment_dir: Path, now: Callable[[], float] = time.time):
+        self._now = now
+        self._file = PendingFile(experiment_dir / "summaries.jsonl")
+
+    def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int) -> None:
+        """Adds tag -> value of a policy at its env frames. Kept in memory until the next `flush`."""
+        values = {tag: float(value) if math.isfinite(value) else None for tag, value in scalars.items()}
+        line = {"policy": policy_id, "env_frames": env_frames, "time": self._now(), **values}
+        self._file.records.write(f"{json.dumps(line)}\n".encode())
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+class TensorboardWriter:
+    """Writes scalars and texts for TensorBoard, without TensorFlow and without torch.
+
+    They go into one event file in `folder`, which is created with the first scalars. Keeps the promises of a
+    PendingFile.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder = Path(folder)
+        self._file: PendingFile | None = None
+        self._records: Any = None
+
+    def begin(self, x: int) -> None:
+        """Marks the start of a run that resumes at position `x`: TensorBoard hides scalars beyond it."""
+        from tensorboard.compat.proto.event_pb2 import SessionLog
+
+        self._add(step=x + 1, session_log=SessionLog(status=SessionLog.START))
+
+    def write(self, scalars: Mapping[str, float], x: int) -> None:
+        """Adds tag -> value at position `x` of the axis. Kept in memory until the next `flush`."""
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        if not scalars:
+            return
+        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
+        self._add(step=x, summary=Summary(value=values))
+
+    def write_texts(self, texts: Mapping[str, str], x: int) -> None:
+        """Adds tag -> text (Markdown) at position `x`."""
+        from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+        from tensorboard.compat.proto.tensor_pb2 import TensorProto
+        from tensorboard.compat.proto.types_pb2 import DT_STRING
+
+        metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
+        tensors = {
+            tag: TensorProto(dtype=DT_STRING, string_val=[text.encode()]) for tag, text in texts.items()
+        }
+        values = [Summary.Value(tag=tag, metadata=metadata, tensor=tensor) for tag, tensor in tensors.items()]
+        self._add(step=x, summary=Summary(value=values))
+
+    def flush(self) -> None:
+        """Appends the pending scalars to the file."""
+        if self._file is not None:
+            self._file.flush()
+
+    def _add(self, **content: Any) -> None:
+        # Not at the top of the file: these imports take 0.2 s.
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        if self._file is None:
+            name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
+            self._file = PendingFile(self._folder / f"{name}.{next(_file_numbers)}")
+            self._records = RecordWriter(self._file.records)
+            self._add(file_version="brain.Event:2")
+        self._records.write(Event(wall_time=time.time(), **content).SerializeToString())
 
 
 class Summaries:
@@ -100,7 +222,9 @@ class Summaries:
             if policy_id == 0:  # as in v1, values of the whole run are written for policy 0
                 scalars["0_aux/_fps"] = progress.fps()[STEADY_SECONDS]
                 scalars["0_aux/master_process_memory_mb"] = rss_mb()
-                self._write_texts(policy.env_frames)
+                if self._texts:
+                    self._writer(0).write_texts(self._texts, policy.env_frames // self._frames_per_x)
+                    self._texts = {}
             finite = {tag: value for tag, value in scalars.items() if math.isfinite(value)}
             self.write(policy_id, finite, policy.env_frames)
 
@@ -110,11 +234,6 @@ class Summaries:
             writer.flush()
         for other in self._others:
             other.flush()
-
-    def _write_texts(self, env_frames: int) -> None:
-        if self._texts:
-            self._writer(0).write_texts(self._texts, env_frames // self._frames_per_x)
-            self._texts = {}
 
     def _writer(self, policy_id: int) -> TensorboardWriter:
         if policy_id not in self._writers:

@@ -1,7 +1,7 @@
 """Groups of runs as lines of a figure: which runs belong together, their mean, and how far they spread."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,27 +9,20 @@ import numpy as np
 from sample_factory.config.experiment_folder import PROVENANCE_KEYS
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import NOT_RESUMED_FLAGS
-from sample_factory.config.retired_flags import RETIRED_FLAGS
+from sample_factory.config.sections import RETIRED_FLAGS
 from sample_factory.config.unknown_flags import nearest
-from sample_factory.plotting.draw_curves import Line
-from sample_factory.plotting.read_summaries import Curve, TrainedExperiment
+from sample_factory.plotting.read_summaries import TrainedExperiment
 
 # Flags that may differ between two experiments that are the same except for chance.
-WHERE_AND_SEED = ("env", "seed", "experiment", "train_dir", "experiments_root")
-REVISION_KEYS = ("git_hash", "git_repo_name")  # of version 2
-WRITERS = (
-    *("jsonl_summaries", "with_wandb", "wandb_user", "wandb_project", "wandb_group", "wandb_job_type"),
-    *("wandb_tags", "wandb_dir", "wandb_unique_id"),
-)
 NOT_THE_EXPERIMENT = {
-    *WHERE_AND_SEED,
+    *("env", "seed", "experiment", "train_dir", "experiments_root"),
     *NOT_RESUMED_FLAGS,
     *RETIRED_FLAGS,
     *PROVENANCE_KEYS,
-    *REVISION_KEYS,
-    *WRITERS,
+    *("git_hash", "git_repo_name"),  # of version 2
+    *("jsonl_summaries", "with_wandb", "wandb_user", "wandb_project", "wandb_group", "wandb_job_type"),
+    *("wandb_tags", "wandb_dir", "wandb_unique_id"),
 }
-UNSET = "unset"  # value of a flag that only another experiment of the panel has
 MAX_FLAGS = 10  # in a label
 # Two-sided 95 % quantiles of Student's t distribution with 1, 2, ... degrees of freedom.
 T_QUANTILES = (
@@ -38,7 +31,12 @@ T_QUANTILES = (
     *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
 NORMAL_QUANTILE = 1.960  # the limit for many degrees of freedom
-CUT_SHARE = 0.9  # of the longest run: a mean that ends earlier gets a note
+# Name of a shaded area -> what it means, and its columns in a table.
+BANDS = {
+    "range": ("band: lowest to highest of them", ("min", "max")),
+    "std": ("band: one standard deviation to either side", ("mean-std", "mean+std")),
+    "ci": ("band: 95 % confidence interval of the mean", ("ci low", "ci high")),
+}
 
 
 class Group(NamedTuple):
@@ -110,14 +108,11 @@ def _grouped(
                 for name, value, of_others in zip(names, values, zip(*others))
                 if all_names or len(set(of_others)) > 1
             ]
-            parts = [f"version {version}"] if has_versions else []
-            groups.append(Group(env, ", ".join([*parts, *_shortened(shown)]), members))
+            if len(shown) > MAX_FLAGS + 1:
+                shown[MAX_FLAGS:] = [f"and {len(shown) - MAX_FLAGS} more flags"]
+            label = ", ".join([f"version {version}", *shown] if has_versions else shown)
+            groups.append(Group(env, label, members))
     return groups
-
-
-def _shortened(shown: Sequence[str]) -> list[str]:
-    rest = len(shown) - MAX_FLAGS
-    return [*shown[:MAX_FLAGS], f"and {rest} more flags"] if rest > 1 else [*shown]
 
 
 def _rank(text: str | None) -> tuple[int, float, str]:
@@ -129,75 +124,24 @@ def _rank(text: str | None) -> tuple[int, float, str]:
 
 
 def _plain(text: str | None) -> str:
-    """Returns the value of a flag as it would be typed. text: JSON."""
+    """Returns the value of a flag as it would be typed. text: JSON; None: only another experiment has it."""
     if text is None:
-        return UNSET
+        return "unset"
     value = json.loads(text)
     if isinstance(value, list):
         return ",".join(str(item) for item in value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _range(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return values.min(0), values.max(0)
+def mean_of(group: Group, tag: str, averaging: Averaging, longest: float) -> tuple[np.ndarray, ...]:
+    """Returns x, mean, and lower and upper edge of the band, each [points] of float64.
 
-
-def _deviation(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return _around_mean(values, 1.0)
-
-
-def _confidence(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the 95 % confidence interval of the mean, by Student's t distribution."""
-    freedom = len(values) - 1
-    quantile = T_QUANTILES[freedom - 1] if 0 < freedom <= len(T_QUANTILES) else NORMAL_QUANTILE
-    return _around_mean(values, quantile / len(values) ** 0.5)
-
-
-def _around_mean(values: np.ndarray, deviations: float) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the mean minus and plus so many standard deviations; one run has none."""
-    mean = values.mean(0)
-    width = deviations * values.std(0, ddof=1) if len(values) > 1 else np.zeros_like(mean)
-    return mean - width, mean + width
-
-
-class Band(NamedTuple):
-    """A shaded area around the mean of several runs."""
-
-    edges: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # [runs, points] -> low, high [points]
-    note: str  # what the area means
-    columns: tuple[str, str]  # of a table
-
-
-BANDS = {
-    "range": Band(_range, "band: lowest to highest of them", ("min", "max")),
-    "std": Band(_deviation, "band: one standard deviation to either side", ("mean-std", "mean+std")),
-    "ci": Band(_confidence, "band: 95 % confidence interval of the mean", ("ci low", "ci high")),
-}
-
-
-def make_lines(groups: Sequence[Group], tags: Sequence[str], averaging: Averaging) -> list[Line]:
-    """Returns a line for each group and tag. Raises ConfigError for runs that have no part in common."""
-    lines = []
-    for tag in tags:
-        for group in groups:
-            width = max(
-                _x(experiment.curves[tag], averaging)[-1]
-                for other in groups
-                if other.env == group.env
-                for experiment in other.experiments
-            )
-            lines.append(_mean(group, tag, averaging, averaging.smooth * width))
-    return lines
-
-
-def _mean(group: Group, tag: str, averaging: Averaging, window: float) -> Line:
-    """Returns mean and band over the runs, from the last start to the first end of a run's curve.
-
-    Beyond that, the mean would jump with each run that ends. The grid has the points of all runs: between
-    them the mean of the interpolated curves is a straight line. window: of smoothing, in units of x.
+    They reach from the last start to the first end of a run's curve: beyond that, the mean would jump with
+    each run that ends. The grid has the points of all runs: between them the mean of the interpolated curves
+    is a straight line. longest: largest x of all runs of the env. Raises ConfigError for runs that have no
+    part in common.
     """
-    curves = [experiment.curves[tag] for experiment in group.experiments]
-    xs = [_x(curve, averaging) for curve in curves]
+    xs = [xs_of(experiment, tag, averaging.against) for experiment in group.experiments]
     first = max(x[0] for x in xs)
     last = min(x[-1] for x in xs)
     if first > last:
@@ -205,15 +149,18 @@ def _mean(group: Group, tag: str, averaging: Averaging, window: float) -> Line:
         raise ConfigError(f"these runs of one line have no {averaging.against} in common so far: {folders}")
     grid = np.unique(np.concatenate(xs))
     grid = grid[(grid >= first) & (grid <= last)]
-    smooth = [_smoothed(x, curve.values, window) for x, curve in zip(xs, curves)]
-    values = np.array([np.interp(grid, x, smoothed) for x, smoothed in zip(xs, smooth)])
-    low, high = BANDS[averaging.band].edges(values)
-    names = tuple(experiment.folder.name for experiment in group.experiments)
-    return Line(group.env, tag, group.label, names, grid, values.mean(0), low, high)
+    rows = []
+    for x, experiment in zip(xs, group.experiments):
+        smooth = _smoothed(x, experiment.curves[tag].values, averaging.smooth * longest)
+        rows.append(np.interp(grid, x, smooth))
+    values = np.array(rows)
+    return grid, values.mean(0), *_edges(values, averaging.band)
 
 
-def _x(curve: Curve, averaging: Averaging) -> np.ndarray:
-    return curve.steps if averaging.against == "frames" else curve.seconds
+def xs_of(experiment: TrainedExperiment, tag: str, against: str) -> np.ndarray:
+    """Returns the x coordinates of a curve: env frames, or seconds."""
+    curve = experiment.curves[tag]
+    return curve.steps if against == "frames" else curve.seconds
 
 
 def _smoothed(x: np.ndarray, values: np.ndarray, window: float) -> np.ndarray:
@@ -227,19 +174,28 @@ def _smoothed(x: np.ndarray, values: np.ndarray, window: float) -> np.ndarray:
     return means
 
 
-def cut_notes(groups: Sequence[Group], tag: str, averaging: Averaging) -> list[str]:
-    """Returns a line of text for each group whose mean ends early, since one of its runs does."""
-    notes = []
-    for group in groups:
-        ends = {
-            str(experiment.folder): float(_x(experiment.curves[tag], averaging)[-1])
-            for experiment in group.experiments
-        }
-        shortest = min(ends, key=ends.__getitem__)
-        longest = max(ends.values())
-        if ends[shortest] < CUT_SHARE * longest:
-            notes.append(
-                f"{group.label or group.env} is drawn up to {ends[shortest]:,.0f} {averaging.against}, where "
-                f"{shortest} ends; the longest of its runs has {longest:,.0f}"
-            )
-    return notes
+def _edges(values: np.ndarray, band: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the lower and the upper edge [points] of a band. values: [runs, points]."""
+    if band == "range":
+        return values.min(0), values.max(0)
+    mean = values.mean(0)
+    if len(values) == 1:  # one run has no deviation
+        return mean, mean
+    half = values.std(0, ddof=1)
+    if band == "ci":  # by Student's t distribution
+        freedom = len(values) - 1
+        quantile = T_QUANTILES[freedom - 1] if freedom <= len(T_QUANTILES) else NORMAL_QUANTILE
+        half = half * quantile / len(values) ** 0.5
+    return mean - half, mean + half
+
+
+def cut_note(group: Group, tag: str, against: str) -> str:
+    """Returns a text if the mean of a group ends early, since one of its runs does; empty otherwise."""
+    ends = {float(xs_of(run, tag, against)[-1]): str(run.folder) for run in group.experiments}
+    shortest, longest = min(ends), max(ends)
+    if shortest >= 0.9 * longest:
+        return ""
+    return (
+        f"{group.label or group.env} is drawn up to {shortest:,.0f} {against}, where {ends[shortest]} ends; "
+        f"the longest of its runs has {longest:,.0f}"
+    )

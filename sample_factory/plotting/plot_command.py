@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.unknown_flags import parse_words
 from sample_factory.launch.exit_codes import run_command
 from sample_factory.runtime.log import escaped
 
@@ -24,20 +23,10 @@ def add_out(parser: argparse.ArgumentParser, default: str) -> None:
     )
 
 
-def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
-    """Parses the arguments. parser: has an option --out.
-
-    Raises ConfigError. Prints the help and exits with 0 on --help.
-    """
-    arguments = parse_words(parser, argv)
-    check_out(arguments.out)
-    return arguments
-
-
-def check_out(path: Path) -> None:
+def check_out(path: Path, flag: str = "--out") -> None:
     """Raises ConfigError unless the name is that of a picture."""
     if path.suffix.lower() not in OUT_SUFFIXES:
-        raise ConfigError(f"--out={path} should end in one of {', '.join(OUT_SUFFIXES)}")
+        raise ConfigError(f"{flag}={path} should end in one of {', '.join(OUT_SUFFIXES)}")
 
 
 def run(
@@ -67,11 +56,11 @@ def aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
     sides: alignment by column, "<" for words, ">" for numbers; the last one also holds for the columns after.
     """
     sides = sides.ljust(len(rows[0]), sides[-1])
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
-        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths)) for row in rows
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return [
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths)).rstrip()
+        for row in rows
     ]
-    return [line.rstrip() for line in lines]
 
 
 def rounded(value: float) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from sample_factory.config.commands import PLOT_CURVES
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.help import make_command_parser
-from sample_factory.config.unknown_flags import nearest
+from sample_factory.config.unknown_flags import nearest, parse_words
 from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.plotting import plot_command
 from sample_factory.plotting.curve_groups import (
@@ -39,16 +39,6 @@ def _level(text: str) -> tuple[str, float]:
     if not env or not math.isfinite(value):
         raise argparse.ArgumentTypeError(f"{text!r} should be ENV=NUMBER, e.g. doom_basic=0.75")
     return env, value
-
-
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} should be a share of the x axis, e.g. 0.05")
-    return value
 
 
 def _flag_names(text: str) -> list[str]:
@@ -92,7 +82,7 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--smooth",
-        type=_share,
+        type=float,
         default=0.0,
         metavar="SHARE",
         help="average each run over this share of the x axis before each point, e.g. 0.05 (default: 0)",
@@ -118,9 +108,12 @@ def _make_parser() -> argparse.ArgumentParser:
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Raises ConfigError. Prints the help and exits with 0 on --help."""
-    arguments = plot_command.parse(_make_parser(), argv)
+    arguments = parse_words(_make_parser(), argv)
+    plot_command.check_out(arguments.out)
     if not arguments.folders:
         raise ConfigError("no experiment was given: name at least one folder like train_dir/my_experiment")
+    if not 0 <= arguments.smooth < 1:
+        raise ConfigError(f"--smooth={arguments.smooth} should be a share of the x axis, e.g. 0.05")
     arguments.tag = list(dict.fromkeys(arguments.tag or [TAGS["reward"]]))
     return arguments
 
@@ -150,11 +143,10 @@ def _groups(arguments: argparse.Namespace, notes: list[str]) -> list[Group]:
         raise ConfigError(f"{labelled[''][0]} has no label, and others have: write LABEL={labelled[''][0]}")
     if has_labels and arguments.group_by:
         raise ConfigError("--group_by has no effect on folders with labels: leave out one of them")
-    found = {}
-    for label, folders in labelled.items():
-        runs = read_runs(folders, arguments.tag, arguments.policy_index, skip=False)
-        found[label] = runs.experiments
-        notes += runs.left_out
+    found = {
+        label: read_runs(folders, arguments.tag, arguments.policy_index, False, notes)
+        for label, folders in labelled.items()
+    }
     if has_labels:
         return group_labelled(found)
     return group_by_flags(found[""], arguments.group_by) if arguments.group_by else group_alike(found[""])

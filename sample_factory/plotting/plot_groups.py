@@ -1,9 +1,13 @@
 """Draws the curves of groups of runs into a picture: from Python, and for the command plot_curves."""
 
+import math
 import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.monitoring.policy_progress import TAGS
@@ -11,21 +15,26 @@ from sample_factory.plotting.curve_groups import (
     BANDS,
     Averaging,
     Group,
-    cut_notes,
+    cut_note,
     group_labelled,
-    make_lines,
+    mean_of,
+    xs_of,
 )
-from sample_factory.plotting.draw_curves import Line, Look, draw
-from sample_factory.plotting.labels import label_of
+from sample_factory.plotting.drawing import MAX_COLUMNS, Line, Panel, draw_panels
 from sample_factory.plotting.plot_command import aligned, check_out, rounded
 from sample_factory.plotting.read_summaries import (
     TrainedExperiment,
     current_tag,
     find_experiments,
+    label_of,
     read_experiment,
 )
 
 Folder = str | os.PathLike[str]
+
+MAX_TITLE = 46  # characters above one of several panels
+LABEL_WIDTH = 36  # characters in a line of a legend
+TIME_UNITS = ((600, "seconds", 1), (3 * 3600, "minutes", 60), (math.inf, "hours", 3600))  # longest line
 
 
 class Picture(NamedTuple):
@@ -68,38 +77,33 @@ def plot_groups(
     labelled: dict[str, list[TrainedExperiment]] = {}
     notes: list[str] = []
     for label, folders in groups.items():
-        found = read_runs(folders, tags, policy_index, skip_unreadable)
-        labelled[label] = found.experiments
-        notes += found.left_out
+        labelled[label] = read_runs(folders, tags, policy_index, skip_unreadable, notes)
     averaging = Averaging(against, band, smooth)
     picture = draw_picture(group_labelled(labelled), path, tags, averaging, title)
     return picture._replace(notes=[*picture.notes, *notes])
 
 
-class Runs(NamedTuple):
-    """Experiments that were read, and a line of text about each one that was left out."""
-
-    experiments: list[TrainedExperiment]
-    left_out: list[str]
-
-
-def read_runs(folders: Sequence[Folder], tags: Sequence[str], policy_index: int, skip: bool) -> Runs:
+def read_runs(
+    folders: Sequence[Folder], tags: Sequence[str], policy_index: int, skip: bool, notes: list[str]
+) -> list[TrainedExperiment]:
     """Reads all experiments in some folders; a folder that is given twice counts once.
 
-    skip: leave out experiments that cannot be read, also those that are named. Raises ConfigError.
+    skip: leave out experiments that cannot be read, also those that are named. notes: receives a line of text
+    about each one that is left out. Raises ConfigError.
     """
-    named = {Path(folder).expanduser().resolve(): Path(folder).expanduser() for folder in folders}
-    runs = Runs([], [])
-    for folder in named.values():
+    found = []
+    for folder in {
+        Path(folder).expanduser().resolve(): Path(folder).expanduser() for folder in folders
+    }.values():
         experiments = find_experiments(folder) or [folder]
         for experiment in experiments:
             try:
-                runs.experiments.append(read_experiment(experiment, tags, policy_index))
+                found.append(read_experiment(experiment, tags, policy_index))
             except ConfigError as error:
                 if not skip and experiments == [folder]:
                     raise
-                runs.left_out.append(f"left out: {error}")
-    return runs
+                notes.append(f"left out: {error}")
+    return found
 
 
 def draw_picture(
@@ -110,38 +114,70 @@ def draw_picture(
     title: str | None = None,
     levels: Sequence[tuple[str, float]] = (),
 ) -> Picture:
-    """Writes a picture. levels: (env, value) of dashed lines. Raises ConfigError."""
+    """Writes a picture. levels: (env, value) of dashed lines for the first tag. Raises ConfigError."""
     if not groups:
         raise ConfigError("there is no run to draw: none of them has numbers under the tag so far")
-    lines = make_lines(groups, tags, averaging)
-    stats_avg = groups[0].experiments[0].stats_avg
-    y_labels = {tag: label_of(current_tag(tag), stats_avg) for tag in tags}
-    figure = draw(lines, Look(title, averaging.against, y_labels, levels, _note(lines, averaging)))
+    against = averaging.against
+    runs_of: dict[str, list[TrainedExperiment]] = {}
+    for group in groups:
+        runs_of.setdefault(group.env, []).extend(group.experiments)
+    panels = []
+    rows = []
+    for env, runs in runs_of.items():  # the tags of an env side by side
+        for tag in tags:
+            longest = max(xs_of(run, tag, against)[-1] for run in runs)
+            lines = []
+            for group in (group for group in groups if group.env == env):
+                x, mean, *edges = mean_of(group, tag, averaging, longest)
+                lines.append(_line(group, x, mean, edges))
+                last = [rounded(float(values[-1])) for values in (mean, *edges)]
+                count = str(len(group.experiments))
+                rows.append([tag, env, group.label or "-", count, f"{x[-1]:,.0f}", *last])
+            panel_title = f"{env} ({runs[0].folder.name})"
+            if len(runs) > 1 or len(panel_title) > MAX_TITLE:
+                panel_title = env
+            y_label = label_of(current_tag(tag), runs[0].stats_avg)
+            heights = [level for name, level in levels if name == env and tag == tags[0]]
+            panels.append(Panel(panel_title, "env frames", y_label, lines, heights))
+    if against == "seconds":
+        panels = _in_units_of_time(panels)
+    num_columns = len(tags) if 1 < len(tags) <= MAX_COLUMNS else MAX_COLUMNS
+    figure = draw_panels(panels, num_columns, title or "", _explanation(groups, averaging))
     try:
         figure.savefig(out, dpi="figure")
     except OSError as error:
         raise ConfigError(f"cannot use {error.filename}: {error.strerror}") from error
-    return Picture(out, table(lines, averaging), cut_notes(groups, tags[0], averaging))
+    columns = ["tag", "env", "group", "runs", against, "mean", *BANDS[averaging.band][1]]
+    rows = [columns, *sorted(rows, key=lambda row: tags.index(row[0]))]
+    table = aligned([row[1:] for row in rows], "<<>") if len(tags) == 1 else aligned(rows, "<<<>")
+    return Picture(out, table, [note for group in groups if (note := cut_note(group, tags[0], against))])
 
 
-def _note(lines: Sequence[Line], averaging: Averaging) -> str:
+def _line(group: Group, x: np.ndarray, mean: np.ndarray, edges: Sequence[np.ndarray]) -> Line:
+    num_runs = len(group.experiments)
+    label = "1 run" if num_runs == 1 else f"{num_runs} runs"
+    if group.label:
+        label = textwrap.fill(f"{group.label} ({label})", LABEL_WIDTH)
+    return Line(group.label, label, x, mean, (edges[0], edges[1]) if num_runs > 1 else None)
+
+
+def _in_units_of_time(panels: Sequence[Panel]) -> list[Panel]:
+    """Returns the panels with seconds as their x axis in a unit that suits the longest line."""
+    longest = max(line.x[-1] for panel in panels for line in panel.lines)
+    unit, size = next((unit, size) for limit, unit, size in TIME_UNITS if longest <= limit)
+    return [
+        panel._replace(
+            x_label=f"{unit} of training", lines=[line._replace(x=line.x / size) for line in panel.lines]
+        )
+        for panel in panels
+    ]
+
+
+def _explanation(groups: Sequence[Group], averaging: Averaging) -> str:
     """Returns what lines and bands mean; empty if there is nothing to say."""
     parts = []
-    if any(line.num_runs > 1 for line in lines):
-        parts.append(f"line: mean of the runs; {BANDS[averaging.band].note}")
+    if any(len(group.experiments) > 1 for group in groups):
+        parts.append(f"line: mean of the runs; {BANDS[averaging.band][0]}")
     if averaging.smooth > 0:
         parts.append(f"each run is averaged over the last {averaging.smooth:.3g} of the x axis")
     return "; ".join(parts)
-
-
-def table(lines: Sequence[Line], averaging: Averaging) -> list[str]:
-    """Returns a heading, and a row for each line with its last values."""
-    columns = ["env", "group", "runs", averaging.against, "mean", *BANDS[averaging.band].columns]
-    rows = []
-    for line in lines:
-        ends = [rounded(float(values[-1])) for values in (line.mean, line.low, line.high)]
-        rows.append([line.env, line.label or "-", str(line.num_runs), f"{line.x[-1]:,.0f}", *ends])
-    if len({line.tag for line in lines}) == 1:
-        return aligned([columns, *rows], "<<>")
-    with_tags = [[line.tag, *row] for line, row in zip(lines, rows)]
-    return aligned([["tag", *columns], *with_tags], "<<<>")

@@ -16,93 +16,103 @@ from sample_factory.config.commands import PLOT_POPULATION
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.help import make_command_parser
 from sample_factory.config.population_flags import FLAG_TAG, REPLACED_BY_TAG, SHAPING_TAG
+from sample_factory.config.unknown_flags import parse_words
 from sample_factory.monitoring.policy_progress import TAGS, tag_of
 from sample_factory.plotting import plot_command
-from sample_factory.plotting.draw_population import Panel, Takeover, draw
-from sample_factory.plotting.labels import label_of
+from sample_factory.plotting.drawing import MAX_COLUMNS, Line, Panel, draw_panels
 from sample_factory.plotting.plot_command import aligned, rounded
-from sample_factory.plotting.read_summaries import Curve, read_policies
+from sample_factory.plotting.read_summaries import Curve, label_of, read_policies
+
+TAKEOVER_NOTE = "marker on a line: the policy was replaced by the one that has this marker"
+WIDE_RANGE = 10.0  # positive values with a larger ratio of largest to smallest get a logarithmic axis
+
+Policies = Sequence[Mapping[str, Curve]]  # curves by tag
 
 
-def make_panels(policies: Sequence[Mapping[str, Curve]], objective: str, stats_avg: int) -> list[Panel]:
+def make_panels(policies: Policies, objective: str, stats_avg: int) -> list[Panel]:
     """Returns a panel for the objective, and one for each setting that varies. Raises ConfigError.
 
-    policies: curves by tag. stats_avg: episodes in a mean of the objective.
+    stats_avg: episodes in a mean of the objective.
     """
-    drawn = objective
-    if objective == TAGS["true_objective"] and not _by_policy(policies, objective):
-        drawn = TAGS["reward"]  # which the true objective is, unless it is written
-    objectives = _by_policy(policies, drawn)
-    if not objectives:
+    if objective == TAGS["true_objective"] and not any(objective in curves for curves in policies):
+        objective = TAGS["reward"]  # which the true objective is, unless it is written
+    label = label_of(objective, stats_avg)
+    panels = [_panel(policies, objective, label.partition(" (")[0], label, is_setting=False)]
+    if not panels[0].lines:
         raise ConfigError(f"no policy has numbers under the tag {objective}: too few episodes have ended")
-    label = label_of(drawn, stats_avg)
-    panels = [Panel(label.partition(" (")[0], label, objectives, is_setting=False)]
-    for prefix, y_label in ((FLAG_TAG, "--{}"), (SHAPING_TAG, "weight of {}")):
-        tags = dict.fromkeys(tag for curves in policies for tag in curves if tag.startswith(prefix))
-        for tag in tags:
-            curves = {
-                policy: _up_to(_last_step(policies[policy]), curve)
-                for policy, curve in _by_policy(policies, tag).items()
-            }
-            name = tag.removeprefix(prefix)
+    for tag in dict.fromkeys(tag for curves in policies for tag in curves):
+        if tag.startswith(FLAG_TAG):
+            name = tag.removeprefix(FLAG_TAG)
+            panels.append(_panel(policies, tag, name.replace("_", " "), f"--{name}", is_setting=True))
+        elif tag.startswith(SHAPING_TAG):
+            name = tag.removeprefix(SHAPING_TAG)
             panels.append(
-                Panel(
-                    _title(prefix, name), y_label.format(name), curves, True, is_rate=name == "learning_rate"
-                )
+                _panel(policies, tag, f"reward shaping: {name}", f"weight of {name}", is_setting=True)
             )
-    return [panels[0], *(panel for panel in panels[1:] if _varies(panel))]
+    return [panels[0], *(panel for panel in panels[1:] if np.ptp(_heights(panel.lines)) > 0)]
 
 
-def _title(prefix: str, name: str) -> str:
-    return name.replace("_", " ") if prefix == FLAG_TAG else f"reward shaping: {name}"
-
-
-def find_takeovers(policies: Sequence[Mapping[str, Curve]]) -> list[Takeover]:
-    """Returns the takeovers by policy, and of each policy by time."""
-    return [
-        Takeover(policy, int(donor), float(frames))
-        for policy, curve in _by_policy(policies, REPLACED_BY_TAG).items()
-        for frames, donor in zip(curve.steps, curve.values)
-    ]
-
-
-def table(panels: Sequence[Panel], takeovers: Sequence[Takeover], frames: Sequence[float]) -> list[str]:
-    """Returns a table of the last values, with a column for each policy. frames: env frames by policy."""
-    policies = range(len(frames))
-    rows: list[tuple[str, ...]] = [("policy", *map(str, policies))]
-    rows.append(("env frames", *(f"{count:,.0f}" for count in frames)))
-    for panel in panels:
-        rows.append((panel.title, *(_last_value(panel, policy) for policy in policies)))
-    taken = [[str(t.donor) for t in takeovers if t.receiver == policy] for policy in policies]
-    rows.append(("takeovers", *(str(len(donors)) for donors in taken)))
-    rows.append(("the last from", *(donors[-1] if donors else "-" for donors in taken)))
-    return aligned(rows, "<>")
-
-
-def _last_value(panel: Panel, policy: int) -> str:
-    return rounded(panel.curves[policy].values[-1]) if policy in panel.curves else "-"
-
-
-def _by_policy(policies: Sequence[Mapping[str, Curve]], tag: str) -> dict[int, Curve]:
-    return {policy: curves[tag] for policy, curves in enumerate(policies) if tag in curves}
-
-
-def _last_step(curves: Mapping[str, Curve]) -> float:
-    return max(float(curve.steps[-1]) for curve in curves.values())
-
-
-def _up_to(step: float, curve: Curve) -> Curve:
-    """Returns the curve of a setting extended to a step: it is written only when it changes."""
-    return Curve(
-        np.append(curve.steps, step),
-        np.append(curve.seconds, curve.seconds[-1]),
-        np.append(curve.values, curve.values[-1]),
+def _panel(policies: Policies, tag: str, title: str, y_label: str, is_setting: bool) -> Panel:
+    """Returns the panel of a tag. is_setting: lines keep a value until the next point."""
+    lines = []
+    for policy, curves in enumerate(policies):
+        if tag in curves:
+            steps, _, values = curves[tag]
+            if is_setting:  # written only when it changes
+                steps = np.append(steps, max(curve.steps[-1] for curve in curves.values()))
+                values = np.append(values, values[-1])
+            name = f"policy {policy}"
+            line = Line(name, name, steps, values)
+            lines.append(line._replace(marks=_marks(line, curves.get(REPLACED_BY_TAG), is_setting)))
+    heights = _heights(lines)
+    # Of a learning rate, factors matter, not differences.
+    is_wide = (
+        is_setting
+        and len(heights)
+        and heights.min() > 0
+        and (tag == f"{FLAG_TAG}learning_rate" or heights.max() >= WIDE_RANGE * heights.min())
     )
+    return Panel(title, "env frames of the policy", y_label, lines, (), is_setting, bool(is_wide))
 
 
-def _varies(panel: Panel) -> bool:
-    values = np.concatenate([curve.values for curve in panel.curves.values()])
-    return bool(values.min() < values.max())
+def _heights(lines: Sequence[Line]) -> np.ndarray:
+    return np.concatenate([[], *(line.y for line in lines)])
+
+
+def _marks(line: Line, takeovers: Curve | None, is_setting: bool) -> list[tuple[float, float, str]]:
+    """Returns the points at which another policy's weights were taken over, if they change the line."""
+    marks = []
+    for frames, donor in zip(takeovers.steps, takeovers.values) if takeovers else ():
+        if is_setting:
+            after, before = (
+                line.y[max(0, int(np.searchsorted(line.x, at, side="right")) - 1)]
+                for at in (frames, frames - 1)
+            )
+            if after != before:
+                marks.append((float(frames), float(after), f"policy {int(donor)}"))
+        else:
+            marks.append((float(frames), float(np.interp(frames, line.x, line.y)), f"policy {int(donor)}"))
+    return marks
+
+
+def _table(panels: Sequence[Panel], policies: Policies) -> list[str]:
+    """Returns a table of the last values, with a column for each policy."""
+    names = [f"policy {policy}" for policy in range(len(policies))]
+    frames = [max(curve.steps[-1] for curve in curves.values()) for curves in policies]
+    rows = [
+        ["policy", *map(str, range(len(policies)))],
+        ["env frames", *(f"{count:,.0f}" for count in frames)],
+    ]
+    for panel in panels:
+        last = {line.key: rounded(float(line.y[-1])) for line in panel.lines}
+        rows.append([panel.title, *(last.get(name, "-") for name in names)])
+    nobody = np.empty(0)
+    donors = [curves[REPLACED_BY_TAG].values if REPLACED_BY_TAG in curves else nobody for curves in policies]
+    rows.append(["takeovers", *(str(len(of_policy)) for of_policy in donors)])
+    rows.append(
+        ["the last from", *(f"{of_policy[-1]:.0f}" if len(of_policy) else "-" for of_policy in donors)]
+    )
+    return aligned(rows, "<>")
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -116,7 +126,8 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--tag", help="TensorBoard tag of the objective (default: that of --pbt_target_objective)"
     )
     parser.add_argument("--title", help="title above the panels (default: env and folder)")
-    arguments = plot_command.parse(parser, argv)
+    arguments = parse_words(parser, argv)
+    plot_command.check_out(arguments.out)
     if arguments.folder is None:
         raise ConfigError("no experiment was given: name a folder like train_dir/my_experiment")
     return arguments
@@ -129,10 +140,10 @@ def plot(arguments: argparse.Namespace) -> list[str]:
         raise ConfigError(f"{arguments.folder} was not trained with --with_pbt=True: no setting evolved")
     objective = arguments.tag or tag_of(values["pbt_target_objective"])
     panels = make_panels(policies, objective, values["stats_avg"])
-    takeovers = find_takeovers(policies)
+    note = TAKEOVER_NOTE if any(REPLACED_BY_TAG in curves for curves in policies) else ""
     title = arguments.title or f"{values['env']}: {arguments.folder}"
-    draw(panels, takeovers, title).savefig(arguments.out, dpi="figure")
-    return table(panels, takeovers, [_last_step(curves) for curves in policies])
+    draw_panels(panels, MAX_COLUMNS, title, note).savefig(arguments.out, dpi="figure")
+    return _table(panels, policies)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,17 +1,16 @@
 """A run's metrics as a table of pandas: sample_factory.read_metrics."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sample_factory.config.experiment_folder import experiment_folder, read_saved
-from sample_factory.config.experiment_names import find_experiment
+from sample_factory.config.experiment_folder import experiment_folder, find_experiment, read_saved
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.keywords import in_words_of_python
+from sample_factory.config.parsing import in_words_of_python
 from sample_factory.config.sections import RunFlags
-from sample_factory.plotting.read_summaries import Curve, read_policies, what_else
+from sample_factory.plotting.read_summaries import read_policies, what_else
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -43,7 +42,10 @@ def read_metrics(
         place = find_experiment(experiment, train_dir).keywords
         read_saved(place, {}, evaluation=True)  # raises, with the experiments that there are
         _, policies = read_policies(experiment_folder(RunFlags(**place)))
-        chosen = _choose(policies, [tags] if isinstance(tags, str) else tags)
+        known = {tag for curves in policies for tag in curves}
+        wanted = known if tags is None else {tags} if isinstance(tags, str) else set(tags)
+        for tag in sorted(wanted - known):
+            raise ConfigError(f"there are no numbers under the tag {tag}{what_else(tag, known)}")
     except ConfigError as error:
         raise in_words_of_python(error) from None
     tables = [
@@ -51,25 +53,12 @@ def read_metrics(
             {
                 "policy": policy,
                 "tag": tag,
-                "env_frames": curve.steps.astype(np.int64),
-                "seconds": curve.seconds,
-                "value": curve.values,
+                "env_frames": curves[tag].steps.astype(np.int64),
+                "seconds": curves[tag].seconds,
+                "value": curves[tag].values,
             }
         )
-        for policy, curves in enumerate(chosen)
-        for tag, curve in curves.items()
+        for policy, curves in enumerate(policies)
+        for tag in sorted(wanted & set(curves))
     ]
     return pandas.concat(tables, ignore_index=True)
-
-
-def _choose(policies: Sequence[Mapping[str, Curve]], tags: Sequence[str] | None) -> list[dict[str, Curve]]:
-    """Returns the curves of these tags of each policy that has them, in alphabetical order.
-
-    Raises ConfigError for a tag that no policy has.
-    """
-    known = {tag for curves in policies for tag in curves}
-    for tag in tags or ():
-        if tag not in known:
-            raise ConfigError(f"there are no numbers under the tag {tag}{what_else(tag, known)}")
-    wanted = sorted(known if tags is None else set(tags))
-    return [{tag: curves[tag] for tag in wanted if tag in curves} for curves in policies]

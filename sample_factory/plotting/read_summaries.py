@@ -4,15 +4,17 @@ Also those of versions 1 and 2: their curves get the tags of this version.
 """
 
 import difflib
+import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sample_factory.config.experiment_names import SAVED_NAMES, old_version
+from sample_factory.config.experiment_folder import SAVED_NAMES, old_version
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.sections import TRAINING_SECTIONS, flat_values
 from sample_factory.monitoring.policy_progress import TAGS, tag_of
@@ -36,12 +38,24 @@ TAGS_OF_VERSION_2 = (
 )
 SEARCH_DEPTH = 4  # folders below the one that was named in which experiments are found
 NUM_NEAREST = 5
+# Names of figures, without their group -> what axes call them.
+NAMES = {
+    "true reward": "true objective",
+    "len": "episode length in env frames",
+    "fps": "env frames per second",
+    "sample throughput": "samples per second",
+    "policy lag": "policy lag (SGD steps)",
+    "lr": "learning rate",
+    "kl divergence": "KL divergence",
+}
+EXTREMES = (("_min", "lowest "), ("_max", "highest "))
+MEAN_OF_EPISODES = "0_aux/avg_"
 
 
 class Curve(NamedTuple):
     """One scalar over all runs of an experiment: three arrays [points] of float64, ordered by step."""
 
-    steps: np.ndarray
+    steps: np.ndarray  # env frames
     seconds: np.ndarray  # since the first summary, without pauses between runs and work that was lost
     values: np.ndarray
 
@@ -53,33 +67,16 @@ class TrainedExperiment(NamedTuple):
     env: str
     version: int  # of Sample Factory
     flags: Mapping[str, str]  # name -> JSON text; of older versions, only those in their file
-    curves: Mapping[str, Curve]  # by tag; steps in env frames
+    curves: Mapping[str, Curve]  # by tag
     stats_avg: int  # episodes in a mean
 
 
-class _Point(NamedTuple):
-    step: int
-    seconds: float
-    value: float
-
-
-class _Run(NamedTuple):
-    """The records of one event file."""
-
-    began: float  # wall time of its first record
-    events: Iterator[Any]  # those after the first record
-
-
 def find_experiments(folder: Path) -> list[Path]:
-    """Returns the folder if it is an experiment, otherwise all experiments below it, by name; none if it has
-    none."""
+    """Returns the folder if it is an experiment, otherwise all experiments below it, by name."""
+    patterns = ["*/" * depth + name for depth in range(SEARCH_DEPTH + 1) for name in SAVED_NAMES]
     if any((folder / name).is_file() for name in SAVED_NAMES):
         return [folder]
-    found: set[Path] = set()
-    for depth in range(1, SEARCH_DEPTH + 1):
-        for name in SAVED_NAMES:
-            found.update(path.parent for path in folder.glob("*/" * depth + name))
-    return sorted(found)
+    return sorted({path.parent for pattern in patterns for path in folder.glob(pattern)})
 
 
 def read_experiment(folder: Path, tags: Sequence[str], policy_index: int) -> TrainedExperiment:
@@ -88,18 +85,26 @@ def read_experiment(folder: Path, tags: Sequence[str], policy_index: int) -> Tra
     tags: also those of version 2, or the name of a metric such as "reward".
     """
     values, version = _read_cfg(folder)
-    points = _read_points(folder, policy_index, version)
-    curves = {tag: _in_frames(_curve(points[_find(tag, points, folder)]), values) for tag in tags}
+    known = _read_curves(folder, policy_index, values, version)
+    curves = {}
+    for tag in tags:
+        found = known.get(tag, known.get(current_tag(tag)))
+        if found is None:
+            raise ConfigError(
+                f"{folder} has no numbers under the tag {tag}{what_else(current_tag(tag), known)}"
+            )
+        curves[tag] = found
     flags = {name: json.dumps(value, sort_keys=True) for name, value in values.items()}
     return TrainedExperiment(folder, values["env"], version, flags, curves, values["stats_avg"])
 
 
-def _find(tag: str, points: Mapping[str, Sequence[_Point]], folder: Path) -> str:
-    """Returns the tag under which the points of a tag are. Raises ConfigError if there are none."""
-    for name in (tag, current_tag(tag)):
-        if points.get(name):
-            return name
-    raise ConfigError(f"{folder} has no numbers under the tag {tag}{what_else(current_tag(tag), points)}")
+def read_policies(folder: Path) -> tuple[dict[str, Any], list[dict[str, Curve]]]:
+    """Returns the flags of an experiment, and for each of its policies all curves by tag.
+
+    Raises ConfigError if there is no experiment in `folder`, or a policy has no summaries.
+    """
+    values, version = _read_cfg(folder)
+    return values, [_read_curves(folder, index, values, version) for index in range(values["num_policies"])]
 
 
 def current_tag(tag: str) -> str:
@@ -115,24 +120,25 @@ def _translated(tag: str) -> str:
     return tag
 
 
-def read_policies(folder: Path) -> tuple[dict[str, Any], list[dict[str, Curve]]]:
-    """Returns the flags of an experiment, and for each of its policies all curves by tag, in env frames.
+def label_of(tag: str, stats_avg: int) -> str:
+    """Returns a text for the axis of a tag. stats_avg: number of episodes in a mean."""
+    name = tag.removeprefix(MEAN_OF_EPISODES)
+    words = name.rpartition("/")[2].replace("_", " ").strip() or tag
+    if name == tag:
+        return NAMES.get(words, words)
+    for suffix, extreme in EXTREMES:
+        if name.endswith(suffix):
+            words = words[: -len(suffix)]
+            return f"{extreme}{NAMES.get(words, words)} of the last {stats_avg} episodes"
+    return f"{NAMES.get(words, words)} (mean of the last {stats_avg} episodes)"
 
-    Raises ConfigError if there is no experiment in `folder`, or a policy has no summaries.
-    """
-    values, version = _read_cfg(folder)
-    policies = []
-    for policy_index in range(values["num_policies"]):
-        points = _read_points(folder, policy_index, version)
-        policies.append({tag: _in_frames(_curve(of), values) for tag, of in points.items() if of})
-    return values, policies
 
-
-def _in_frames(curve: Curve, values: Mapping[str, Any]) -> Curve:
-    """Returns the curve with steps in env frames. values: of all flags."""
-    if values["summaries_use_frameskip"]:
-        return curve
-    return curve._replace(steps=curve.steps * (values["env_frameskip"] or 1))
+def what_else(tag: str, seen: Iterable[str]) -> str:
+    """Returns the end of the message about a missing tag."""
+    if tag in TAGS.values():
+        return ": too few episodes have ended so far"
+    close = difflib.get_close_matches(tag, sorted(seen), n=NUM_NEAREST, cutoff=0.0)
+    return f"; the nearest are {', '.join(close)}"
 
 
 def _read_cfg(folder: Path) -> tuple[dict[str, Any], int]:
@@ -158,59 +164,53 @@ def _read_cfg(folder: Path) -> tuple[dict[str, Any], int]:
     return {**defaults, **saved}, version
 
 
-def _read_points(experiment: Path, policy_index: int, version: int) -> dict[str, list[_Point]]:
-    """Returns points by tag, over all runs. Raises ConfigError if there are none at all."""
-    points: dict[str, list[_Point]] = {}
-    for run in _oldest_first(sorted((experiment / ".summary" / str(policy_index)).glob("*tfevents*"))):
-        points = _continued(points, run)
-    if not points:
-        raise ConfigError(f"{experiment} has no summaries of policy {policy_index} yet")
-    return {_translated(tag): of for tag, of in points.items()} if version == 2 else points
-
-
-def _curve(points: Sequence[_Point]) -> Curve:
-    by_step = {point.step: point for point in points}  # the last of several points at one step counts
-    return Curve(*np.array([by_step[step] for step in sorted(by_step)], np.float64).T)
-
-
-def _oldest_first(files: Sequence[Path]) -> list[_Run]:
+def _read_curves(
+    folder: Path, policy_index: int, values: Mapping[str, Any], version: int
+) -> dict[str, Curve]:
+    """Returns the curves of a policy by tag. values: of all flags. Raises ConfigError if there are none."""
     # Not at the top of the module: it takes 0.2 s, which an error about a mistyped folder should not.
     # The legacy loader does not convert events, which simple values do not need.
     from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
-    runs = []
-    for file in files:
+    runs = []  # (wall time of the first record, the records after it)
+    for file in sorted((folder / ".summary" / str(policy_index)).glob("*tfevents*")):
         events = LegacyEventFileLoader(str(file)).Load()
         first = next(events, None)  # the version of the file format
         if first is not None:
-            runs.append(_Run(first.wall_time, events))
-    return sorted(runs, key=lambda run: run.began)
+            runs.append((first.wall_time, events))
+    points: dict[str, dict[int, tuple[float, float]]] = {}
+    for began, events in sorted(runs, key=operator.itemgetter(0)):
+        points = _continued(points, began, events)
+    if not points:
+        raise ConfigError(f"{folder} has no summaries of policy {policy_index} yet")
+    frames = 1 if values["summaries_use_frameskip"] else values["env_frameskip"] or 1
+    curves = {}
+    for tag, of_tag in points.items():
+        rows = np.array([(step * frames, *of_tag[step]) for step in sorted(of_tag)], np.float64)
+        curves[_translated(tag) if version == 2 else tag] = Curve(*rows.T)
+    return curves
 
 
-def _continued(points: Mapping[str, list[_Point]], run: _Run) -> dict[str, list[_Point]]:
-    """Returns points by tag: those of earlier runs before this run's first step, then those of this run.
+def _continued(
+    points: Mapping[str, Mapping[int, tuple[float, float]]], began: float, events: Iterable[Any]
+) -> dict[str, dict[int, tuple[float, float]]]:
+    """Returns tag -> step -> (seconds, value): earlier runs up to this run's first step, then this run.
 
-    A run that resumes from a checkpoint repeats the steps after it. A tag without finite values has no
-    points.
+    A run that resumes from a checkpoint repeats the steps after it. Of several values at one step, the last
+    finite one counts. began: wall time of the run.
     """
-    kept: dict[str, list[_Point]] | None = None
-    for event in run.events:
-        if kept is None:
-            kept = {tag: [point for point in of if point.step < event.step] for tag, of in points.items()}
-            seconds_before = {tag: of[-1].seconds if of else 0.0 for tag, of in kept.items()}
+    events = iter(events)
+    first = next(events, None)
+    if first is None:
+        return {tag: dict(of_tag) for tag, of_tag in points.items()}
+    kept = {
+        tag: {step: point for step, point in of_tag.items() if step < first.step}
+        for tag, of_tag in points.items()
+    }
+    seconds_before = {tag: of_tag[max(of_tag)][0] for tag, of_tag in kept.items() if of_tag}
+    for event in itertools.chain([first], events):
         for scalar in event.summary.value:
-            if not scalar.HasField("simple_value"):
-                continue
-            of_tag = kept.setdefault(scalar.tag, [])
-            if math.isfinite(scalar.simple_value):
-                seconds = seconds_before.get(scalar.tag, 0.0) + event.wall_time - run.began
-                of_tag.append(_Point(event.step, seconds, scalar.simple_value))
-    return dict(points) if kept is None else kept
-
-
-def what_else(tag: str, seen: Iterable[str]) -> str:
-    """Returns the end of the message about a missing tag."""
-    if tag in TAGS.values():
-        return ": too few episodes have ended so far"
-    close = difflib.get_close_matches(tag, sorted(seen), n=NUM_NEAREST, cutoff=0.0)
-    return f"; the nearest are {', '.join(close)}"
+            if scalar.HasField("simple_value") and math.isfinite(scalar.simple_value):
+                seconds = seconds_before.get(scalar.tag, 0.0) + event.wall_time - began
+                kept.setdefault(scalar.tag, {})[event.step] = (seconds, scalar.simple_value)
+    return {tag: of_tag for tag, of_tag in kept.items() if of_tag}

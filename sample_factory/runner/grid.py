@@ -5,13 +5,11 @@ import time
 from collections.abc import Sequence
 
 from sample_factory.runner.backend import Backend, CannotStart
-from sample_factory.runner.board import Board, Row
-from sample_factory.runner.jobs import ENDS, FAILED, FINISHED, QUEUED, RUNNING, STOPPED, WAITING, Job
-from sample_factory.runner.progress import Progress, ProgressReader
+from sample_factory.runner.board import Board, Progress, ProgressReader, Row
+from sample_factory.runner.run_job import ENDS, FAILED, FINISHED, QUEUED, RUNNING, STOPPED, WAITING, Job
 from sample_factory.runtime.supervisor import StopSignals
 
 POLL_SECONDS = 0.5
-EARLIER = "in an earlier start"
 
 
 class Grid:
@@ -24,15 +22,15 @@ class Grid:
         self._pause = pause
         self._jobs = {job.name: job for job in jobs}
         self._readers = {job.name: ProgressReader(job.folder) for job in jobs}
+        self._rows = {job.name: Row(job.name, WAITING) for job in jobs}
         self._waiting: list[Job] = []
-        self._active: dict[str, Job] = {}
-        self._rows: dict[str, Row] = {}
+        self._active: dict[str, Job] = {}  # with the backend
         self._last_start = -pause
 
     @property
     def rows(self) -> list[Row]:
         """A row for each job, in the order of the grid."""
-        return [self._rows[name] for name in self._jobs]
+        return list(self._rows.values())
 
     def run(self) -> bool:
         """Returns whether all jobs have ended: not if a signal has stopped the grid."""
@@ -48,18 +46,17 @@ class Grid:
         return signals.requested is None
 
     def _sort_out(self) -> None:
-        """Skips what is finished, adopts what is still running, and lets the rest wait."""
+        """Skips finished jobs, adopts those that still run, and lets the others wait."""
         resumed = 0
         for job in self._jobs.values():
             if job.is_finished():
-                self._end(job, FINISHED, EARLIER)
+                self._set(job, FINISHED, "in an earlier start")
             elif self._backend.adopt(job):
                 self._active[job.name] = job
-                self._show(job, QUEUED)
+                self._set(job, QUEUED)
             else:
                 resumed += job.read_state() is not None
                 self._waiting.append(job)
-                self._rows[job.name] = Row(job.name, WAITING)
         if len(self._waiting) < len(self._jobs) or resumed:
             skipped = len(self._jobs) - len(self._waiting) - len(self._active)
             self._board.print(
@@ -78,10 +75,10 @@ class Grid:
         try:
             self._backend.start(job)
         except CannotStart as error:
-            self._end(job, FAILED, str(error))
+            self._set(job, FAILED, str(error))
         else:
             self._active[job.name] = job
-            self._show(job, QUEUED)
+            self._set(job, QUEUED)
 
     def _follow(self) -> None:
         """Updates the rows of the active jobs."""
@@ -91,11 +88,11 @@ class Grid:
             if state is not None and state.state in ENDS:
                 # A stopped job that is alive has been queued again by its own script.
                 if job.name not in alive or state.state != STOPPED:
-                    self._end(job, state.state, state.reason)
+                    self._set(job, state.state, state.reason)
             elif job.name not in alive:
-                self._end(job, FAILED, "its process has died" if state else "it has not been started")
+                self._set(job, FAILED, "its process has died" if state else "it has not been started")
             else:
-                self._show(job, RUNNING if state is not None else QUEUED)
+                self._set(job, RUNNING if state is not None else QUEUED)
         self._board.show(self.rows)
 
     def _stop(self) -> None:
@@ -108,26 +105,22 @@ class Grid:
         self._backend.stop()
         while self._active:
             for name in self._active.keys() - set(self._backend.unfinished()):
-                job = self._active[name]
-                state = job.read_current()
-                self._end(job, STOPPED if state is None or state.state == RUNNING else state.state, "")
+                state = self._active[name].read_current()
+                ended = STOPPED if state is None or state.state == RUNNING else state.state
+                self._set(self._active[name], ended)
             self._board.show(self.rows)
             time.sleep(POLL_SECONDS)
 
-    def _show(self, job: Job, state: str) -> None:
-        row = self._rows.get(job.name, Row(job.name, state))
-        progress = self._readers[job.name].read() if state == RUNNING else row.progress
-        self._rows[job.name] = row._replace(state=state, progress=progress, seconds=_seconds(job))
-
-    def _end(self, job: Job, state: str, note: str) -> None:
-        self._active.pop(job.name, None)
-        progress = self._readers[job.name].read()._replace(fps=Progress().fps)
-        self._rows[job.name] = Row(job.name, state, progress, _seconds(job), note)
-
-
-def _seconds(job: Job) -> float:
-    """Returns the time of all attempts so far."""
-    state = job.read_state()
-    if state is None:
-        return 0.0
-    return state.seconds + (time.time() - state.began if state.state == RUNNING else 0.0)
+    def _set(self, job: Job, state: str, note: str = "") -> None:
+        """Updates the row of a job; one that has ended is no longer active."""
+        progress = self._rows[job.name].progress
+        if state in (RUNNING, *ENDS):
+            progress = self._readers[job.name].read()
+        if state in ENDS:
+            self._active.pop(job.name, None)
+            progress = progress._replace(fps=Progress().fps)
+        last = job.read_state()
+        seconds = 0.0 if last is None else last.seconds  # of all attempts
+        if last is not None and last.state == RUNNING:
+            seconds += time.time() - last.began
+        self._rows[job.name] = Row(job.name, state, progress, seconds, note)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from sample_factory.runner.jobs import Job
+from sample_factory.runner.run_job import Job
 from sample_factory.runtime.local_ray import LocalRay, find_cluster
 
 STORE_BYTES = 80 * 2**20  # near Ray's minimum; no data goes through Ray

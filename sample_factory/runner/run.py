@@ -1,6 +1,8 @@
 """Runs a grid of experiments: python -m sample_factory.runner.run --run=my_package.my_grid"""
 
 import argparse
+import csv
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,84 +13,56 @@ from sample_factory.config.help import make_command_parser
 from sample_factory.config.unknown_flags import parse_words
 from sample_factory.launch.exit_codes import FAILED as EXIT_FAILED
 from sample_factory.launch.exit_codes import INTERRUPTED, run_command
+from sample_factory.plotting.plot_groups import plot_groups
 from sample_factory.runner.backend import BACKENDS, Backend, find_backend
 from sample_factory.runner.board import Board, Row
 from sample_factory.runner.grid import Grid
-from sample_factory.runner.jobs import FAILED, FOLDER, Job
-from sample_factory.runner.load_description import load_description
-from sample_factory.runner.results import CSV, PICTURE, draw_curves, last_line, write_table
+from sample_factory.runner.run_description import as_typed, load_description
+from sample_factory.runner.run_job import FAILED, FOLDER, Job
 from sample_factory.runner.slurm import SlurmBackend
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
+
+CSV = "results.csv"
+PICTURE = "curves.png"
+COLUMNS = ("run", "state", "env", "env_frames", "reward", "seconds", "exit_code", "folder")
+NOT_IN_LABEL = ("seed", "env")  # seeds are averaged; each env has a panel of its own
+NUM_LOG_BYTES = 4096  # of the end of a log
 
 
 def _make_parser() -> argparse.ArgumentParser:
     parser = make_command_parser(RUN_GRID)
     add = parser.add_argument
     add("--run", metavar="MODULE", help="module that defines RUN_DESCRIPTION, or a file that ends in .py")
-    add(
-        "--train_dir", type=Path, default=Path("train_dir"), help="folder for all runs (default: ./train_dir)"
-    )
-    add(
-        "--runner",
-        "--backend",
-        default="processes",
-        metavar="BACKEND",
-        help=f"what runs the experiments: {', '.join(BACKENDS)}, or module:Class (default: processes)",
-    )
+    folder = Path("train_dir")
+    add("--train_dir", type=Path, default=folder, help="folder for all runs (default: ./train_dir)")
+    backends = f"what runs the experiments: {', '.join(BACKENDS)}, or module:Class (default: processes)"
+    add("--runner", "--backend", default="processes", metavar="BACKEND", help=backends)
     add("--experiment_suffix", default="", help="appended to the name of the folder of each Experiment")
     add("--pause_between", type=float, default=1.0, help="seconds between two starts (default: 1)")
-    add(
-        "--max_parallel",
-        type=int,
-        default=4,
-        help="runs at the same time; for Slurm and a Ray cluster, their queue decides (default: 4)",
-    )
+    parallel = "runs at the same time; for Slurm and a Ray cluster, their queue decides (default: 4)"
+    add("--max_parallel", type=int, default=4, help=parallel)
     add("--num_gpus", type=int, default=1, help="GPUs of this machine to use (default: 1)")
-    add(
-        "--experiments_per_gpu",
-        type=int,
-        default=-1,
-        help="runs that share a GPU; -1: GPUs are not assigned, each run sees all of them (default: -1)",
-    )
-    _add_cluster_flags(parser)
+    shared = "runs that share a GPU; -1: GPUs are not assigned, each run sees all of them (default: -1)"
+    add("--experiments_per_gpu", type=int, default=-1, help=shared)
+
+    add = parser.add_argument_group("Slurm").add_argument
+    add("--slurm_gpus_per_job", type=int, default=1, help="GPUs of each job (default: 1)")
+    cores = "CPU cores per GPU; of a job without one (default: 14)"
+    add("--slurm_cpus_per_gpu", type=int, default=14, help=cores)
+    dry = "print the script and commands, submit nothing"
+    add("--slurm_print_only", type=parse_bool, default=False, help=dry)
+    add("--slurm_workdir", help="folder for scripts and Slurm's logs (default: beside the logs)")
+    add("--slurm_partition", help="partition of the cluster")
+    template = "script that prepares the environment; $CMD in it, or its end, is where the experiment runs"
+    add("--slurm_sbatch_template", metavar="FILE", help=template)
+    limit = "time after which a job saves, stops and is queued again, e.g. 8h; 0: never (default: 0)"
+    add("--slurm_timeout", default="0", help=limit)
+
+    add = parser.add_argument_group("Ray").add_argument
+    address = "a running cluster, e.g. auto; without it, that in RAY_ADDRESS, or one on this machine"
+    add("--ray_address", help=address)
+    add("--ray_cpus_per_job", type=float, default=1.0, help="CPUs of each run (default: 1)")
     return parser
-
-
-def _add_cluster_flags(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("Slurm")
-    group.add_argument("--slurm_gpus_per_job", type=int, default=1, help="GPUs of each job (default: 1)")
-    group.add_argument(
-        "--slurm_cpus_per_gpu",
-        type=int,
-        default=14,
-        help="CPU cores per GPU; of a job without one (default: 14)",
-    )
-    group.add_argument(
-        "--slurm_print_only",
-        type=parse_bool,
-        default=False,
-        help="print the script and commands, submit nothing",
-    )
-    group.add_argument(
-        "--slurm_workdir", help="folder for scripts and Slurm's logs (default: beside the logs)"
-    )
-    group.add_argument("--slurm_partition", help="partition of the cluster")
-    group.add_argument(
-        "--slurm_sbatch_template",
-        metavar="FILE",
-        help="script that prepares the environment; $CMD in it, or its end, is where the experiment runs",
-    )
-    group.add_argument(
-        "--slurm_timeout",
-        default="0",
-        help="time after which a job saves, stops and is queued again, e.g. 8h; 0: never (default: 0)",
-    )
-    group = parser.add_argument_group("Ray")
-    group.add_argument(
-        "--ray_address",
-        help="a running cluster, e.g. auto; without it, that in RAY_ADDRESS, or one on this machine",
-    )
-    group.add_argument("--ray_cpus_per_job", type=float, default=1.0, help="CPUs of each run (default: 1)")
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -105,44 +79,35 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     return arguments
 
 
-def plan_jobs(arguments: argparse.Namespace) -> tuple[Path, list[Job]]:
-    """Returns the folder of the grid, and all jobs. Raises ConfigError and CommandFailed."""
+def run_grid(argv: Sequence[str]) -> int:
+    """Runs the grid that the arguments describe; returns the exit code."""
+    arguments = parse_arguments(argv)
     description = load_description(arguments.run)
     description.experiment_suffix = arguments.experiment_suffix
     train_dir = arguments.train_dir.expanduser().absolute()
     folder = train_dir / description.run_name
-    runs = description.plan(train_dir)
-    return folder, [Job(run, folder / run.group / run.name, folder / FOLDER) for run in runs]
-
-
-def run_grid(argv: Sequence[str]) -> int:
-    """Runs the grid that the arguments describe; returns the exit code."""
-    arguments = parse_arguments(argv)
-    folder, jobs = plan_jobs(arguments)
+    jobs = description.plan(train_dir)
     if arguments.runner == "slurm" and arguments.slurm_print_only:
-        _print_slurm(SlurmBackend(arguments, folder / FOLDER), jobs)
+        slurm = SlurmBackend(arguments, folder / FOLDER)
+        commands = [" ".join(slurm.sbatch(job)) for job in jobs]
+        print("\n".join([slurm.script_text(jobs[0]), *commands]))
         return 0
     # Before anything is written: its constructor finds what is missing on this machine.
     backend = find_backend(arguments.runner)(arguments, folder / FOLDER)
     try:
-        lock = _lock(folder)
+        try:
+            (folder / FOLDER).mkdir(parents=True, exist_ok=True)
+            lock = FolderLock(folder / FOLDER)  # keeps other runners out
+        except FolderInUse as error:
+            raise ConfigError(f"{error}; wait for that runner, or stop it") from None
+        except OSError as error:
+            raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None
         try:
             return _run(jobs, backend, folder, arguments.pause_between)
         finally:
             lock.release()
     finally:
         backend.close()
-
-
-def _lock(folder: Path) -> FolderLock:
-    """Creates the folder of a grid and keeps other runners out of it. Raises ConfigError."""
-    try:
-        (folder / FOLDER).mkdir(parents=True, exist_ok=True)
-        return FolderLock(folder / FOLDER)
-    except FolderInUse as error:
-        raise ConfigError(f"{error}; wait for that runner, or stop it") from None
-    except OSError as error:
-        raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None
 
 
 def _run(jobs: Sequence[Job], backend: Backend, folder: Path, pause: float) -> int:
@@ -154,8 +119,11 @@ def _run(jobs: Sequence[Job], backend: Backend, folder: Path, pause: float) -> i
     write_table(folder / CSV, jobs, grid.rows)
     print(f"written: {folder / CSV}")
     print("\n".join(draw_curves(folder / PICTURE, jobs)), flush=True)
-    if any(row.state == FAILED for row in grid.rows):
-        _print_failures(jobs, grid.rows)
+    failed = [(job, row.note) for job, row in zip(jobs, grid.rows) if row.state == FAILED]
+    for job, reason in failed:
+        print(f"FAILED: {job.name}: {reason}; {job.log}\n    {last_line(job.log)}", file=sys.stderr)
+    if failed:
+        print("the same command starts these runs again", file=sys.stderr)
         return EXIT_FAILED
     if not has_ended:
         print("stopped; the same command continues", flush=True)
@@ -163,19 +131,55 @@ def _run(jobs: Sequence[Job], backend: Backend, folder: Path, pause: float) -> i
     return 0
 
 
-def _print_failures(jobs: Sequence[Job], rows: Sequence[Row]) -> None:
-    """Prints why each failed run has failed, and where its output is."""
-    for job, row in zip(jobs, rows):
-        if row.state == FAILED:
-            print(f"FAILED: {job.name}: {row.note}; {job.log}\n    {last_line(job.log)}", file=sys.stderr)
-    print("the same command starts these runs again", file=sys.stderr)
+def write_table(path: Path, jobs: Sequence[Job], rows: Sequence[Row]) -> None:
+    """Writes a line for each run: COLUMNS, and the parameters of the grid. reward: of the last episodes."""
+    params = dict.fromkeys(name for job in jobs for name in job.params)
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, [*COLUMNS, *(name for name in params if name not in COLUMNS)])
+        writer.writeheader()
+        for job, row in zip(jobs, rows):
+            state = job.read_state()
+            progress = row.progress
+            cells = {
+                "run": job.name,
+                "state": row.state,
+                "env": progress.env or job.params.get("env", ""),
+                "env_frames": progress.env_frames or "",
+                "reward": "" if math.isnan(progress.reward) else f"{progress.reward:.6g}",
+                "seconds": f"{row.seconds:.1f}" if row.seconds else "",
+                "exit_code": "" if state is None or state.exit_code is None else state.exit_code,
+                "folder": job.folder,
+            }
+            writer.writerow({**{name: as_typed(value) for name, value in job.params.items()}, **cells})
 
 
-def _print_slurm(backend: SlurmBackend, jobs: Sequence[Job]) -> None:
-    """Prints the script of the first job, and the command that would submit each."""
-    print(backend.script_text(jobs[0]))
+def draw_curves(path: Path, jobs: Sequence[Job]) -> list[str]:
+    """Draws the rewards of all runs: a panel for each env, a line for each set of parameters.
+
+    Returns lines of text: the last values of each line, and notes; or why there is no picture.
+    """
+    groups: dict[str, list[Path]] = {}
+    has_several = len({job.group for job in jobs}) > 1
     for job in jobs:
-        print(" ".join(backend.sbatch(job)))
+        params = {name: value for name, value in job.params.items() if name not in NOT_IN_LABEL}
+        words = [f"{name}={as_typed(value)}" for name, value in params.items()]  # e.g. learning_rate=0.001
+        label = " ".join([*([job.group] if has_several or not words else []), *words])
+        groups.setdefault(label, []).append(job.folder)
+    try:
+        picture = plot_groups(groups, path, skip_unreadable=True)
+    except (ConfigError, OSError) as error:
+        return [f"no picture: {error}"]
+    return [*picture.table, *picture.notes, f"written: {path}"]
+
+
+def last_line(log: Path) -> str:
+    """Returns the last line of a log that is not empty; an empty string if there is none."""
+    try:
+        data = log.read_bytes()[-NUM_LOG_BYTES:]
+    except FileNotFoundError:
+        return ""
+    lines = [line.strip() for line in data.decode(errors="replace").splitlines() if line.strip()]
+    return lines[-1] if lines else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,15 +3,24 @@
 A module that describes a grid defines RUN_DESCRIPTION, a RunDescription.
 """
 
+import importlib
 import itertools
 import random
 import re
+import runpy
 import shlex
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from sample_factory.config.flags import ConfigError
+from sample_factory.runner.run_job import FOLDER, Job
+from sample_factory.runtime.command_failed import CommandFailed
+from sample_factory.runtime.failures import one_line
+
+VARIABLE = "RUN_DESCRIPTION"
 
 SHUFFLE_SEED = 0  # the same order in every start, as an experiment's name begins with its place in the order
 LONG_NAME = 200  # characters; the file system allows 255, the names of the run's files have an ending
@@ -57,19 +66,6 @@ def _in_order(combinations: Sequence[Params], randomize: bool) -> Sequence[Param
     return random.Random(SHUFFLE_SEED).sample(combinations, len(combinations)) if randomize else combinations
 
 
-class PlannedRun(NamedTuple):
-    """One run of the grid.
-
-    group: folder below that of the grid. params: parameter -> value, beside those in the base command.
-    """
-
-    name: str
-    group: str
-    command: Sequence[str]
-    params: Params
-    env_vars: Mapping[str, str]
-
-
 class Experiment:
     """A command, and the parameters with which it is to be run."""
 
@@ -88,63 +84,61 @@ class Experiment:
         self.env_vars = {str(key): str(value) for key, value in (env_vars or {}).items()}
 
 
+@dataclass
 class RunDescription:
-    """A grid of experiments. `experiment_suffix` is set by the flag of this name."""
+    """A grid of experiments.
 
-    def __init__(
-        self,
-        run_name: str,
-        experiments: Sequence[Experiment],
-        experiment_arg_name: str = "--experiment",
-        experiment_dir_arg_name: str = "--train_dir",
-        customize_experiment_name: bool = True,
-        param_prefix: str = "--",
-        experiment_dirs_sf_format: bool = False,
-    ):
-        """
-        run_name: folder in train_dir that holds all runs.
-        experiment_arg_name: argument with which the command is given the name of the run.
-        experiment_dir_arg_name: argument with which it is given the folder for its files.
-        customize_experiment_name: whether the names of runs contain their parameters.
-        param_prefix: what is before the name of each parameter on the command line, e.g. "" for Hydra.
-        experiment_dirs_sf_format: the folder is split into --train_dir and --experiments_root.
-        """
-        self.run_name = run_name
-        self.experiments = experiments
-        self.experiment_suffix = ""
-        self.experiment_arg_name = experiment_arg_name
-        self.experiment_dir_arg_name = experiment_dir_arg_name
-        self.customize_experiment_name = customize_experiment_name
-        self.param_prefix = param_prefix
-        self.experiment_dirs_sf_format = experiment_dirs_sf_format
+    run_name: folder in train_dir that holds all runs.
+    experiment_arg_name: argument with which the command is given the name of the run.
+    experiment_dir_arg_name: argument with which it is given the folder for its files.
+    customize_experiment_name: whether the names of runs contain their parameters.
+    param_prefix: what is before the name of each parameter on the command line, e.g. "" for Hydra.
+    experiment_dirs_sf_format: the folder is split into --train_dir and --experiments_root.
+    experiment_suffix: of the flag of this name.
+    """
 
-    def plan(self, train_dir: Path) -> list[PlannedRun]:
+    run_name: str
+    experiments: Sequence[Experiment]
+    experiment_arg_name: str = "--experiment"
+    experiment_dir_arg_name: str = "--train_dir"
+    customize_experiment_name: bool = True
+    param_prefix: str = "--"
+    experiment_dirs_sf_format: bool = False
+    experiment_suffix: str = field(default="", init=False)
+
+    def plan(self, train_dir: Path) -> list[Job]:
         """Returns all runs. Raises ConfigError if a command cannot be read, or two runs have one name."""
-        runs = [run for experiment in self.experiments for run in self._plan(experiment, train_dir)]
-        names = [run.name for run in runs]
-        twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
-        if not runs:
+        jobs = [job for experiment in self.experiments for job in self._plan(experiment, train_dir)]
+        names = [job.name for job in jobs]
+        twice = [name for name in names if names.count(name) > 1]
+        if not jobs:
             raise ConfigError(f"{self.run_name} has no experiments: give RunDescription at least one")
         if twice:
             raise ConfigError(
                 f"{self.run_name}: several runs have the name {twice[0]}; give each Experiment another name"
             )
-        return runs
+        return jobs
 
-    def _plan(self, experiment: Experiment, train_dir: Path) -> Iterator[PlannedRun]:
+    def _plan(self, experiment: Experiment, train_dir: Path) -> Iterator[Job]:
+        try:
+            base = shlex.split(experiment.cmd)
+        except ValueError as error:
+            raise ConfigError(f"the command of Experiment {experiment.base_name!r}: {error}") from None
+        if not base:
+            raise ConfigError(f"Experiment {experiment.base_name!r} has no command: give cmd=...")
         group = "_".join(filter(None, [experiment.base_name, self.experiment_suffix]))
-        base = _split(experiment)
+        folder = train_dir / self.run_name / group
+        if self.experiment_dirs_sf_format:
+            root = f"--experiments_root={Path(self.run_name, group)}"
+            place = [f"{self.experiment_dir_arg_name}={train_dir}", root]
+        else:
+            place = [f"{self.experiment_dir_arg_name}={folder}"]
         for index, params in enumerate(experiment.params or [{}]):
             name = self._name(experiment.base_name, index, params)
             flags = [f"{self.param_prefix}{key}={as_typed(value)}" for key, value in params.items()]
-            where = [f"{self.experiment_arg_name}={name}", *self._folder_flags(train_dir, group)]
-            yield PlannedRun(name, group, (*base, *flags, *where), params, experiment.env_vars)
-
-    def _folder_flags(self, train_dir: Path, group: str) -> list[str]:
-        folder = Path(self.run_name, group)
-        if self.experiment_dirs_sf_format:
-            return [f"{self.experiment_dir_arg_name}={train_dir}", f"--experiments_root={folder}"]
-        return [f"{self.experiment_dir_arg_name}={train_dir / folder}"]
+            command = (*base, *flags, f"{self.experiment_arg_name}={name}", *place)
+            files = train_dir / self.run_name / FOLDER
+            yield Job(name, group, command, params, experiment.env_vars, folder / name, files)
 
     def _name(self, base_name: str, index: int, params: Params) -> str:
         """Returns e.g. "03_battle_see_1111_l.rat_0.001". Raises ConfigError if it is too long."""
@@ -183,12 +177,34 @@ def as_typed(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _split(experiment: Experiment) -> list[str]:
-    """Returns the words of a command. Raises ConfigError."""
+def load_description(run: str) -> RunDescription:
+    """Returns RUN_DESCRIPTION of a module, or of a file whose name ends in .py.
+
+    Raises ConfigError if there is no such module or variable; CommandFailed, from the exception of the
+    module, if its import raises.
+    """
+    is_file = run.endswith(".py")
+    if is_file and not Path(run).is_file():
+        raise ConfigError(f"--run={run}: there is no such file")
+    # A script may import what lies beside it; a console script does not search the working directory.
+    sys.path.insert(0, str(Path(run).parent.absolute()) if is_file else "")
     try:
-        words = shlex.split(experiment.cmd)
-    except ValueError as error:
-        raise ConfigError(f"the command of Experiment {experiment.base_name!r}: {error}") from None
-    if not words:
-        raise ConfigError(f"Experiment {experiment.base_name!r} has no command: give cmd=...")
-    return words
+        names = runpy.run_path(run) if is_file else vars(importlib.import_module(run))
+    except Exception as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if is_file or missing is None or not f"{run}.".startswith(f"{missing}."):
+            raise CommandFailed(f"--run={run}: {one_line(error)}") from error
+        raise ConfigError(
+            f"--run={run}: there is no module {missing}; give a module that can be imported from here, like "
+            "my_package.my_grid, or a file like my_grid.py"
+        ) from None
+    described = names.get(VARIABLE)
+    if not isinstance(described, RunDescription):
+        has = "is no RunDescription" if VARIABLE in names else "is missing"
+        raise ConfigError(
+            f"--run={run}: {VARIABLE} {has}; write {VARIABLE} = RunDescription('my_grid', experiments=[...])"
+        )
+    others = [item for item in described.experiments if not isinstance(item, Experiment)]
+    if others:
+        raise ConfigError(f"--run={run}: experiments should be Experiment objects, not {others[0]!r}")
+    return described

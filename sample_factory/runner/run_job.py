@@ -1,6 +1,7 @@
-"""The process around one run of a grid: python -m sample_factory.runner.run_job ORDER_FILE
+"""One run of a grid as a job: its files, and the process around it.
 
-Started by every backend, on the machine where the run is to be. Promises:
+The runner writes the order (what to run). The process `python -m sample_factory.runner.run_job ORDER_FILE`,
+which every backend starts on the machine where the run is to be, writes the state. It promises:
 
 1. The output of the command is appended to the log of the job, its result is in the state file.
 2. SIGTERM, SIGINT and SIGHUP are forwarded as SIGTERM: a training run saves and stops.
@@ -15,25 +16,140 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from sample_factory.config.experiment_folder import write_atomically
 from sample_factory.mainloop.run_result import RESULT_FILE
-from sample_factory.runner.jobs import (
-    FAILED,
-    FINISHED,
-    RUNNING,
-    STOPPED,
-    JobState,
-    Order,
-    read_order,
-    write_state,
-)
+
+FOLDER = "runner"  # in the folder of the grid: orders, states and logs
+
+WAITING = "waiting"  # for its start
+QUEUED = "queued"  # handed to the backend, which has not started it yet
+RUNNING = "running"
+FINISHED = "finished"
+STOPPED = "stopped"  # by a signal; the next start resumes it
+FAILED = "failed"
+ENDS = (FINISHED, STOPPED, FAILED)
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 PYTHON = ("python", "python3")
+
+
+class Order(NamedTuple):
+    """The work of a job.
+
+    command: a first word "python" is the interpreter of the job's process. cwd: working directory.
+    env_vars: added to the environment. log: file for the output. state: file for the JobState.
+    attempt: 1 at the first start of the job. seconds: time that earlier attempts have taken.
+    """
+
+    command: list[str]
+    cwd: str
+    env_vars: dict[str, str]
+    log: str
+    state: str
+    experiment: str
+    attempt: int = 1
+    seconds: float = 0.0
+
+    @staticmethod
+    def read(path: Path) -> "Order":
+        """Raises OSError, and ValueError or TypeError if it is no order."""
+        return Order(**json.loads(path.read_text()))
+
+
+class JobState(NamedTuple):
+    """How far a job has come.
+
+    attempt, command: of its Order. reason: one line about a job that failed, else empty. exit_code: negative:
+    the signal that ended it. began: seconds since 1970 at which the attempt began. seconds: time of all
+    attempts that have ended. host, pid: the process that runs the command.
+    """
+
+    attempt: int
+    command: list[str]
+    state: str
+    reason: str = ""
+    exit_code: int | None = None
+    began: float = 0.0
+    seconds: float = 0.0
+    host: str = ""
+    pid: int = 0
+
+    def write(self, path: str) -> None:
+        write_atomically(Path(path), json.dumps(self._asdict(), indent=1))
+
+
+class Job(NamedTuple):
+    """A run of the grid.
+
+    name: of the run. group: name of the folder of its Experiment. params: parameter -> value, beside those in
+    the base command. folder: the experiment folder of the run. files: folder of the runner's files.
+    """
+
+    name: str
+    group: str
+    command: Sequence[str]
+    params: Mapping[str, Any]
+    env_vars: Mapping[str, str]
+    folder: Path
+    files: Path
+
+    @property
+    def log(self) -> Path:
+        return self.files / f"{self.name}.log"
+
+    @property
+    def order(self) -> Path:
+        return self.files / f"{self.name}.order.json"
+
+    @property
+    def state(self) -> Path:
+        return self.files / f"{self.name}.state.json"
+
+    def read_state(self) -> JobState | None:
+        """Returns the state of the last attempt that has begun; None if there was none."""
+        values = _read(self.state)
+        return None if values is None else JobState(**values)
+
+    def read_current(self) -> JobState | None:
+        """Returns the state of the last order; None if it has not begun."""
+        state = self.read_state()
+        order = _read(self.order)
+        is_current = state is not None and order is not None and state.attempt == order["attempt"]
+        return state if is_current else None
+
+    def is_finished(self) -> bool:
+        """Returns whether an earlier start has finished this very command."""
+        state = self.read_state()
+        return state is not None and state.state == FINISHED and state.command == list(self.command)
+
+    def write_order(self) -> None:
+        """Orders the next attempt."""
+        before = self.read_state()
+        last = _read(self.order)
+        order = Order(
+            list(self.command),
+            str(Path.cwd()),
+            dict(self.env_vars),
+            str(self.log),
+            str(self.state),
+            str(self.folder),
+            1 if last is None else last["attempt"] + 1,
+            0.0 if before is None else before.seconds,
+        )
+        write_atomically(self.order, json.dumps(order._asdict(), indent=1))
+
+
+def _read(path: Path) -> Any:
+    """Returns the contents of a JSON file; None if there is no file."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
 
 
 def end_with_parent() -> Callable[[], Any]:
@@ -44,26 +160,30 @@ def end_with_parent() -> Callable[[], Any]:
     return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-class _Command:
-    """The running command, and whether a signal has asked it to stop."""
+def run_job(order: Order) -> JobState:
+    """Runs the command of an order and returns its last state, which is written to the state file."""
+    began = time.time()
+    process: subprocess.Popen[bytes] | None = None
+    is_stopped = False
 
-    def __init__(self) -> None:
-        self.is_stopped = False
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def stop(self, *_: Any) -> None:
+    def stop(*_: Any) -> None:
         """A signal handler."""
-        self.is_stopped = True
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
+        nonlocal is_stopped
+        is_stopped = True
+        if process is not None and process.poll() is None:
+            process.send_signal(signal.SIGTERM)
 
-    def run(self, order: Order, started: Callable[[int], None]) -> int:
-        """Returns the exit code. started: called with the process id. Raises OSError if it cannot start."""
-        program, *words = order.command
-        argv = [sys.executable if program in PYTHON else program, *words]
+    for number in SIGNALS:
+        signal.signal(number, stop)
+    end_with_parent()()
+    host = socket.gethostname()
+    state = JobState(order.attempt, order.command, RUNNING, began=began, seconds=order.seconds, host=host)
+    state.write(order.state)
+    program, *words = order.command
+    try:
         with open(order.log, "ab") as output:
-            self._process = subprocess.Popen(
-                argv,
+            process = subprocess.Popen(
+                [sys.executable if program in PYTHON else program, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -71,49 +191,20 @@ class _Command:
                 env={**os.environ, **order.env_vars},
                 preexec_fn=end_with_parent(),
             )
-        if self.is_stopped:  # the signal came before there was a process
-            self.stop()
-        started(self._process.pid)
-        return self._process.wait()
-
-
-def run_job(order: Order) -> JobState:
-    """Runs the command of an order and returns its last state, which is written to the state file."""
-    began = time.time()
-    command = _Command()
-    for number in SIGNALS:
-        signal.signal(number, command.stop)
-    end_with_parent()()
-    state = JobState(
-        order.attempt,
-        order.command,
-        RUNNING,
-        began=began,
-        seconds=order.seconds,
-        host=socket.gethostname(),
-    )
-    write_state(order, state)
-    try:
-        exit_code = command.run(order, lambda pid: write_state(order, state._replace(pid=pid)))
     except OSError as error:
-        state = state._replace(state=FAILED, reason=f"cannot start {order.command[0]}: {error.strerror}")
+        state = state._replace(state=FAILED, reason=f"cannot start {program}: {error.strerror}")
     else:
-        state = state._replace(
-            state=_outcome(exit_code, command.is_stopped, order),
-            reason=describe_exit(exit_code) if exit_code else "",
-            exit_code=exit_code,
-        )
+        if is_stopped:  # the signal came before there was a process
+            stop()
+        state._replace(pid=process.pid).write(order.state)
+        exit_code = process.wait()
+        outcome = FAILED if exit_code else FINISHED
+        if is_stopped or (not exit_code and _was_stopped(order)):
+            outcome = STOPPED
+        state = state._replace(state=outcome, reason=_describe_exit(exit_code), exit_code=exit_code)
     state = state._replace(seconds=order.seconds + time.time() - began)
-    write_state(order, state)
+    state.write(order.state)
     return state
-
-
-def _outcome(exit_code: int, is_stopped: bool, order: Order) -> str:
-    if is_stopped:
-        return STOPPED
-    if exit_code:
-        return FAILED
-    return STOPPED if _was_stopped(order) else FINISHED
 
 
 def _was_stopped(order: Order) -> bool:
@@ -124,15 +215,17 @@ def _was_stopped(order: Order) -> bool:
         return False
 
 
-def describe_exit(exit_code: int) -> str:
-    """Returns e.g. "exit code 1" or "killed by SIGKILL"."""
-    return f"exit code {exit_code}" if exit_code >= 0 else f"killed by {signal.Signals(-exit_code).name}"
+def _describe_exit(exit_code: int) -> str:
+    """Returns e.g. "exit code 1" or "killed by SIGKILL"; an empty string for 0."""
+    if exit_code < 0:
+        return f"killed by {signal.Signals(-exit_code).name}"
+    return f"exit code {exit_code}" if exit_code else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns 0 if the run is finished or was stopped, otherwise 1."""
     (path,) = sys.argv[1:] if argv is None else argv
-    return 1 if run_job(read_order(Path(path))).state == FAILED else 0
+    return 1 if run_job(Order.read(Path(path))).state == FAILED else 0
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from string import Template
 from sample_factory.config.experiment_folder import write_atomically
 from sample_factory.config.flags import ConfigError
 from sample_factory.runner.backend import CannotStart
-from sample_factory.runner.jobs import Job
+from sample_factory.runner.run_job import Job
 from sample_factory.runtime.command_failed import CommandFailed
 
 log = logging.getLogger("sample_factory")
@@ -46,7 +46,13 @@ class SlurmBackend:
         """Raises ConfigError if Slurm is not installed, or the template cannot be read."""
         self._arguments = arguments
         self._folder = Path(arguments.slurm_workdir or files).expanduser().absolute()
-        self._template = _read_template(arguments.slurm_sbatch_template)
+        self._template = None
+        if arguments.slurm_sbatch_template is not None:
+            try:
+                self._template = Path(arguments.slurm_sbatch_template).expanduser().read_text()
+            except OSError as error:
+                path = arguments.slurm_sbatch_template
+                raise ConfigError(f"--slurm_sbatch_template={path}: {error.strerror}") from None
         missing = [name for name in ("sbatch", "squeue") if shutil.which(name) is None]
         if missing and not arguments.slurm_print_only:
             raise ConfigError(
@@ -71,17 +77,15 @@ class SlurmBackend:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._script(job).write_text(self.script_text(job))
         try:
-            result = subprocess.run(
-                self.sbatch(job), capture_output=True, text=True, timeout=CALL_SECONDS, check=True
-            )
+            job_id = _call(self.sbatch(job))
         except subprocess.CalledProcessError as error:
             raise CannotStart(f"sbatch: {' '.join(error.stderr.split())}") from None
         except subprocess.TimeoutExpired:
             raise CannotStart(f"sbatch has not answered within {CALL_SECONDS:g} s") from None
-        self._id_file(job).write_text(result.stdout)
+        self._id_file(job).write_text(job_id)
         self._follow(job)
-        ids = [self._id_of(job) for job in self._jobs.values()]
-        write_atomically(self.scancel_file, f"scancel {' '.join(ids)}\n")  # it may be run at any moment
+        ids = " ".join(self._id_of(job) for job in self._jobs.values())
+        write_atomically(self._folder / "scancel.sh", f"scancel {ids}\n")  # it may be run at any moment
 
     def unfinished(self) -> Collection[str]:
         try:
@@ -89,18 +93,25 @@ class SlurmBackend:
         except CommandFailed as error:  # e.g. Slurm's controller is busy: the jobs run on
             log.warning("%s", error)
             listed = [self._id_of(job) for job in self._jobs.values()]
-        self._seen.update(
-            (name, self._asked_at) for name, job in self._jobs.items() if self._id_of(job) in listed
-        )
+        for name, job in self._jobs.items():
+            if self._id_of(job) in listed:
+                self._seen[name] = self._asked_at
         now = time.monotonic()
         return [name for name, seen in self._seen.items() if now - seen < GONE_SECONDS]
 
     def _ask(self) -> Collection[str]:
-        """Returns the ids of the jobs in the queue, not older than POLL_SECONDS. Raises CommandFailed."""
+        """Returns the ids of the user's jobs that wait or run, not older than POLL_SECONDS.
+
+        Raises CommandFailed.
+        """
         now = time.monotonic()
         if now - self._asked_at >= POLL_SECONDS:
             self._asked_at = now
-            self._listed = _queue()
+            command = ["squeue", "--noheader", "--user", getpass.getuser(), "--format", "%i"]
+            try:
+                self._listed = set(_call(command).split())
+            except subprocess.SubprocessError as error:
+                raise CommandFailed(f"squeue does not work: {error}") from None
         return self._listed
 
     def stop(self) -> None:
@@ -109,27 +120,21 @@ class SlurmBackend:
     def close(self) -> None:
         """Does nothing: the files are needed by jobs in the queue."""
 
-    @property
-    def scancel_file(self) -> Path:
-        """A script that ends all jobs that this start follows."""
-        return self._folder / "scancel.sh"
-
     def sbatch(self, job: Job) -> Sequence[str]:
         """Returns the command that submits a job."""
         a = self._arguments
         partition = ["-p", a.slurm_partition] if a.slurm_partition else []
         gpus = [f"--gres=gpu:{a.slurm_gpus_per_job}"] if a.slurm_gpus_per_job else []
-        output = f"{self._script(job)}-slurm-%j.out"
-        fixed = ["-c", str(self._num_cpus), "--parsable", "--output", output, str(self._script(job))]
-        return ["sbatch", *partition, *gpus, *fixed]
+        script = str(self._script(job))
+        cores = ["-c", str(self._num_cpus), "--parsable"]
+        return ["sbatch", *partition, *gpus, *cores, "--output", f"{script}-slurm-%j.out", script]
 
     def script_text(self, job: Job) -> str:
         """Returns the script of a job: the template with its values, or followed by the command."""
         python = sys.executable if self._template is None else "python"  # a template may activate another one
         command = shlex.join([python, "-m", "sample_factory.runner.run_job", str(job.order)])
-        template = self._template
-        if template is None:
-            template = DEFAULT_TEMPLATE.format(cwd=shlex.quote(str(Path.cwd())).replace("$", "$$"))
+        cwd = shlex.quote(str(Path.cwd())).replace("$", "$$")
+        template = DEFAULT_TEMPLATE.format(cwd=cwd) if self._template is None else self._template
         if "$CMD" not in template and "${CMD}" not in template:  # as in version 1
             return f"{template.rstrip()}\n{command}\n"
         a = self._arguments
@@ -164,21 +169,7 @@ class SlurmBackend:
         return self._id_file(job).read_text().strip().partition(";")[0]  # "id" or "id;cluster"
 
 
-def _queue() -> Collection[str]:
-    """Returns the ids of the user's jobs that wait or run. Raises CommandFailed."""
-    command = ["squeue", "--noheader", "--user", getpass.getuser(), "--format", "%i"]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=CALL_SECONDS, check=True)
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        raise CommandFailed(f"squeue does not work: {error}") from None
-    return set(result.stdout.split())
-
-
-def _read_template(path: str | None) -> str | None:
-    """Raises ConfigError."""
-    if path is None:
-        return None
-    try:
-        return Path(path).expanduser().read_text()
-    except OSError as error:
-        raise ConfigError(f"--slurm_sbatch_template={path}: {error.strerror}") from None
+def _call(command: Sequence[str]) -> str:
+    """Returns the output of a command of Slurm. Raises subprocess.SubprocessError."""
+    result = subprocess.run(command, capture_output=True, text=True, timeout=CALL_SECONDS, check=True)
+    return result.stdout

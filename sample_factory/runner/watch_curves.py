@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from sample_factory.config.commands import TB
@@ -22,36 +22,30 @@ SEPARATORS = (",", ":")  # between folders, and between a name and its folder
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Raises ConfigError. Prints the help and exits with 0 on --help."""
     parser = make_command_parser(TB)
-    parser.add_argument(
-        "filters",
-        nargs="*",
-        metavar="MASK",
-        help="experiments to show, by name or path below --dir, with * and ?; without one: all of them",
-    )
-    parser.add_argument(
-        "--dir", type=Path, default=Path("train_dir"), help="folder of experiments (default: ./train_dir)"
-    )
-    parser.add_argument("--port", type=int, default=6006, help="port of TensorBoard (default: 6006)")
-    parser.add_argument("--bind_all", action="store_true", help="reachable from other machines")
-    parser.add_argument("-q", "--quiet", action="store_true", help="without TensorBoard's own messages")
-    parser.add_argument(
-        "-r",
-        "--refresh_every",
-        type=int,
-        default=36000,
-        metavar="SECONDS",
-        help="time after which TensorBoard starts again, also with new experiments (default: 36000)",
-    )
-    parser.add_argument(
-        "--reload_interval", type=int, default=60, help="seconds between two looks for new data (default: 60)"
-    )
+    add = parser.add_argument
+    masks = "experiments to show, by name or path below --dir, with * and ?; without one: all of them"
+    add("filters", nargs="*", metavar="MASK", help=masks)
+    folder = Path("train_dir")
+    add("--dir", type=Path, default=folder, help="folder of experiments (default: ./train_dir)")
+    add("--port", type=int, default=6006, help="port of TensorBoard (default: 6006)")
+    add("--bind_all", action="store_true", help="reachable from other machines")
+    add("-q", "--quiet", action="store_true", help="without TensorBoard's own messages")
+    restart = "time after which TensorBoard starts again, also with new experiments (default: 36000)"
+    add("-r", "--refresh_every", type=int, default=36000, metavar="SECONDS", help=restart)
+    interval = "seconds between two looks for new data (default: 60)"
+    add("--reload_interval", type=int, default=60, help=interval)
     return parse_words(parser, argv)
 
 
 def find_experiments(folder: Path, masks: Sequence[str]) -> list[Path]:
     """Returns the folders of experiments, at any depth, of which the name, the path below `folder` or that of
     a folder around them matches a mask; all without masks. Raises ConfigError if there are none."""
-    everything = sorted(_experiments(folder))
+    everything = []
+    for path, folders, _ in os.walk(folder):
+        if SUMMARIES in folders:
+            folders.clear()  # there is no experiment within an experiment
+            everything.append(Path(path))
+    everything.sort()
     found = [path for path in everything if not masks or _matches(path.relative_to(folder), masks)]
     if found:
         return found
@@ -59,13 +53,6 @@ def find_experiments(folder: Path, masks: Sequence[str]) -> list[Path]:
         raise ConfigError(f"--dir={folder}: there are no experiments with summaries in this folder")
     names = ", ".join(str(path.relative_to(folder)) for path in everything[:NUM_LISTED])
     raise ConfigError(f"no experiment in {folder} matches {' or '.join(masks)}; there are {names}")
-
-
-def _experiments(folder: Path) -> Iterator[Path]:
-    for path, folders, _ in os.walk(folder):
-        if SUMMARIES in folders:
-            folders.clear()
-            yield Path(path)
 
 
 def _matches(path: Path, masks: Sequence[str]) -> bool:

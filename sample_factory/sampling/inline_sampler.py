@@ -1,13 +1,13 @@
 """A process in which rollout and policy workers take turns, without messages between processes."""
 
 from sample_factory.exchange.channels import Channels, with_local_queues
+from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Every
 from sample_factory.runtime.failures import FailsAgain, one_line
 from sample_factory.sampling.inference.policy_worker import PolicyWorker
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
-from sample_factory.sampling.settings import InlineSamplerArgs
 
 READ_SECONDS = 0.2  # between looks into the inbox: no message is urgent
 IDLE_SECONDS = 0.001  # pause while all splits wait for the learner to release buffers
@@ -20,28 +20,34 @@ class InferenceFailed(FailsAgain):
 class InlineSampler:
     """In the child: each turn steps all envs that have received their actions, then answers all requests.
 
+    Of n samplers it holds the rollout workers index, index + n, ..., and one policy worker of every policy.
     Faster than separate processes for envs whose step takes less time than a message to another process.
     """
 
     def __init__(
         self,
-        args: InlineSamplerArgs,
+        plan: RunPlan,
+        index: int,
         buffers: TrajectoryBuffers,
         channels: Channels,
         context: ChildContext,
     ):
-        self._inbox = channels.inboxes[args.sampler_index]
+        """index: of the sampler, and of its inbox."""
+        topology = plan.topology
+        workers = topology.workers_of_sampler(index)
+        self._inbox = channels.inboxes[index]
         self._time_to_read = Every(READ_SECONDS)
-        channels = with_local_queues(channels, buffers.topology)
-        self._inboxes = [channels.inboxes[worker.worker_index] for worker in args.rollout_workers]
+        channels = with_local_queues(channels, topology)
+        self._inboxes = [channels.inboxes[worker] for worker in workers]
         self._forward_messages()  # the first ones have to arrive before the rollout workers are built
         self._stopping = context.stopping
         self._weights = channels.weights
         self._policy_workers = [
-            PolicyWorker(worker_args, buffers, channels, context) for worker_args in args.policy_workers
+            PolicyWorker(plan, policy_id, index, buffers, channels, context)
+            for policy_id in range(topology.num_policies)
         ]
         self._rollout_workers = [
-            RolloutWorker(worker_args, buffers, channels, context) for worker_args in args.rollout_workers
+            RolloutWorker(plan, worker, buffers, channels, context) for worker in workers
         ]
 
     def run(self) -> None:

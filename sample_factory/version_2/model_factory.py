@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sample_factory.config.config import FlagNamespace
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.namespace import FlagNamespace
 from sample_factory.models.network_registry import register_encoder
 
 ENCODER = "registered_factory"  # the value of --encoder_custom for the one encoder of a script

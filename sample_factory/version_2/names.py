@@ -7,8 +7,8 @@ PAGE = "see sample_factory/config/README.md, Coming from Sample Factory 1 or 2"
 # Module -> name -> where it is here, as "module:attribute"; or a sentence that says what to write instead.
 NAMES: Mapping[str, Mapping[str, str]] = {
     "cfg.arguments": {
-        "parse_sf_args": "sample_factory.version_2.arguments:parse_sf_args",
-        "parse_full_cfg": "sample_factory.version_2.arguments:parse_full_cfg",
+        "parse_sf_args": "sample_factory.version_2.running:parse_sf_args",
+        "parse_full_cfg": "sample_factory.version_2.running:parse_full_cfg",
         "default_cfg": "call sample_factory.run(env=..., experiment=..., **flags) without a cfg",
         "load_from_checkpoint": "sample_factory.load_policy(experiment) reads cfg.json itself",
         "checkpoint_override_defaults": "an existing experiment's cfg.json is read by itself",

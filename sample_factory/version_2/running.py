@@ -1,19 +1,90 @@
-"""Version 2's `run_rl` and `enjoy`: they run the cfg of `parse_full_cfg`, with the changes of the script."""
+"""Version 2's functions for scripts: `parse_sf_args` and `parse_full_cfg` make a cfg, which the script may
+change; `run_rl` and `enjoy` run it."""
 
 import enum
+import sys
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sample_factory.config.config import Config
-from sample_factory.config.flags import ConfigError
-from sample_factory.config.namespace import FlagNamespace
-from sample_factory.config.parsing import parse_config
-from sample_factory.envs.env_registry import resolve_family, resolve_trained_family
-from sample_factory.launch.exit_codes import run_command
+from sample_factory.config.config import Config, FlagNamespace
+from sample_factory.config.flags import ConfigError, add_flags, make_parser, parse_known
+from sample_factory.config.parsing import as_arguments, parse_config
+from sample_factory.config.sections import TRAINING_SECTIONS, RetiredFlags, flat_values
+from sample_factory.envs.env_registry import (
+    UnknownEnvError,
+    extend_family,
+    resolve_family,
+    resolve_trained_family,
+)
+from sample_factory.envs.v1_registration import ParserRecorder
 from sample_factory.hub.hub_flags import EnjoyHubFlags
+from sample_factory.launch.exit_codes import run_command
 from sample_factory.runtime.log import restored_logging, setup_logging
+from sample_factory.version_2.model_factory import encoder_default
 
 if TYPE_CHECKING:
     from sample_factory.evaluation.results import Evaluation
+
+
+class ScriptParser(ParserRecorder):
+    """The parser between the two calls, to which a script adds its arguments and defaults.
+
+    evaluation: whether `parse_sf_args` was called for a script that plays.
+    """
+
+    def __init__(self, evaluation: bool):
+        super().__init__(add_help=False)
+        self.evaluation = evaluation
+
+
+def parse_sf_args(
+    argv: Sequence[str] | None = None, evaluation: bool = False
+) -> tuple[ScriptParser, FlagNamespace]:
+    """Returns a parser for the script's own arguments, and the flags so far, without those of the env.
+
+    argv: None: the arguments of this process.
+    """
+    parser = make_parser()
+    values: dict[str, Any] = {}
+    for section in TRAINING_SECTIONS.values():
+        add_flags(parser, section)
+        values.update(flat_values(section()))
+    add_flags(parser, RetiredFlags)
+    try:
+        typed, _ = parse_known(parser, sys.argv[1:] if argv is None else argv)
+    except ConfigError as error:
+        raise ended_by(error) from None
+    return ScriptParser(evaluation), FlagNamespace(**{**values, **vars(typed)})
+
+
+def parse_full_cfg(parser: ScriptParser, argv: Sequence[str] | None = None) -> FlagNamespace:
+    """Returns all flags, for `run_rl` and `enjoy`; `cfg.cli_args` has those that were typed.
+
+    The arguments and defaults that the script has added to the parser become those of the family of --env.
+    An error is printed in one line, and ends the process with exit code 2, as argparse does.
+    """
+    if not isinstance(parser, ScriptParser):
+        raise TypeError(f"parse_full_cfg: got a {type(parser).__name__}; give the parser of parse_sf_args")
+    arguments = sys.argv[1:] if argv is None else argv
+    try:
+        _, known = parse_sf_args(arguments)
+        if known.env is not None:
+            extend_family(known.env, parser.flags_type(), {**encoder_default(), **parser.recorded_defaults})
+        resolve = resolve_trained_family if parser.evaluation else resolve_family
+        # Without `evaluation`, no cfg.json is read: a script may name its experiment after this call.
+        own = {"hub": EnjoyHubFlags} if parser.evaluation else None
+        config = parse_config(arguments, resolve, extra_sections=own)
+    except (ConfigError, UnknownEnvError, ImportError) as error:
+        raise ended_by(error) from None
+    cfg = config.namespace()
+    cfg.cli_args = dict(config.typed)
+    return cfg
+
+
+def ended_by(error: Exception) -> SystemExit:
+    """Prints an error; returns the exception that ends the process."""
+    print(f"error: {error}", file=sys.stderr)
+    return SystemExit(2)
 
 
 class ExperimentStatus(enum.IntEnum):
@@ -24,20 +95,21 @@ class ExperimentStatus(enum.IntEnum):
     INTERRUPTED = 2
 
 
-def run_rl(cfg: Any) -> int:
-    """Trains; returns the exit code: 0 done or stopped, 1 failed, 2 bad input. Prints expected errors."""
-    from sample_factory.launch.run import run_experiment
+def run_rl(cfg: Any, train: Callable[[Config], int]) -> int:
+    """Trains; returns the exit code: 0 done or stopped, 1 failed, 2 bad input. Prints expected errors.
 
-    def train(_: Any) -> int:
-        config = config_of(cfg, "run_rl", evaluation=False)
+    train: trains with flags, and returns the exit code.
+    """
+
+    def train_cfg(_: Any) -> int:
         with restored_logging():
-            return run_experiment(config, resolve_family(config.env_name))
+            return train(config_of(cfg, "run_rl", evaluation=False))
 
-    return run_command(train, [])
+    return run_command(train_cfg, [])
 
 
 def enjoy(cfg: Any) -> tuple[int, float]:
-    """Plays; returns (0, mean of the true objectives). Raises what `evaluate` raises."""
+    """Plays; returns (0, mean of the true objectives). Raises what `play_and_push` raises."""
     from sample_factory.hub.push import play_and_push
 
     config = config_of(cfg, "enjoy", evaluation=True)
@@ -60,6 +132,7 @@ def config_of(cfg: Any, function: str, evaluation: bool) -> Config:
     resolve = resolve_trained_family if evaluation else resolve_family
     typed = cfg.cli_args
     own = {"hub": EnjoyHubFlags} if evaluation else None
-    parsed = parse_config([], resolve, extra_sections=own, keywords=typed).namespace()  # as parse_full_cfg
+    parsed = parse_config(as_arguments(typed), resolve, extra_sections=own).namespace()  # as parse_full_cfg
     changed = {name: value for name, value in vars(cfg).items() if name in parsed and value != parsed[name]}
-    return parse_config([], resolve, evaluation, own, keywords={**typed, **changed})
+    unset = {name: "None" for name, value in changed.items() if value is None}
+    return parse_config(as_arguments({**typed, **changed, **unset}), resolve, evaluation, own)

@@ -94,22 +94,14 @@ def test_values_are_parsed_by_type(tmp_path):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--gama=0.9"], "did you mean --gamma"),
-        (["--gamma=high"], "'high' is not a number"),
-        (["--gamma=nan"], "must be a number"),
-        (["--seed=1.5"], "not an integer"),
         (["--use_rnn=1"], "write True or False"),
         (["--rnn_type=gur"], "choose one of gru, lstm, mingru, gtrxl"),
-        (["--num_envs_per_worker=3"], "multiple of --worker_num_splits"),
         (["--recurrence=5"], "must divide --rollout"),
         (["--use_rnn=True", "--rnn_type=gtrxl", "--gtrxl_heads=3"], "must divide --hidden_size"),
         (["--use_cpc=True", "--cpc_forward_steps=33"], "at most --rollout"),
         (["--episodic_memory=True", "--rollout=1"], "--rollout of at least 2"),
         (["--lr_schedule=kl_adaptive_epoch", "--async_rl=False"], "needs several SGD steps"),
-        (["--batch_size=100"], "multiple of --rollout"),
         (["--toy_size=0"], "at least 1"),
-        (["--experiment=a/b"], "plain folder name"),
-        (["--cfg=missing.json"], "cannot read missing.json"),
         (["--figures_file=missing/figures.jsonl"], "its folder does not exist"),
         (["--figures_file=."], "is a folder; it should be the name of a file"),
     ],
@@ -119,17 +111,19 @@ def test_bad_input_says_what_would_be_right(tmp_path, argv, message):
         parse(tmp_path, *argv)
 
 
-def test_a_badly_typed_key_of_a_file_names_the_file(tmp_path):
-    file = tmp_path / "bad.json"
-    file.write_text(json.dumps({"batch_size": "large"}))
-    with pytest.raises(ConfigError, match="bad.json.*batch_size = 'large' should be of type int"):
-        parse(tmp_path, f"--cfg={file}")
-
-
 def test_version_2_saves_null_for_an_empty_list(tmp_path):
     file = tmp_path / "v2.json"
     file.write_text(json.dumps({"normalize_input_keys": None}))
     assert parse(tmp_path, f"--cfg={file}").model.normalize_input_keys == ()
+
+
+def test_none_unsets_an_optional_flag_that_a_file_has_set(tmp_path):
+    file = tmp_path / "seed.json"
+    file.write_text(json.dumps({"seed": 3, "wandb_user": "me"}))
+    config = parse(tmp_path, f"--cfg={file}", "--seed=None")
+    assert config.run.seed is None and config.monitoring.wandb_user == "me"
+    with pytest.raises(ConfigError, match="--rollout"):
+        parse(tmp_path, "--rollout=None")
 
 
 def test_the_saved_command_line_is_the_one_that_was_parsed(tmp_path):
@@ -145,19 +139,7 @@ def test_evaluation_needs_the_experiment(tmp_path):
         parse(tmp_path, "--experiment=none", evaluation=True)
 
 
-def test_help_lists_every_flag_with_this_envs_default(tmp_path, capsys):
-    with pytest.raises(SystemExit) as exit_info:
-        parse(tmp_path, "--help=all")
-    text = " ".join(capsys.readouterr().out.split())
-    assert exit_info.value.code == 0
-    assert "discount factor (default: 0.5)" in text and "how large the toy is (default: 20)" in text
-
-
-def test_a_typo_in_a_file_or_in_a_familys_defaults_is_an_error(tmp_path):
-    file = tmp_path / "typo.json"
-    file.write_text(json.dumps({"learning_rat": 0.1}))
-    with pytest.raises(ConfigError, match="did you mean learning_rate"):
-        parse(tmp_path, f"--cfg={file}")
+def test_a_typo_in_a_familys_defaults_is_an_error(tmp_path):
     family = EnvFamily("toy_a", lambda name: None, None, {"gama": 0.5})
     with pytest.raises(ConfigError, match="defaults of toy_a: unknown flag gama; did you mean gamma"):
         parse_config(["--env=toy_a", f"--train_dir={tmp_path}"], lambda env: family)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.keywords import in_words_of_python
-from sample_factory.config.parsing import parse_config
+from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
 from sample_factory.envs.env_registry import resolve_family
 
 
@@ -17,7 +16,7 @@ from sample_factory.envs.env_registry import resolve_family
 def parse(tmp_path):
     def call(*argv, **keywords):
         given = {"env": "gym_FrozenLake-v1", "train_dir": tmp_path, **keywords}
-        return parse_config(argv, resolve_family, keywords=given)
+        return parse_config([*argv, *as_arguments(given)], resolve_family)
 
     return call
 

@@ -12,7 +12,7 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.config.trust import is_signed, key_file, signed
 from sample_factory.envs.env_registry import UnknownEnvError, register_env, resolve_family
-from sample_factory.evaluation.eval_command import EvalFlags
+from sample_factory.evaluation.results import ResultFlags
 from sample_factory.exporting.export_flags import ExportFlags
 from sample_factory.hub.hub_flags import EnjoyHubFlags
 from sample_factory.runtime.folder_lock import FolderLock
@@ -27,7 +27,7 @@ NUMBERS = (f"{MODULE}:X", *OTHERS, float("inf"), 2**70, True, None)
 ENVS = ("doom_basic", ENV, "envpool_CartPole-v1", "pettingzoo_butterfly.pistonball_v6", "dmlab_30")
 ENVS += ("minigrid_Empty-5x5-v0", "mujoco_ant", "atari_pong", "generals_8x8", "football_academy_corner")
 ENVS += ("procgen_coinrun",)
-OWN_SECTIONS = {"results": EvalFlags, "export": ExportFlags, "hub": EnjoyHubFlags}
+OWN_SECTIONS = {"results": ResultFlags, "export": ExportFlags, "hub": EnjoyHubFlags}
 
 
 @pytest.fixture(scope="session")
@@ -120,7 +120,7 @@ def test_values_that_are_nested_too_deeply_are_not_signed():
 
 
 @pytest.mark.parametrize("flag", ["env", "algo", "observers", "encoder_custom", "core_custom", "matchmaking"])
-@pytest.mark.parametrize("own", [None, {"results": EvalFlags}], ids=["resumed", "evaluated"])
+@pytest.mark.parametrize("own", [None, {"results": ResultFlags}], ids=["resumed", "evaluated"])
 def test_code_that_a_foreign_folder_names_is_shown_and_not_imported(foreign, flag, own):
     value = f"gym_{MODULE}:X-v0" if flag == "env" else f"{MODULE}:X"
     foreign.write(**{flag: [value] if flag == "observers" else value})
@@ -193,7 +193,7 @@ def test_flags_of_evaluations_during_training_are_checked_too(foreign):
 def test_places_of_another_machine_are_not_used_and_logged(foreign, caplog):
     values = {"video_name": "../../x.mp4", "wandb_dir": "/tmp/x", "with_wandb": True, "transfer_from": "~/x"}
     foreign.write(**values, ray_address="ray://stranger:10001", experiment="other", train_dir="/elsewhere")
-    config = parse(own={"results": EvalFlags})
+    config = parse(own={"results": ResultFlags})
     flags = config.flat()
     assert flags["video_name"] == "replay.mp4" and not flags["with_wandb"]
     assert flags["wandb_dir"] is flags["transfer_from"] is flags["ray_address"] is None
@@ -249,7 +249,7 @@ def test_links_out_of_a_foreign_folder_are_refused_and_links_within_it_are_not(f
     (foreign.folder / "sf_log.txt").unlink()
     (foreign.folder / "sf_log.txt").symlink_to(tmp_path / "secret")
     assert "sf_log.txt is a link" in refusal()
-    for options in ({"own": {"results": EvalFlags}}, {}):
+    for options in ({"own": {"results": ResultFlags}}, {}):
         assert "link" in refusal(**options)
     assert "link" in refusal(f"--env={ENV}", "--restart_behavior=overwrite")
     assert refusal("--trust_code") == ""

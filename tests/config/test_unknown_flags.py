@@ -8,8 +8,7 @@ import pytest
 from sample_factory.config import unknown_flags
 from sample_factory.config.flags import ConfigError, section_fields
 from sample_factory.config.parsing import parse_config
-from sample_factory.config.retired_flags import RETIRED_FLAGS
-from sample_factory.config.sections import TRAINING_SECTIONS
+from sample_factory.config.sections import RETIRED_FLAGS, TRAINING_SECTIONS
 from sample_factory.config.unknown_flags import refuse_unknown_flags, suggestion
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.match_request import MatchFlags

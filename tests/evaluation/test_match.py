@@ -140,36 +140,17 @@ def test_past_plays_against_present(choosing, play, tmp_path):
     assert objectives(play(f"--checkpoint={file}", "--num_matches=1")) == [(2.0, 3.0)]
 
 
-def test_prints_the_result_and_writes_it(choosing, play, tmp_path, capsys):
+def test_the_result_is_written(choosing, play, tmp_path):
     register("cards_uneven", bonuses=[1.0, 0.0])
     choosing("cards_uneven", 3)
     choosing("cards_uneven", 2, policy=1)
     file = tmp_path / "matches.json"
     play("--opponent_policy_index=1", "--num_matches=4", f"--json={file}")
-    assert capsys.readouterr().out.splitlines() == [
-        "tiny (policy 0, latest) against tiny (policy 1, latest)",
-        "4 matches: 2 wins, 2 draws, 0 losses",
-        "win rate 0.500 (95 % confidence: 0.150 to 0.850)",
-        "win rate without draws 1.000 (95 % confidence: 0.342 to 1.000)",
-        "true objective 3.500 +- 0.500 against 2.500 +- 0.500",
-    ]
     figures = json.loads(file.read_text())
     assert (figures["env"], figures["wins"], figures["draws"], figures["losses"]) == ("cards_uneven", 2, 2, 0)
     assert figures["win_rate"]["value"] == 0.5 and figures["win_rate_without_draws"]["value"] == 1.0
     assert figures["matches"][1] == {"objective": 3.0, "opponent_objective": 3.0, "has_first_half": False}
     assert [contestant["policy_index"] for contestant in figures["contestants"]] == [0, 1]
-
-
-def test_prints_its_progress(choosing, play, capsys, monkeypatch):
-    monkeypatch.setattr("sample_factory.evaluation.progress.PROGRESS_SECONDS", 1e-9)
-    choosing("cards", 3)
-    choosing("cards", 1, policy=1)
-    play("--opponent_policy_index=1", "--num_matches=2")
-    lines = [line.split("   ") for line in capsys.readouterr().out.splitlines()[:2]]
-    assert [(line[0], line[-1]) for line in lines] == [
-        ("1 of 2", "1 match: 1 wins, 0 draws, 0 losses"),
-        ("2 of 2", "2 matches: 2 wins, 0 draws, 0 losses"),
-    ]
 
 
 def test_a_seed_determines_the_matches(saved_experiment, choosing, play):
@@ -183,38 +164,29 @@ def test_a_seed_determines_the_matches(saved_experiment, choosing, play):
 @pytest.mark.parametrize(
     "flags, words",
     [
-        (["--experiment=nothing"], "no experiment at"),
-        (["--opponent_experiment=nothing"], "no experiment at"),
-        ([], "tiny (policy 0, latest) would play against itself"),
-        (["--opponent_experiment=tiny"], "would play against itself"),
-        (["--opponent_policy_index=4"], "policy 4 has no checkpoints; --policy_index may be 0 or 1"),
-        (["--opponent_checkpoint=best"], "checkpoint_p0 has latest, milestone:7, milestone:12"),
-        (["--opponent_checkpoint=lates"], "checkpoint lates: there is no such file; it should be latest,"),
-        (
-            ["--checkpoint=milestone:5", "--opponent_policy_index=1"],
-            "checkpoint_p0 has latest, milestone:7, milestone:12",
-        ),
-        (["--opponent_checkpoint=milestone:new"], "checkpoint_p0 has latest, milestone:7, milestone:12"),
+        (["--experiment=nothing"], "nothing"),
+        (["--opponent_experiment=nothing"], "nothing"),
+        ([], "--opponent_experiment"),
+        (["--opponent_experiment=tiny"], "--opponent_experiment"),
+        (["--opponent_policy_index=4"], "--policy_index may be 0 or 1"),
+        (["--opponent_checkpoint=best"], "latest, milestone:7, milestone:12"),
+        (["--opponent_checkpoint=lates"], "checkpoint lates"),
+        (["--checkpoint=milestone:5", "--opponent_policy_index=1"], "latest, milestone:7, milestone:12"),
+        (["--opponent_checkpoint=milestone:new"], "latest, milestone:7, milestone:12"),
         (["--opponent_checkpoint=milestone:7", "--opponent_policy_index=1"], "checkpoint_p1 has latest"),
-        (["--policy_index", "0", "1"], "--policy_index has 2 values; in a match it takes one"),
-        (["--opponent_experiment=elsewhere"], "trained in cards, elsewhere in cards_one; choose with --env"),
-        (["--opponent_policy_index=1", "--env=cards_one"], "--env=cards_one has 1 agent;"),
-        (
-            ["--opponent_policy_index=1", "--env=cards_three"],
-            "--env=cards_three has 3 agents; a match",
-        ),
+        (["--policy_index", "0", "1"], "--policy_index has 2 values"),
+        (["--opponent_experiment=elsewhere"], "--env"),
+        (["--opponent_policy_index=1", "--env=cards_one"], "--env=cards_one has 1 agent"),
+        (["--opponent_policy_index=1", "--env=cards_three"], "--env=cards_three has 3 agents"),
         (["--opponent_policy_index=1", "--env=uneven"], "do not end together"),
-        (
-            ["--opponent_policy_index=1", "--env=cards_nan"],
-            "true objectives [3.0, nan], so no winner can be determined",
-        ),
-        (["--opponent_policy_index=1", "--num_matches=0"], "must be at least 1"),
-        (["--opponent_policy_index=1", "--json=nowhere/a.json"], "its folder does not exist"),
-        (["--opponent_policy_index=1", "--save_video"], "a match is not drawn"),
-        (["--opponent_player=low"], "the env has no such player; it has none"),
-        (["--opponent_player=mid", "--env=cards_bots"], "no such player; it has low, high"),
-        (["--opponent_player=low", "--opponent_checkpoint=best"], "takes the place of a policy"),
-        (["--opponent_index=1"], "unknown flag --opponent_index"),
+        (["--opponent_policy_index=1", "--env=cards_nan"], "[3.0, nan]"),
+        (["--opponent_policy_index=1", "--num_matches=0"], "--num_matches=0"),
+        (["--opponent_policy_index=1", "--json=nowhere/a.json"], "--json=nowhere/a.json"),
+        (["--opponent_policy_index=1", "--save_video"], "--save_video"),
+        (["--opponent_player=low"], "--opponent_player=low"),
+        (["--opponent_player=mid", "--env=cards_bots"], "it has low, high"),
+        (["--opponent_player=low", "--opponent_checkpoint=best"], "--opponent_checkpoint"),
+        (["--opponent_index=1"], "--opponent_index"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(choosing, tmp_path, capsys, flags, words):

@@ -1,21 +1,25 @@
 """Runs the Python code of a page, block by block, with tiny numbers: python run_snippets.py PAGE
 
 Each block is a script of its own. A block after the line `<!-- needs: PACKAGE -->` is skipped where that
-package is not installed, one after `<!-- not run -->` always.
+package is not installed, one after `<!-- not run -->` always. One after `<!-- run: ARGUMENTS; ARGUMENTS -->`
+is run once with each of these command lines, otherwise without arguments.
 """
 
 import importlib
 import importlib.util
 import re
 import runpy
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import sample_factory
 
-BLOCK = re.compile(r"(?:<!-- (needs|not run):? ?(\w*) -->\n)?^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"(?:<!-- (needs|not run|run):? ?([^>\n]*) -->\n)?^```python\n(.*?)^```", re.MULTILINE | re.DOTALL
+)
 # Appended to the flags of each command, so these win.
 TINY_MODEL = ["--device=cpu", "--hidden_size=16", "--encoder_mlp_layers", "16"]
 TINY_SIZES = ["--num_workers=1", "--num_envs_per_worker=2", "--rollout=8", "--batch_size=64"]
@@ -46,17 +50,27 @@ TINY_KEYWORDS = {
 SHORTER = {"time.time() - start < 20:": "time.time() - start < 0.5:"}
 
 
-def blocks(page: Path) -> list[str]:
-    """Returns the code that can be run here, with shorter loops."""
-    found = BLOCK.findall(page.read_text())
-    codes = [code for mark, package, code in found if mark != "not run" and is_installed(package)]
-    for long, short in SHORTER.items():
-        codes = [code.replace(long, short) for code in codes]
-    return codes
+class Block(NamedTuple):
+    """A script of a page. command_lines: the arguments of each of its runs."""
+
+    code: str
+    command_lines: Sequence[str]
+
+
+def blocks(page: Path) -> list[Block]:
+    """Returns the scripts that can be run here, with shorter loops."""
+    found = []
+    for mark, text, code in BLOCK.findall(page.read_text()):
+        if mark == "not run" or (mark == "needs" and not is_installed(text)):
+            continue
+        for long, short in SHORTER.items():
+            code = code.replace(long, short)
+        found.append(Block(code, text.split(";") if mark == "run" else [""]))
+    return found
 
 
 def is_installed(package: str) -> bool:
-    return not package or importlib.util.find_spec(package) is not None
+    return importlib.util.find_spec(package) is not None
 
 
 def with_tiny_numbers(main: Callable[[Sequence[str]], int], flags: Sequence[str]) -> Callable[..., int]:
@@ -82,11 +96,21 @@ def run(page: Path, folder: Path) -> None:
         module.main = with_tiny_numbers(module.main, flags)
     for name, keywords in TINY_KEYWORDS.items():
         setattr(sample_factory, name, with_tiny_keywords(getattr(sample_factory, name), keywords))
-    for number, code in enumerate(blocks(page)):
+    for number, block in enumerate(blocks(page)):
         script = folder / f"{page.parent.name}_{number}.py"
-        script.write_text(code)
-        print(f"--- block {number}:\n{code}", flush=True)
+        script.write_text(block.code)
+        print(f"--- block {number}:\n{block.code}", flush=True)
+        for command_line in block.command_lines:
+            sys.argv = [str(script), *shlex.split(command_line)]
+            run_script(script)
+
+
+def run_script(script: Path) -> None:
+    """Runs a script; `sys.exit` in it does not end the others."""
+    try:
         runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as end:
+        assert not end.code, f"{sys.argv} ended with exit code {end.code}"
 
 
 if __name__ == "__main__":

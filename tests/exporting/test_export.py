@@ -138,7 +138,7 @@ def test_a_difference_is_an_error_and_an_earlier_file_stays(everything, monkeypa
     weights = {tensor.name: tensor for tensor in broken.graph.initializer}
     (weight,) = [weights[name] for name in weights if name.endswith("action_head.linear.bias")]
     weight.raw_data = (np.frombuffer(weight.raw_data, np.float32) + np.float32(0.001)).tobytes()
-    monkeypatch.setattr(export_policies, "to_onnx", lambda *args: broken)
+    monkeypatch.setattr(export_policies, "to_onnx", lambda network: broken)
     before = path.read_bytes()
     flags = ["--experiment=tiny", f"--train_dir={folder}", "--export_value=True"]
     assert export([*flags, f"--export_path={path}"]) == 1

@@ -12,8 +12,7 @@ from sample_factory.envs.abilities import ScriptedPlayers
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.policy import load_trained_policy
 from sample_factory.evaluation.policy_choice import PolicyChoice
-from sample_factory.imitation.cloning import discounted_returns, split
-from sample_factory.imitation.imitate import imitate
+from sample_factory.imitation.imitate import discounted_returns, imitate, split
 from sample_factory.imitation.imitate_request import parse_arguments
 from sample_factory.imitation.recording import Recording
 
@@ -210,10 +209,10 @@ def recording(lengths):
 def test_chunks_lie_within_episodes_and_no_episode_is_in_both_parts():
     games = recording([7, 3, 2, 12, 5, 6])
     parts = split(games, 3, 0.3, np.random.default_rng(1))
-    rows = [np.concatenate([batch.ravel() for batch in part.batches(6)]) for part in parts]
     for part in parts:
-        for batch in part.batches(6):
-            assert batch.shape[0] == 3 and (games.episodes[batch] == games.episodes[batch[0]]).all()
+        assert part.shape[1] == 3 and (np.diff(part) == 1).all()
+        assert (games.episodes[part] == games.episodes[part[:, :1]]).all()
+    rows = [part.ravel() for part in parts]
     episodes = [set(games.episodes[of_part]) for of_part in rows]
     assert not episodes[0] & episodes[1] and episodes[0] | episodes[1] == {0, 1, 3, 4, 5}
     assert sum(map(len, rows)) == len(set(np.concatenate(rows))) == 6 + 3 + 12 + 3 + 6

@@ -8,7 +8,7 @@ import pytest
 
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.launch import arrangement
-from sample_factory.launch.arrangement import num_inline_samplers, with_num_envs
+from sample_factory.launch.arrangement import arrange, num_inline_samplers
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import observation_layout
 from tests.counting import make_config
@@ -67,7 +67,8 @@ def chosen(num_agents=1, step_seconds=None, has_simulator=False, **flags):
     kinds = AgentKinds.one(SPACE, S.Discrete(2), num_agents)
     info = EnvInfo(kinds, 1, step_seconds=step_seconds, has_simulator=has_simulator)
     flags = {"rollout": 32, "batch_size": 1024, **flags}
-    return with_num_envs(config_with(**{"num_envs_per_worker": None, **flags}), info).sampling.envs_per_worker
+    config, _, _ = arrange(config_with(**{"num_envs_per_worker": None, **flags}), info)
+    return config.sampling.envs_per_worker
 
 
 @pytest.mark.parametrize(

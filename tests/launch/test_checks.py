@@ -8,20 +8,15 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.launch.checks import (
-    check_and_probe,
-    check_encoders,
-    check_observations,
-    plan_evaluation,
-    warn_of_framestack,
-    warn_of_large_layers,
-    warn_of_replaced_flags,
-)
+from sample_factory.evaluation.measure import plan_evaluation
+from sample_factory.launch.checks import check_env, describe_networks
+from sample_factory.launch.plan import plan_run
 from sample_factory.runtime import local_ray
 from sample_factory.runtime.command_failed import CommandFailed
 from sample_factory.runtime.failures import ChildFailed
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import observation_layout
+from tests.counting import CountingEnv, make_plan
 
 S = gym.spaces
 SPACE = S.Dict(
@@ -37,75 +32,75 @@ def info(space):
     return EnvInfo(AgentKinds.one(observation_layout(space).space, S.Discrete(2), 1), 1)
 
 
+def lines(config, info, warnings=False):
+    """Returns the lines for the log about the networks, or the warnings among them."""
+    return [note.text for note in describe_networks(config, info) if note.is_warning == warnings]
+
+
 def test_the_encoder_of_each_observation_is_logged():
-    assert check_encoders(config("--encoder_mlp_layers", "32"), info(SPACE)) == [
+    assert lines(config("--encoder_mlp_layers", "32"), info(SPACE)) == [
         "Encoder of grid uint8 [7, 7, 3]: convnet_small (convnet_simple needs 36x36 pixels); "
         "place Discrete [16]: table lookup, then MLP 32; "
         "table float32 [27, 5]: MLP 32 (a table, too small for convnet_simple)"
     ]
-    assert check_encoders(config("--encoder_custom=a:B"), info(SPACE)) == ["Encoder: a:B"]
+    assert lines(config("--encoder_custom=a:B"), info(SPACE)) == ["Encoder: a:B"]
     parts = config("--core_custom=a:B", "--decoder_custom=a:C")
-    assert check_encoders(parts, info(SPACE))[:2] == ["Core: a:B", "Decoder: a:C"]
-    assert check_encoders(config("--actor_critic_custom=a:D"), info(SPACE)) == ["Network: a:D"]
+    assert lines(parts, info(SPACE))[:2] == ["Core: a:B", "Decoder: a:C"]
+    assert lines(config("--actor_critic_custom=a:D"), info(SPACE)) == ["Network: a:D"]
 
 
-def test_a_very_large_encoder_is_warned_of_unless_it_is_a_users_own(caplog):
+def test_a_very_large_encoder_is_warned_of_unless_it_is_a_users_own():
     wide = info(S.Dict(obs=S.Box(-1, 1, (200_000,))))
-    warn_of_large_layers(config("--encoder_mlp_layers", "512", "--encoder_custom=a:B"), wide)
-    warn_of_large_layers(config("--encoder_mlp_layers", "512", "--actor_critic_custom=a:D"), wide)
-    assert not caplog.messages
-    warn_of_large_layers(config("--encoder_mlp_layers", "512"), wide)
-    assert "102M weights" in caplog.text
+    for own in ("--encoder_custom=a:B", "--actor_critic_custom=a:D"):
+        assert not lines(config("--encoder_mlp_layers", "512", own), wide, warnings=True)
+    (warning,) = lines(config("--encoder_mlp_layers", "512"), wide, warnings=True)
+    assert "102M weights" in warning
 
 
 def test_a_ray_cluster_that_cannot_be_reached_is_an_error_before_the_start(monkeypatch):
     monkeypatch.setattr(local_ray, "CONNECT_SECONDS", 0.0)
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     with pytest.raises(CommandFailed, match="RAY_ADDRESS=127.0.0.1:1: no Ray cluster can be reached"):
-        check_and_probe(config("--num_nodes=2"), resolve_family("gym_CartPole-v1"))
+        plan_run(config("--num_nodes=2"), resolve_family("gym_CartPole-v1"))
 
 
 def test_a_preset_is_refused_before_anything_starts_only_if_it_was_typed():
     message = "gym_CartPole-v1: --encoder_subtype=convnet_atari: convnet_atari needs 36x36 pixels"
     with pytest.raises(ConfigError, match=message):
-        check_encoders(config("--encoder_subtype=convnet_atari"), info(SPACE))
+        describe_networks(config("--encoder_subtype=convnet_atari"), info(SPACE))
 
 
 def test_evaluation_during_training_is_refused_where_one_policy_cannot_play_all_agents():
-    own = config("--eval_every_env_steps=100")
     kinds = AgentKinds((*info(SPACE).kinds.spaces, *info(S.Box(-1, 1, (3,))).kinds.spaces), (0, 1))
+    plan = make_plan(config("--eval_every_env_steps=100", "--num_envs_per_worker=2"), CountingEnv())
     with pytest.raises(ConfigError, match="the agents of this env have different spaces; leave it out"):
-        plan_evaluation(own, resolve_family(own.env_name), EnvInfo(kinds, 1), 0)
-    assert plan_evaluation(config(), resolve_family(own.env_name), EnvInfo(kinds, 1), 0) is None
+        plan_evaluation(plan._replace(info=EnvInfo(kinds, 1)))
+    assert plan_evaluation(make_plan(config("--num_envs_per_worker=2"), CountingEnv())) is None
 
 
 def test_an_index_cannot_be_normalised():
-    check_observations(config("--normalize_input_keys", "grid", "table"), info(SPACE))
+    check_env(config("--normalize_input_keys", "grid", "table"), info(SPACE))
     with pytest.raises(ConfigError, match="place is Discrete or MultiDiscrete"):
-        check_observations(config("--normalize_input_keys", "grid", "place"), info(SPACE))
+        check_env(config("--normalize_input_keys", "grid", "place"), info(SPACE))
     with pytest.raises(ConfigError, match="no observation pixels; it has grid, place, table"):
-        check_observations(config("--normalize_input_keys", "pixels"), info(SPACE))
+        check_env(config("--normalize_input_keys", "pixels"), info(SPACE))
 
 
-def test_stacking_is_announced_as_without_effect_only_where_there_are_no_images(caplog):
-    table = S.Dict(table=S.Box(-1, 1, (27, 5), np.float32))
-    warn_of_framestack(config("--env_framestack=4"), info(SPACE))
-    warn_of_framestack(config(), info(table))
-    assert not caplog.messages
-    warn_of_framestack(config("--env_framestack=4"), info(table))
-    assert caplog.messages == [
-        "--env_framestack=4 has no effect: gym_CartPole-v1 has no images among its observations"
-    ]
+def test_stacking_is_announced_as_without_effect_only_where_there_are_no_images():
+    table = info(S.Dict(table=S.Box(-1, 1, (27, 5), np.float32)))
+    assert not lines(config("--env_framestack=4"), info(SPACE), warnings=True)
+    assert not lines(config(), table, warnings=True)
+    (warning,) = lines(config("--env_framestack=4"), table, warnings=True)
+    assert warning.startswith("--env_framestack=4 has no effect")
 
 
-def test_flags_of_a_part_that_is_replaced_are_announced_as_without_effect(caplog):
-    warn_of_replaced_flags(config("--rnn_type=lstm", "--actor_critic_custom=a:B"))
-    warn_of_replaced_flags(config("--core_custom=a:B"))
-    assert not caplog.messages
-    warn_of_replaced_flags(config("--core_custom=a:B", "--rnn_type=lstm", "--use_rnn=False"))
-    assert caplog.messages == [
-        "--use_rnn, --rnn_type: no effect beside --core_custom=a:B, whose factory makes that part"
-    ]
+def test_flags_of_a_part_that_is_replaced_are_announced_as_without_effect():
+    table = info(S.Box(-1, 1, (3,)))
+    assert not lines(config("--rnn_type=lstm", "--actor_critic_custom=a:B"), table, warnings=True)
+    assert not lines(config("--core_custom=a:B"), table, warnings=True)
+    replaced = config("--core_custom=a:B", "--rnn_type=lstm", "--use_rnn=False")
+    (warning,) = lines(replaced, table, warnings=True)
+    assert warning.startswith("--use_rnn, --rnn_type: no effect beside --core_custom=a:B")
 
 
 def test_a_core_of_the_main_script_is_built_in_a_child_which_gives_the_size_of_its_state():
@@ -121,11 +116,11 @@ def test_a_core_of_the_main_script_is_built_in_a_child_which_gives_the_size_of_i
 
     register_core("of_this_test", Core)
     own = config("--core_custom=of_this_test", "--actor_critic_share_weights=False")
-    assert check_and_probe(own, resolve_family(own.env_name))[1].state_size == 6
+    assert plan_run(own, resolve_family(own.env_name)).state_size == 6
 
 
 def test_a_faulty_algorithm_is_found_before_training():
     register_algorithm("OF_THIS_TEST", lambda flags, policy, rng: object())
     own = config("--algo=OF_THIS_TEST")
     with pytest.raises(ChildFailed, match="algorithm OF_THIS_TEST: object has no modules, fixes_targets"):
-        check_and_probe(own, resolve_family(own.env_name))
+        plan_run(own, resolve_family(own.env_name))

@@ -6,7 +6,7 @@ import pytest
 
 from sample_factory.launch import serial
 from sample_factory.launch.serial import SerialRun
-from sample_factory.launch.wiring import WorkerSpecs
+from sample_factory.mainloop.main_loop import Resources
 
 
 class Worker:
@@ -24,7 +24,6 @@ class Worker:
 class Evaluating:
     """A loop whose evaluation ends in turn `end`; in turn 3, a signal arrives or the run is done."""
 
-    stop_reason = ""
     num_turns = 0
 
     def __init__(self, signals, end, signal):
@@ -35,7 +34,7 @@ class Evaluating:
         return self.num_turns == 3 and self._signal is None
 
     @property
-    def is_evaluating(self):
+    def is_busy(self):
         return self.num_turns < self._end
 
     def turn(self, timeout):
@@ -52,20 +51,18 @@ class Evaluating:
     def log_summary(self, has_failed=False):
         self.has_failed = has_failed
 
-    summary = started
-
 
 @pytest.mark.parametrize(("end", "signal", "num_steps"), [(2, None, 1), (100, 2, 0)])
 def test_no_worker_steps_while_an_evaluation_is_played_and_a_signal_ends_the_wait(
     monkeypatch, end, signal, num_steps
 ):
-    monkeypatch.setattr(serial, "worker_specs", lambda parts: WorkerSpecs([], [], [], [], [], []))
+    monkeypatch.setattr(serial, "worker_specs", lambda plan, resources: [])
     signals = SimpleNamespace(requested=None)
     loop = Evaluating(signals, end, signal)
-    run = SerialRun(None, lambda *_: loop, None)
+    run = SerialRun(None, Resources(None, None))
     worker = Worker()
     run._rollout_workers = [worker]
-    run.run(signals)
+    run.run(loop, signals)
     assert worker.num_steps == num_steps and loop.num_turns == 3
     assert loop.may_wait == (signal is None)
 
@@ -93,16 +90,16 @@ class Saving(Worker):
 
 
 def test_an_exception_of_the_main_loop_ends_the_run_as_failed_after_the_learners_have_saved(monkeypatch):
-    monkeypatch.setattr(serial, "worker_specs", lambda parts: WorkerSpecs([], [], [], [], [], []))
+    monkeypatch.setattr(serial, "worker_specs", lambda plan, resources: [])
     signals = SimpleNamespace(requested=None)
     loop = Failing(signals, 0, 2)
-    run = SerialRun(None, lambda *_: loop, None)
+    run = SerialRun(None, Resources(None, None))
     learner = Saving()
     run._learners = [learner]
-    end = run.run(signals)
-    assert [failure.reason.partition(" (")[0] for failure in end.failures] == [
+    failures = run.run(loop, signals)
+    assert [failure.reason.partition(" (")[0] for failure in failures] == [
         "LookupError: no such curve",
         "LookupError: not open",
     ]
-    assert {failure.name for failure in end.failures} == {"main_loop"}
+    assert {failure.name for failure in failures} == {"main_loop"}
     assert learner.has_saved and loop.has_failed

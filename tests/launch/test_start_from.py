@@ -10,7 +10,7 @@ from sample_factory.launch.start_from import (
     describe_last_checkpoints,
     has_checkpoints,
     log_resumed,
-    transfer_file,
+    transfer_files,
     why_done,
 )
 from tests.counting import make_config
@@ -41,16 +41,20 @@ def test_each_policy_starts_with_the_newest_checkpoint_of_its_counterpart_or_of_
     newest = checkpoint(old, "checkpoint_000000010_200.pth")
     other = checkpoint(old, "checkpoint_000000009_150.pth", policy_id=1)
     new = make(transfer_from="old")
-    assert [transfer_file(new, policy_id) for policy_id in range(3)] == [newest, other, newest]
-    assert transfer_file(make(transfer_from="old", load_checkpoint_kind="best"), 0) == best
+    assert transfer_files(replace(new, sampling=replace(new.sampling, num_policies=3))) == (
+        newest,
+        other,
+        newest,
+    )
+    assert transfer_files(make(transfer_from="old", load_checkpoint_kind="best"))[0] == best
 
 
 def test_a_source_is_a_name_a_folder_or_a_file(make, tmp_path):
     path = checkpoint(make("old", experiments_root="group"), "checkpoint_000000010_200.pth")
-    assert transfer_file(make(transfer_from="group/old"), 0) == path
-    assert transfer_file(make(transfer_from=str(tmp_path / "group" / "old")), 0) == path
-    assert transfer_file(make(transfer_from=str(path)), 1) == path
-    assert transfer_file(make(transfer_from="old", experiments_root="group"), 0) == path
+    assert transfer_files(make(transfer_from="group/old"))[0] == path
+    assert transfer_files(make(transfer_from=str(tmp_path / "group" / "old")))[0] == path
+    assert transfer_files(make(transfer_from=str(path)))[0] == path
+    assert transfer_files(make(transfer_from="old", experiments_root="group"))[0] == path
 
 
 @pytest.mark.parametrize(
@@ -65,13 +69,13 @@ def test_a_source_without_checkpoints_is_refused(make, source, message):
     for name in ("empty", "new"):
         make(name).experiment_dir.mkdir()
     with pytest.raises(ConfigError, match=f"--transfer_from={source}.*{message}"):
-        transfer_file(make(transfer_from=source), 0)
+        transfer_files(make(transfer_from=source))
 
 
 def test_an_experiment_with_checkpoints_continues_with_its_own_weights_and_says_so(make, caplog):
     config = make(transfer_from="none")
     checkpoint(config, "checkpoint_000000010_182272.pth")
-    assert transfer_file(config, 0) is None
+    assert transfer_files(config)[0] is None
     changes = Resumed((Change("batch_size", 512, 1024),), (Change("gamma", 0.9, 0.99),))
     with caplog.at_level(logging.INFO, "sample_factory"):
         log_resumed(replace(config, resumed=changes, typed={"transfer_from": "none"}))

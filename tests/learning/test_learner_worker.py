@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sample_factory.launch.parts import allocate
+from sample_factory.launch.wiring import learner_spec
 
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
 from sample_factory.checkpoints.file_format import check_fits, read_state, write_state
@@ -29,8 +31,6 @@ from sample_factory.exchange.messages import (
 )
 from sample_factory.exchange.topology import make_topology
 from sample_factory.launch.checks import Probed
-from sample_factory.launch.parts import allocate
-from sample_factory.launch.wiring import learner_spec
 from sample_factory.learning.algorithms.ppo import PPO
 from sample_factory.learning.batcher import Batcher
 from sample_factory.learning.handover import Handover

@@ -3,13 +3,11 @@
 import logging
 import shutil
 
-import gymnasium as gym
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.config.flags import ConfigError
-from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.messages import (
     EpisodeReport,
@@ -22,10 +20,9 @@ from sample_factory.exchange.messages import (
     SaveRequest,
     TrainReport,
 )
-from sample_factory.mainloop.main_loop import MainLoop
-from sample_factory.launch.parts import Parts, make_league, make_population
-from sample_factory.spaces.agent_kinds import AgentKinds
-from tests.counting import CountingEnv, dead_worker, make_config, make_shared
+from sample_factory.launch.resources import make_league, make_population
+from sample_factory.mainloop.main_loop import MainLoop, Resources
+from tests.counting import CountingEnv, dead_worker, make_config, make_plan, make_shared
 
 MILESTONE = Milestone(0, version=1, env_frames=100)
 
@@ -39,13 +36,10 @@ def make_loop(tmp_path):
         buffers, channels = make_shared(config, CountingEnv(0, 2))
         config.experiment_dir.mkdir(exist_ok=True)
         family = EnvFamily("counting", CountingEnv, None, {}, metrics)
-        spaces = gym.spaces.Dict(obs=CountingEnv.observation_space), CountingEnv.action_space
-        info = EnvInfo(AgentKinds.one(*spaces, num_agents=2), frameskip=1)
-        population = make_population(config, info, seed=1)
-        parts = Parts(
-            config, family, info, buffers, channels, 1, population=population, league=make_league(config)
-        )
-        return MainLoop(parts, processes=list), channels, config.experiment_dir
+        plan = make_plan(config, CountingEnv(0, 2), family)
+        population, league = make_population(plan), make_league(plan)
+        resources = Resources(buffers, channels, population=population, league=league)
+        return MainLoop(plan, resources, processes=list), channels, config.experiment_dir
 
     return make
 

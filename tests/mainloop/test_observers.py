@@ -5,22 +5,17 @@ import re
 import sys
 import types
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
 from sample_factory import Observer, register_observer
 from sample_factory.config.flags import ConfigError
-from sample_factory.envs.env_info import EnvInfo
-from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.messages import EpisodeReport, NewTrainingInfo, TrainReport
 from sample_factory.mainloop import observer as observer_module
-from sample_factory.mainloop.main_loop import MainLoop
-from sample_factory.mainloop.observing import check_observers, make_observers, read_infos
-from sample_factory.launch.parts import Parts
+from sample_factory.mainloop.main_loop import MainLoop, Resources
+from sample_factory.mainloop.observing import follows_episodes, make_observers
 from sample_factory.runtime.registry import Registry
-from sample_factory.spaces.agent_kinds import AgentKinds
-from tests.counting import CountingEnv, dead_worker, make_config, make_shared
+from tests.counting import CountingEnv, dead_worker, make_config, make_plan, make_shared
 from tests.mainloop.test_main_loop import received, summaries
 
 EPISODE = EpisodeReport(0, 5.0, 10, 5.0, {"kills": 2.0}, {"level": 3})
@@ -40,11 +35,10 @@ def make_loop(tmp_path):
         config = make_config(train_dir=str(tmp_path), **{"num_workers": 2, **flags})
         buffers, channels = make_shared(config, CountingEnv(0, 1))
         config.experiment_dir.mkdir(exist_ok=True)
-        spaces = gym.spaces.Dict(obs=CountingEnv.observation_space), CountingEnv.action_space
-        info = EnvInfo(AgentKinds.one(*spaces, num_agents=1), 1, receives_training_info=receives)
-        family = EnvFamily("counting", CountingEnv, None, {})
-        parts = Parts(config, family, info, buffers, channels, 1, observers=make_observers(config))
-        return MainLoop(parts, processes=list), channels, config.experiment_dir
+        plan = make_plan(config, CountingEnv(0, 1), observers=make_observers(config))
+        plan = plan._replace(info=plan.info._replace(receives_training_info=receives))
+        loop = MainLoop(plan, Resources(buffers, channels), processes=list)
+        return loop, channels, config.experiment_dir
 
     return make
 
@@ -247,14 +241,14 @@ def test_registered_observers_are_active_unless_others_are_named():
     path = "sample_factory.mainloop.observer:Observer"
     assert list(make_observers(make_config(observers=(path,)))) == [path]
     with pytest.raises(ConfigError, match="--observers=secnd: did you mean second.*first, second"):
-        check_observers(make_config(observers=("secnd",)))
+        make_observers(make_config(observers=("secnd",)))
 
 
 def test_infos_are_reported_only_if_an_observer_follows_episodes():
     assert (
-        read_infos({"a": Observer(), "b": Noting()})
-        and not read_infos({"a": Observer()})
-        and not read_infos({})
+        follows_episodes({"a": Observer(), "b": Noting()})
+        and not follows_episodes({"a": Observer()})
+        and not follows_episodes({})
     )
 
 

@@ -51,10 +51,6 @@ def run(make_run):
     return run
 
 
-def test_a_policy_without_reports_is_not_tested(make_run):
-    assert make_run().requests() == []
-
-
 def test_the_first_full_window_is_the_best_so_far(run):
     run.end_episodes(1.0, 2.0, 3.0)
     assert run.requests() == []
@@ -91,12 +87,6 @@ def test_an_infinite_mean_is_never_the_best(run):
     assert run.requests() == []
     run.end_episodes(*[1.0] * 4)
     assert run.requests() == [SaveRequest("reward", 1.0)]
-
-
-def test_it_is_tested_at_its_interval(run):
-    run.end_episodes(*[1.0] * 4)
-    assert run.requests(INTERVAL - 0.1) == []
-    assert run.requests(0.1) == [SaveRequest("reward", 1.0)]
 
 
 def test_nothing_is_saved_before_save_best_after(make_run):

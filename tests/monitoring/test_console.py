@@ -3,8 +3,8 @@ import math
 import pytest
 
 from sample_factory.exchange.messages import EpisodeReport, TrainReport
-from sample_factory.monitoring.console import Status, duration_text, episodes_text, number_text, status_text
-from sample_factory.monitoring.policy_progress import EpisodeStats, PolicyProgress
+from sample_factory.monitoring.console import Status, duration_text, status_text
+from sample_factory.monitoring.policy_progress import PolicyProgress
 
 
 @pytest.mark.parametrize(
@@ -39,22 +39,3 @@ def test_the_status_of_one_policy_is_one_line():
 def test_unknown_values_are_left_out():
     status = Status(0, None, {10.0: math.nan}, math.nan, None, None, "", [PolicyProgress(stats_avg=100)])
     assert status_text(status) == "env frames 0 | no episode has ended yet"
-
-
-def test_means_are_written_with_the_number_of_episodes():
-    episodes = EpisodeStats(100)
-    for reward in (1.0, 2.0):
-        episodes.add(EpisodeReport(0, reward, 100, reward, {}))
-    assert episodes_text(episodes) == "reward 1.500, length 100 frames (the first 2 episodes)"
-
-
-def test_very_large_numbers_are_short():
-    numbers = (0.5, -123_456_789.0, 1e38, -2.34567e12, math.inf, math.nan)
-    assert [number_text(number) for number in numbers] == [
-        "0.500",
-        "-123456789.000",
-        "1.000e+38",
-        "-2.346e+12",
-        "inf",
-        "nan",
-    ]

@@ -92,28 +92,12 @@ def test_fps_are_known_for_windows_that_the_run_has_covered(writer, file, fake_t
     assert figures[-1].fps["10"] == pytest.approx(100, rel=0.1)
 
 
-def test_every_line_is_json_and_an_incomplete_last_line_is_ignored(writer, file):
+def test_a_new_run_replaces_the_file_and_an_incomplete_last_line_is_ignored(writer, file):
+    assert read_figures(file) == []
+    file.write_text("of an earlier run\n")
     writer.tick()
     writer.close()
     assert all(json.loads(line)["env_frames"] == 0 for line in file.read_text().splitlines())
     with open(file, "a") as appended:
         appended.write('{"time": 10')
     assert len(read_figures(file)) == 2
-
-
-def test_a_new_run_replaces_the_file(writer, file):
-    file.write_text("of an earlier run\n")
-    writer.tick()
-    assert len(read_figures(file)) == 1
-
-
-def test_a_file_that_cannot_be_written_is_logged_once(tmp_path, fake_time, logged):
-    monitor = Monitor(tmp_path, MonitoringFlags(), run_sizes(), now=fake_time)
-    writer = FiguresWriter(str(tmp_path / "missing" / "figures.jsonl"), 5.0, monitor, list, fake_time)
-    writer.tick()
-    writer.close()
-    assert len([line for line in logged() if "COULD NOT WRITE" in line]) == 1
-
-
-def test_a_file_that_does_not_exist_has_no_figures(file):
-    assert read_figures(file) == []

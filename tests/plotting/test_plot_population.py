@@ -3,9 +3,9 @@ import json
 import pytest
 from matplotlib.image import imread
 
-from sample_factory.monitoring.tensorboard_writer import TensorboardWriter
-from sample_factory.plotting.draw_population import Takeover, draw
-from sample_factory.plotting.plot_population import find_takeovers, main, make_panels
+from sample_factory.monitoring.summaries import TensorboardWriter
+from sample_factory.plotting.drawing import draw_panels
+from sample_factory.plotting.plot_population import main, make_panels
 from sample_factory.plotting.read_summaries import read_policies
 
 OBJECTIVE = "0_aux/avg_true_reward"
@@ -49,61 +49,45 @@ def panels_of(folder):
 
 
 def test_there_is_a_panel_for_the_objective_and_for_every_setting_that_differs_somewhere(population):
-    assert list(panels_of(population())) == [
-        "true objective",
-        "learning rate",
-        "reward shaping: delta_HEALTH_0",
-    ]
-
-
-def test_a_setting_holds_until_the_next_one_and_to_the_end_of_its_policy(population):
-    rate = panels_of(population())["learning rate"]
-    assert rate.curves[1].steps.tolist() == [0, 200, 400]
-    assert rate.value_at(1, 199) == pytest.approx(1e-5) and rate.value_at(1, 200) == pytest.approx(1e-3)
+    panels = panels_of(population())
+    assert list(panels) == ["true objective", "learning rate", "reward shaping: delta_HEALTH_0"]
+    rate = panels["learning rate"]
+    assert rate.steps and not panels["true objective"].steps
+    assert rate.lines[1].x.tolist() == [0, 200, 400], "a setting holds to the end of its policy"
 
 
 def test_a_takeover_is_marked_on_the_receivers_objective_and_where_it_changes_a_setting(population):
-    folder = population()
-    (takeover,) = find_takeovers(read_policies(folder)[1])
-    assert takeover == Takeover(receiver=1, donor=0, frames=200.0)
-    panels = panels_of(folder)
-    assert panels["true objective"].value_at(1, 200) == pytest.approx(3.0), "on the line that is drawn"
-    unchanged = panels["learning rate"]._replace(curves=panels["reward shaping: delta_HEALTH_0"].curves)
-    unchanged.curves[1].values[:] = 0.5
-    assert not unchanged.shows(takeover)
-    figure = draw(list(panels.values()), [takeover], "title")
-    dots = [[line for line in axes.lines if line.get_marker() == "o"] for axes in figure.axes]
-    assert [len(found) for found in dots] == [1, 1, 0]
-    (dot,) = dots[0]
-    lines = [line for line in figure.axes[0].lines if line not in dots[0]]
-    assert dot.get_markerfacecolor() == lines[0].get_color() != lines[1].get_color()
-    assert dot.get_markeredgecolor() == lines[1].get_color()
-    assert [axes.get_ylabel() for axes in figure.axes] == [
-        "true objective\n(mean of the last 100 episodes)",
-        "--learning_rate",
-        "weight of delta_HEALTH_0",
+    policies = [dict(moments) for moments in POLICIES]
+    policies[1][300] = {DONOR: 0.0}  # the settings are the same already
+    panels = panels_of(population(policies))
+    marks = {title: [line.marks for line in panel.lines] for title, panel in panels.items()}
+    donor = "policy 0"
+    assert marks["true objective"] == [
+        [],
+        [(200, pytest.approx(3.0), donor), (300, pytest.approx(5.0), donor)],
     ]
+    assert marks["learning rate"] == [[], [(200, pytest.approx(1e-3), donor)]]
+    assert marks["reward shaping: delta_HEALTH_0"] == [[], [(200, 0.75, donor)]]
 
 
-def test_policies_differ_in_markers_too(population):
-    figure = draw(list(panels_of(population()).values()), [Takeover(1, 0, 200.0)], "title")
+def test_a_mark_has_the_colour_of_the_donor_and_an_edge_of_the_receivers_and_is_in_the_legend(population):
+    figure = draw_panels(list(panels_of(population()).values()), 3)
+    of_donor, of_receiver, mark = figure.axes[0].lines
+    assert mark.get_markerfacecolor() == of_donor.get_color() != of_receiver.get_color()
+    assert mark.get_markeredgecolor() == of_receiver.get_color()
     (legend,) = figure.legends
-    *handles, _ = legend.legend_handles
-    assert len({handle.get_marker() for handle in handles}) == len(handles) == 2
-    assert legend.get_texts()[-1].get_text().startswith("marker on a line:")
+    markers = [handle.get_marker() for handle in legend.legend_handles]
+    assert len(set(markers)) == 2 and mark.get_marker() == markers[0]
 
 
 def test_a_learning_rate_and_what_spans_more_than_a_factor_of_ten_is_logarithmic(population):
     changed = [{0: {RATE: 1e-3, CLIP: 0.1, HEALTH: -0.5}, 100: {OBJECTIVE: 5.0}} for _ in range(2)]
     changed[1][0] = {RATE: 2e-3, CLIP: 2.0, HEALTH: 0.75}
-    panels = panels_of(population(changed))
-    figure = draw(list(panels.values()), [], "title")
-    scales = dict(zip(panels, (axes.get_yscale() for axes in figure.axes)))
-    assert scales == {
-        "true objective": "linear",
-        "learning rate": "log",
-        "ppo clip ratio": "log",
-        "reward shaping: delta_HEALTH_0": "linear",
+    assert {title: panel.logarithmic for title, panel in panels_of(population(changed)).items()} == {
+        "true objective": False,
+        "learning rate": True,
+        "ppo clip ratio": True,
+        "reward shaping: delta_HEALTH_0": False,
     }
 
 
@@ -125,16 +109,11 @@ def test_the_objective_is_that_of_the_experiment(population, tmp_path, capsys):
     assert "\nkills  " in output and "true objective" not in output
 
 
-def test_env_steps_become_env_frames(population):
-    folder = population(summaries_use_frameskip=False, env_frameskip=4)
-    assert find_takeovers(read_policies(folder)[1])[0].frames == 800.0
-
-
 @pytest.mark.parametrize(
     ("policies", "argument", "message"),
     [
         ([{0: {OBJECTIVE: 1.0}}] * 2, "--out=a.png", "was not trained with --with_pbt=True"),
-        ([{0: {RATE: 1.0}}] * 2, "--out=a.png", f"no policy has numbers under the tag {OBJECTIVE}"),
+        ([{0: {RATE: 1.0}}] * 2, "--out=a.png", "no policy has numbers under the tag"),
         ([{0: {RATE: 1.0}}, {}], "--out=a.png", "has no summaries of policy 1 yet"),
         (POLICIES, "--out=a.gif", "should end in one of .png"),
         (POLICIES, "--ou=a.png", "did you mean --out?"),

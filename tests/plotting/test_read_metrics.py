@@ -5,7 +5,7 @@ import pytest
 
 import sample_factory
 from sample_factory.config.flags import ConfigError
-from sample_factory.monitoring.tensorboard_writer import TensorboardWriter
+from sample_factory.monitoring.summaries import TensorboardWriter
 
 TAGS = {"0_aux/avg_reward": [1.0, 2.0], "train/loss": [0.5]}
 

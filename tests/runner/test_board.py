@@ -6,9 +6,8 @@ import math
 
 import pytest
 
-from sample_factory.monitoring.tensorboard_writer import TensorboardWriter
-from sample_factory.runner.board import Board, Row, counts, table
-from sample_factory.runner.progress import Progress, ProgressReader
+from sample_factory.monitoring.summaries import TensorboardWriter
+from sample_factory.runner.board import Board, Progress, ProgressReader, Row, counts, table
 
 TRAINING = Progress(31_000, 50_000, fps=1510.4, reward=44.0)
 

@@ -9,9 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sample_factory.runner.jobs import Job, read_order
-from sample_factory.runner.run_description import PlannedRun
-from sample_factory.runner.run_job import run_job
+from sample_factory.runner.run_job import Job, Order, run_job
 from tests.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -33,8 +31,7 @@ def make_job(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def make(*command, **env_vars):
-        run = PlannedRun("00_a", "a", command, {}, env_vars)
-        job = Job(run, tmp_path / "00_a", tmp_path)
+        job = Job("00_a", "a", command, {}, env_vars, tmp_path / "00_a", tmp_path)
         job.write_order()
         return job
 
@@ -45,7 +42,7 @@ def make_job(tmp_path, monkeypatch):
 def run(monkeypatch):
     """Returns a function that runs a job in this process, whose signal handlers are restored."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    yield lambda job: run_job(read_order(job.order))
+    yield lambda job: run_job(Order.read(job.order))
     for number, handler in handlers.items():
         signal.signal(number, handler)
 

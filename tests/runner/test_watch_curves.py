@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.monitoring.tensorboard_writer import TensorboardWriter
+from sample_factory.monitoring.summaries import TensorboardWriter
 from sample_factory.runner.watch_curves import find_experiments, parse_arguments, tensorboard_command
 
 ROOT = Path(__file__).parents[2]

@@ -4,31 +4,21 @@ import pickle
 import re
 import threading
 import time
-import types
 
 import numpy as np
 import pytest
 
-from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange import messages
 from sample_factory.exchange.messages import EpisodeReport, Incident, StatsReport, Trajectories, reports_in
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.models import towers
-from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.queues import MAX_MESSAGE_BYTES
 from sample_factory.sampling.inference import space_check
 from sample_factory.sampling.inference.policy_worker import PolicyWorker
 from sample_factory.sampling.rollout import rollout_worker
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
-from sample_factory.sampling.settings import (
-    InferenceSettings,
-    PolicyWorkerArgs,
-    RewardRule,
-    RolloutSettings,
-    RolloutWorkerArgs,
-)
 from tests.counting import (
     LAST_ACTION,
     STEP,
@@ -36,6 +26,7 @@ from tests.counting import (
     CountingModel,
     assert_lines_up,
     make_config,
+    make_plan,
     make_shared,
 )
 
@@ -94,20 +85,10 @@ class Sampler:
         self.buffers, self.channels = make_shared(self.config, env)
         context = ChildContext("test")
         self.stopping = context.stopping
-        rollout = RolloutSettings(RewardRule(1.0, 1e9), 1, False, 0.0, mix_policies=True)
-        spaces = adapt(env).kinds.spaces[0]
-        spec = PolicySpec(self.config.model, spaces.observation, spaces.action, True, "cpu", "fp32")
-        inference = InferenceSettings(
-            spec, min_requests=2, num_threads=1, seed=1, experiment_dir=self.config.experiment_dir
-        )
-        shared = self.buffers, self.channels
-        cfg = types.SimpleNamespace(env="counting", env_frameskip=None, env_framestack=1)
-        self.workers = [
-            RolloutWorker(RolloutWorkerArgs(i, family(num_agents, env_class), cfg, rollout), *shared, context)
-            for i in range(2)
-        ]
-        policies = range(self.config.sampling.num_policies)
-        self.workers += [PolicyWorker(PolicyWorkerArgs(i, inference), *shared, context) for i in policies]
+        shared = self.buffers, self.channels, context
+        plan = make_plan(self.config, env, family(num_agents, env_class))
+        self.workers = [RolloutWorker(plan, i, *shared) for i in range(2)]
+        self.workers += [PolicyWorker(plan, i, 0, *shared) for i in range(self.config.sampling.num_policies)]
         for weights in self.channels.weights:
             weights.publish({"weight": np.zeros(1, np.float32)}, Stamp(0))
 

@@ -15,11 +15,11 @@ from sample_factory.exchange.messages import EpisodeReport, Trajectories, report
 from sample_factory.exchange.policy_weights import PolicyWeights, Stamp
 from sample_factory.exchange.topology import make_topology
 from sample_factory.exchange.trajectory_buffers import NO_AGENT, TrajectoryBuffers
-from sample_factory.launch.parts import Parts
-from sample_factory.launch.wiring import policy_worker_spec, rollout_worker_spec
+from sample_factory.launch.workers import LEARNER, worker_specs
+from sample_factory.mainloop.main_loop import Resources
 from sample_factory.runtime.socket_queue import SocketQueue
 from sample_factory.runtime.supervisor import Limits, Supervisor
-from tests.counting import make_config
+from tests.counting import make_config, make_plan
 from tests.crowd import AGENT, EPISODE, NUM_ACTIONS, STEP, CountingCrowd, make_crowd
 from tests.runtime.waiting import eventually
 from tests.system.running import SMALL, descendants, scalars, start, stop, wait_for_frames
@@ -65,12 +65,13 @@ class Sampling:
             [SocketQueue() for _ in workers], [SocketQueue()], [self.inbox], self.reports, [weights], progress
         )
         family = EnvFamily("counting", make_crowd, None, {})
-        parts = Parts(config, family, info, self.buffers, channels, seed=1)
-        policy_worker = policy_worker_spec(parts, 0, 0)._replace(factory=build_counting_policy_worker)
-        self.policy_worker = policy_worker.make_child(self.buffers, channels)
-        self.rollout_workers = [
-            rollout_worker_spec(parts, worker).make_child(self.buffers, channels) for worker in workers
-        ]
+        resources = Resources(self.buffers, channels)
+        specs = worker_specs(make_plan(config, CountingCrowd(0), family), resources)
+        specs = [spec for spec in specs if spec.role != LEARNER]
+        policy_worker, *rollout_workers = specs
+        policy_worker = policy_worker._replace(factory=build_counting_policy_worker)
+        self.policy_worker = policy_worker.make_child(resources)
+        self.rollout_workers = [spec.make_child(resources) for spec in rollout_workers]
         self.children = [self.policy_worker, *self.rollout_workers]
 
 

@@ -7,8 +7,8 @@ from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import enjoy
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.match_request import parse_arguments
-from sample_factory.launch.run import run_experiment
 from sample_factory.match import match
+from sample_factory.train import train_config
 from tests.system.running import SMALL
 
 ENV = "higher_card"
@@ -39,7 +39,7 @@ def train(train_dir, name, env_steps):
     flags = ["--serial_mode=True", "--seed=3", f"--train_for_env_steps={env_steps}", *SMALL]
     flags += ["--use_rnn=False", "--learning_rate=3e-3", "--save_milestones_sec=1"]
     argv = [f"--env={ENV}", f"--experiment={name}", f"--train_dir={train_dir}", *flags]
-    assert run_experiment(parse_config(argv, resolve_family), resolve_family(ENV)) == 0
+    assert train_config(parse_config(argv, resolve_family)).status != "failed"
     return train_dir / name / "checkpoint_p0"
 
 

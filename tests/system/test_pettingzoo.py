@@ -7,7 +7,7 @@ import pytest
 from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import main as enjoy
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.launch.run import run_experiment
+from sample_factory.train import train_config
 from tests.envs.parallel_envs import Cards
 from tests.system.running import SMALL, newest_state, scalars
 
@@ -18,7 +18,7 @@ def train(train_dir, *flags):
     """Trains in this process; returns the contents of the checkpoint."""
     flags = [*SMALL, "--batch_size=384", "--seed=1", "--serial_mode=True", *flags]
     argv = [f"--env={CARDS}", f"--train_dir={train_dir}", "--experiment=cards", *flags]
-    assert run_experiment(parse_config(argv, resolve_family), resolve_family(CARDS)) == 0
+    assert train_config(parse_config(argv, resolve_family)).status != "failed"
     return newest_state(train_dir / "cards")
 
 

@@ -10,7 +10,7 @@ from sample_factory.checkpoints.milestones import find_milestones
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.launch.run import run_experiment
+from sample_factory.train import train_config
 from tests.system.running import SMALL, newest_state, run, scalars
 from tests.system.selfplay_game import ENV, HigherNumber, register
 
@@ -25,7 +25,7 @@ def train(train_dir, name, *flags, frames=3000):
     identity = [f"--env={ENV}", f"--experiment={name}", f"--train_dir={train_dir}", "--serial_mode=True"]
     sizes = [f"--train_for_env_steps={frames}", "--decorrelate_envs_on_one_worker=False"]
     config = parse_config([*identity, *FLAGS, *sizes, *flags], resolve_family)
-    assert run_experiment(config, resolve_family(ENV)) == 0
+    assert train_config(config).status != "failed"
     return newest_state(train_dir / name)
 
 
@@ -125,5 +125,5 @@ def test_flags_that_do_not_go_together_is_refused_before_anything_is_created(tmp
     argv = [f"--env={ENV}", "--experiment=a", f"--train_dir={tmp_path}", "--selfplay_past_share=0.5", *flags]
     with pytest.raises(ConfigError, match=message):
         config = parse_config(argv, resolve_family)
-        run_experiment(config, resolve_family(config.run.env))
+        train_config(config)
     assert not (tmp_path / "a").exists()

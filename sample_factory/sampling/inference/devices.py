@@ -10,7 +10,6 @@ from torch import Tensor
 
 from sample_factory.models.policy_spec import BuiltPolicy
 from sample_factory.runtime.gpu_work import Capture, Downloads, GraphCapture, host_array
-from sample_factory.sampling.settings import AS_IN_TRAINING, ActionChoice
 
 log = logging.getLogger("sample_factory")
 
@@ -20,6 +19,20 @@ MIN_GRAPH_ROWS = 8
 # add up in another order, in TF32 or bf16.
 FP32_TOLERANCE = 0.01
 BF16_TOLERANCE = 0.05
+
+
+class ActionChoice(NamedTuple):
+    """How a policy worker chooses actions; in training, all of them are drawn from the policy's distribution.
+
+    deterministic: the most likely choices and the means in place of samples.
+    sample_continuous: False: the means of the continuous components only.
+    """
+
+    deterministic: bool = False
+    sample_continuous: bool = True
+
+
+AS_IN_TRAINING = ActionChoice()
 
 
 class Inputs(NamedTuple):

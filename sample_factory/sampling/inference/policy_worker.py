@@ -17,6 +17,8 @@ from sample_factory.exchange.messages import (
     Report,
     StatsReport,
 )
+from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.exchange.topology import Topology
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, zero_non_finite
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child_side import ChildContext
@@ -27,9 +29,8 @@ from sample_factory.sampling.inference.acting_models import (
     LiveModel,
     UnreadableOpponent,
 )
-from sample_factory.sampling.inference.devices import RowShapes, make_inference
+from sample_factory.sampling.inference.devices import AS_IN_TRAINING, ActionChoice, RowShapes, make_inference
 from sample_factory.sampling.inference.space_check import CHECK_EVERY, Outside, SpaceCheck
-from sample_factory.sampling.settings import PolicyWorkerArgs
 
 # With at least one request, a policy worker waits for more: up to GATHER_ANSWERS times as long as the last
 # answer took, within limits. Slow networks gain more by larger batches, and simulators must wait for them
@@ -39,6 +40,7 @@ GATHER_ANSWERS = 2.0
 MIN_GATHER_SECONDS = 0.004
 MAX_GATHER_SECONDS = 0.02
 REPORT_SECONDS = 5.0
+MAX_MIN_REQUESTS = 8
 
 
 class PolicyWorker:
@@ -50,17 +52,19 @@ class PolicyWorker:
 
     def __init__(
         self,
-        args: PolicyWorkerArgs,
+        plan: RunPlan,
+        policy_id: int,
+        index: int,
         buffers: TrajectoryBuffers,
         channels: Channels,
         context: ChildContext,
     ):
-        policy_id, settings = args
+        """index: of the worker among those of its policy."""
         cpu.keep_freed_memory()
-        torch.set_num_threads(settings.num_threads)
-        torch.manual_seed(settings.seed)
+        torch.set_num_threads(1)
+        torch.manual_seed(plan.seed + 1000 * (policy_id + 1) + index)
         self._policy_id = policy_id
-        self._min_requests = settings.min_requests
+        self._min_requests = _min_requests(plan.topology)
         self._stopping = context.stopping
         self._keep_going = context.keep_going
         self._beat = context.beat
@@ -69,13 +73,15 @@ class PolicyWorker:
         self._weights = channels.weights[policy_id]
         self._buffers = buffers
         self._storage = buffers.storage_of_policy(policy_id)
-        policy = settings.policy.build(policy_id)
+        config = plan.config
+        policy = plan.policies[policy_id].build(policy_id)
         self._live = LiveModel(policy, self._weights)
-        self._frozen = FrozenModels(policy.model, settings.experiment_dir, settings.max_past_selves)
+        max_past_selves = config.selfplay.selfplay_max_opponents
+        self._frozen = FrozenModels(policy.model, config.experiment_dir, max_past_selves)
         self._lost: set[Milestone] = set()  # past selves that could not be loaded
         shapes = RowShapes(self._storage.row_shapes(), buffers.rnn_state_size)
-        self._space_check = SpaceCheck(settings.policy.observation_space)
-        self._inference = make_inference(policy, shapes, settings.cuda_graphs, settings.action_choice)
+        self._space_check = SpaceCheck(plan.policies[policy_id].observation_space)
+        self._inference = make_inference(policy, shapes, config.run.cuda_graphs, _action_choice(plan))
         self._clock = Clock()
         self._time_to_report = Every(REPORT_SECONDS)
         self._num_batches = 0  # since the last report
@@ -225,3 +231,19 @@ class PolicyWorker:
 
     def _report(self, report: Report) -> None:
         self._channels.reports.put(report, self._keep_going)
+
+
+def _min_requests(topology: Topology) -> int:
+    """Returns how many requests a forward pass waits for, for a limited time.
+
+    Half of those that the splits of all workers can have open: the other splits are being stepped.
+    """
+    num_requests = topology.num_workers * topology.num_splits // (2 * topology.policy_workers_per_policy)
+    return max(1, min(MAX_MIN_REQUESTS, num_requests))
+
+
+def _action_choice(plan: RunPlan) -> ActionChoice:
+    flags = plan.config.evaluation
+    if plan.topology.num_episodes is None:
+        return AS_IN_TRAINING
+    return ActionChoice(flags.eval_deterministic, flags.continuous_actions_sample)

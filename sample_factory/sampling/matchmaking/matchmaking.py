@@ -10,7 +10,6 @@ from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.exchange.messages import Opponents
 from sample_factory.runtime.failures import PermanentFailure, one_line
 from sample_factory.runtime.registry import resolve
-from sample_factory.sampling.matchmaking.registry import MatchmakingChoice
 
 
 class Player(NamedTuple):
@@ -106,11 +105,14 @@ class MatchmakingError(PermanentFailure):
     """A user's matchmaking raised, or returned what is no list of players."""
 
 
-def make_matchmaking(choice: MatchmakingChoice, setup: MatchSetup) -> "CheckedMatchmaking":
-    """Returns the matchmaking of an env. Raises MatchmakingError if it cannot be made."""
-    flag = f"--matchmaking={choice.name}"
+def make_matchmaking(name: str, factory: Any, setup: MatchSetup) -> "CheckedMatchmaking":
+    """Returns the matchmaking of an env. Raises MatchmakingError if it cannot be made.
+
+    name: the value of --matchmaking, for messages. factory: what was registered under it.
+    """
+    flag = f"--matchmaking={name}"
     try:
-        made = resolve(choice.factory)(setup)
+        made = resolve(factory)(setup)
     except Exception as error:  # any error of a user's code
         raise MatchmakingError(f"{flag} cannot be made: {one_line(error)}") from error
     if not isinstance(made, Matchmaking):

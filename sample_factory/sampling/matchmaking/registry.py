@@ -1,27 +1,14 @@
 """Registry of matchmakings by name, for --matchmaking. Registering one imports nothing."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any
 
 from sample_factory.runtime.registry import Registry
 
-if TYPE_CHECKING:
-    from sample_factory.sampling.matchmaking.matchmaking import Matchmaking, MatchSetup
-
 RANDOM = "random"
-MatchmakingFactory = Callable[["MatchSetup"], "Matchmaking"]
+MatchmakingFactory = Callable[[Any], Any]  # MatchSetup -> Matchmaking, see matchmaking.py
 
 _REGISTRY = Registry("matchmaking", {RANDOM: "sample_factory.sampling.matchmaking.matchmaker:Matchmaker"})
-
-
-class MatchmakingChoice(NamedTuple):
-    """The value of --matchmaking with its factory; sent to rollout workers, whose registry starts empty.
-
-    name: the value. factory: a "module:attribute" string is imported in the rollout workers.
-    """
-
-    name: str
-    factory: MatchmakingFactory | str
 
 
 def register_matchmaking(name: str, factory: MatchmakingFactory | str) -> None:
@@ -34,14 +21,15 @@ def register_matchmaking(name: str, factory: MatchmakingFactory | str) -> None:
     _REGISTRY.register(name, factory)
 
 
-def chosen_matchmaking(name: str) -> MatchmakingChoice:
+def registered_matchmaking(name: str) -> MatchmakingFactory | str:
     """Returns what was registered under a name; a "module:attribute" is returned as it is.
 
     Raises ValueError, with the known names, if nothing was registered.
     """
     if ":" in name:
-        return MatchmakingChoice(name, name)
+        return name
     try:
-        return MatchmakingChoice(name, _REGISTRY.find(name))
+        factory: MatchmakingFactory | str = _REGISTRY.find(name)
     except ValueError as error:
         raise ValueError(f"{error}; or use module:attribute") from None
+    return factory

@@ -1,6 +1,7 @@
 """Construction of the envs of a rollout worker, with their seeds and their random first steps."""
 
 import logging
+import math
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -9,6 +10,7 @@ from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.protocol import EnvConfig, EnvRaised, MultiAgentEnv
 from sample_factory.envs.random_actions import RandomActions
 from sample_factory.exchange.messages import Incident, NewTrainingInfo
+from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.sampling.matchmaking.matchmaking import (
     CheckedMatchmaking,
@@ -16,14 +18,14 @@ from sample_factory.sampling.matchmaking.matchmaking import (
     PastSelves,
     make_matchmaking,
 )
-from sample_factory.sampling.rollout.env_vector import EnvVector
+from sample_factory.sampling.rollout.env_vector import EnvVector, RewardRule
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
-from sample_factory.sampling.settings import RolloutWorkerArgs
 
 log = logging.getLogger("sample_factory")
 
 MAX_TEXT = 10_000  # characters of an error, or of a traceback, so that a report fits into a message
 MAX_RANDOM_ROLLOUTS = 8  # decorrelation: an env starts with fewer random steps than so many rollouts have
+MAX_RANDOM_SECONDS = 10.0  # for the random first steps of all envs of a worker
 ONE_PER_PROCESS = (
     "; the first env of this process was made: where only one can be, use --num_envs_per_worker=1 "
     "--worker_num_splits=1"
@@ -35,7 +37,8 @@ class EnvSetup:
 
     def __init__(
         self,
-        args: RolloutWorkerArgs,
+        plan: RunPlan,
+        worker_index: int,
         buffers: TrajectoryBuffers,
         past_selves: PastSelves,
         stepping: np.ndarray,
@@ -44,16 +47,20 @@ class EnvSetup:
     ):
         """stepping: [1] int, set to the index of the env that is being called. report: sends an incident.
         beat: called between calls on envs, since making all of them can take long."""
-        self._worker_index = args.worker_index
-        self._args = args
-        self._settings = args.settings
+        self._plan = plan
+        self._cfg = plan.config.namespace()
+        self._worker_index = worker_index
+        sampling = plan.config.sampling
+        self._decorrelates = sampling.decorrelate_envs_on_one_worker and not sampling.benchmark
+        # A serial run must be repeatable, so that it depends on no time.
+        self._max_random_seconds = math.inf if sampling.serial_mode else MAX_RANDOM_SECONDS
         self._buffers = buffers
         self._topology = buffers.topology
         self._past_selves = past_selves
         self._stepping = stepping
         self._report = report
         self._beat = beat
-        self._rng = np.random.default_rng([args.settings.seed, args.worker_index])
+        self._rng = np.random.default_rng([plan.seed, worker_index])
 
     def make_vector(self, split: int, training_info: Iterable[NewTrainingInfo] = ()) -> EnvVector:
         """Returns the EnvVector of a split with its envs constructed and reset. Call once for each split.
@@ -63,19 +70,19 @@ class EnvSetup:
         configs = self._env_configs(split)
         envs = [self._make_env(config) for config in configs]
         matchmakings = [self._make_matchmaking(config) for config in configs]
-        vector = EnvVector(
-            envs, matchmakings, self._buffers, self._worker_index, split, self._settings.reward_rule
-        )
-        vector.log.reports_infos = self._settings.reports_infos
+        learning = self._plan.config.learning
+        rule = RewardRule(learning.reward_scale, learning.reward_clip)
+        vector = EnvVector(envs, matchmakings, self._buffers, self._worker_index, split, rule)
+        vector.log.reports_infos = self._plan.reports_infos
         for message in training_info:
             vector.values.set_training_info(message.policy_id, message.training_info)
         random_actions = RandomActions(envs[0].kinds, seed=int(self._rng.integers(2**31)))
         random_steps = [self._num_random_steps() for _ in envs]
-        seconds = self._settings.max_random_seconds / self._topology.num_splits
+        seconds = self._max_random_seconds / self._topology.num_splits
         seeds = [self._env_seed(config) for config in configs]
         num_taken = vector.reset(seeds, random_steps, random_actions, self._beat, seconds)
         if self._worker_index == split == 0:  # once, not for each worker
-            log_random_steps(num_taken, sum(random_steps), self._settings.max_random_seconds)
+            log_random_steps(num_taken, sum(random_steps), self._max_random_seconds)
         return vector
 
     def _env_configs(self, split: int) -> list[EnvConfig]:
@@ -88,7 +95,7 @@ class EnvSetup:
         def make() -> MultiAgentEnv:
             self._beat()
             try:
-                return make_adapted_env(self._args.family, self._args.cfg, config)
+                return make_adapted_env(self._plan.family, self._cfg, config)
             except EnvRaised as error:
                 if config.vector_index == 0:
                     raise
@@ -97,29 +104,29 @@ class EnvSetup:
         def report_rebuild(text: str, details: str) -> None:
             self._report(Incident("env_rebuilds", text[:MAX_TEXT], details=details[-MAX_TEXT:]))
 
-        name = f"worker {self._worker_index}: env {config.vector_index} ({self._args.cfg.env})"
+        name = f"worker {self._worker_index}: env {config.vector_index} ({self._cfg.env})"
         return GuardedEnv(make, name, config.vector_index, self._stepping, report_rebuild)
 
     def _make_matchmaking(self, config: EnvConfig) -> CheckedMatchmaking:
         setup = MatchSetup(
             self._topology.num_policies,
             self._topology.kind_of_agent,
-            self._settings.mix_policies,
+            self._plan.config.sampling.pbt_mix_policies_in_one_env,
             self._rng,
             self._past_selves,
             config.env_id,
-            self._args.cfg,
+            self._cfg,
         )
-        return make_matchmaking(self._settings.matchmaking, setup)
+        return make_matchmaking(self._plan.config.selfplay.matchmaking, self._plan.matchmaking, setup)
 
     def _num_random_steps(self) -> int:
-        if not self._settings.decorrelate_envs:
+        if not self._decorrelates:
             return 0
         return int(self._rng.integers(MAX_RANDOM_ROLLOUTS * self._topology.rollout))
 
     def _env_seed(self, config: EnvConfig) -> int:
         """Returns a number below 2**31, which every env accepts."""
-        return int(np.random.SeedSequence([self._settings.seed, config.env_id]).generate_state(1)[0] >> 1)
+        return int(np.random.SeedSequence([self._plan.seed, config.env_id]).generate_state(1)[0] >> 1)
 
 
 def log_random_steps(num_taken: int, num_wanted: int, max_seconds: float) -> None:

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,10 +16,16 @@ from sample_factory.sampling.rollout.episode_log import EpisodeLog
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 from sample_factory.sampling.rollout.rollout_memory import FullBuffers, RolloutMemory
 from sample_factory.sampling.rollout.values_for_envs import ValuesForEnvs
-from sample_factory.sampling.settings import RewardRule
 
 # Times --reward_scale. Nearly always such a reward is a mistake, or should be scaled.
 MAX_PLAUSIBLE_REWARD = 1e6
+
+
+class RewardRule(NamedTuple):
+    """Raw rewards are multiplied by `scale`, then clipped to [-clip, clip], before they are stored."""
+
+    scale: float
+    clip: float
 
 
 class EnvVector:

@@ -21,6 +21,7 @@ from sample_factory.exchange.messages import (
     Trajectories,
     rows_of_messages,
 )
+from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
@@ -31,7 +32,6 @@ from sample_factory.sampling.rollout.env_setup import EnvSetup
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.rollout.rollout_memory import FullBuffers
 from sample_factory.sampling.rollout.watches import MemoryWatch, SimulatorWatch
-from sample_factory.sampling.settings import RolloutWorkerArgs
 
 POLL_SECONDS = 0.002  # how often parked splits are retried: nothing announces a free buffer
 REPORT_SECONDS = 5.0
@@ -53,12 +53,13 @@ class RolloutWorker:
 
     def __init__(
         self,
-        args: RolloutWorkerArgs,
+        plan: RunPlan,
+        index: int,
         buffers: TrajectoryBuffers,
         channels: Channels,
         context: ChildContext,
     ):
-        self._index = index = args.worker_index
+        self._index = index
         self._incarnation = int(buffers.incarnations[index])
         self._topology = buffers.topology
         self._channels = channels
@@ -71,11 +72,13 @@ class RolloutWorker:
         self._clock = Clock()
         self._time_to_report = Every(REPORT_SECONDS)
         self._memory_watch: MemoryWatch | None = None
-        self._past_selves = PastSelves(args.settings.past_share)
-        self._pause_seconds = args.settings.decorrelate_seconds * index / self._topology.num_workers
+        self._past_selves = PastSelves(plan.config.selfplay.selfplay_past_share)
+        sampling = plan.config.sampling
+        seconds = 0.0 if sampling.benchmark else sampling.decorrelate_experience_max_seconds
+        self._pause_seconds = seconds * index / self._topology.num_workers
         self._has_paused = False
         self._in_background: collections.deque[Split] = collections.deque()  # that have sent their actions
-        setup = EnvSetup(args, buffers, self._past_selves, self._stepping, self._report, context.beat)
+        setup = EnvSetup(plan, index, buffers, self._past_selves, self._stepping, self._report, context.beat)
         # A worker that replaces a dead one takes part from the current iteration on.
         num_rollouts = int(self._iterations[0]) * (self._topology.rollouts_per_iteration or 0)
         # Those of the main process were sent before this worker was started.

@@ -8,8 +8,7 @@ from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.exchange.messages import MatchReport, Opponents
 from sample_factory.exchange.trajectory_buffers import INACTIVE
 from sample_factory.sampling.matchmaking.matchmaking import PastSelves
-from sample_factory.sampling.rollout.env_vector import EnvVector
-from sample_factory.sampling.settings import RewardRule
+from sample_factory.sampling.rollout.env_vector import EnvVector, RewardRule
 from tests.counting import make_config, make_shared
 from tests.sampling.matchmaking.matchmakers import random_matchmaker
 from tests.sampling.rollout.test_env_vector import Named, finish, no_actions

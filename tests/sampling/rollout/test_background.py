@@ -1,7 +1,6 @@
 """Envs that step in threads of their own: both halves of a step, and how rollout workers overlap them."""
 
 import itertools
-import types
 
 import numpy as np
 import pytest
@@ -16,8 +15,7 @@ from sample_factory.runtime.child_side import ChildContext
 from sample_factory.sampling.rollout import rollout_worker, watches
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
-from sample_factory.sampling.settings import RewardRule, RolloutSettings, RolloutWorkerArgs
-from tests.counting import EPISODE, STEP, assert_lines_up, make_config, make_shared
+from tests.counting import EPISODE, STEP, assert_lines_up, make_config, make_plan, make_shared
 from tests.crowd import NUM_ACTIONS, SHORTEST_EPISODE, CountingCrowd
 
 SEND, RECEIVE = "send", "receive"
@@ -59,10 +57,8 @@ class Inline:
         self.buffers, channels = make_shared(config, CountingCrowd(0))
         self.channels = with_local_queues(channels, self.buffers.topology)
         family = EnvFamily("crowd", self._make_env, None, {})
-        settings = RolloutSettings(RewardRule(1.0, 1e9), 1, False, 0.0, mix_policies=True)
-        cfg = types.SimpleNamespace(env="crowd", env_frameskip=None, env_framestack=1)
-        args = RolloutWorkerArgs(0, family, cfg, settings)
-        self.worker = RolloutWorker(args, self.buffers, self.channels, ChildContext("test"))
+        plan = make_plan(config, CountingCrowd(0), family)
+        self.worker = RolloutWorker(plan, 0, self.buffers, self.channels, ChildContext("test"))
         self.finished = []
 
     def _make_env(self, name, env_config):

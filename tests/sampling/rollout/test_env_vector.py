@@ -9,8 +9,7 @@ from sample_factory.envs.protocol import EPISODE_CONTINUES, NO_END_INFOS, StepRe
 from sample_factory.exchange.messages import EpisodeReport, Incident
 from sample_factory.exchange.trajectory_buffers import INACTIVE
 from sample_factory.sampling.rollout import env_vector
-from sample_factory.sampling.rollout.env_vector import EnvVector
-from sample_factory.sampling.settings import RewardRule
+from sample_factory.sampling.rollout.env_vector import EnvVector, RewardRule
 from tests.counting import (
     EPISODE,
     LAST_ACTION,

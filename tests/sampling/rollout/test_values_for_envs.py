@@ -11,19 +11,15 @@ from sample_factory.envs.abilities import TrainingInfo
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.messages import EpisodeReport, NewTrainingInfo, reports_in
+from sample_factory.exchange.policy_weights import Stamp
+from sample_factory.models import towers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.socket_queue import SocketQueue
 from sample_factory.sampling.inline_sampler import InlineSampler
-from sample_factory.sampling.rollout.env_vector import EnvVector
+from sample_factory.sampling.rollout.env_vector import EnvVector, RewardRule
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
-from sample_factory.sampling.settings import (
-    InlineSamplerArgs,
-    RewardRule,
-    RolloutSettings,
-    RolloutWorkerArgs,
-)
-from tests.counting import make_config, make_shared
+from tests.counting import CountingModel, make_config, make_plan, make_shared
 
 STEPS = 3  # of an episode
 RULE = RewardRule(1.0, 1e9)
@@ -105,27 +101,28 @@ def test_new_values_do_not_change_an_episode_that_is_being_played():
 
 
 @pytest.fixture
-def worker_parts():
-    """Returns arguments of a rollout worker, and its buffers and channels."""
-    config = make_config(num_envs_per_worker=2, worker_num_splits=2, rollout=8)
-    buffers, channels = make_shared(config, Level())
+def shared():
+    """Returns the plan of a run with one rollout worker, its buffers and its channels."""
+    config = make_config(num_envs_per_worker=2, worker_num_splits=2, rollout=8, inline_samplers=1)
     family = EnvFamily("level", lambda full_env_name: Level(), None, {})
-    settings = RolloutSettings(RULE, 1, False, 0.0, mix_policies=True, reports_infos=True)
-    return RolloutWorkerArgs(0, family, config.namespace(), settings), buffers, channels
+    plan = make_plan(config, Level(), family, reports_infos=True)
+    return plan, *make_shared(config, Level())
 
 
-def test_values_sent_before_a_worker_starts_are_in_effect_from_its_first_episodes_on(worker_parts):
-    args, buffers, channels = worker_parts
+def test_values_sent_before_a_worker_starts_are_in_effect_from_its_first_episodes_on(shared):
+    plan, buffers, channels = shared
     channels.inboxes[0].put(message(4))
-    worker = RolloutWorker(args, buffers, channels, ChildContext("rollout_worker_0"))
+    worker = RolloutWorker(plan, 0, buffers, channels, ChildContext("rollout_worker_0"))
     assert [env._env.env.level for split in worker._splits for env in split.vector.envs] == [4, 4]
     worker.close()
 
 
-def test_an_inline_sampler_passes_values_on_before_and_after_it_is_built(worker_parts):
-    args, buffers, channels = worker_parts
+def test_an_inline_sampler_passes_values_on_before_and_after_it_is_built(shared, monkeypatch):
+    monkeypatch.setattr(towers, "make_actor_critic", CountingModel)
+    plan, buffers, channels = shared
+    channels.weights[0].publish({"weight": np.zeros(1, np.float32)}, Stamp(0))
     channels.inboxes[0].put(message(4))
-    sampler = InlineSampler(InlineSamplerArgs(0, [args], []), buffers, channels, ChildContext("sampler_0"))
+    sampler = InlineSampler(plan, 0, buffers, channels, ChildContext("sampler_0"))
     (worker,) = sampler._rollout_workers
     envs = [env._env.env for split in worker._splits for env in split.vector.envs]
     assert [env.level for env in envs] == [4, 4]
@@ -150,9 +147,9 @@ def test_numbers_of_the_last_info_are_reported_where_an_observer_reads_them(repo
     assert type(report.info.get("level", 0)) is int, "a message contains no array"
 
 
-def test_reports_that_do_not_fit_into_one_message_are_sent_in_several_and_in_order(worker_parts):
-    args, buffers, channels = worker_parts
-    worker = RolloutWorker(args, buffers, channels, ChildContext("rollout_worker_0"))
+def test_reports_that_do_not_fit_into_one_message_are_sent_in_several_and_in_order(shared):
+    plan, buffers, channels = shared
+    worker = RolloutWorker(plan, 0, buffers, channels, ChildContext("rollout_worker_0"))
     worker.close()
     queue = SocketQueue()
     worker._channels = channels._replace(reports=queue)

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from sample_factory.sampling.rollout.env_vector import EnvVector
-from sample_factory.sampling.settings import RewardRule
+from sample_factory.sampling.rollout.env_vector import EnvVector, RewardRule
 from tests.counting import make_config, make_shared
 from tests.envs.adapters.countdown import Countdown
 from tests.sampling.matchmaking.matchmakers import random_matchmaker

@@ -1,0 +1,331 @@
+"""Runs a stage of the benchmark, the real command in a process of its own, and measures it.
+
+The command writes figures, which give the speed; the use of CPU and memory is looked up from outside.
+"""
+
+import contextlib
+import math
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+from sample_factory.config.config import Config
+from sample_factory.config.flags import NEVER
+from sample_factory.monitoring.figures import Figures, read_figures
+from sample_factory.runtime import cpu
+from sample_factory.runtime.child import kill_group
+from sample_factory.runtime.command_failed import CommandFailed
+
+# Stage -> what it is called.
+STAGES = {
+    "simulation": "simulation, random actions",
+    "sampling": "sampling, no learning",
+    "training": "training",
+}
+STATUS_SECONDS = 1  # between the figures that a stage writes
+STUCK_SECONDS = 300.0  # beyond start and measurement: a slow machine may take some of them to stop
+NUM_LAST_LINES = 20  # of the output of a stage that fails
+USAGE_SECONDS = 5.0  # a look at all processes takes a few milliseconds of one core
+# Seconds that a program may take to end after SIGINT, a request to stop, and after SIGTERM. The first is more
+# than `dummy_sampler` gives its workers before it kills them.
+GRACE_SECONDS = ((signal.SIGINT, 15.0), (signal.SIGTERM, 5.0))
+NOT_BUSY = ("idle", "iowait", "guest", "guest_nice")  # the time of guests is also part of another state
+NOT_A_SHARE = ("memory_mb", "avg_batch_size")
+OTHERS = "others"  # role of the processes that the run's own processes have started, e.g. simulators
+
+
+class StageFailed(CommandFailed):
+    """A stage that failed, or ran without anything to measure; the message has the end of its output.
+
+    note: the reason in one line.
+    """
+
+    def __init__(self, stage: str, reason: str, output: str = ""):
+        lines = output.rstrip().splitlines()[-NUM_LAST_LINES:]
+        heading = f"{STAGES[stage]}: {reason}"
+        super().__init__("\n".join([f"{heading}; the end of its output:", *lines] if lines else [heading]))
+        self.note = lines[-1] if lines else reason
+
+
+class Usage(NamedTuple):
+    """A program and all processes that it has started, at one moment."""
+
+    time: float  # seconds since 1970
+    cpu_seconds: float  # used so far by the processes that are alive
+    machine_seconds: float  # that the available cores have been busy so far, with any program
+    memory_mb: Mapping[int, float]  # resident, by process id
+
+
+class Stage(NamedTuple):
+    """The measurement of a stage.
+
+    fps: env frames per second, frameskip counted. cores: busy ones, "ours" and "of_others"; None if unknown.
+    ready_seconds, first_fps_seconds: from the command until all processes were up, and had made frames.
+    memory: role of processes -> their number ("processes") and resident memory ("total_mb").
+    parts: component -> name -> "share" of a process's time, 0..1, and "milliseconds" of one step of an agent
+        (rollout worker), one batch (policy worker) or one iteration (learner), None if none was counted.
+        Empty when the run was too short for a report of its processes.
+    rows_per_batch: observations in one forward pass of a policy worker.
+    learner: device and precision, e.g. "on cpu in fp32". device: as torch prints it. agents: in all envs.
+    """
+
+    fps: float
+    ready_seconds: float | None = None
+    first_fps_seconds: float | None = None
+    cores: Mapping[str, float] | None = None
+    memory: Mapping[str, Mapping[str, float]] = {}
+    parts: Mapping[str, Mapping[str, Mapping[str, float | None]]] = {}
+    rows_per_batch: float | None = None
+    learner: str = ""
+    device: str = ""
+    agents: int = 0
+    command: str = ""
+
+    @property
+    def waits(self) -> dict[str, float]:
+        """Component -> share of its time that it waits for others, as for `describe_bottleneck`."""
+        return {name: parts["wait"]["share"] or 0.0 for name, parts in self.parts.items() if "wait" in parts}
+
+
+def run_stage(
+    flags: Sequence[str], config: Config, stage: str, seconds: tuple[float, float], folder: Path
+) -> Stage:
+    """Runs a stage and returns what was measured. Raises StageFailed.
+
+    seconds: of warm-up and measurement. folder: for the files that the run writes.
+    """
+    total = math.ceil(sum(seconds)) + STATUS_SECONDS
+    file = folder / f"{stage}.jsonl"
+    command = [sys.executable, "-m", *_command(flags, config, stage, total, folder)]
+    command += [f"--figures_file={file}", f"--status_interval={STATUS_SECONDS}"]
+    limit = config.sampling.reset_timeout_seconds + total + STUCK_SECONDS
+    began = time.time()
+    exit_code, output, usages = run_program(command, folder / f"{stage}.txt", limit)
+    if exit_code is None:
+        raise StageFailed(stage, f"did not end within {limit:.0f} s", output)
+    if exit_code != 0:
+        raise StageFailed(stage, f"failed with exit code {exit_code}", output)
+    found = measure(stage, config, read_figures(file), usages, seconds, began)
+    return found._replace(command=shlex.join(["python", *command[1:]]))
+
+
+def _command(flags: Sequence[str], config: Config, stage: str, seconds: int, folder: Path) -> list[str]:
+    """Returns module and flags. Where a flag is given twice, the last value counts."""
+    if stage == "simulation":
+        sampling = config.sampling
+        same = [f"--{name}={vars(sampling)[name]}" for name in ("num_envs_per_worker", "worker_num_splits")]
+        return ["sample_factory.dummy_sampler", *flags, *same, f"--timeout_seconds={seconds}"]
+    fixed = [
+        f"--train_dir={folder}",
+        "--experiments_root=.",
+        f"--experiment={stage}",
+        f"--train_for_seconds={seconds}",
+        f"--train_for_env_steps={NEVER}",
+        # These are effects of --benchmark=True, which also ends the run after a number of frames.
+        "--benchmark=False",
+        "--decorrelate_envs_on_one_worker=False",
+        "--decorrelate_experience_max_seconds=0",
+        f"--sampler_only={stage == 'sampling'}",
+    ]
+    if stage == "sampling":
+        fixed.append("--async_rl=True")  # without learning there is nothing to alternate with
+    return ["sample_factory.train", *flags, *fixed]
+
+
+def run_program(
+    command: Sequence[str], output_file: Path, limit_seconds: float
+) -> tuple[int | None, str, list[Usage]]:
+    """Runs a command to its end. An exception, such as KeyboardInterrupt, also ends the command.
+
+    Returns its exit code (None if it took too long), its output, and its use of CPU and memory.
+    """
+    usages: list[Usage] = []
+    end = time.monotonic() + limit_seconds
+    with open(output_file, "wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # A terminal's Ctrl+C must reach this process only, which then sends one SIGINT to the command: a
+            # second one would mean "stop at once".
+            start_new_session=True,
+        )
+    try:
+        while process.poll() is None and time.monotonic() < end:
+            try:
+                process.wait(min(USAGE_SECONDS, max(0.0, end - time.monotonic())))
+            except subprocess.TimeoutExpired:
+                usages += usage_of(process.pid)
+        exit_code = process.poll()
+    finally:
+        if process.poll() is None:
+            end_program(process)
+    return exit_code, output_file.read_text(errors="replace"), usages
+
+
+def usage_of(pid: int) -> list[Usage]:
+    """Returns one Usage, or none if there is no such process."""
+    cpu_seconds = 0.0
+    memory = {}
+    try:
+        program = psutil.Process(pid)
+        processes = [program, *program.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+    for process in processes:
+        try:
+            with process.oneshot():
+                times = process.cpu_times()
+                memory[process.pid] = process.memory_info().rss / 2**20
+        except psutil.Error:
+            continue  # it has ended meanwhile
+        cpu_seconds += times.user + times.system
+    cores = set(cpu.available_cores())
+    busy = [
+        seconds
+        for core, of_core in enumerate(psutil.cpu_times(percpu=True))
+        for state, seconds in of_core._asdict().items()
+        if core in cores and state not in NOT_BUSY
+    ]
+    return [Usage(time.time(), cpu_seconds, float(sum(busy)), memory)]
+
+
+def end_program(process: "subprocess.Popen[bytes]") -> None:
+    """Sends SIGINT, then SIGTERM, then kills the process; its children end with it."""
+    try:
+        for number, seconds in GRACE_SECONDS:
+            process.send_signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(seconds)
+                return
+    finally:  # also when a second Ctrl+C ends the wait
+        if process.poll() is None:
+            kill_group(process.pid)
+            process.wait()
+
+
+def measure(
+    stage: str,
+    config: Config,
+    figures: Sequence[Figures],
+    usages: Sequence[Usage],
+    seconds: tuple[float, float],
+    began: float,
+) -> Stage:
+    """Returns the measurement of a stage by the figures that it wrote. Raises StageFailed.
+
+    seconds: of warm-up and measurement. began: time of the command, in seconds since 1970.
+    """
+    if not figures:
+        raise StageFailed(stage, "it wrote no figures")
+    start = figures[0].time + seconds[0]
+    window = (start, start + seconds[1])
+    fps = [frame_rate(figures, policy_id, window) for policy_id in range(len(figures[0].policies))]
+    total = sum(fps) if fps else frame_rate(figures, None, window)
+    if not total > 0:
+        raise StageFailed(stage, "no batch was completed while it was measured: give it more --seconds")
+    # Each line holds means over the last 20 s, which in a measurement of that length is free of the warm-up.
+    known = [line.components for line in figures if line.components and line.time <= window[1]]
+    stats = known[-1] if known else {}
+    parts = parts_of_work(stats, total, config)
+    if stage == "sampling":  # without learning the learner only counts frames
+        parts.pop("learner", None)
+    learner = next(iter(figures[-1].learners), None)
+    roles = {process.pid: process.role for line in figures for process in line.processes}
+    inside = [usage for usage in usages if window[0] <= usage.time <= window[1]]
+    return Stage(
+        total,
+        figures[0].time - began,
+        next((line.time - began for line in figures if line.env_frames > 0), None),
+        busy_cores(inside),
+        memory_by_role(inside or usages[-1:], roles),
+        parts,
+        stats.get("policy_worker", {}).get("avg_batch_size"),
+        "" if learner is None else f"on {learner.device} in {learner.precision}",
+        "" if learner is None else learner.device,
+        figures[-1].agents,
+    )
+
+
+def frame_rate(figures: Sequence[Figures], policy_id: int | None, window: tuple[float, float]) -> float:
+    """Returns env frames per second within the window; 0 if it has no two points.
+
+    policy_id: None for `dummy_sampler`, which has no policies. The frames of a policy grow by whole
+    iterations of training, which may take seconds. So the rate is that between the ends of two iterations. If
+    fewer than two end within the window, it is that between two lines.
+    """
+    if policy_id is None:
+        ends = lines = [(figures[0].time + line.seconds, line.env_frames) for line in figures]
+    else:
+        counters = [line.policies[policy_id] for line in figures]
+        ends = sorted({(policy.time, policy.env_frames) for policy in counters})
+        lines = [(line.time, policy.env_frames) for line, policy in zip(figures, counters)]
+    for points in (ends, lines):
+        inside = [point for point in points if window[0] <= point[0] <= window[1]]
+        if len(inside) >= 2:
+            (first_time, first_frames), (last_time, last_frames) = inside[0], inside[-1]
+            return (last_frames - first_frames) / (last_time - first_time)
+    return 0.0
+
+
+def num_processes(config: Config) -> dict[str, int]:
+    """Returns component -> number of its processes."""
+    sampling = config.sampling
+    inference = sampling.num_policies * (sampling.inline_samplers or sampling.policy_workers_per_policy)
+    return {
+        "rollout_worker": sampling.num_workers,
+        "policy_worker": inference,
+        "learner": sampling.num_policies,
+    }
+
+
+def parts_of_work(
+    stats: Mapping[str, Mapping[str, float]], fps: float, config: Config
+) -> dict[str, dict[str, dict[str, float | None]]]:
+    """Returns component -> name -> share and milliseconds, see Stage; those of each process on its own."""
+    steps = fps / (config.env.env_frameskip or 1)  # of agents, per second
+    rows = stats.get("policy_worker", {}).get("avg_batch_size", 0.0)
+    samples_per_iteration = config.learning.batch_size * config.learning.num_batches_per_iteration
+    steps_each = {"rollout_worker": 1.0, "policy_worker": rows, "learner": samples_per_iteration}
+    parts: dict[str, dict[str, dict[str, Any]]] = {}
+    for component, shares in stats.items():
+        of_one = steps_each[component] * num_processes(config)[component] / steps if steps > 0 else 0.0
+        parts[component] = {
+            name: {"share": share, "milliseconds": 1000 * share * of_one if of_one > 0 else None}
+            for name, share in shares.items()
+            if name not in NOT_A_SHARE
+        }
+    return parts
+
+
+def busy_cores(usages: Sequence[Usage]) -> dict[str, float] | None:
+    """Returns the mean number of busy cores, "ours" and "of_others"; None for fewer than two usages."""
+    if len(usages) < 2:
+        return None
+    first, last = usages[0], usages[-1]
+    seconds = last.time - first.time
+    ours = (last.cpu_seconds - first.cpu_seconds) / seconds
+    of_all = (last.machine_seconds - first.machine_seconds) / seconds
+    return {"ours": max(0.0, ours), "of_others": max(0.0, of_all - ours)}
+
+
+def memory_by_role(usages: Sequence[Usage], roles: Mapping[int, str]) -> dict[str, dict[str, float]]:
+    """Returns role -> number of processes and memory, at the moment when the program used most memory.
+
+    roles: by process id; any other process has the role OTHERS.
+    """
+    found: dict[str, dict[str, float]] = {}
+    most = max(usages, key=lambda usage: sum(usage.memory_mb.values()), default=None)
+    for pid, megabytes in most.memory_mb.items() if most else ():
+        of_role = found.setdefault(roles.get(pid, OTHERS), {"processes": 0, "total_mb": 0.0})
+        of_role["processes"] += 1
+        of_role["total_mb"] += megabytes
+    return found

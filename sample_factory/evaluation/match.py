@@ -1,0 +1,207 @@
+"""`match`: two policies play against each other, match after match."""
+
+import contextlib
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from sample_factory.config.config import Config
+from sample_factory.config.flags import ConfigError
+from sample_factory.envs.env_info import make_adapted_env
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
+from sample_factory.evaluation.episode_runner import EpisodeRunner, Player, ScriptedPolicy
+from sample_factory.evaluation.match_request import Contestant, MatchFlags
+from sample_factory.evaluation.played_env import explains_other_env
+from sample_factory.evaluation.policy import load_trained_policy
+from sample_factory.evaluation.result_statistics import MeanAndStd, WinRate, mean_and_std, win_rate
+from sample_factory.evaluation.results import EpisodeCount, Progress, write_json
+from sample_factory.runtime.supervisor import StopSignals
+
+
+class MatchResult(NamedTuple):
+    """The true objective of each team: the mean over its agents. has_first_half: of the env's agents."""
+
+    objective: float
+    opponent_objective: float
+    has_first_half: bool
+
+
+class Tally(NamedTuple):
+    """Matches by their result for the first contestant."""
+
+    wins: int
+    draws: int
+    losses: int
+
+    @classmethod
+    def of(cls, results: Sequence[MatchResult]) -> "Tally":
+        wins = sum(result.objective > result.opponent_objective for result in results)
+        losses = sum(result.objective < result.opponent_objective for result in results)
+        return cls(wins, len(results) - wins - losses, losses)
+
+    def __str__(self) -> str:
+        matches = "1 match" if sum(self) == 1 else f"{sum(self)} matches"
+        return f"{matches}: {self.wins} wins, {self.draws} draws, {self.losses} losses"
+
+
+class MatchSeries(NamedTuple):
+    """All matches of two contestants, from the point of view of the first one."""
+
+    contestants: tuple[Contestant, Contestant]
+    results: tuple[MatchResult, ...]
+
+    @property
+    def tally(self) -> Tally:
+        return Tally.of(self.results)
+
+    @property
+    def win_rate(self) -> WinRate | None:
+        """Share of all matches that were won; None without matches."""
+        return win_rate(self.tally.wins, len(self.results)) if self.results else None
+
+    @property
+    def win_rate_without_draws(self) -> WinRate | None:
+        """Share of the matches with a winner that were won; None without such matches."""
+        wins, _, losses = self.tally
+        return win_rate(wins, wins + losses) if wins + losses else None
+
+    @property
+    def objective(self) -> MeanAndStd:
+        return mean_and_std([result.objective for result in self.results])
+
+    @property
+    def opponent_objective(self) -> MeanAndStd:
+        return mean_and_std([result.opponent_objective for result in self.results])
+
+    def summary(self) -> str:
+        """Returns a text of several lines for the console."""
+        lines = [f"{self.contestants[0]} against {self.contestants[1]}", str(self.tally)]
+        if not self.results:
+            return "\n".join(lines)
+        lines.append(f"win rate {self.win_rate}")
+        if self.tally.draws and self.win_rate_without_draws:
+            lines.append(f"win rate without draws {self.win_rate_without_draws}")
+        return "\n".join([*lines, f"true objective {self.objective} against {self.opponent_objective}"])
+
+    def figures(self) -> dict[str, Any]:
+        """Returns the contents of the --json file; unknown values are None."""
+        known = {
+            "win_rate": self.win_rate,
+            "win_rate_without_draws": self.win_rate_without_draws,
+            "objective": self.objective if self.results else None,
+            "opponent_objective": self.opponent_objective if self.results else None,
+        }
+        return {
+            "env": self.contestants[0].config.env_name,
+            "contestants": [contestant.figures() for contestant in self.contestants],
+            **self.tally._asdict(),
+            **{name: value._asdict() if value else None for name, value in known.items()},
+            "matches": [result._asdict() for result in self.results],
+        }
+
+
+def run_match(contestants: tuple[Contestant, Contestant]) -> MatchSeries:
+    """Plays the matches in the env of the first contestant, prints the result and writes the --json file.
+
+    A signal ends the series after the last complete match. With --seed, it can be repeated if the env is
+    deterministic.
+
+    Raises ConfigError when a checkpoint is missing, the env has no two teams or the file cannot be written,
+    CheckpointError for an unusable checkpoint, and what the env raises.
+    """
+    torch.set_num_threads(1)  # for a row or two, several threads only wait for each other
+    config = contestants[0].config
+    flags: MatchFlags = config.extra["match"]
+    if config.run.seed is not None:
+        torch.manual_seed(config.run.seed)
+    with StopSignals() as signals, contextlib.ExitStack() as closed_at_end:
+        with explains_other_env(config):
+            env = make_adapted_env(resolve_family(config.env_name), config.namespace(), EnvConfig(0, 0, 0))
+            closed_at_end.enter_context(contextlib.closing(env))
+        _check_teams(config.env_name, env)
+        teams = [_load(contestant, env) for contestant in contestants]
+        results = _play(env, teams, config, flags.num_matches, lambda: signals.requested is not None)
+    series = MatchSeries(contestants, tuple(results))
+    print(series.summary())
+    write_json(flags.json, series.figures())
+    return series
+
+
+def _check_teams(env_name: str, env: MultiAgentEnv) -> None:
+    if len(env.kinds.spaces) > 1:
+        raise ConfigError(
+            f"--env={env_name} has agents with different spaces; in a match, any policy must be able to play "
+            "any agent"
+        )
+    if env.num_agents < 2 or env.num_agents % 2:
+        raise ConfigError(
+            f"--env={env_name} has {env.num_agents} agent{'s' * (env.num_agents > 1)}; a match needs two "
+            "teams of equal size"
+        )
+
+
+def _load(contestant: Contestant, env: MultiAgentEnv) -> Player:
+    config, player = contestant
+    if isinstance(player, str):
+        return ScriptedPolicy(player, env)
+    with explains_other_env(config):
+        return load_trained_policy(config, player, *env.kinds.spaces[0])
+
+
+def _play(
+    env: MultiAgentEnv,
+    teams: Sequence[Player],
+    config: Config,
+    num_matches: int,
+    is_stopped: Callable[[], bool],
+) -> list[MatchResult]:
+    """Plays and shows the progress. A team is one half of the agents; after each match they swap halves."""
+    half = env.num_agents // 2
+    first, second = teams
+    agents = [first] * half + [second] * half
+    runner = EpisodeRunner(env, agents, config.env.env_frameskip or 1)
+    runner.start(config.run.seed)
+    results: list[MatchResult] = []
+    progress = Progress(num_matches)
+    while len(results) < num_matches:
+        objectives = _play_match(runner, is_stopped)
+        if objectives is None:
+            break
+        # fmean rounds once, so that teams of equal objectives have equal means in any order of the agents.
+        means = [statistics.fmean(part) for part in np.split(objectives, 2)]
+        has_first_half = agents[0] is first
+        ours, theirs = means if has_first_half else reversed(means)
+        results.append(MatchResult(ours, theirs, has_first_half))
+        agents.reverse()
+        runner.assign(agents)
+        progress.update(len(results), lambda: str(Tally.of(results)))
+    progress.close()
+    return results
+
+
+def _play_match(runner: EpisodeRunner, is_stopped: Callable[[], bool]) -> np.ndarray | None:
+    """Plays one episode of each agent; returns their true objectives, [num_agents]; None if it was stopped.
+
+    Raises ConfigError when the episodes do not end together, and for an objective that is nan.
+    """
+    count = EpisodeCount(np.ones((1, runner.num_agents), np.int64))
+    for finished in runner.play(is_stopped):
+        for episode in finished:
+            count.add(episode)
+        if count.is_complete:
+            break
+        # An agent whose episode ends early has to stay inactive until the match ends.
+        if (count.have_ended[0] & runner.active).any():
+            raise ConfigError("the episodes of the env's agents do not end together, so they are no matches")
+    if not count.is_complete:
+        return None
+    objectives = np.array([episode.true_objective for episode in count.episodes])
+    if np.isnan(objectives).any():
+        raise ConfigError(
+            f"the env reports true objectives {objectives.tolist()}, so no winner can be determined"
+        )
+    return objectives

@@ -1,0 +1,99 @@
+"""The env that is played: that of the training, or another one, with the flags of evaluation."""
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Iterator
+
+import gymnasium as gym
+
+from sample_factory.checkpoints.checkpoint_error import CheckpointError
+from sample_factory.config.config import Config
+from sample_factory.config.experiment_folder import read_saved
+from sample_factory.config.flags import ConfigError, shortened
+from sample_factory.config.sections import OWN_FOLDER
+from sample_factory.envs.env_info import make_adapted_env
+from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
+from sample_factory.runtime.failures import one_line
+
+log = logging.getLogger("sample_factory")
+
+EVERY_FRAME = "rgb_array_list"  # Gymnasium's name for a render() that returns all pictures since the last one
+
+
+def with_eval_frameskip(config: Config, family: EnvFamily) -> tuple[Config, EnvFamily]:
+    """Applies --eval_env_frameskip: another frameskip than in training, with as many frames per action.
+
+    Raises ConfigError unless it divides the frameskip of the training.
+    """
+    own = config.evaluation.eval_env_frameskip
+    trained = config.env.env_frameskip or 1
+    if own is None or own == trained:
+        return config, family
+    if trained % own:
+        raise ConfigError(
+            f"--eval_env_frameskip={own} must divide --env_frameskip={trained}: each action is repeated a "
+            "whole number of times"
+        )
+    env_flags = dataclasses.replace(config.env, env_frameskip=own)
+    return dataclasses.replace(config, env=env_flags), dataclasses.replace(
+        family, action_repeat=trained // own
+    )
+
+
+@contextlib.contextmanager
+def explains_other_env(config: Config, warns: bool = True) -> Iterator[None]:
+    """Wraps the start of playing: if --env is not the env of the training, a failure names both envs.
+
+    If the start succeeds, because the spaces are equal, a warning names both, where `warns`.
+    Raises ConfigError in place of any exception of the wrapped code.
+    """
+    played = config.env_name
+    folder = {name: vars(config.run)[name] for name in OWN_FOLDER}
+    trained = read_saved(folder, {}, trusts=config.run.trust_code).values.get("env", played)
+    if trained == played:
+        yield
+        return
+    known = f"experiment {config.run.experiment} was trained on {shortened(str(trained))}"
+    advice = "leave --env out to play there"
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{error} ({known}; {advice})") from error
+    except CheckpointError as error:
+        raise ConfigError(f"{known}, and its policy does not fit {played}; {advice}") from error
+    except Exception as error:  # e.g. the env cannot be made with the saved flags of another family
+        reason = one_line(error)
+        raise ConfigError(f"{known}, and {played} fails with its flags ({reason}); {advice}") from error
+    if warns:
+        log.warning("The %s, and plays in %s now", known, played)
+
+
+def make_env(config: Config, family: EnvFamily, draws: bool) -> MultiAgentEnv:
+    """Makes the env of this process. draws: whether it is to draw; in the render mode with most pictures.
+
+    An env that was trained in many copies has one copy if it draws, otherwise no more than episodes.
+    """
+    cfg = config.namespace()
+    if "vector_env_copies" in cfg and "vector_env_copies" not in config.typed:
+        most = 1 if draws else config.evaluation.max_num_episodes
+        cfg.vector_env_copies = min(cfg.vector_env_copies, most)
+    env_config = EnvConfig(0, 0, 0)
+    if not draws:
+        return make_adapted_env(family, cfg, env_config)
+    try:
+        env = make_adapted_env(family, cfg, env_config, "rgb_array")
+        if not draws_every_frame(env):
+            return env
+        env.close()
+        return make_adapted_env(family, cfg, env_config, EVERY_FRAME)
+    except Exception as error:  # no standard says what an env raises for an unknown render_mode
+        env = make_adapted_env(family, cfg, env_config)  # raises again if the render mode was not the reason
+        log.warning("%s cannot be drawn: %s", config.env_name, one_line(error))
+        return env
+
+
+def draws_every_frame(env: MultiAgentEnv) -> bool:
+    """Returns whether the env can draw each of the frames that it skips."""
+    return isinstance(env.env, gym.Env) and EVERY_FRAME in env.env.metadata.get("render_modes", ())

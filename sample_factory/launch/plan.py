@@ -1,0 +1,77 @@
+"""The plan of a run: every check and every choice, made in one pass before any of its processes starts."""
+
+import random
+from collections.abc import Callable
+
+from sample_factory.config.config import Config
+from sample_factory.envs.env_info import EnvInfo
+from sample_factory.envs.env_registry import EnvFamily
+from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.exchange.topology import make_topology
+from sample_factory.launch.arrangement import arrange
+from sample_factory.launch.checks import (
+    check_env,
+    check_machine,
+    check_names,
+    describe_networks,
+    probe_env,
+    probe_networks,
+)
+from sample_factory.launch.start_from import transfer_files
+from sample_factory.mainloop.observing import follows_episodes, make_observers
+from sample_factory.models.policy_spec import make_policy_spec
+
+# Returns the plan of the evaluations during a training that is planned, or None if there are none.
+PlanEvaluation = Callable[[RunPlan], RunPlan | None]
+
+
+def plan_run(
+    config: Config,
+    family: EnvFamily,
+    num_episodes: int | None = None,
+    info: EnvInfo | None = None,
+    state_size: int | None = None,
+    plan_evaluation: PlanEvaluation = lambda plan: None,
+) -> RunPlan:
+    """Returns the plan of a training, or of an evaluation.
+
+    num_episodes: of an evaluation, in which nothing is learned. None: a training.
+    info, state_size: the properties of the env and the size of a recurrent state, where they are known;
+        otherwise an env, and a network of the user's own, are made in child processes.
+    plan_evaluation: plans the evaluations during training, which are above this package.
+
+    Raises ConfigError with what is wrong and what would be right, ImportError for a missing package,
+    CommandFailed if the Ray cluster cannot be reached, and ChildFailed if the env, or a network or algorithm
+    of the user's own, cannot be made.
+    """
+    trains = num_episodes is None
+    algorithm, matchmaking = check_names(config)
+    check_machine(config)
+    transfer_from = transfer_files(config)
+    observers = make_observers(config) if trains else {}
+    if info is None:
+        info = probe_env(config, family)
+    check_env(config, info)
+    config, num_inline_samplers, notes = arrange(config, info)
+    topology = make_topology(config, info, num_episodes, num_inline_samplers)
+    kinds = [topology.kind_of_policy(policy_id) for policy_id in range(topology.num_policies)]
+    policies = tuple(make_policy_spec(config, *info.kinds.spaces[kind]) for kind in kinds)
+    notes += describe_networks(config, info)
+    if state_size is None:
+        state_size = probe_networks(config, policies, algorithm)
+    plan = RunPlan(
+        config=config,
+        family=family,
+        info=info,
+        topology=topology,
+        policies=policies,
+        state_size=state_size,
+        seed=random.SystemRandom().randrange(2**31) if config.run.seed is None else config.run.seed,
+        algorithm=algorithm,
+        matchmaking=matchmaking,
+        transfer_from=transfer_from,
+        observers=observers,
+        reports_infos=follows_episodes(observers),
+        notes=tuple(notes),
+    )
+    return plan._replace(evaluation=plan_evaluation(plan)) if trains else plan

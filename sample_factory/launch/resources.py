@@ -1,0 +1,111 @@
+"""From the plan to what the main process owns: shared memory, queues, the population, the league."""
+
+import logging
+from collections.abc import Sequence
+
+from sample_factory.exchange.channels import Channels, make_progress
+from sample_factory.exchange.kind_storage import kind_layouts
+from sample_factory.exchange.policy_weights import PolicyWeights
+from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.mainloop.main_loop import Resources
+from sample_factory.population.league import League
+from sample_factory.population.mutation import MutationRule
+from sample_factory.population.pbt import Member, Population, tuned_hyperparameters
+from sample_factory.runtime.queue_transports import make_queue
+from sample_factory.runtime.queues import LocalQueue, Queue
+
+log = logging.getLogger("sample_factory")
+
+
+def allocate(plan: RunPlan) -> Resources:
+    """Allocates the shared memory and the queues of a run; for a training, loads the population and the
+    league of an earlier run.
+
+    Raises ConfigError if files in the experiment folder cannot be read.
+    """
+    topology = plan.topology
+    buffers = TrajectoryBuffers(topology, kind_layouts(plan.info.kinds), plan.state_size)
+    log.info(
+        "%d workers x %d envs x %d agents, %d inline samplers; %d trajectory buffers of %d steps, "
+        "%.0f MB shared; seed %d",
+        topology.num_workers,
+        topology.envs_per_split * topology.num_splits,
+        topology.agents_per_env,
+        topology.num_inline_samplers,
+        topology.num_buffers,
+        topology.rollout,
+        buffers.nbytes / 2**20,
+        plan.seed,
+        extra={"short": _starting_text(plan)},
+    )
+    resources = Resources(buffers, _make_channels(plan))
+    if topology.learners_per_policy == 0:
+        return resources
+    return resources._replace(population=make_population(plan), league=make_league(plan))
+
+
+def _starting_text(plan: RunPlan) -> str:
+    """Returns what is about to start, e.g. "Starting 16 envs in 2 workers, and a learner (seed 1) ..."."""
+    topology = plan.topology
+    num_envs = topology.envs_per_split * topology.num_splits * topology.num_workers
+    agents = f" of {topology.agents_per_env} agents" if topology.agents_per_env > 1 else ""
+    learners = ", and a learner" if topology.num_policies == 1 else f", and {topology.num_policies} learners"
+    if topology.learners_per_policy == 0:
+        learners = ""
+    workers = "1 worker" if topology.num_workers == 1 else f"{topology.num_workers} workers"
+    return f"Starting {num_envs} envs{agents} in {workers}{learners} (seed {plan.seed}) ..."
+
+
+def _make_channels(plan: RunPlan) -> Channels:
+    topology = plan.topology
+    num_inline = topology.num_inline_samplers  # whose rollout and policy workers share queues of their own
+    return Channels(
+        inboxes=_make_queues(plan, (num_inline or topology.num_workers) + topology.num_nodes),
+        requests=_make_queues(plan, 0 if num_inline else topology.num_policies),
+        learners=_make_queues(plan, topology.num_policies),
+        reports=_make_queues(plan, 1)[0],
+        weights=[PolicyWeights() for _ in range(topology.num_policies)],
+        progress=make_progress(topology),
+        other_learners={
+            policy_id: _make_queues(plan, topology.learners_per_policy - 1)
+            for policy_id in range(topology.num_policies)
+        },
+    )
+
+
+def _make_queues(plan: RunPlan, count: int) -> Sequence[Queue]:
+    sampling = plan.config.sampling
+    if sampling.serial_mode:
+        return [LocalQueue(waits=False) for _ in range(count)]
+    return [make_queue(sampling.queue) for _ in range(count)]
+
+
+def make_population(plan: RunPlan) -> Population | None:
+    """Returns the settings of all policies, loaded from the experiment folder if they are stored there.
+
+    None without --with_pbt, and with --sampler_only, where nothing is learned.
+    """
+    config = plan.config
+    flags = config.population
+    learning = config.learning
+    if not flags.with_pbt or config.sampling.sampler_only:
+        return None
+    names = tuned_hyperparameters(flags, config.run.algo)
+    default = Member({name: getattr(learning, name) for name in names}, plan.info.reward_shaping)
+    rule = MutationRule(
+        flags.pbt_mutation_rate,
+        flags.pbt_perturb_min,
+        flags.pbt_perturb_max,
+        learning.rollout,
+        learning.batch_size,
+    )
+    return Population(flags, default, rule, config.experiment_dir, config.sampling.num_policies, plan.seed)
+
+
+def make_league(plan: RunPlan) -> League | None:
+    """Returns the past selves and results in the experiment folder. None without --selfplay_past_share."""
+    config = plan.config
+    if config.selfplay.selfplay_past_share == 0:
+        return None
+    return League(config.selfplay, config.experiment_dir, config.sampling.num_policies)

@@ -1,0 +1,186 @@
+"""From the plan to the processes of a run: which there are, and how each is started.
+
+Workers are named as "module:attribute" strings, which the child imports: the main process never loads torch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from sample_factory.config.cluster_flags import DIVERGENCE
+from sample_factory.config.sampling_flags import POLICY_WORKER_NICENESS, ROLLOUT_WORKER_NICENESS
+from sample_factory.exchange.run_plan import RunPlan
+from sample_factory.learning.settings import LearnerSettings, LearnerWorkerArgs, LearnerWorkerSettings
+from sample_factory.mainloop.main_loop import Resources
+from sample_factory.runtime import cpu
+from sample_factory.runtime.child import Child, ChildOptions
+from sample_factory.runtime.launch import Factory
+
+CORES_PER_LEARNER_THREAD = 4
+NODES_GRACE_SECONDS = 40.0
+LEARNER_GRACE_SECONDS = 120.0  # to finish an iteration of training and save after the request to stop
+LEARNER = "learner"
+OTHER_LEARNER = "other_learner"
+POLICY_WORKER = "policy_worker"
+ROLLOUT_WORKER = "rollout_worker"
+INLINE_SAMPLER = "sampler"
+INGEST = "ingest"
+FACTORIES = {
+    LEARNER: "sample_factory.learning.learner_worker:LearnerWorker",
+    OTHER_LEARNER: "sample_factory.learning.other_learner:OtherLearner",
+    POLICY_WORKER: "sample_factory.sampling.inference.policy_worker:PolicyWorker",
+    ROLLOUT_WORKER: "sample_factory.sampling.rollout.rollout_worker:RolloutWorker",
+    INLINE_SAMPLER: "sample_factory.sampling.inline_sampler:InlineSampler",
+}
+
+
+class WorkerSpec(NamedTuple):
+    """How a worker of a run is started.
+
+    role: one of the constants above.
+    worker_index: counts the workers of one role, policy workers and learners for each policy.
+    args: the first arguments of its class; the buffers, the channels and the child's context follow.
+    policy_id: of a learner or policy worker.
+    rollout_workers: indices of the rollout workers in the process.
+    factory: "module:attribute" of its class, which the child imports; None: the one in FACTORIES.
+    """
+
+    role: str
+    worker_index: int
+    args: tuple[Any, ...]
+    options: ChildOptions
+    policy_id: int | None = None
+    rollout_workers: Sequence[int] = ()
+    factory: Factory | None = None
+
+    @property
+    def shown_role(self) -> str:
+        """The role in logs and in --figures_file: all learners of a policy are learners."""
+        return LEARNER if self.role == OTHER_LEARNER else self.role
+
+    @property
+    def name(self) -> str:
+        """Name of the process, in logs and for `ps`."""
+        if self.policy_id is None:
+            return f"{self.role}_{self.worker_index}"
+        if self.role == LEARNER:
+            return f"learner_{self.policy_id}"
+        return f"{self.shown_role}_{self.policy_id}_{self.worker_index}"
+
+    def build_from(self) -> Factory:
+        """Returns its class, or a function in its place."""
+        return self.factory or FACTORIES[self.role]
+
+    def make_child(self, resources: Resources) -> Child:
+        """In the parent: returns the process, not yet started."""
+        args = (*self.args, resources.buffers, resources.channels)
+        return Child(self.name, self.build_from(), args, self.options)
+
+
+def worker_specs(plan: RunPlan, resources: Resources, ingest: str | None = None) -> list[WorkerSpec]:
+    """Returns the specifications of all workers of a run, in the order in which they are started.
+
+    ingest: the class of the process that stores the trajectories of other machines, with --num_nodes.
+    """
+    topology = plan.topology
+    sent = plan.to_send()
+    policies = range(topology.num_policies)
+    learners = [
+        _learner(sent, resources, policy_id, rank)
+        for rank in range(topology.learners_per_policy)
+        for policy_id in policies
+    ]
+    others = [_ingest(sent, ingest)] if topology.num_nodes and ingest is not None else []
+    if topology.num_inline_samplers:
+        samplers = [_inline_sampler(sent, index) for index in range(topology.num_inline_samplers)]
+        return [*learners, *others, *samplers]
+    policy_workers = [
+        _policy_worker(sent, policy_id, index)
+        for policy_id in policies
+        for index in range(topology.policy_workers_per_policy)
+    ]
+    rollout_workers = [_rollout_worker(sent, index) for index in range(topology.num_workers)]
+    return [*learners, *others, *policy_workers, *rollout_workers]
+
+
+def _rollout_worker(plan: RunPlan, index: int) -> WorkerSpec:
+    """The worker is pinned to one core together with its simulators, because their round trips take much
+    less time on one core."""
+    sampling = plan.config.sampling
+    cores = cpu.worker_cores(index, plan.topology.num_workers) if sampling.set_workers_cpu_affinity else None
+    gpus = sampling.actor_worker_gpus
+    environment = {"CUDA_VISIBLE_DEVICES": str(gpus[index % len(gpus)]) if gpus else ""}
+    niceness = sampling.default_niceness + ROLLOUT_WORKER_NICENESS
+    options = ChildOptions(cores, niceness, environment | _thread_limits(plan), own_session=True)
+    return WorkerSpec(ROLLOUT_WORKER, index, (plan, index), options, rollout_workers=[index])
+
+
+def _thread_limits(plan: RunPlan) -> dict[str, str]:
+    return cpu.ONE_THREAD if plan.config.sampling.force_envs_single_thread else {}
+
+
+def _policy_worker(plan: RunPlan, policy_id: int, index: int) -> WorkerSpec:
+    niceness = plan.config.sampling.default_niceness + POLICY_WORKER_NICENESS
+    options = ChildOptions(niceness=niceness, environment=cpu.HUGE_PAGES)
+    return WorkerSpec(POLICY_WORKER, index, (plan, policy_id, index), options, policy_id)
+
+
+def _inline_sampler(plan: RunPlan, index: int) -> WorkerSpec:
+    niceness = plan.config.sampling.default_niceness + POLICY_WORKER_NICENESS
+    options = ChildOptions(None, niceness, _thread_limits(plan), own_session=True)
+    rollout_workers = plan.topology.workers_of_sampler(index)
+    return WorkerSpec(INLINE_SAMPLER, index, (plan, index), options, rollout_workers=rollout_workers)
+
+
+def _ingest(plan: RunPlan, factory: str) -> WorkerSpec:
+    options = ChildOptions(
+        niceness=plan.config.sampling.default_niceness,
+        grace_seconds=NODES_GRACE_SECONDS,  # the nodes stop their workers first
+        exit_hint="Ray ends this process when its head, or its part of this machine, has died or was stopped",
+    )
+    return WorkerSpec(INGEST, 0, (plan,), options, factory=factory)
+
+
+def _learner(plan: RunPlan, resources: Resources, policy_id: int, rank: int) -> WorkerSpec:
+    """rank: among the learners of the policy; 0 is the one that saves and publishes."""
+    config = plan.config
+    sampling = config.sampling
+    monitoring = config.monitoring
+    cluster = config.cluster
+    num_learners = plan.topology.learners_per_policy
+    cores = cpu.num_usable_cores() // num_learners
+    population = resources.population
+    evolved = {} if population is None else population.members[policy_id].hyperparameters
+    learner = LearnerSettings(
+        plan.policies[policy_id],
+        replace(config.learning, **evolved),
+        sampling.max_policy_lag,
+        train_for_env_frames=monitoring.train_for_env_steps,
+        frameskip=plan.info.frameskip,
+        seed=plan.seed + policy_id,
+        compile=config.run.compile,
+        algorithm=plan.algorithm,
+        divergence_threshold=cluster.threshold if cluster.weights_sync == DIVERGENCE else None,
+        forced_policy_lag=sampling.forced_policy_lag,
+    )
+    settings = LearnerWorkerSettings(
+        learner,
+        num_threads=sampling.learner_main_loop_num_cores or max(1, cores // CORES_PER_LEARNER_THREAD),
+        learn=not sampling.sampler_only,
+        experiment_dir=config.experiment_dir,
+        keep_checkpoints=monitoring.keep_checkpoints,
+        save_every_sec=monitoring.save_every_sec,
+        save_milestones_sec=monitoring.save_milestones_sec,
+        load_checkpoint_kind=monitoring.load_checkpoint_kind,
+        snapshot_env_frames=0 if resources.league is None else config.selfplay.selfplay_snapshot_env_steps,
+        transfer_from=plan.transfer_from[policy_id],
+        lock=resources.lock,
+        num_learners=num_learners,
+    )
+    options = ChildOptions(
+        niceness=sampling.default_niceness,
+        environment=cpu.HUGE_PAGES,
+        grace_seconds=LEARNER_GRACE_SECONDS,
+    )
+    role = LEARNER if rank == 0 else OTHER_LEARNER
+    return WorkerSpec(role, rank, (LearnerWorkerArgs(policy_id, settings, rank),), options, policy_id)

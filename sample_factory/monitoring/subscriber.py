@@ -1,0 +1,39 @@
+"""Interface of the parts of the main process that follow a run."""
+
+from collections.abc import Callable
+
+from sample_factory.exchange.messages import Report
+
+
+class Subscriber:
+    """In the main process: a part that follows the run. A subclass overrides what it needs.
+
+    All methods are called from the main thread. None may block: while it does, reports pile up and dead
+    workers are not replaced.
+    """
+
+    def handle(self, report: Report) -> None:
+        """Called with every report of every component; ignores those that do not concern it.
+
+        Also called while the workers start, before the first `tick`.
+        """
+
+    def tick(self) -> None:
+        """Called several times a second while the run trains: does what is due."""
+
+    def worker_started(self, index: int) -> None:
+        """Called before a rollout worker starts, at the start of the run and when a dead one is replaced.
+
+        The worker knows only the command line: messages sent now are the first that it receives.
+        """
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it does something for which a run in serial mode waits."""
+        return False
+
+    def finish(self, may_wait: Callable[[], bool]) -> None:
+        """Called after the workers have stopped: finishes what it has begun, as long as `may_wait()`."""
+
+    def close(self) -> None:
+        """Called once, after the last report."""

@@ -1,0 +1,245 @@
+"""Draws figures in one style: panels of lines, and bars. Imports matplotlib in functions only: it is slow."""
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from sample_factory.config.flags import ConfigError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MAX_COLUMNS = 3
+WIDTHS = (5.6, 8.4, 10.8)  # inches of a figure with 1, 2 or 3 columns
+PANEL_HEIGHT = 3.0  # inches
+NOTE_HEIGHT = 0.25
+LEGEND_LINE_HEIGHT = 0.16
+CHARACTER_WIDTH = 0.075  # inches, in a legend
+MAX_LEGEND_INSIDE = 4  # lines of text; a longer legend would hide the curves and is drawn beneath them
+Y_LABEL_WIDTH = 34  # characters in a line of text beside a panel
+DOTS_PER_INCH = 150  # a README shows a figure at half its size on ordinary screens, in full on sharp ones
+# matplotlib's own choice depends on the size of the panel, which the layout has not chosen yet.
+NUM_TICKS = 6
+# Distinguishable for most who are colour-blind: the palette of Okabe and Ito without its black and yellow.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# Lengths of dashes and gaps in line widths; () is solid. Where lines cover each other, the gaps show the line
+# beneath; without colours, the dashes alone distinguish six lines. "--" in grey is a level.
+DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1, 1.5), (7, 2, 1, 2), (3, 1.5), (7, 2, 1, 2, 1, 2))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+MANY = 10_000  # numbers from here on are shortened on y axes, too
+GREY = "#606060"
+LIGHT_GREY = "#b0b0b0"
+# Any: the keys of matplotlib's settings are literals in its type hints.
+STYLE: dict[Any, Any] = {
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": GREY,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": "#e6e6e6",
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "lines.linewidth": 1.7,
+}
+
+
+class Line(NamedTuple):
+    """A line of a panel; arrays [points] of float64.
+
+    key: lines with the same key look the same in all panels. label: text in the legend.
+    band: lower and upper edge of a shaded area. marks: points (x, y, key of the line that the marker is of).
+    """
+
+    key: str
+    label: str
+    x: np.ndarray
+    y: np.ndarray
+    band: tuple[np.ndarray, np.ndarray] | None = None
+    marks: Sequence[tuple[float, float, str]] = ()
+
+
+class Panel(NamedTuple):
+    """One panel of a figure. levels: heights of dashed lines. steps: lines keep a value until the next point.
+    logarithmic: of the y axis."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: Sequence[Line]
+    levels: Sequence[float] = ()
+    steps: bool = False
+    logarithmic: bool = False
+
+
+def house_style(**changes: Any) -> AbstractContextManager[None]:
+    """Returns a context in which figures have STYLE, with changes to it.
+
+    changes: matplotlib's settings, with "_" for ".". Raises ConfigError if matplotlib is missing.
+    """
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise ConfigError(f"a picture needs matplotlib ({error}): pip install -e '.[plot]'") from None
+    return matplotlib.rc_context(STYLE | {name.replace("_", "."): value for name, value in changes.items()})
+
+
+def new_figure(size: tuple[float, float]) -> "Figure":
+    """Returns an empty figure; call it within `house_style`. size: width and height in inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(size, DOTS_PER_INCH, layout="constrained")
+    FigureCanvasAgg(figure)  # draws into memory, so that no display is needed and no window system is loaded
+    return figure
+
+
+def draw_panels(panels: Sequence[Panel], num_columns: int, title: str = "", note: str = "") -> "Figure":
+    """Draws panels with at most `num_columns` (1 to 3) in a row, and a note beneath them.
+
+    Panels with the same lines share one legend; otherwise each has its own. Raises ConfigError if matplotlib
+    is missing.
+    """
+    num_columns = min(num_columns, len(panels))
+    num_rows = math.ceil(len(panels) / num_columns)
+    height = num_rows * PANEL_HEIGHT + (NOTE_HEIGHT if note else 0.0)
+    keys = dict.fromkeys(line.key for panel in panels for line in panel.lines)
+    numbers = {key: number for number, key in enumerate(keys)}
+    with house_style():
+        figure = new_figure((WIDTHS[num_columns - 1], height))
+        for i, panel in enumerate(panels):
+            _draw_panel(figure.add_subplot(num_rows, num_columns, i + 1), panel, numbers)
+        labels = [[line.label for line in panel.lines] for panel in panels]
+        if len(panels) > 1 and all(of_panel == labels[0] for of_panel in labels):
+            height += _draw_shared_legend(figure, panels, numbers, note)
+        else:
+            figure.supxlabel(note, size=8.5, color=GREY)
+            beneath = [_draw_legend(*of_panel) for of_panel in zip(figure.axes, labels)]
+            height += sum(max(beneath[i : i + num_columns]) for i in range(0, len(panels), num_columns))
+        figure.set_size_inches(WIDTHS[num_columns - 1], height)
+        if title:
+            figure.suptitle(title)
+    return figure
+
+
+def _draw_panel(axes: "Axes", panel: Panel, numbers: Mapping[str, int]) -> None:
+    for line in panel.lines:
+        number = numbers[line.key]
+        (drawn,) = axes.plot(line.x, line.y, label=line.label, color=colour(number))
+        drawn.set_linestyle(dashes(number))
+        drawn.set_drawstyle("steps-post" if panel.steps else "default")
+        if len(line.x) == 1:  # a line of one point is invisible without a marker
+            drawn.set_marker("o")
+        if line.band is not None:
+            axes.fill_between(line.x, *line.band, color=colour(number), alpha=0.18, linewidth=0)
+    for line in panel.lines:
+        for x, y, key in line.marks:
+            (mark,) = axes.plot([x], [y], linestyle="none", zorder=3)
+            mark.set(**_marker_look(numbers.get(key, len(numbers)), numbers[line.key]))
+    for level in panel.levels:  # its number is at the left, where curves have not risen that far yet
+        axes.axhline(level, color=GREY, linestyle="--", linewidth=1.0)
+        place = ("axes fraction", "data")
+        axes.annotate(f"{level:g}", (0, level), (3, 2), place, "offset points", color=GREY, size=8.5)
+    axes.set(title=panel.title, xlabel=panel.x_label)
+    axes.set_yscale("log" if panel.logarithmic else "linear")
+    _set_axes(axes, panel.y_label)
+
+
+def _marker_look(number: int, edge: int) -> dict[str, Any]:
+    look = {"markersize": 6.5, "markerfacecolor": colour(number), "markeredgewidth": 1.2}
+    return {"marker": marker(number), "markeredgecolor": colour(edge), **look}
+
+
+def _set_axes(axes: "Axes", y_label: str) -> None:
+    """Makes the x axis start at 0, and shortens large numbers. Call it after drawing."""
+    axes.set_xlim(left=0)
+    axes.locator_params(axis="x", nbins=NUM_TICKS)
+    axes.xaxis.set_major_formatter(lambda x, _: short_number(x))
+    first, bracket, rest = y_label.partition(" (")
+    parts = [y_label] if len(y_label) <= Y_LABEL_WIDTH else [first, f"({rest}" if bracket else ""]
+    axes.set_ylabel("\n".join(line for part in parts for line in textwrap.wrap(part, Y_LABEL_WIDTH)))
+    if axes.get_yscale() == "linear":
+        axes.locator_params(axis="y", nbins=NUM_TICKS)
+        if max(map(abs, axes.get_ylim())) >= MANY:
+            axes.yaxis.set_major_formatter(lambda y, _: short_number(y))
+
+
+def _draw_legend(axes: "Axes", labels: Sequence[str]) -> float:
+    """Draws the legend of a panel; returns the height in inches that it needs beneath the panel."""
+    num_lines = "\n".join(labels).count("\n") + 1
+    if num_lines <= MAX_LEGEND_INSIDE:
+        axes.legend(loc="best")
+        return 0.0
+    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.2), borderaxespad=0)
+    return num_lines * LEGEND_LINE_HEIGHT
+
+
+def _draw_shared_legend(
+    figure: "Figure", panels: Sequence[Panel], numbers: Mapping[str, int], note: str
+) -> float:
+    """Draws a legend with the note beneath all panels; returns the height of its lines in inches."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    texts = "\n".join(labels).split("\n")
+    columns = int(figure.get_figwidth() / (CHARACTER_WIDTH * (max(map(len, texts)) + 8)))
+    columns = max(1, min(len(labels), columns))
+    legend = figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=note)
+    legend.get_title().set(color=GREY, size=8.5)
+    if any(line.marks for panel in panels for line in panel.lines):
+        for handle, line in zip(legend.legend_handles, panels[0].lines):
+            assert handle is not None, "every line has one"
+            handle.set(**_marker_look(numbers[line.key], numbers[line.key]))
+    return LEGEND_LINE_HEIGHT * (math.ceil(len(texts) / columns) + 1)
+
+
+def draw_bars(bars: Sequence[tuple[str, float, str]], title: str, x_label: str, notes: str) -> "Figure":
+    """Draws bars (name, value, colour) from top to bottom, each with its number; notes beneath the title."""
+    num_notes = notes.count("\n") + 1
+    with house_style(axes_grid_axis="x", axes_spines_left=False):
+        figure = new_figure((7.0, 1.1 + 0.19 * num_notes + 0.42 * len(bars)))
+        axes = figure.add_subplot()
+        names, values, colours = zip(*bars)
+        drawn = axes.barh(range(len(bars)), values, height=0.7, color=colours)
+        axes.bar_label(drawn, [f"{value:,.0f}" for value in values], padding=4)
+        axes.set_yticks(range(len(bars)), names)
+        axes.tick_params(axis="y", length=0, labelcolor="black")
+        axes.invert_yaxis()
+        axes.margins(x=0.12)  # room for the numbers
+        axes.locator_params(axis="x", nbins=NUM_TICKS)
+        axes.xaxis.set_major_formatter(lambda x, _: short_number(x))
+        axes.set_xlabel(x_label)
+        axes.set_title(title, loc="left", pad=6 + 14 * num_notes)
+        axes.annotate(notes, (0, 1), (0, 6), "axes fraction", "offset points", color=GREY, size=8.5)
+    return figure
+
+
+def colour(number: int) -> str:
+    """Returns the colour of line `number`."""
+    return COLOURS[number % len(COLOURS)]
+
+
+def dashes(number: int) -> tuple[float, tuple[float, ...]]:
+    """Returns the dashes of line `number` (offset, lengths); with the colour they differ for 36 lines."""
+    return 0, DASHES[(number + number // len(COLOURS)) % len(DASHES)]
+
+
+def marker(number: int) -> str:
+    """Returns the marker of line `number`."""
+    return MARKERS[number % len(MARKERS)]
+
+
+def short_number(number: float) -> str:
+    """Returns a number such as 100k, 1.5M, 2B."""
+    for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(number) >= size:
+            return f"{number / size:g}{letter}"
+    return f"{number:g}"

@@ -1,0 +1,76 @@
+"""Which episodes count; intervals against published values, and against their definition."""
+
+import math
+
+import numpy as np
+import pytest
+
+from sample_factory.evaluation.result_statistics import NORMAL_QUANTILE, mean_and_std, t_quantile, win_rate
+from sample_factory.evaluation.results import EpisodeCount, EpisodeResult
+
+
+def episode(env, agent, reward):
+    return EpisodeResult(agent, reward, 1, reward, env=env)
+
+
+def test_each_agent_plays_its_share_and_episodes_that_are_repeated_count_once():
+    count = EpisodeCount(np.array([[2, 1], [1, 1]]))
+    assert [count.add(episode(0, 0, reward)) for reward in (1.0, 2.0, 3.0)] == [True, True, False]
+    assert count.add(episode(1, 1, 4.0)) and not count.is_complete
+    assert count.have_ended.tolist() == [[True, False], [False, True]]
+    count.repeat(slice(1, 2))  # the worker of env 1 is replaced
+    assert not count.have_ended[1].any()
+    assert not count.add(episode(1, 1, 5.0)), "it has counted already"
+    assert count.add(episode(1, 0, 6.0)) and count.add(episode(0, 1, 7.0)) and count.is_complete
+    places = [(found.env, found.agent, found.reward) for found in count.episodes]
+    assert places == [(0, 0, 1.0), (0, 1, 7.0), (1, 0, 6.0), (1, 1, 4.0), (0, 0, 2.0)]
+
+
+@pytest.mark.parametrize(
+    "wins, matches, low, high",
+    [
+        # Newcombe (1998), Two-sided confidence intervals for the single proportion, table I, method 3.
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
+)
+def test_the_interval_equals_that_of_published_tables(wins, matches, low, high):
+    rate = win_rate(wins, matches)
+    assert rate.value == wins / matches
+    assert (rate.low, rate.high) == pytest.approx((low, high), abs=5e-5)
+
+
+@pytest.mark.parametrize("wins, matches", [(1, 2), (7, 10), (50, 100), (999, 1000)])
+def test_the_observed_rate_is_one_quantile_from_both_ends(wins, matches):
+    rate = win_rate(wins, matches)
+    for end in (rate.low, rate.high):
+        deviations = abs(rate.value - end) / math.sqrt(end * (1 - end) / matches)
+        assert deviations == pytest.approx(NORMAL_QUANTILE)
+
+
+@pytest.mark.parametrize("matches", [1, 3, 10, 1000])
+def test_the_interval_stays_within_0_and_1(matches):
+    assert win_rate(0, matches).low == 0.0 and win_rate(matches, matches).high == 1.0
+    assert win_rate(0, matches).high > 0.0 and win_rate(matches, matches).low < 1.0
+
+
+@pytest.mark.parametrize(
+    "degrees, quantile", [(1, 12.7062), (2, 4.3027), (3, 3.1824), (9, 2.2622), (30, 2.0423), (99, 1.9842)]
+)
+def test_quantiles_of_students_t_equal_those_of_published_tables(degrees, quantile):
+    assert t_quantile(degrees) == pytest.approx(quantile, abs=5e-5)
+
+
+def test_the_interval_of_a_mean_holds_it_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    held = [
+        found.low <= 3.0 <= found.high
+        for found in map(mean_and_std, rng.normal(3.0, 2.0, (2000, 5)).tolist())
+    ]
+    assert np.mean(held) == pytest.approx(0.95, abs=0.015)
+
+
+def test_one_value_has_no_interval():
+    assert math.isnan(mean_and_std([3.0]).low)

@@ -1,0 +1,64 @@
+"""The specifications of a run's processes."""
+
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+from sample_factory.launch.workers import FACTORIES, ROLLOUT_WORKER, worker_specs
+from sample_factory.mainloop.main_loop import Resources
+from tests.counting import CountingEnv, make_config, make_plan, make_shared
+
+
+def specs_of(**flags):
+    config = make_config(**flags)
+    env = CountingEnv(0, 1)
+    return worker_specs(make_plan(config, env), Resources(*make_shared(config, env)))
+
+
+def test_learners_have_priority_over_policy_workers_and_these_over_rollout_workers():
+    specs = specs_of(default_niceness=2)
+    assert [spec.options.niceness for spec in specs] == [2, 7, 12]
+    # Niceness counts within a session: learner and policy worker share one. A rollout worker has its own, so
+    # that its simulators do not keep other programs from the cores.
+    assert [spec.options.own_session for spec in specs] == [False, False, True]
+
+
+def test_the_workers_of_a_run_are_numbered_and_named_by_role():
+    specs = specs_of(num_policies=2, num_workers=2, policy_workers_per_policy=2)
+    assert [spec.worker_index for spec in specs if spec.role == ROLLOUT_WORKER] == [0, 1]
+    assert [spec.name for spec in specs] == [
+        "learner_0",
+        "learner_1",
+        "policy_worker_0_0",
+        "policy_worker_0_1",
+        "policy_worker_1_0",
+        "policy_worker_1_1",
+        "rollout_worker_0",
+        "rollout_worker_1",
+    ]
+
+
+def test_inline_samplers_hold_all_rollout_workers_once():
+    specs = specs_of(num_workers=5, inline_samplers=2)
+    assert [spec.name for spec in specs] == ["learner_0", "sampler_0", "sampler_1"]
+    assert [list(spec.rollout_workers) for spec in specs] == [[], [0, 2, 4], [1, 3]]
+
+
+@pytest.mark.parametrize("factory", FACTORIES.values())
+def test_the_names_of_the_workers_classes_are_right(factory):
+    assert isinstance(pkgutil.resolve_name(factory), type)
+
+
+def test_no_process_of_a_run_on_one_machine_loads_ray():
+    code = (
+        "import sys\n"
+        "import sample_factory.launch.run\n"
+        "from sample_factory.launch.workers import FACTORIES\n"
+        "from sample_factory.runtime.registry import import_attribute\n"
+        "for factory in FACTORIES.values():\n"
+        "    import_attribute(factory)\n"
+        "assert not {'ray', 'zstandard'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

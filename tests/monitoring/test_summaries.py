@@ -1,0 +1,93 @@
+import json
+import resource
+
+import pandas
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from sample_factory.monitoring.summaries import JsonlWriter, TensorboardWriter
+
+
+def read(folder) -> dict[str, list[tuple[int, float]]]:
+    accumulator = EventAccumulator(str(folder)).Reload()
+    return {
+        tag: [(event.step, event.value) for event in accumulator.Scalars(tag)]
+        for tag in accumulator.Tags()["scalars"]
+    }
+
+
+@pytest.fixture
+def small_files():
+    """Limits the size of files, which has the same effect on a write as a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda limit: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_written_scalars_can_be_read(tmp_path):
+    writer = TensorboardWriter(tmp_path)
+    writer.write({"a/b": 1.0, "c": 2.0}, 10)
+    writer.write({"a/b": 3.0}, 20_000_000_000)
+    writer.flush()
+    assert read(tmp_path) == {"a/b": [(10, 1.0), (20_000_000_000, 3.0)], "c": [(10, 2.0)]}
+
+
+def test_each_flush_continues_the_same_file(tmp_path):
+    writer = TensorboardWriter(tmp_path)
+    for x in range(3):
+        writer.write({"a": float(x)}, x)
+        writer.flush()
+        writer.flush()
+    assert read(tmp_path) == {"a": [(0, 0.0), (1, 1.0), (2, 2.0)]}
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_without_scalars_there_is_no_file(tmp_path):
+    writer = TensorboardWriter(tmp_path / "folder")
+    writer.write({}, 1)
+    writer.flush()
+    assert not (tmp_path / "folder").exists()
+
+
+def test_a_full_disk_loses_nothing_and_is_reported_once(tmp_path, small_files, logged):
+    writer = TensorboardWriter(tmp_path)
+    writer.write({"a": 1.0}, 1)
+    writer.flush()
+    (file,) = tmp_path.iterdir()
+    size = file.stat().st_size
+    small_files(size + 5)
+    for x in (2, 3):
+        writer.write({"a": 1.0}, x)
+        writer.flush()
+        assert file.stat().st_size == size
+    small_files(resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+    writer.flush()
+    assert read(tmp_path) == {"a": [(1, 1.0), (2, 1.0), (3, 1.0)]}
+    assert len(logged()) == 1
+
+
+def test_scalars_of_an_earlier_run_beyond_the_start_of_this_one_are_hidden(tmp_path):
+    earlier, later = TensorboardWriter(tmp_path), TensorboardWriter(tmp_path)
+    for x in (10, 20, 30):
+        earlier.write({"a": 0.0}, x)
+    earlier.flush()
+    later.begin(20)
+    later.write({"a": 1.0}, 25)
+    later.flush()
+    assert read(tmp_path) == {"a": [(10, 0.0), (20, 0.0), (25, 1.0)]}
+
+
+def test_each_write_is_a_line_that_pandas_reads_and_values_that_are_not_finite_are_null(tmp_path, fake_time):
+    writer = JsonlWriter(tmp_path, fake_time)
+    writer.write(0, {"train/loss": 0.5, "train/kl": float("nan")}, 100)
+    assert not (tmp_path / "summaries.jsonl").exists()
+    writer.flush()
+    writer.write(1, {"0_aux/avg_reward": float("inf")}, 200)
+    writer.flush()
+    lines = (tmp_path / "summaries.jsonl").read_text().splitlines()
+    assert [json.loads(line, parse_constant=str) for line in lines] == [
+        {"policy": 0, "env_frames": 100, "time": 1000.0, "train/loss": 0.5, "train/kl": None},
+        {"policy": 1, "env_frames": 200, "time": 1000.0, "0_aux/avg_reward": None},
+    ]
+    table = pandas.read_json(tmp_path / "summaries.jsonl", lines=True)
+    assert table["train/loss"][0] == 0.5 and table["train/loss"].isna()[1]
