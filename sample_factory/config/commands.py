@@ -31,24 +31,14 @@ class Command(NamedTuple):
         return self.module.rpartition(".")[2]
 
 
-_ENVS = (
-    ("doom_NAME", "Doom, e.g. doom_basic, doom_battle, doom_duel; --env=doom lists all of them"),
-    ("atari_GAME", "Atari, e.g. atari_pong, atari_breakout; --env=atari lists all games"),
-    ("mujoco_NAME", "MuJoCo, e.g. mujoco_ant, mujoco_halfcheetah"),
-    ("minigrid_ID", "MiniGrid and BabyAI, e.g. minigrid_DoorKey-5x5-v0"),
-    ("procgen_GAME", "Procgen, e.g. procgen_coinrun"),
-    ("football_SCENARIO", "Google Research Football, e.g. football_academy_run_to_score"),
-    ("generals_MAP", "Generals, e.g. generals_8x8, generals_1v1"),
-    ("envpool_ID", "any env of EnvPool, e.g. envpool_Pong-v5"),
-    ("gym_ID", "any Gymnasium id, e.g. gym_CartPole-v1; gym_MODULE:ID imports MODULE first"),
-    ("dmlab_LEVEL", "DeepMind Lab, built by yourself, e.g. dmlab_30, dmlab_rooms_watermaze"),
-    ("pettingzoo_MODULE", "a parallel env of PettingZoo, e.g. pettingzoo_butterfly.pistonball_v6"),
+# (name, explanation) of the families of envs; the registry of envs adds those that it knows.
+ENV_FAMILIES = [
     (
         "your own",
         'in a script: register_env("my_", make_env), then sample_factory.train.main(); see '
         "sample_factory/envs/README.md",
     ),
-)
+]
 _EVALUATED_ENVS = (("any", "the env that the experiment was trained in; --env can be left out"),)
 
 TRAIN = Command(
@@ -69,7 +59,7 @@ TRAIN = Command(
     """,
     common="env experiment train_dir train_for_env_steps num_workers num_envs_per_worker batch_size "
     "learning_rate device seed",
-    envs=_ENVS,
+    envs=ENV_FAMILIES,
 )
 ENJOY = Command(
     module="enjoy",
@@ -172,7 +162,7 @@ PLAY_DOOM = Command(
     --env=doom_duel --join=127.0.0.1:5029
     """,
     common="env seed",
-    envs=_ENVS[:1],
+    envs=(("doom_NAME", "Doom, e.g. doom_basic, doom_duel_bots; --env=doom lists all of them"),),
 )
 DUMMY_SAMPLER = Command(
     module="dummy_sampler",
@@ -189,7 +179,7 @@ DUMMY_SAMPLER = Command(
     --env=doom_battle --num_workers=1 --timeout_seconds=10
     """,
     common="env num_workers num_envs_per_worker env_frameskip seed",
-    envs=_ENVS,
+    envs=ENV_FAMILIES,
 )
 BENCHMARK = Command(
     module="benchmark",
@@ -208,7 +198,7 @@ BENCHMARK = Command(
     """,
     common="env num_workers num_envs_per_worker worker_num_splits policy_workers_per_policy inline_samplers "
     "batch_size rollout device precision",
-    envs=_ENVS,
+    envs=ENV_FAMILIES,
 )
 RUN_ALGORITHM = TRAIN._replace(
     module="run_algorithm",

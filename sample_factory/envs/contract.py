@@ -4,7 +4,7 @@ The first observations of each env are checked in full, later ones only where it
 """
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -19,7 +19,10 @@ NUMBERS = (float, int, np.generic)
 
 def check_reset_parameters(env: Any) -> None:
     """Raises EnvContractError if the `reset` of an env or of a wrapper around it has no parameter `seed`."""
-    for layer in _layers(env):
+    layers = [env]
+    while isinstance(layers[-1], (gym.Wrapper, gym.vector.VectorWrapper)):
+        layers.append(layers[-1].env)
+    for layer in layers:
         try:
             parameters = inspect.signature(layer.reset).parameters
         except (TypeError, ValueError):  # some functions of C extensions have no signature
@@ -30,14 +33,6 @@ def check_reset_parameters(env: Any) -> None:
                 f"{type(layer).__name__}.reset has no parameter `seed`; it should be "
                 "reset(self, *, seed=None, options=None)"
             )
-
-
-def _layers(env: Any) -> Iterator[Any]:
-    """Yields the env and the envs in its wrappers, the outermost first."""
-    yield env
-    while isinstance(env, (gym.Wrapper, gym.vector.VectorWrapper)):
-        env = env.env
-        yield env
 
 
 def unpack_reset(returned: Any) -> tuple[Any, Any]:

@@ -1,26 +1,44 @@
-"""Properties of an env that the run has to know in advance, probed in a throw-away process."""
+"""Properties of an env that the run has to know in advance, and its trial, in a throw-away process.
+
+A reset and a few random steps show most mistakes of an env before a run starts.
+"""
 
 import logging
+import math
+import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import gymnasium as gym
+import numpy as np
 
 from sample_factory.envs.abilities import LimitsEpisodes, OwnsProcess, find_ability
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.adapters.old_gym import OLD_API_NOTE, OldGymEnv, OldListEnv
 from sample_factory.envs.env_registry import EnvFamily
-from sample_factory.envs.env_trial import check_mask_size, try_out
-from sample_factory.envs.protocol import EnvConfig, EnvContractError, MultiAgentEnv, named_faults
-from sample_factory.envs.wrappers.action_repeat import repeat_actions
+from sample_factory.envs.protocol import (
+    EnvConfig,
+    EnvContractError,
+    MultiAgentEnv,
+    ObservationRows,
+    named_faults,
+)
+from sample_factory.envs.random_actions import RandomActions
 from sample_factory.envs.wrappers.frame_stack import stack_frames
+from sample_factory.envs.wrappers.time import repeat_actions
 from sample_factory.runtime.call_in_child import run_in_child
 from sample_factory.runtime.child_side import ChildContext
-from sample_factory.spaces.agent_kinds import AgentKinds
+from sample_factory.spaces.actions import ACTION_MASK, action_layout
+from sample_factory.spaces.agent_kinds import AgentKinds, KindSpaces
 
 log = logging.getLogger("sample_factory")
 
 PROBE_TIMEOUT_SECONDS = 120.0
+# Of the trial.
+MAX_STEPS = 100
+MAX_SECONDS = 2.0  # no further step after this
+FEW_STEPS = 4
+ENOUGH_SECONDS = 0.03  # no further step after this and FEW_STEPS
 
 
 class EnvInfo(NamedTuple):
@@ -128,3 +146,69 @@ def max_episode_steps(env: Any) -> int | None:
     if limit is None and isinstance(env, (gym.Env, gym.vector.VectorEnv)) and env.spec is not None:
         return env.spec.max_episode_steps
     return limit
+
+
+def check_mask_size(spaces: KindSpaces) -> None:
+    """Raises EnvContractError if agents observe an action mask that does not fit their actions, and
+    ValueError for an unsupported action space."""
+    sizes = action_layout(spaces.action).discrete_sizes
+    mask = spaces.observation.spaces.get(ACTION_MASK)
+    if mask is not None and math.prod(mask.shape) != sum(sizes):
+        raise EnvContractError(
+            f"observation {ACTION_MASK!r} has {math.prod(mask.shape)} numbers; it should have {sum(sizes)}, "
+            f"one for each choice of the action space {' '.join(str(spaces.action).split())}"
+        )
+
+
+def try_out(env: MultiAgentEnv, env_name: str) -> float:
+    """Resets the env and takes at least one random step. Returns the seconds of a step.
+
+    The fastest quarter of the steps takes at most so long: the first ones, and those of a busy machine, take
+    longer.
+
+    Raises EnvError for whatever is wrong.
+    """
+    rows = ObservationRows.allocate(env.kinds)
+    draw_actions = RandomActions(env.kinds, seed=0)
+    start = time.monotonic()
+    with named_faults(env_name, "reset"):
+        active = env.reset(0, rows)
+        _check_rows(env, rows, active)
+    seconds = []
+    for number in range(1, MAX_STEPS + 1):
+        actions = draw_actions(rows)
+        began = time.monotonic()
+        with named_faults(env_name, "step"):
+            result = env.step(actions, rows)
+            seconds.append(time.monotonic() - began)
+            rewards = np.asarray(result.rewards, float)
+            for reward in rewards[~np.isfinite(rewards)]:
+                raise EnvContractError(f"step returned the reward {reward}; it should be a finite number")
+            _check_rows(env, rows, result.active)
+        passed = time.monotonic() - start
+        if passed > MAX_SECONDS or (number >= FEW_STEPS and passed > ENOUGH_SECONDS):
+            break
+    return sorted(seconds)[len(seconds) // 4]
+
+
+def _check_rows(env: MultiAgentEnv, rows: ObservationRows, active: np.ndarray | None) -> None:
+    """Checks the numbers of the agents' observations. active: as StepResult.active."""
+    for agent, kind in enumerate(env.kinds.of_agent):
+        view = rows.view(agent)
+        for key, array in view.items():
+            if not np.isfinite(array).all():
+                raise EnvContractError(
+                    f"observation {key!r} has the value {array[~np.isfinite(array)][0]}; it should be finite"
+                )
+        is_active = active is None or active[agent]
+        if ACTION_MASK in view and is_active:
+            _check_mask(view[ACTION_MASK], action_layout(env.kinds.spaces[kind].action).discrete_sizes)
+
+
+def _check_mask(mask: np.ndarray, sizes: tuple[int, ...]) -> None:
+    for i, allowed in enumerate(np.split(mask.ravel(), np.cumsum(sizes)[:-1])):
+        if not allowed.any():
+            choice = f" for choice {i} of the action" if len(sizes) > 1 else ""
+            raise EnvContractError(
+                f"observation {ACTION_MASK!r} is all 0{choice}; it should allow at least one action, by a 1"
+            )

@@ -8,14 +8,16 @@ import difflib
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
+from sample_factory.config.commands import ENV_FAMILIES
 from sample_factory.config.flags import ConfigError
+from sample_factory.envs.families import BUILT_IN
 from sample_factory.envs.gym_registrations import GymRegistrations
 from sample_factory.envs.headless import prepare_sdl
 from sample_factory.envs.name_suggestions import suggest_name
-from sample_factory.envs.packages import how_to_install
+from sample_factory.envs.packages import MissingPackage, how_to_install, is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig, EnvError
 from sample_factory.envs.v1_registration import V1Registry
 from sample_factory.runtime.failures import PermanentFailure
@@ -48,23 +50,41 @@ class UnknownEnvError(EnvError, PermanentFailure):
     """The env's name begins with no registered prefix, or the family has no env of that name."""
 
 
-@dataclasses.dataclass(frozen=True)
-class FamilyEntry:
-    """A registration. Each part is an object or a "module:attribute" string.
+class FamilyParts(NamedTuple):
+    """The parts of a family; each but `example` may be a "module:attribute" string. See `register_env`."""
 
-    names: all envs of the family, where they can be listed.
-    example: one of them, where they cannot.
-    extra: the X in `pip install -e '.[X]'` that an error suggests when an import fails.
-    """
-
-    prefix: str
     make_env: MakeEnv | str
     flags: type | str | None = None
     defaults: Defaults | str | None = None
     names: Collection[str] | str | None = None
-    extra: str | None = None
-    metrics: "type[FamilyMetrics] | str | None" = None
+    metrics: type[FamilyMetrics] | str | None = None
     example: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class FamilyEntry:
+    """A registration.
+
+    parts: or a "module:attribute" string of them.
+    extra: the X in `pip install -e '.[X]'` that an error suggests when an import fails.
+    packages: of which one has to be installed, if there are any.
+    """
+
+    prefix: str
+    parts: FamilyParts | str
+    extra: str | None = None
+    packages: Sequence[str] = ()
+    is_built_in: bool = False
+
+    def find_parts(self) -> FamilyParts:
+        """Returns the parts, after the import of their module."""
+        parts: FamilyParts = resolve(self.parts)
+        return parts
+
+    def names(self) -> Collection[str] | None:
+        """Returns all envs of the family, where they can be listed."""
+        names: Collection[str] | None = resolve(self.find_parts().names)
+        return names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +143,8 @@ def register_env(
     Each of make_env, flags, defaults, names and metrics may be a "module:attribute" string, imported when the
     family is used. Registering a prefix again replaces the family.
     """
-    _FAMILIES[prefix] = FamilyEntry(prefix, make_env, flags, defaults, names, extra, metrics, example)
+    parts = FamilyParts(make_env, flags, defaults, names, metrics, example)
+    _FAMILIES[prefix] = FamilyEntry(prefix, parts, extra)
 
 
 def extend_family(env_name: str, flags: type | None, defaults: Mapping[str, Any]) -> None:
@@ -132,21 +153,27 @@ def extend_family(env_name: str, flags: type | None, defaults: Mapping[str, Any]
     flags: a dataclass of `flag` fields; one with the name of a flag of the family replaces it. Does nothing
     for an unknown env.
     """
-    matching = [prefix for prefix in _FAMILIES if env_name.startswith(prefix)]
-    if not matching:
+    entry = _find_entry(env_name)
+    if entry is None:
         return
-    entry = _FAMILIES[max(matching, key=len)]
-    own = resolve(entry.flags)
+    parts = entry.find_parts()
+    own = resolve(parts.flags)
     if flags is not None and own is not None:
         fields = [(field.name, field.type, field) for field in dataclasses.fields(flags)]
         flags = dataclasses.make_dataclass(flags.__name__, fields, bases=(own,), frozen=True)
 
     def all_defaults(name: str) -> Mapping[str, Any]:
-        values = resolve(entry.defaults)
+        values = resolve(parts.defaults)
         return {**((values(name) if callable(values) else values) or {}), **defaults}
 
-    extended = dataclasses.replace(entry, flags=flags or own, defaults=all_defaults)
-    _FAMILIES[entry.prefix] = extended
+    extended = parts._replace(flags=flags or own, defaults=all_defaults)
+    _FAMILIES[entry.prefix] = dataclasses.replace(entry, parts=extended)
+
+
+def _find_entry(env_name: str) -> FamilyEntry | None:
+    """Returns the registration with the longest prefix that fits; None if none does."""
+    matching = [prefix for prefix in _FAMILIES if env_name.startswith(prefix)]
+    return _FAMILIES[max(matching, key=len)] if matching else None
 
 
 def resolve_family(env_name: str) -> EnvFamily:
@@ -155,16 +182,21 @@ def resolve_family(env_name: str) -> EnvFamily:
     Raises UnknownEnvError with the nearest name, ImportError with the extra to install, and ConfigError for a
     registration with a wrong "module:attribute" string.
     """
-    matching = [prefix for prefix in _FAMILIES if env_name.startswith(prefix)]
-    if not matching or _is_prefix_alone(env_name):
+    entry = _find_entry(env_name)
+    if entry is None or _is_prefix_alone(env_name):
         raise UnknownEnvError(_unknown_env_message(env_name, ()))
-    entry = _FAMILIES[max(matching, key=len)]
     try:
-        names = resolve(entry.names)
+        names = entry.names()
         if names is not None and env_name not in names:
             raise UnknownEnvError(_unknown_env_message(env_name, names))
-        parts = (entry.make_env, entry.flags, entry.defaults, entry.metrics)
-        make_env, flags, defaults, metrics = (resolve(part) for part in parts)
+        if entry.packages and not any(map(is_installed, entry.packages)):
+            raise missing_package(f"env {env_name!r}", " or ".join(entry.packages), str(entry.extra))
+        found = entry.find_parts()
+        make_env, flags, defaults, metrics = map(
+            resolve, (found.make_env, found.flags, found.defaults, found.metrics)
+        )
+    except MissingPackage:
+        raise
     except ImportError as error:
         hint = f": {how_to_install(entry.extra)}" if entry.extra else ""
         why = "is not installed" if isinstance(error, ModuleNotFoundError) else "cannot be loaded"
@@ -193,9 +225,8 @@ def is_found_by_all_commands(env_name: str) -> bool:
 
     Not so for a family that a script has registered, or an id that it has registered with Gymnasium.
     """
-    matching = [prefix for prefix in _FAMILIES if env_name.startswith(prefix)]
-    make_env = _FAMILIES[max(matching, key=len)].make_env if matching else None
-    if not isinstance(make_env, str) or not make_env.startswith("sample_factory."):
+    entry = _find_entry(env_name)
+    if entry is None or not entry.is_built_in:
         return False
     if not env_name.startswith("gym_"):
         return True
@@ -218,7 +249,8 @@ def _unknown_env_message(env_name: str, names: Collection[str]) -> str:
         family, _, _ = env_name.partition("_")
         hint = f"; did you mean {close[0]}?" if close else "."
         return f"unknown env {env_name!r}{hint} --env={family} lists all {len(names)}"
-    name = suggest_name(env_name, _listed_names(_FAMILIES.values()))
+    listed = [known for entry in _FAMILIES.values() for known in entry.names() or ()]
+    name = suggest_name(env_name, listed)
     hint = f"; did you mean {name}?" if name else "."
     return f"unknown env {env_name!r}{hint} Names begin with one of: {', '.join(sorted(_FAMILIES))}"
 
@@ -239,106 +271,24 @@ def _is_prefix_alone(env_name: str) -> bool:
 def _completions(prefix: str) -> str:
     """Returns the end of a sentence: all names of the family, or an example."""
     entry = next(entry for entry in _FAMILIES.values() if entry.prefix.rstrip("_-") == prefix.rstrip("_-"))
-    listed = _listed_names([entry])
+    listed = entry.names()
     if listed:
-        return f":\n{_wrapped(listed)}"
-    return f", e.g. {entry.example}" if entry.example else " (--help has examples)"
+        text = ", ".join(sorted(listed))
+        indent = "  "
+        wrapped = textwrap.fill(
+            text, 80, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+        )
+        return f":\n{wrapped}"
+    example = entry.find_parts().example
+    return f", e.g. {example}" if example else " (--help has examples)"
 
 
-def _wrapped(names: Iterable[str]) -> str:
-    """Returns the names in alphabetical order, on indented lines of at most 80 columns."""
-    text = ", ".join(sorted(names))
-    return textwrap.fill(text, 80, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-
-
-def _listed_names(entries: Iterable[FamilyEntry]) -> list[str]:
-    """Returns the names of the envs in all families that list theirs."""
-    return [name for entry in entries for name in resolve(entry.names) or ()]
-
-
-register_env(
-    "doom_",
-    "sample_factory.envs.doom.make_doom_env:make_doom_env",
-    "sample_factory.envs.doom.doom_family:DoomFlags",
-    "sample_factory.envs.doom.doom_family:doom_defaults",
-    names="sample_factory.envs.doom.doom_family:DOOM_SPECS",
-)
-register_env(
-    "gym_",
-    "sample_factory.envs.gym_family:make_gym_env",
-    "sample_factory.envs.gym_family:GymFlags",
-    defaults="sample_factory.envs.gym_family:checked_defaults",
-    example="gym_CartPole-v1",
-)
-register_env(
-    "envpool_",
-    "sample_factory.envs.envpool_family:make_envpool_env",
-    "sample_factory.envs.envpool_family:EnvPoolIdFlags",
-    defaults="sample_factory.envs.envpool_defaults:envpool_defaults",
-    extra="envpool",
-    example="envpool_Pong-v5",
-)
-register_env(
-    "pettingzoo_",
-    "sample_factory.envs.pettingzoo_family:make_pettingzoo_env",
-    "sample_factory.envs.pettingzoo_family:PettingZooFlags",
-    defaults="sample_factory.envs.pettingzoo_family:checked_defaults",
-    extra="pettingzoo",
-    example="pettingzoo_butterfly.pistonball_v6",
-)
-for _prefix in ("minigrid_", "MiniGrid-"):  # the second: names of version 1
-    register_env(
-        _prefix,
-        "sample_factory.envs.minigrid_family:make_minigrid_env",
-        "sample_factory.envs.minigrid_family:MinigridFlags",
-        defaults="sample_factory.envs.minigrid_family:minigrid_defaults",
-        extra="minigrid",
-        example=f"{_prefix}Empty-5x5-v0",
+for _family in BUILT_IN:
+    _FAMILIES[_family.prefix] = FamilyEntry(
+        _family.prefix,
+        f"sample_factory.envs.{_family.module}:FAMILY",
+        _family.extra,
+        _family.needed,
+        is_built_in=True,
     )
-register_env(
-    "mujoco_",
-    "sample_factory.envs.mujoco_family:make_mujoco_env",
-    "sample_factory.envs.mujoco_family:MujocoFlags",
-    "sample_factory.envs.mujoco_family:mujoco_defaults",
-    names="sample_factory.envs.mujoco_family:IDS",
-    extra="mujoco",
-)
-register_env(
-    "atari_",
-    "sample_factory.envs.atari.atari_family:make_atari_env",
-    "sample_factory.envs.atari.atari_family:AtariFlags",
-    defaults="sample_factory.envs.atari.atari_family:atari_defaults",
-    names="sample_factory.envs.atari.games:GAME_OF_ENV",
-)
-register_env(
-    "dmlab_",
-    "sample_factory.envs.dmlab.make_dmlab_env:make_dmlab_env",
-    "sample_factory.envs.dmlab.dmlab_family:DmlabFlags",
-    defaults="sample_factory.envs.dmlab.dmlab_family:dmlab_defaults",
-    metrics="sample_factory.envs.dmlab.human_scores:HumanScores",
-    example="dmlab_30 or dmlab_rooms_watermaze",
-)
-register_env(
-    "generals_",
-    "sample_factory.envs.generals.generals_family:make_generals_env",
-    "sample_factory.envs.generals.generals_family:GeneralsFlags",
-    defaults="sample_factory.envs.generals.generals_family:generals_defaults",
-    names="sample_factory.envs.generals.generals_family:MAPS",
-    extra="generals",
-)
-register_env(
-    "football_",
-    "sample_factory.envs.football_family:make_football_env",
-    "sample_factory.envs.football_family:FootballFlags",
-    "sample_factory.envs.football_family:football_defaults",
-    names="sample_factory.envs.football_family:FOOTBALL_ENVS",
-    extra="envpool",
-)
-register_env(
-    "procgen_",
-    "sample_factory.envs.procgen_family:make_procgen_env",
-    "sample_factory.envs.procgen_family:ProcgenFlags",
-    "sample_factory.envs.procgen_family:procgen_defaults",
-    names="sample_factory.envs.procgen_family:PROCGEN_ENVS",
-    extra="procgen",
-)
+ENV_FAMILIES[:0] = [(family.name, family.about) for family in BUILT_IN if family.about]

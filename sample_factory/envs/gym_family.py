@@ -1,32 +1,67 @@
 """Gymnasium envs by their id, without registration: `gym_<id>`, e.g. gym_CartPole-v1."""
 
-from collections.abc import Callable, Mapping
+import difflib
+import functools
+import importlib
+import importlib.metadata
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
-from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.envs.registration import (
+    EnvSpec,
+    find_highest_version,
+    get_env_id,
+    load_env_creator,
+    parse_env_id,
+)
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.envs import gym_ids
-from sample_factory.envs.env_kwargs import check_env_kwargs, env_kwargs_flag, parse_env_kwargs
+from sample_factory.envs import family_flags
+from sample_factory.envs.env_registry import FamilyParts, UnknownEnvError
+from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.envs.suite_defaults import suite_defaults
-from sample_factory.envs.vector_copies import vector_env_copies_flag
 from sample_factory.envs.wrappers.time import FrameSkip
+
+log = logging.getLogger("sample_factory")
+
+PREFIX = "gym_"
+RULE = f"for an env of another package, name the module that registers it: {PREFIX}<module>:<id>"
+# Packages that Gymnasium's own envs need: the module that defines them -> (package, our extra).
+EXTRAS = {"gymnasium.envs.mujoco": ("mujoco", "mujoco"), "gymnasium.envs.box2d": ("Box2D", "box2d")}
+
+
+# Start of an id (a regular expression) -> the modules that have to be installed, of which the first registers
+# the id when it is imported, and the argument of `pip install`.
+_ROADS = "highway|merge|roundabout|parking|intersection|racetrack|exit|lane-keeping|two-way|u-turn"
+PACKAGES: Mapping[str, tuple[Sequence[str], str]] = {
+    r"ALE/|\w+NoFrameskip-v4": (["ale_py"], "ale-py"),
+    r"(MiniGrid|BabyAI)-": (["minigrid"], "minigrid"),
+    f"({_ROADS})-": (["highway_env"], "highway-env"),
+    r"popgym-": (["popgym"], "popgym"),
+    r"(Fetch|Hand(Manipulate|Reach)|Adroit|AntMaze|PointMaze|FrankaKitchen)": (
+        ["gymnasium_robotics"],
+        "gymnasium-robotics",
+    ),
+    r"Vizdoom": (["vizdoom.gymnasium_wrapper"], "vizdoom"),
+    r"dm_control/": (["shimmy", "dm_control"], "'shimmy[dm-control]'"),
+}
+
+LAST_MUJOCO = (3, 11)  # with which gymnasium-robotics 1.4.2 makes all of its envs
 
 
 @dataclass(frozen=True)
-class GymFlags:
+class GymFlags(family_flags.ChecksEnvKwargs):
     """Flags of Gymnasium envs."""
 
-    vector_env_copies: int = vector_env_copies_flag(
+    vector_env_copies: int = family_flags.vector_env_copies_flag(
         1, "much faster for envs that have a vectorised implementation, such as CartPole-v1"
     )
-    env_kwargs: str = env_kwargs_flag("gymnasium.make")
-
-    def __post_init__(self) -> None:
-        parse_env_kwargs(self.env_kwargs)  # raises
+    env_kwargs: str = family_flags.env_kwargs_flag("gymnasium.make")
 
 
 def make_gym_env(
@@ -37,30 +72,32 @@ def make_gym_env(
     Raises UnknownEnvError for an unknown id, ImportError for a missing package, and ConfigError for
     --env_kwargs that the env does not accept.
     """
-    spec = gym_ids.find_spec(full_env_name)
-    kwargs = parse_env_kwargs(cfg.env_kwargs)
+    spec = find_spec(full_env_name)
+    kwargs = family_flags.parse_env_kwargs(cfg.env_kwargs)
     # With the argument None, envs that have no such parameter could not be made.
     rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
-    with gym_ids.explained_faults(full_env_name, spec):
+    try:
         if cfg.vector_env_copies > 1:
             return _make_vector_env(full_env_name, spec, cfg, kwargs, rendering)
         # Parameters of gymnasium.make itself; it deals with them, and passes the others on.
-        check_env_kwargs(full_env_name, kwargs, _creator(spec.entry_point), others=("max_episode_steps",))
+        family_flags.check_env_kwargs(
+            full_env_name, kwargs, _creator(spec.entry_point), others=("max_episode_steps",)
+        )
         # Gymnasium's checker inspects every step of every env; the adapter and buffers check what matters.
         env = gym.make(spec, disable_env_checker=True, **kwargs, **rendering)
+    except AssertionError:
+        _check_mujoco(full_env_name, spec)
+        raise
     return FrameSkip(env, cfg.env_frameskip) if cfg.env_frameskip and cfg.env_frameskip > 1 else env
 
 
 def _make_vector_env(
     full_env_name: str, spec: EnvSpec, cfg: Any, kwargs: Mapping[str, Any], rendering: Mapping[str, Any]
 ) -> gym.vector.VectorEnv:
-    if cfg.env_frameskip and cfg.env_frameskip > 1:
-        raise ConfigError(
-            f"--env_frameskip={cfg.env_frameskip} is for single envs; use --vector_env_copies=1 with it"
-        )
+    family_flags.refuse_frameskip(cfg, "only single envs skip frames; use --vector_env_copies=1 with it")
     has_own = spec.vector_entry_point is not None
     creator = _creator(spec.vector_entry_point if has_own else spec.entry_point)
-    check_env_kwargs(full_env_name, kwargs, creator, others=("max_episode_steps",))
+    family_flags.check_env_kwargs(full_env_name, kwargs, creator, others=("max_episode_steps",))
     return gym.make_vec(
         spec,
         num_envs=cfg.vector_env_copies,
@@ -94,15 +131,120 @@ def gym_defaults(full_env_name: str) -> Mapping[str, Any]:
         "ppo_epochs": 3,
         "num_batches_per_iteration": 2,
         "max_grad_norm": 1.0,
-        **suite_defaults(full_env_name.removeprefix(gym_ids.PREFIX).rpartition(":")[2]),
+        **suite_defaults(full_env_name.removeprefix(PREFIX).rpartition(":")[2]),
     }
 
 
-def checked_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns the defaults of the `gym_` family, after a check of the name.
+class GymId(NamedTuple):
+    """An id, and the module to import before it can be made; None if it is registered already."""
 
-    Runs in the main process before anything starts. Raises UnknownEnvError for an unknown id and ImportError
-    for a missing package.
+    module: str | None
+    env_id: str
+
+
+def parse_name(full_env_name: str) -> GymId:
+    """Returns the id in `gym_<id>` or `gym_<module>:<id>`, with the module that registers it.
+
+    Raises UnknownEnvError for a malformed id, and ImportError with the package to install if the module is
+    missing.
     """
-    gym_ids.check(full_env_name)
+    module, _, env_id = full_env_name.removeprefix(PREFIX).rpartition(":")
+    try:
+        parse_env_id(env_id)
+    except gym.error.Error:
+        raise UnknownEnvError(
+            f"unknown env {full_env_name!r}: after {PREFIX} comes an id such as CartPole-v1, or "
+            f"<module>:<id>, not {env_id!r}"
+        ) from None
+    if not module and env_id not in gym.registry:
+        for start, (modules, install) in PACKAGES.items():
+            if re.match(start, env_id):
+                missing = [m for m in modules if not is_installed(m.partition(".")[0])]
+                if missing:
+                    raise ImportError(
+                        f"env {full_env_name!r} needs the package {missing[0]}, which is not installed: pip "
+                        f"install {install}"
+                    )
+                return GymId(modules[0], env_id)
+    if module and not is_installed(module.partition(".")[0]):
+        raise ImportError(
+            f"env {full_env_name!r} needs the module {module}, which is not installed and not beside the "
+            "script"
+        )
+    return GymId(module or None, env_id)
+
+
+def find_spec(full_env_name: str) -> EnvSpec:
+    """Returns what is registered for the env, after an import of its module.
+
+    Raises UnknownEnvError, with the nearest id, and ImportError.
+    """
+    module, env_id = parse_name(full_env_name)
+    if module is not None:
+        importlib.import_module(module)
+    return registered(full_env_name, GymId(module, env_id))
+
+
+def registered(full_env_name: str, gym_id: GymId) -> EnvSpec:
+    """Returns what is registered for an id whose module is imported. Raises as `find_spec`."""
+    spec = gym.registry.get(gym_id.env_id)
+    if spec is None:
+        raise UnknownEnvError(_why_unknown(full_env_name, gym_id))
+    for place, (package, extra) in EXTRAS.items():
+        if str(spec.entry_point).startswith(place) and not is_installed(package):
+            raise missing_package(f"env {full_env_name!r}", package, extra)
+    return spec
+
+
+def _check_mujoco(full_env_name: str, spec: EnvSpec) -> None:
+    """Raises ConfigError if an assertion of the env can have failed because of the version of MuJoCo."""
+    if str(spec.entry_point).startswith("gymnasium_robotics"):
+        mujoco = importlib.metadata.version("mujoco")
+        if tuple(map(int, mujoco.split(".")[:2])) > LAST_MUJOCO:
+            raise ConfigError(
+                f"env {full_env_name!r} cannot be made with mujoco {mujoco}, which is too new for "
+                "gymnasium-robotics: pip install 'mujoco<3.12'"
+            ) from None
+
+
+def checked_defaults(full_env_name: str) -> Mapping[str, Any]:
+    """Returns the defaults of the `gym_` family, after a check of the name that imports no other module.
+
+    Logs when there is a newer version of the env. Raises as `find_spec`.
+    """
+    gym_id = parse_name(full_env_name)
+    if gym_id.module is None:
+        spec = registered(full_env_name, gym_id)
+        newest = find_highest_version(spec.namespace, spec.name)
+        if newest is not None and spec.version is not None and newest > spec.version:
+            _warn_of_newer(full_env_name, get_env_id(spec.namespace, spec.name, newest))
     return gym_defaults(full_env_name)
+
+
+@functools.cache  # once for a name, although names are checked several times
+def _warn_of_newer(full_env_name: str, newest: str) -> None:
+    log.warning("%s is out of date: the newest version is %s%s", full_env_name, PREFIX, newest)
+
+
+def _why_unknown(full_env_name: str, gym_id: GymId) -> str:
+    """Returns an error message for an unknown id: what is probably meant, or what to do."""
+    module, env_id = gym_id
+    is_known = any(re.match(start, env_id) for start in PACKAGES)
+    prefix = PREFIX if module is None or is_known else f"{PREFIX}{module}:"
+    namespace, name, version = parse_env_id(env_id)
+    newest = find_highest_version(namespace, name)
+    if newest is not None:
+        wrong = "the id has no version" if version is None else f"there is no version {version}"
+        if version is not None and version < newest:
+            wrong = "this version is out of date"
+        return f"env {full_env_name!r}: {wrong}; the newest is {prefix}{get_env_id(namespace, name, newest)}"
+    ids = {known.lower(): known for known in gym.registry}
+    close = difflib.get_close_matches(env_id.lower(), ids, n=1, cutoff=0.75)
+    if close:
+        return f"unknown env {full_env_name!r}; did you mean {prefix}{ids[close[0]]}?"
+    if module is not None:
+        return f"unknown env {full_env_name!r}: {module} registers no such id with Gymnasium"
+    return f"unknown env {full_env_name!r}: Gymnasium has no such id; {RULE}"
+
+
+FAMILY = FamilyParts(make_gym_env, GymFlags, checked_defaults, example="gym_CartPole-v1")

@@ -7,14 +7,10 @@ from typing import Any
 
 import gymnasium as gym
 
-from sample_factory.config.flags import ConfigError
-from sample_factory.envs import envpool_family, gym_family
-from sample_factory.envs.env_engines import GYMNASIUM, default_engine, env_engine_flag
-from sample_factory.envs.env_kwargs import env_kwargs_flag, parse_env_kwargs
-from sample_factory.envs.envpool_family import EnvPoolFlags
-from sample_factory.envs.packages import is_installed, missing_package
+from sample_factory.envs import family_flags, gym_family
+from sample_factory.envs.env_registry import FamilyParts
+from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.envs.vector_copies import vector_env_copies_flag
 
 COPIES = 16
 # Names of version 2 of Sample Factory -> ids, the same in EnvPool and in Gymnasium.
@@ -51,15 +47,12 @@ TASK_FLAGS: Mapping[str, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class MujocoFlags(EnvPoolFlags):
+class MujocoFlags(EnvPoolFlags, family_flags.ChecksEnvKwargs):
     """Flags of MuJoCo's tasks."""
 
-    vector_env_copies: int = vector_env_copies_flag(COPIES)
-    env_engine: str = env_engine_flag("Gymnasium")
-    env_kwargs: str = env_kwargs_flag("gymnasium.make or envpool.make")
-
-    def __post_init__(self) -> None:
-        parse_env_kwargs(self.env_kwargs)  # raises
+    vector_env_copies: int = family_flags.vector_env_copies_flag(COPIES)
+    env_engine: str = family_flags.env_engine_flag("Gymnasium")
+    env_kwargs: str = family_flags.env_kwargs_flag("gymnasium.make or envpool.make")
 
 
 def make_mujoco_env(
@@ -76,23 +69,20 @@ def make_mujoco_env(
     if render_mode is not None:
         cfg = copy.copy(cfg)
         cfg.vector_env_copies = 1
-    if cfg.env_engine == GYMNASIUM or render_mode is not None:
+    if cfg.env_engine == family_flags.GYMNASIUM or render_mode is not None:
         return gym_family.make_gym_env(f"gym_{env_id}", cfg, env_config, render_mode)
-    if cfg.env_frameskip and cfg.env_frameskip > 1:
-        raise ConfigError(
-            f"--env_frameskip={cfg.env_frameskip}: EnvPool repeats the actions of MuJoCo's tasks by itself; "
-            """use --env_kwargs='{"frame_skip": 10}'"""
-        )
-    return envpool_family.make_envpool(env_id, cfg, env_config, **parse_env_kwargs(cfg.env_kwargs))
+    family_flags.refuse_frameskip(
+        cfg,
+        "EnvPool repeats the actions of MuJoCo's tasks by itself; "
+        """use --env_kwargs='{"frame_skip": 10}'""",
+    )
+    return make_envpool(env_id, cfg, env_config, **family_flags.parse_env_kwargs(cfg.env_kwargs))
 
 
 def mujoco_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns flags for few frames: many SGD steps on few new samples, and small changes of the actions.
-
-    Raises ImportError if neither engine is installed.
-    """
+    """Returns flags for few frames: many SGD steps on few new samples, and small changes of the actions."""
     return {
-        "env_engine": _installed_engine(full_env_name),
+        "env_engine": family_flags.default_engine(),
         # All copies in one process: a step of them takes less time than a message to another process.
         "serial_mode": True,
         "num_workers": 1,
@@ -123,8 +113,4 @@ def mujoco_defaults(full_env_name: str) -> Mapping[str, Any]:
     }
 
 
-def _installed_engine(full_env_name: str) -> str:
-    engine = default_engine()
-    if engine == GYMNASIUM and not is_installed("mujoco"):
-        raise missing_package(f"env {full_env_name!r}", "envpool or mujoco", extra="envpool,mujoco")
-    return engine
+FAMILY = FamilyParts(make_mujoco_env, MujocoFlags, mujoco_defaults, IDS)

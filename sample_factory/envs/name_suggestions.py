@@ -16,7 +16,11 @@ def suggest_name(env_name: str, listed: Iterable[str]) -> str | None:
     listed: the full names of the families that list theirs. Gymnasium is imported only if none of them fits,
     PettingZoo never.
     """
-    found = _similar(env_name, listed) or _similar(env_name, _gymnasium_names())
+    found = _similar(env_name, listed)
+    if found is None:
+        import gymnasium
+
+        found = _similar(env_name, (f"gym_{name}" for name in gymnasium.registry))
     if found is None and re.search(r"-v\d+$", env_name):
         return f"gym_{env_name}"  # an id of a package that has yet to be imported, such as ALE/Pong-v5
     return found or _similar(env_name, _pettingzoo_names())
@@ -46,12 +50,6 @@ def _preference(name: str) -> tuple[bool, int]:
 def _plain(name: str) -> str:
     """Returns the last part of a name without its version."""
     return VERSION.sub("", re.split(r"[/.:]", name)[-1])
-
-
-def _gymnasium_names() -> Iterator[str]:
-    import gymnasium
-
-    yield from (f"gym_{name}" for name in gymnasium.registry)
 
 
 def _pettingzoo_names() -> Iterator[str]:

@@ -1,5 +1,6 @@
 """PettingZoo's parallel envs by their module, without registration: `pettingzoo_<module>`."""
 
+import contextlib
 import difflib
 import functools
 import importlib
@@ -8,15 +9,16 @@ import inspect
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import pettingzoo
+from typing import TYPE_CHECKING, Any
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.trust import PETTINGZOO_GROUPS
-from sample_factory.envs.env_kwargs import check_env_kwargs, env_kwargs_flag, parse_env_kwargs
-from sample_factory.envs.env_registry import UnknownEnvError
+from sample_factory.envs import family_flags
+from sample_factory.envs.env_registry import FamilyParts, UnknownEnvError
 from sample_factory.envs.protocol import EnvConfig
+
+if TYPE_CHECKING:
+    import pettingzoo
 
 PREFIX = "pettingzoo_"
 FUNCTION = "parallel_env"  # the name in PettingZoo's own modules
@@ -31,28 +33,25 @@ MAKER = (
 
 
 @dataclass(frozen=True)
-class PettingZooFlags:
+class PettingZooFlags(family_flags.ChecksEnvKwargs):
     """Flags of PettingZoo envs."""
 
-    env_kwargs: str = env_kwargs_flag(FUNCTION)
-
-    def __post_init__(self) -> None:
-        parse_env_kwargs(self.env_kwargs)  # raises
+    env_kwargs: str = family_flags.env_kwargs_flag(FUNCTION)
 
 
 def make_pettingzoo_env(
     full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
-) -> pettingzoo.ParallelEnv:
+) -> "pettingzoo.ParallelEnv":
     """Calls `parallel_env` of the module in the name, or the maker of envs after a colon.
 
     Raises ConfigError when a package or the function is missing or makes no env, or with --env_frameskip
     above 1.
     """
-    if cfg.env_frameskip and cfg.env_frameskip > 1:
-        raise ConfigError(
-            f"--env_frameskip={cfg.env_frameskip}: PettingZoo envs skip no frames; use a function of your "
-            f"own that wraps the env ({PREFIX}module:function)"
-        )
+    family_flags.refuse_frameskip(
+        cfg,
+        "PettingZoo envs skip no frames; use a function of your own that wraps the env "
+        f"({PREFIX}module:function)",
+    )
     module_name, function = find_function(full_env_name)
     try:
         contents = vars(importlib.import_module(module_name))
@@ -69,8 +68,8 @@ def make_pettingzoo_env(
         raise ConfigError(
             f"env {full_env_name!r}: {function} of {module_name} is not called; it should be {MAKER}"
         )
-    kwargs = parse_env_kwargs(cfg.env_kwargs)
-    check_env_kwargs(full_env_name, kwargs, contents[function])
+    kwargs = family_flags.parse_env_kwargs(cfg.env_kwargs)
+    family_flags.check_env_kwargs(full_env_name, kwargs, contents[function])
     # With the argument None, envs that have no such parameter could not be made.
     return contents[function](**kwargs, **({} if render_mode is None else {"render_mode": render_mode}))
 
@@ -84,40 +83,37 @@ def find_function(full_env_name: str) -> tuple[str, str]:
     if all(part.isidentifier() for part in name.split(".")):
         is_own = name.partition(".")[0] in PETTINGZOO_GROUPS
         for module in (f"pettingzoo.{name}",) if is_own else (f"pettingzoo.{name}", name):
-            if _exists(module):
-                return module, function or FUNCTION
+            # The package that would contain it may be missing.
+            with contextlib.suppress(ModuleNotFoundError):
+                if importlib.util.find_spec(module) is not None:
+                    return module, function or FUNCTION
     raise UnknownEnvError(f"unknown env {full_env_name!r}{_nearest(name)} {RULE}")
 
 
 def _makes_envs(candidate: Any) -> bool:
     """Returns whether something may be called as a maker of envs, as far as that shows without a call."""
+    import pettingzoo
+
+    def is_of_pettingzoo(value: Any) -> bool:
+        if inspect.isclass(value) and issubclass(value, pettingzoo.ParallelEnv):
+            return True
+        is_named = inspect.isclass(value) or inspect.isfunction(value)
+        name = value.__name__ if inspect.ismodule(value) else value.__module__ if is_named else ""
+        return str(name).partition(".")[0] == "pettingzoo"
+
     while isinstance(candidate, functools.partial):
         candidate = candidate.func
     if inspect.isclass(candidate):
         return issubclass(candidate, pettingzoo.ParallelEnv)
     if inspect.ismethod(candidate):
         candidate = candidate.__func__
-    return inspect.isfunction(candidate) and any(map(_is_of_pettingzoo, candidate.__globals__.values()))
-
-
-def _is_of_pettingzoo(value: Any) -> bool:
-    if inspect.ismodule(value):
-        return value.__name__.partition(".")[0] == "pettingzoo"
-    if inspect.isclass(value) and issubclass(value, pettingzoo.ParallelEnv):
-        return True
-    is_named = inspect.isclass(value) or inspect.isfunction(value)
-    return is_named and str(value.__module__).partition(".")[0] == "pettingzoo"
-
-
-def _exists(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # the package that would contain it is missing
-        return False
+    return inspect.isfunction(candidate) and any(map(is_of_pettingzoo, candidate.__globals__.values()))
 
 
 def _nearest(name: str) -> str:
     """Returns the end of a sentence: a similar name in the same folder of PettingZoo, if there is one."""
+    import pettingzoo
+
     folder, _, _ = name.rpartition(".")
     modules = pkgutil.iter_modules([f"{path}/{folder}" for path in pettingzoo.__path__])
     games = [f"{PREFIX}{folder}.{module.name}" for module in modules]
@@ -132,3 +128,11 @@ def checked_defaults(full_env_name: str) -> Mapping[str, Any]:
     """
     find_function(full_env_name)
     return {}
+
+
+FAMILY = FamilyParts(
+    make_pettingzoo_env,
+    PettingZooFlags,
+    checked_defaults,
+    example="pettingzoo_butterfly.pistonball_v6",
+)

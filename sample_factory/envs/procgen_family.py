@@ -5,48 +5,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from sample_factory.config.flags import ConfigError, flag
-from sample_factory.envs.env_kwargs import env_kwargs_flag, parse_env_kwargs
-from sample_factory.envs.envpool_family import EnvPoolFlags, check_installed, make_envpool
+from sample_factory.envs import family_flags
+from sample_factory.envs.env_registry import FamilyParts
+from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.envs.vector_copies import vector_env_copies_flag
 
 PREFIX = "procgen_"
 GAMES = (
-    "bigfish",
-    "bossfight",
-    "caveflyer",
-    "chaser",
-    "climber",
-    "coinrun",
-    "dodgeball",
-    "fruitbot",
-    "heist",
-    "jumper",
-    "leaper",
-    "maze",
-    "miner",
-    "ninja",
-    "plunder",
-    "starpilot",
+    "bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot heist jumper leaper maze miner "
+    "ninja plunder starpilot"
 )
-PROCGEN_ENVS = tuple(PREFIX + game for game in GAMES)
+PROCGEN_ENVS = tuple(PREFIX + game for game in GAMES.split())
 MODES = ("easy", "hard", "extreme", "memory", "exploration")
 
 
 @dataclass(frozen=True)
-class ProcgenFlags(EnvPoolFlags):
+class ProcgenFlags(EnvPoolFlags, family_flags.ChecksEnvKwargs):
     """Flags of Procgen; their names are those of OpenAI's package."""
 
-    vector_env_copies: int = vector_env_copies_flag(32)
+    vector_env_copies: int = family_flags.vector_env_copies_flag(32)
     procgen_distribution_mode: str = flag(
         "easy", "variant of the levels; a game has easy and hard, and some of the others", choices=MODES
     )
     procgen_num_levels: int = flag(0, "number of different levels; 0: no limit", at_least=0)
     procgen_start_level: int = flag(0, "the first level, where --procgen_num_levels limits them", at_least=0)
-    env_kwargs: str = env_kwargs_flag("envpool.make")
-
-    def __post_init__(self) -> None:
-        parse_env_kwargs(self.env_kwargs)  # raises
+    env_kwargs: str = family_flags.env_kwargs_flag("envpool.make")
 
 
 def make_procgen_env(
@@ -56,8 +39,7 @@ def make_procgen_env(
 
     Raises ConfigError for a mode that the game does not have, and ImportError without Qt 5.
     """
-    if cfg.env_frameskip and cfg.env_frameskip > 1:
-        raise ConfigError(f"--env_frameskip={cfg.env_frameskip}: Procgen skips no frames; leave it out")
+    family_flags.refuse_frameskip(cfg, "Procgen skips no frames; leave it out")
     game = full_env_name.removeprefix(PREFIX)
     task_id = find_task_id(game, cfg.procgen_distribution_mode)
     return make_envpool(
@@ -67,7 +49,7 @@ def make_procgen_env(
         render_mode=render_mode,
         num_levels=cfg.procgen_num_levels,
         start_level=cfg.procgen_start_level,
-        **parse_env_kwargs(cfg.env_kwargs),
+        **family_flags.parse_env_kwargs(cfg.env_kwargs),
     )
 
 
@@ -84,11 +66,7 @@ def find_task_id(game: str, mode: str) -> str:
 
 
 def procgen_defaults(env_name: str) -> Mapping[str, Any]:
-    """Returns flags of the published PPO agent (Cobbe et al. 2020, appendix D), for 64 copies in all.
-
-    Raises ImportError without EnvPool.
-    """
-    check_installed(env_name)
+    """Returns flags of the published PPO agent (Cobbe et al. 2020, appendix D), for 64 copies in all."""
     return {
         "num_workers": 1,
         "num_envs_per_worker": 2,
@@ -113,3 +91,6 @@ def procgen_defaults(env_name: str) -> Mapping[str, Any]:
         "num_batches_per_iteration": 8,
         "ppo_epochs": 3,
     }
+
+
+FAMILY = FamilyParts(make_procgen_env, ProcgenFlags, procgen_defaults, PROCGEN_ENVS)

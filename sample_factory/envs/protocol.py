@@ -232,6 +232,29 @@ class MultiAgentEnv(Protocol):
     def close(self) -> None: ...
 
 
+class EnvAround:
+    """The part of a MultiAgentEnv around another one that is the same for every such env."""
+
+    def __init__(self, env: MultiAgentEnv):
+        self._env = env
+        self.env = env.env
+        self.num_agents = env.num_agents
+        self.kinds = env.kinds
+        self.reward_shaping = env.reward_shaping
+        self.process = env.process
+        self.training_info = env.training_info
+
+    def reset(self, seed: int | None, into: ObservationRows) -> np.ndarray | None:
+        """Starts the first episode of every agent. Returns `active` as in StepResult."""
+        return self._env.reset(seed, into)
+
+    def render(self) -> Picture | list[Picture] | None:
+        return self._env.render()
+
+    def close(self) -> None:
+        self._env.close()
+
+
 class BackgroundEnv:
     """A MultiAgentEnv whose `step` has two halves, between which it computes in threads of its own."""
 

@@ -10,7 +10,6 @@ import pytest
 from gymnasium import spaces
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.envs import env_trial
 from sample_factory.envs.abilities import OwnsProcess
 from sample_factory.envs.env_info import EnvProbe, env_info
 from sample_factory.envs.env_registry import EnvFamily
@@ -244,7 +243,7 @@ def test_the_trial_of_a_slow_env_ends_after_one_step(monkeypatch):
             time.sleep(0.02)
             return super().step(action)
 
-    monkeypatch.setattr(env_trial, "MAX_SECONDS", 0.01)
+    monkeypatch.setattr("sample_factory.envs.env_info.MAX_SECONDS", 0.01)
     probe(lambda name: Slow(ZEROS))
     assert len(steps) == 1
 

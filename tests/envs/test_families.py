@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import pytest
 
-from sample_factory.config.flags import section_fields
+from sample_factory.config.flags import ConfigError, section_fields
 from sample_factory.config.parsing import parse_config
-from sample_factory.envs import env_registry
 from sample_factory.envs.env_registry import UnknownEnvError, is_found_by_all_commands, resolve_family
+from sample_factory.envs.families import BUILT_IN
 from sample_factory.envs.protocol import EnvConfig
 from sample_factory.train import main
 
@@ -53,12 +53,7 @@ each_family = pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES
 
 
 def test_this_file_has_an_example_of_every_family():
-    own = {
-        prefix
-        for prefix, entry in env_registry._FAMILIES.items()
-        if str(entry.make_env).startswith("sample_factory.")
-    }
-    assert own == set(EXAMPLES)
+    assert {family.prefix for family in BUILT_IN} == set(EXAMPLES)
     assert all(example.env.startswith(prefix) for prefix, example in EXAMPLES.items())
     assert all(is_found_by_all_commands(example.env) for example in EXAMPLES.values())
 
@@ -77,7 +72,7 @@ def test_help_shows_the_flags_of_the_family_with_its_defaults(example, capsys):
     assert not ended.value.code
     text = capsys.readouterr().out
     flags = resolve_family(example.env).flags
-    for field, _ in section_fields(flags):
+    for field, _ in section_fields(flags) if flags else ():
         assert f"\n  --{field.name}" in text
         assert field.metadata["help"], f"--{field.name} has no explanation"
 
@@ -107,6 +102,23 @@ def test_the_prefix_alone_gives_all_names_or_an_example(prefix):
         with pytest.raises(UnknownEnvError, match=f"--env={name} is the beginning of a name") as refused:
             resolve_family(name)
         assert prefix in str(refused.value).partition("complete it")[2]
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        "football_5_vs_5",
+        "procgen_maze",
+        "minigrid_Empty-5x5-v0",
+        "generals_8x8",
+        "mujoco_ant",
+        "envpool_Ant-v5",
+    ],
+)
+def test_a_frameskip_is_refused_where_envs_skip_no_frames(env, tmp_path):
+    cfg = parse_config([f"--env={env}", "--env_frameskip=2", f"--train_dir={tmp_path}"], resolve_family)
+    with pytest.raises(ConfigError, match="--env_frameskip=2"):
+        resolve_family(env).make(cfg.namespace(), EnvConfig(0, 0, 0))
 
 
 # Runs in a process of its own: other tests have imported the packages in this one.

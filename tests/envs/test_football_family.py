@@ -1,5 +1,6 @@
 """Football in EnvPool: names, rewards, scores."""
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,13 +10,24 @@ pytest.importorskip("envpool")
 
 import envpool
 
-from sample_factory.config.flags import ConfigError
-from sample_factory.envs import envpool_family
 from sample_factory.envs.abilities import StepsInBackground
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.end_infos import extra_stats, true_objective
-from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
-from sample_factory.envs.football_family import FOOTBALL_ENVS, FootballFlags, football_defaults
+from sample_factory.envs.env_registry import resolve_family
+from sample_factory.envs.football_family import (
+    BALL,
+    CONTROLLED_PLAYER,
+    FOOTBALL_ENVS,
+    GRASS,
+    HEIGHT,
+    OUR_TEAM,
+    PIXEL_SIDE,
+    WIDTH,
+    Checkpoints,
+    FootballFlags,
+    draw,
+    football_defaults,
+)
 from sample_factory.envs.protocol import EnvConfig, ObservationRows
 
 RIGHT, SHOT = 5, 12
@@ -96,24 +108,68 @@ def test_without_a_render_mode_there_is_no_picture():
     env.close()
 
 
-def test_a_mistyped_scenario_gets_the_nearest_name():
-    with pytest.raises(UnknownEnvError, match="did you mean football_academy_corner?"):
-        resolve_family("football_academy_corners")
-
-
-@pytest.mark.parametrize("name", ["football_5_vs_5", "procgen_starpilot"])
-def test_without_envpool_the_error_names_the_extra(name, monkeypatch):
-    monkeypatch.setattr(envpool_family, "is_installed", lambda: False)
-    with pytest.raises(ImportError, match=r"pip install -e '.\[envpool\]'"):
-        resolve_family(name)
-
-
-def test_frameskip_is_refused_with_the_flag_to_use_instead():
-    with pytest.raises(ConfigError, match="physics_steps_per_frame"):
-        make(env_frameskip=4)
-
-
 def test_an_iteration_of_the_defaults_has_equally_many_rollouts_of_each_agent():
     flags = {**vars(FootballFlags()), **football_defaults("football_5_vs_5")}
     num_agents = flags["num_workers"] * flags["num_envs_per_worker"] * flags["vector_env_copies"]
     assert flags["batch_size"] * flags["num_batches_per_iteration"] == num_agents * flags["rollout"]
+
+
+def mini_maps(*balls):
+    """Returns a mini map for each position (row, column) of the ball."""
+    maps = np.zeros((len(balls), HEIGHT, WIDTH, 4), np.uint8)
+    for mini_map, (row, column) in zip(maps, balls):
+        mini_map[row, column, BALL] = 255
+    return maps
+
+
+def infos(owners, match_numbers):
+    return {"ball_owned_team": np.array(owners), "episode_number": np.array(match_numbers, np.int32)}
+
+
+def slow_rewards(ball, owner, goal, num_reached):
+    """Checkpoints of one match, one after the other. Returns (reward, checkpoints reached so far)."""
+    if goal == 1:
+        return 0.1 * (10 - num_reached), 10
+    if owner != OUR_TEAM:
+        return 0.0, num_reached
+    row, column = ball
+    x = (column + 0.5) / WIDTH * 2 - 1
+    y = ((row + 0.5) / HEIGHT - 0.5) * 2 / 2.25
+    distance = math.sqrt((x - 1) ** 2 + y**2)
+    reward = 0.0
+    while num_reached < 10 and distance <= 0.99 - 0.8 / 9 * num_reached:
+        reward += 0.1
+        num_reached += 1
+    return reward, num_reached
+
+
+def test_checkpoints_of_all_matches_are_those_of_each_match_in_a_loop():
+    random = np.random.default_rng(0)
+    num_matches = 20
+    checkpoints = Checkpoints(num_matches)
+    num_reached = [0] * num_matches
+    matches = np.ones(num_matches, int)
+    for _ in range(100):
+        balls = np.stack(
+            [random.integers(HEIGHT, size=num_matches), random.integers(WIDTH, size=num_matches)], 1
+        )
+        owners = random.integers(-1, 2, size=num_matches)
+        goals = random.choice([-1, 0, 0, 0, 0, 1], size=num_matches)
+        begins = random.random(num_matches) < 0.2
+        matches += begins
+        found = checkpoints.rewards(mini_maps(*balls), goals, infos(owners, matches))
+        for match in range(num_matches):
+            before = 0 if begins[match] else num_reached[match]
+            expected, num_reached[match] = slow_rewards(balls[match], owners[match], goals[match], before)
+            assert found[match] == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_picture_shows_the_ball_inside_of_the_player_who_is_controlled():
+    mini_map = mini_maps((10, 20))[0]
+    mini_map[10, 20, [OUR_TEAM, CONTROLLED_PLAYER]] = 255
+    picture = draw(mini_map)
+    top, left = 10 * PIXEL_SIDE, 20 * PIXEL_SIDE
+    assert picture.shape == (HEIGHT * PIXEL_SIDE, WIDTH * PIXEL_SIDE, 3)
+    assert tuple(picture[top + PIXEL_SIDE // 2, left + PIXEL_SIDE // 2]) == (255, 255, 255)
+    assert tuple(picture[top, left]) == (120, 200, 255)
+    assert tuple(picture[top + PIXEL_SIDE, left]) == GRASS

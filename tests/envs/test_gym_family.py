@@ -13,8 +13,7 @@ from gymnasium.envs.registration import EnvSpec
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
-from sample_factory.envs.gym_family import GymFlags, make_gym_env
-from sample_factory.envs.gym_ids import PACKAGES, parse_name
+from sample_factory.envs.gym_family import PACKAGES, make_gym_env, parse_name
 from sample_factory.envs.protocol import EnvConfig, ObservationRows
 
 NUM_COPIES = 3
@@ -23,11 +22,6 @@ NUM_COPIES = 3
 def make(name: str, copies: int, frameskip: int | None = None, env_kwargs: str = "{}"):
     cfg = SimpleNamespace(vector_env_copies=copies, env_frameskip=frameskip, env_kwargs=env_kwargs)
     return make_gym_env(name, cfg, EnvConfig(0, 0, 0))
-
-
-def test_the_family_has_its_flags():
-    assert resolve_family("gym_CartPole-v1").flags is GymFlags
-    assert GymFlags().vector_env_copies == 1
 
 
 def test_one_copy_is_a_plain_env():
@@ -111,11 +105,11 @@ def test_an_env_without_the_parameter_render_mode_can_be_made(monkeypatch):
 
 @pytest.mark.parametrize("env_id", ["ALE/Pong-v5", "PongNoFrameskip-v4", "MiniGrid-Empty-5x5-v0", "exit-v0"])
 def test_the_module_of_a_known_package_is_imported_or_the_package_to_install_is_named(monkeypatch, env_id):
-    (package,) = [package for start, package in PACKAGES.items() if re.match(start, env_id)]
-    module = package.modules[0]
+    ((modules, install),) = [package for start, package in PACKAGES.items() if re.match(start, env_id)]
+    module = modules[0]
     monkeypatch.delitem(gym.registry, env_id, raising=False)  # other tests may have imported the package
     monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
-    with pytest.raises(ImportError, match=f"needs the package {module}, .* pip install {package.install}"):
+    with pytest.raises(ImportError, match=f"needs the package {module}, .* pip install {install}"):
         parse_name(f"gym_{env_id}")
     monkeypatch.setitem(sys.modules, module, types.ModuleType(module))  # as if it were
     assert parse_name(f"gym_{env_id}") == (module, env_id)

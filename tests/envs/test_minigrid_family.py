@@ -1,6 +1,7 @@
 """`minigrid_<id>`: names, flags, and equal observations on both engines."""
 
 import dataclasses
+import sys
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -8,11 +9,16 @@ import numpy as np
 import pytest
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.envs import envpool_family, minigrid_family, minigrid_observations
+from sample_factory.envs import minigrid_family
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
-from sample_factory.envs.minigrid_family import MinigridFlags
-from sample_factory.envs.minigrid_observations import FIRST_UNKNOWN, VOCABULARY_SIZE, mission_tokens
+from sample_factory.envs.envpool_engine import make_envpool
+from sample_factory.envs.minigrid_family import (
+    FIRST_UNKNOWN,
+    VOCABULARY_SIZE,
+    MinigridFlags,
+    mission_tokens,
+)
 from sample_factory.envs.protocol import EnvConfig, ObservationRows
 
 ENGINES = ("envpool", "gymnasium")
@@ -87,13 +93,6 @@ def test_the_error_for_a_mistyped_name_has_the_nearest(name, nearest):
         resolve_family(name)
 
 
-def test_without_both_packages_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setattr(minigrid_family, "is_installed", lambda module: False)
-    monkeypatch.setattr(envpool_family, "is_installed", lambda: False)
-    with pytest.raises(ImportError, match=r"pip install -e '.\[minigrid\]'"):
-        resolve_family("minigrid_DoorKey-5x5-v0")
-
-
 def test_the_default_engine_is_envpool_if_it_has_the_env(monkeypatch):
     def engine(name):
         return resolve_family(name).defaults["env_engine"]
@@ -105,7 +104,7 @@ def test_the_default_engine_is_envpool_if_it_has_the_env(monkeypatch):
         assert engine("minigrid_Mine-v0") == "gymnasium"
     finally:
         del gym.registry["MiniGrid-Mine-v0"]
-    monkeypatch.setattr(envpool_family, "is_installed", lambda: False)
+    monkeypatch.setitem(sys.modules, "envpool", None)
     assert engine("minigrid_DoorKey-5x5-v0") == "gymnasium"
 
 
@@ -115,7 +114,7 @@ def test_the_mission_is_left_out_by_default_where_it_never_changes():
     assert set(space_of(make("minigrid_GoToDoor-5x5-v0", minigrid_mission="drop"))) == {"obs", "direction"}
 
 
-@pytest.mark.parametrize("flags", [{}, {"minigrid_view_size": 5}])
+@pytest.mark.parametrize("flags", [{}, {"minigrid_view_size": 9}])
 def test_both_engines_have_the_same_space(flags):
     for name in ("minigrid_DoorKey-5x5-v0", "minigrid_BabyAI-GoToSeq-v0"):
         first, second = (space_of(make(name, env_engine=engine, **flags)) for engine in ENGINES)
@@ -146,7 +145,7 @@ def test_copies_are_agents_of_one_env(engine):
 
 
 def test_the_tokens_of_a_batch_are_those_of_its_texts_after_every_step():
-    pool = envpool_family.make_envpool(
+    pool = make_envpool(
         "MiniGrid-GoToDoor-5x5-v0",
         SimpleNamespace(
             vector_env_copies=4,
@@ -170,7 +169,7 @@ def test_the_tokens_of_a_batch_are_those_of_its_texts_after_every_step():
             texts.append(observations["mission"].copy())
             return observations, *rest
 
-    env = minigrid_observations.EncodedBatches(Spy(pool), 8)
+    env = minigrid_family.EncodedBatches(Spy(pool), 8)
     rng = np.random.default_rng(0)
     observations, _ = env.reset(seed=3)
     seen = set()

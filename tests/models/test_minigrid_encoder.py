@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sample_factory.config.sections import ModelFlags
-from sample_factory.envs.minigrid_observations import cell_space, encoded_space, mission_space, mission_tokens
+from sample_factory.envs.minigrid_family import encoded_space, mission_tokens
 from sample_factory.models.encoders import make_encoder
 from sample_factory.models.family_encoders import MinigridEncoder, TextEncoder
 from sample_factory.models.network_checks import check_encoder
@@ -46,7 +46,7 @@ def test_a_large_image_does_not_get_the_network_of_a_small_one(shape, is_symboli
 
 
 def test_every_cell_and_every_number_of_it_counts():
-    space = gym.spaces.Dict(obs=cell_space(7, 7), direction=encoded_space_direction())
+    space = encoded_space(gym.spaces.Box(0, 255, (7, 7, 3), np.uint8), is_symbolic=True, num_words=0)
     encoder = make_encoder(FLAGS, space)
     rows = torch.zeros(1 + 7 * 7 * 3, 7, 7, 3, dtype=torch.int64)
     rows.flatten(1)[torch.arange(1, len(rows)), torch.arange(len(rows) - 1)] = 1
@@ -55,18 +55,15 @@ def test_every_cell_and_every_number_of_it_counts():
     assert len(features.unique(dim=0)) == len(rows)
 
 
-def encoded_space_direction():
-    image = gym.spaces.Box(0, 255, (7, 7, 3), np.uint8)
-    return encoded_space(image, is_symbolic=True, num_words=0)["direction"]
-
-
 def missions(*texts, num_words=20):
     return torch.from_numpy(np.stack([mission_tokens(text, num_words) for text in texts])).long()
 
 
 def test_the_order_of_the_words_counts_and_padding_does_not():
     torch.manual_seed(0)
-    encoder = TextEncoder(mission_space(20), 32, 64, torch.nn.GRU)
+    encoder = TextEncoder(
+        encoded_space(gym.spaces.Box(0, 255, (7, 7, 3), np.uint8), True, 20)["mission"], 32, 64, torch.nn.GRU
+    )
     texts = ("put the red ball near the blue box", "put the blue ball near the red box", "")
     with torch.no_grad():
         first, swapped, empty = encoder(missions(*texts))

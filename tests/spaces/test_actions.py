@@ -1,5 +1,3 @@
-import pickle
-
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -48,8 +46,3 @@ def test_a_discretized_action_is_an_index_of_equally_spaced_numbers():
     assert space.contains(4) and not space.contains(5)
     assert action_decoder(space)(np.float32([3])) == 3
     assert action_layout(space).discrete_sizes == (5,)
-
-
-def test_a_discretized_space_can_be_pickled_and_has_a_readable_repr():
-    space = pickle.loads(pickle.dumps(Discretized(3, -2.5, 2.5)))
-    assert space.to_continuous(2) == 2.5 and repr(space) == "Discretized(3, -2.5, 2.5)"

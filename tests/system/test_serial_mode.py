@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from sample_factory.config.parsing import parse_config
+from sample_factory.envs.env_info import MAX_STEPS
 from sample_factory.envs.env_registry import register_env, resolve_family
-from sample_factory.envs.env_trial import MAX_STEPS
 from sample_factory.train import train_config
 from tests.system.running import SMALL, newest_state, scalars
 

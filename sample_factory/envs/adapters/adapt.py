@@ -32,7 +32,7 @@ def adapt(env: Any) -> MultiAgentEnv:
             f"make_env returned {type(env).__name__}, a turn-based AECEnv of PettingZoo; it should return a "
             "ParallelEnv, such as pettingzoo.utils.aec_to_parallel(env)"
         )
-    if _is_multiagent(env):
+    if v1_attribute(env, "is_multiagent", False) or v1_attribute(env, "num_agents", 1) > 1:
         return ListAdapter(env)
     if isinstance(env, gym.Env) or is_old_env(env):
         return SingleAgentAdapter(env)
@@ -50,8 +50,3 @@ def is_pettingzoo(env: Any, class_name: str) -> bool:
     """
     pettingzoo = sys.modules.get("pettingzoo")
     return pettingzoo is not None and isinstance(env, vars(pettingzoo)[class_name])
-
-
-def _is_multiagent(env: Any) -> bool:
-    """Applies v1's rule."""
-    return bool(v1_attribute(env, "is_multiagent", False)) or v1_attribute(env, "num_agents", 1) > 1

@@ -6,35 +6,28 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from sample_factory.envs.abilities import OwnsProcess, RewardShaping, find_ability
-from sample_factory.envs.adapters.agent_codecs import AgentCodecs
+from sample_factory.envs.adapters.adapter import Adapter, AgentCodecs
 from sample_factory.envs.adapters.old_gym import OldListEnv, accepts_seed, to_gymnasium
-from sample_factory.envs.adapters.training_info_box import TrainingInfoBox
 from sample_factory.envs.contract import (
-    NUM_CHECKED,
     check_agent_infos,
     check_agent_results,
     check_entries,
     check_step,
     unpack_reset,
 )
-from sample_factory.envs.protocol import ObservationRows, Picture, StepResult, active_agents
+from sample_factory.envs.protocol import ObservationRows, StepResult, active_agents
 
 
-class ListAdapter:
+class ListAdapter(Adapter):
     """A multi-agent env whose reset and step return an entry per agent, and which resets agents by itself.
 
     Where agents differ, the env has lists `observation_spaces` or `action_spaces` with an entry per agent.
     """
 
     def __init__(self, env: Any):
-        self.env = env
-        self.reward_shaping = find_ability(env, RewardShaping)
-        self.process = find_ability(env, OwnsProcess)
-        self.training_info = TrainingInfoBox(env, resets_itself=True)
+        super().__init__(env, resets_itself=True)
         if not accepts_seed(env):
             self.env = OldListEnv(env)
-        self._num_unchecked = NUM_CHECKED
         self.num_agents = int(v1_attribute(env, "num_agents", 1))
         self._codecs = AgentCodecs(
             spaces_by_agent(env, "observation_space", self.num_agents),
@@ -61,7 +54,7 @@ class ListAdapter:
         check_step(returned, "each a list with an entry per agent")
         observations, rewards, terminated, truncated, infos = returned
         lists = (observations, rewards, terminated, truncated, infos)
-        if self._num_unchecked or not self._fit(*lists):
+        if self._num_unchecked or not _fit(self.num_agents, *lists):
             self._num_unchecked = max(0, self._num_unchecked - 1)
             names = ("observations", "rewards", "terminated", "truncated", "infos")
             check_entries(self.num_agents, dict(zip(names, lists)))
@@ -71,24 +64,20 @@ class ListAdapter:
         truncated = [cut and not ended for cut, ended in zip(truncated, terminated)]
         return StepResult(rewards, terminated, truncated, end_infos, active_agents(infos))
 
-    def _fit(self, observations: Any, rewards: Any, terminated: Any, truncated: Any, infos: Any) -> bool:
-        """Returns whether there is an entry per agent in each."""
-        try:
-            sizes = len(observations) == len(rewards) == len(terminated) == len(truncated) == len(infos)
-        except TypeError:  # such as a single bool
-            return False
-        return sizes and len(infos) == self.num_agents
-
     def _write(self, observations: Sequence[Any], into: ObservationRows) -> None:
         for agent, observation in enumerate(observations):
             into.write(agent, self._codecs.flatten(agent, observation))
 
-    def render(self) -> Picture | list[Picture] | None:
-        picture: Picture | list[Picture] | None = self.env.render()
-        return picture
 
-    def close(self) -> None:
-        self.env.close()
+def _fit(
+    num_agents: int, observations: Any, rewards: Any, terminated: Any, truncated: Any, infos: Any
+) -> bool:
+    """Returns whether there is an entry per agent in each."""
+    try:
+        sizes = len(observations) == len(rewards) == len(terminated) == len(truncated) == len(infos)
+    except TypeError:  # such as a single bool
+        return False
+    return sizes and len(infos) == num_agents
 
 
 def v1_attribute(env: Any, name: str, default: Any) -> Any:

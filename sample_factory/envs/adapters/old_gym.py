@@ -62,7 +62,7 @@ class OldGymEnv(gym.Env[Any, Any], HoldsEnv, LimitsEpisodes):
     """
 
     def __init__(self, env: Any, has_old_reset: bool = False):
-        """has_old_reset: whether `reset` is known to return the observation alone."""
+        """has_old_reset: whether `reset` is known to return the observation alone; that of the last reset."""
         if isinstance(env, gym.Wrapper):
             check_reset_parameters(env)  # Gymnasium's wrappers always pass a seed on
         self.env = env
@@ -74,17 +74,12 @@ class OldGymEnv(gym.Env[Any, Any], HoldsEnv, LimitsEpisodes):
             "render_fps": metadata.get("render_fps") or metadata.get("video.frames_per_second"),
         }
         self.render_mode = getattr(env, "render_mode", None)
-        self._has_old_reset = has_old_reset
-
-    @property
-    def has_old_api(self) -> bool:
-        """Whether the last reset returned the observation alone."""
-        return self._has_old_reset
+        self.has_old_api = has_old_reset
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
         returned = reset_with_seed(self.env, seed)
-        self._has_old_reset = is_observation_alone(self.observation_space, returned)
-        if self._has_old_reset:
+        self.has_old_api = is_observation_alone(self.observation_space, returned)
+        if self.has_old_api:
             return returned, {}
         if isinstance(self.env, gym.Env):
             check_reset_parameters(self.env)  # raises: all but the parameters follows Gymnasium
@@ -92,7 +87,7 @@ class OldGymEnv(gym.Env[Any, Any], HoldsEnv, LimitsEpisodes):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
         returned = self.env.step(action)
-        if not self._has_old_reset:
+        if not self.has_old_api:
             check_step(returned)
             return returned  # type: ignore[no-any-return]
         check_old_step(returned)
@@ -101,13 +96,7 @@ class OldGymEnv(gym.Env[Any, Any], HoldsEnv, LimitsEpisodes):
         return observation, reward, bool(done) and not is_cut, is_cut, info
 
     def render(self) -> Any:
-        """Returns a picture, by whichever of the two ways to ask for one the env has."""
-        unwrapped = self.env
-        while _is_old_wrapper(unwrapped):
-            unwrapped = unwrapped.env
-        if self.render_mode is None and _takes(unwrapped.render, "mode"):
-            return self.env.render(mode="rgb_array")
-        return self.env.render()
+        return render_old(self.env, has_mode=self.render_mode is not None)
 
     def close(self) -> None:
         close_old(self.env)
@@ -135,7 +124,7 @@ class OldListEnv(HoldsEnv):
 
     def step(self, actions: Any) -> tuple[Any, Any, list[bool], list[bool], Any]:
         returned = self.env.step(actions)
-        check_old_step(returned, ", each a list with an entry per agent")
+        check_old_step(returned, "each a list with an entry per agent")
         observations, rewards, dones, infos = returned
         if not isinstance(dones, (list, tuple, np.ndarray)) or not _are_infos(infos):
             raise EnvContractError(
@@ -147,8 +136,7 @@ class OldListEnv(HoldsEnv):
         return observations, rewards, terminated, are_cut, infos
 
     def render(self) -> Any:
-        takes_mode = _takes(self.env.render, "mode")
-        return self.env.render(mode="rgb_array") if takes_mode else self.env.render()
+        return render_old(self.env, has_mode=False)
 
     def close(self) -> None:
         close_old(self.env)
@@ -168,6 +156,14 @@ def reset_with_seed(env: Any, seed: int | None) -> Any:
     return env.reset()
 
 
+def render_old(env: Any, has_mode: bool) -> Any:
+    """Returns a picture, by whichever of the two ways to ask for one the env has."""
+    unwrapped = env
+    while _is_old_wrapper(unwrapped):
+        unwrapped = unwrapped.env
+    return env.render() if has_mode or not _takes(unwrapped.render, "mode") else env.render(mode="rgb_array")
+
+
 def close_old(env: Any) -> None:
     """Closes the env, if it can be closed."""
     if hasattr(env, "close"):
@@ -178,12 +174,11 @@ def check_old_step(returned: Any, each: str = "") -> None:
     """Raises EnvContractError unless `step` returned 4 values, as an env with the old `reset` does."""
     if isinstance(returned, (tuple, list)) and len(returned) == 4:
         return
-    if isinstance(returned, (tuple, list)) and len(returned) == 5:
-        raise EnvContractError(
-            "reset returned the observation alone; it should return two values, (observation, info), since "
-            "step returns 5"
-        )
-    check_step(returned, each.removeprefix(", "))  # raises
+    check_step(returned, each)  # raises unless there are 5
+    raise EnvContractError(
+        "reset returned the observation alone; it should return two values, (observation, info), since step "
+        "returns 5"
+    )
 
 
 def to_gymnasium(space: Any) -> spaces.Space[Any]:

@@ -5,30 +5,20 @@ from typing import Any
 
 import numpy as np
 
-from sample_factory.envs.abilities import OwnsProcess, RewardShaping, find_ability
-from sample_factory.envs.adapters.agent_codecs import AgentCodecs
-from sample_factory.envs.adapters.training_info_box import TrainingInfoBox
+from sample_factory.envs.adapters.adapter import Adapter, AgentCodecs
 from sample_factory.envs.contract import (
-    NUM_CHECKED,
     check_agent_results,
     check_reset_parameters,
     check_step,
     describe,
     unpack_reset,
 )
-from sample_factory.envs.protocol import (
-    EMPTY_INFO,
-    EnvContractError,
-    Info,
-    ObservationRows,
-    Picture,
-    StepResult,
-)
+from sample_factory.envs.protocol import EMPTY_INFO, EnvContractError, Info, ObservationRows, StepResult
 
 InfosByName = Mapping[Any, Info]
 
 
-class ParallelEnvAdapter:
+class ParallelEnvAdapter(Adapter):
     """A ParallelEnv as a MultiAgentEnv; agent i is `possible_agents[i]`. Guarantees:
 
     1. An agent that is not in `env.agents` is inactive and observes zeros; it may join later.
@@ -38,12 +28,8 @@ class ParallelEnvAdapter:
     """
 
     def __init__(self, env: Any):
-        self.env = env
-        self.reward_shaping = find_ability(env, RewardShaping)
-        self.process = find_ability(env, OwnsProcess)
-        self.training_info = TrainingInfoBox(env)
+        super().__init__(env)
         check_reset_parameters(env)
-        self._num_unchecked = NUM_CHECKED
         self._agents = list(env.possible_agents)
         self.num_agents = len(self._agents)
         self._codecs = AgentCodecs(
@@ -136,13 +122,6 @@ class ParallelEnvAdapter:
             for agent in self._agents
         ]
         return None if all(active) else np.array(active, bool)
-
-    def render(self) -> Picture | list[Picture] | None:
-        picture: Picture | list[Picture] | None = self.env.render()
-        return picture
-
-    def close(self) -> None:
-        self.env.close()
 
 
 def _check_dicts(call: str, returned: Mapping[str, Any]) -> None:

@@ -5,11 +5,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from sample_factory.envs.abilities import OwnsProcess, RewardShaping, find_ability
+from sample_factory.envs.adapters.adapter import Adapter
 from sample_factory.envs.adapters.old_gym import OldGymEnv, accepts_seed, is_observation_alone
-from sample_factory.envs.adapters.training_info_box import TrainingInfoBox
 from sample_factory.envs.contract import (
-    NUM_CHECKED,
     NUMBERS,
     check_info,
     check_observation,
@@ -18,31 +16,21 @@ from sample_factory.envs.contract import (
     to_number,
     unpack_reset,
 )
-from sample_factory.envs.protocol import (
-    NO_END_INFOS,
-    Info,
-    ObservationRows,
-    Picture,
-    StepResult,
-    active_agents,
-)
+from sample_factory.envs.protocol import NO_END_INFOS, Info, ObservationRows, StepResult, active_agents
 from sample_factory.spaces.actions import action_decoder
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import observation_layout
 
 
-class SingleAgentAdapter:
+class SingleAgentAdapter(Adapter):
     """A Gymnasium env, or one with the API of the old gym, as a multi-agent env of one agent."""
 
     num_agents = 1
 
     def __init__(self, env: Any):
-        self.reward_shaping = find_ability(env, RewardShaping)
-        self.process = find_ability(env, OwnsProcess)
-        self.training_info = TrainingInfoBox(env)
-        is_new = isinstance(env, gym.Env) and accepts_seed(env)
-        self.env: Any = env if is_new else OldGymEnv(env)
-        self._num_unchecked = NUM_CHECKED
+        super().__init__(env)
+        if not isinstance(env, gym.Env) or not accepts_seed(env):
+            self.env = OldGymEnv(env)
         layout = observation_layout(self.env.observation_space)
         self._flatten = layout.flatten
         self._decode = action_decoder(self.env.action_space)
@@ -86,25 +74,15 @@ class SingleAgentAdapter:
             raise
         into.write(0, flat)
 
-    def render(self) -> Picture | list[Picture] | None:
-        picture: Picture | list[Picture] | None = self.env.render()
-        return picture
 
-    def close(self) -> None:
-        self.env.close()
-
-
-class InPlaceAdapter:
+class InPlaceAdapter(Adapter):
     """A single-agent env that writes its observation directly into the rows."""
 
     num_agents = 1
 
     def __init__(self, env: Any):
         """env: a gymnasium.Env that WritesObservations; its observation space is a Dict of Box."""
-        self.env = env
-        self.reward_shaping = find_ability(env, RewardShaping)
-        self.process = find_ability(env, OwnsProcess)
-        self.training_info = TrainingInfoBox(env)
+        super().__init__(env)
         self.kinds = AgentKinds.one(env.observation_space, env.action_space, self.num_agents)
         self._decode = action_decoder(env.action_space)
 
@@ -119,13 +97,6 @@ class InPlaceAdapter:
             self.training_info.deliver()
             self.env.reset_into(view)
         return _result_of_one_agent(reward, terminated, truncated, info)
-
-    def render(self) -> Picture | list[Picture] | None:
-        picture: Picture | list[Picture] | None = self.env.render()
-        return picture
-
-    def close(self) -> None:
-        self.env.close()
 
 
 def _result_of_one_agent(reward: float, terminated: bool, truncated: bool, info: Info) -> StepResult:

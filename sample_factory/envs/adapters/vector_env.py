@@ -1,6 +1,6 @@
 """Gymnasium VectorEnvs: many copies that are stepped in one call, without Python code per agent."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -8,10 +8,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from sample_factory.envs.abilities import OwnsProcess, RewardShaping, find_ability
-from sample_factory.envs.adapters.training_info_box import TrainingInfoBox
+from sample_factory.envs.adapters.adapter import Adapter
 from sample_factory.envs.contract import (
-    NUM_CHECKED,
     check_info,
     check_observation,
     check_reset_parameters,
@@ -37,7 +35,7 @@ FINAL_INFO = "final_info"  # SAME_STEP: infos of the step that ended the episode
 FINAL_KEYS = {FINAL_INFO, f"_{FINAL_INFO}", "final_obs", "_final_obs"}
 
 
-class VectorEnvAdapter:
+class VectorEnvAdapter(Adapter):
     """A Gymnasium VectorEnv as one env with an agent per sub-env.
 
     A step runs Python code only for the agents whose episode ended in it, to take their infos out of the
@@ -46,15 +44,15 @@ class VectorEnvAdapter:
     """
 
     def __init__(self, env: "gym.vector.VectorEnv[Any, Any, Any]"):
-        self.env: Any = env
-        self.reward_shaping = find_ability(env, RewardShaping)
-        self.process = find_ability(env, OwnsProcess)
-        self.training_info = TrainingInfoBox(env, resets_itself=True)
+        super().__init__(env, resets_itself=True)
         check_reset_parameters(env)
-        self._num_unchecked = NUM_CHECKED
         self.num_agents = env.num_envs
         observation_space, self._flatten = batch_layout(env.single_observation_space)
-        self._decode = _batch_decoder(env.single_action_space)
+        if isinstance(env.single_action_space, spaces.Tuple):
+            raise UnsupportedSpace(
+                f"a VectorEnv with actions {env.single_action_space} is not supported; use single envs"
+            )
+        self._decode = batch_action_decoder(env.single_action_space)
         self.kinds = AgentKinds.one(observation_space, env.single_action_space, self.num_agents)
         self._mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
 
@@ -105,9 +103,6 @@ class VectorEnvAdapter:
         """Returns the picture of the first sub-env."""
         pictures = self.env.render()
         return None if pictures is None else np.asarray(pictures[0])
-
-    def close(self) -> None:
-        self.env.close()
 
 
 class BackgroundVectorEnvAdapter(VectorEnvAdapter, BackgroundEnv):
@@ -200,10 +195,3 @@ def _entries_of(value: Any, agents: np.ndarray, num_agents: int) -> Sequence[Any
         rows = value[agents]
         return rows.tolist() if rows.ndim == 1 else list(rows)
     return [value] * len(agents)
-
-
-def _batch_decoder(space: spaces.Space[Any]) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns the conversion of rows, [num_agents, num_action_values] float32, to a batch of actions."""
-    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.Box)):
-        return batch_action_decoder(space)
-    raise UnsupportedSpace(f"a VectorEnv with actions {space} is not supported; use single envs")

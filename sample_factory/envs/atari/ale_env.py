@@ -1,6 +1,6 @@
 """Atari games in ALE, one game in a Gymnasium env, with the preprocessing of EnvPool."""
 
-from typing import Any, Literal, NamedTuple, SupportsFloat
+from typing import Any, Literal, SupportsFloat
 
 import ale_py
 import cv2
@@ -17,41 +17,28 @@ NEXT_LIFE = {"next_life": True}  # options of `reset`: continue the game
 Step = tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
 
 
-class Rules(NamedTuple):
-    """How games are played.
-
-    frameskip: frames that an action lasts. max_frames: after which a game is cut. noop_max: frames without an
-    action at the start of a game or life, at most. repeat_action_probability: of sticky actions.
-    lives_are_episodes: whether a lost life is an end for the learner.
-    """
-
-    frameskip: int
-    max_frames: int
-    noop_max: int
-    repeat_action_probability: float
-    full_action_space: bool
-    lives_are_episodes: bool
-
-
 def make_ale_env(
-    game: str, rules: Rules, render_mode: Literal["rgb_array"] | None = None
+    game: str, cfg: Any, max_frames: int, render_mode: Literal["rgb_array"] | None = None
 ) -> gym.Env[Any, Any]:
-    """Returns a game whose observations are grey images of SIDE x SIDE pixels. game: name of the ROM."""
+    """Returns a game whose observations are grey images of SIDE x SIDE pixels.
+
+    game: name of the ROM. cfg: has the flags of AtariFlags. max_frames: after which a game is cut.
+    """
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else every process prints a banner
     cv2.setNumThreads(0)  # the pictures are too small to be split among threads
     env: gym.Env[Any, Any] = AtariEnv(
         game,
         obs_type="grayscale",
         frameskip=1,
-        repeat_action_probability=rules.repeat_action_probability,
-        full_action_space=rules.full_action_space,
-        max_num_frames_per_episode=rules.max_frames,
+        repeat_action_probability=cfg.atari_repeat_action_probability,
+        full_action_space=cfg.atari_full_action_space,
+        max_num_frames_per_episode=max_frames,
         render_mode=render_mode,
     )
     env.metadata = {**env.metadata, "render_fps": 60}
-    env = BeginWithNoops(env, rules.noop_max)
-    env = AtariPreprocessing(env, noop_max=0, frame_skip=rules.frameskip, screen_size=SIDE)
-    return LivesAsEpisodes(env) if rules.lives_are_episodes else env
+    env = BeginWithNoops(env, cfg.atari_noop_max)
+    env = AtariPreprocessing(env, noop_max=0, frame_skip=cfg.env_frameskip or 1, screen_size=SIDE)
+    return LivesAsEpisodes(env) if cfg.atari_episodic_life else env
 
 
 class BeginWithNoops(gym.Wrapper[Any, Any, Any, Any]):

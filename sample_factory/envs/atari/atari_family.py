@@ -7,13 +7,43 @@ from typing import Any
 import gymnasium as gym
 
 from sample_factory.config.flags import flag
-from sample_factory.envs import envpool_family
-from sample_factory.envs.atari.games import GAME_OF_ENV
-from sample_factory.envs.env_engines import ENVPOOL, default_engine, env_engine_flag
-from sample_factory.envs.envpool_family import EnvPoolFlags, make_envpool
-from sample_factory.envs.packages import missing_package
+from sample_factory.envs.env_registry import FamilyParts
+from sample_factory.envs.envpool_engine import EnvPoolFlags, make_envpool
+from sample_factory.envs.family_flags import ENVPOOL, copies_in_turn, default_engine, env_engine_flag
+from sample_factory.envs.packages import is_installed, missing_package
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.envs.vector_copies import copies_in_turn
+
+PREFIX = "atari_"
+# The 57 games that are usually compared, by the names of their ROMs.
+_COMPARED = """
+    alien amidar assault asterix asteroids atlantis bank_heist battle_zone beam_rider berzerk bowling
+    boxing breakout centipede chopper_command crazy_climber defender demon_attack double_dunk enduro
+    fishing_derby freeway frostbite gopher gravitar hero ice_hockey jamesbond kangaroo krull
+    kung_fu_master montezuma_revenge ms_pacman name_this_game phoenix pitfall pong private_eye qbert
+    riverraid road_runner robotank seaquest skiing solaris space_invaders star_gunner surround tennis
+    time_pilot tutankham up_n_down venture video_pinball wizard_of_wor yars_revenge zaxxon
+"""
+_OTHERS = """
+    adventure air_raid atlantis2 backgammon basic_math blackjack carnival casino crossbow darkchambers
+    donkey_kong earthworld elevator_action entombed et flag_capture frogger galaxian hangman
+    haunted_house human_cannonball journey_escape kaboom keystone_kapers king_kong klax koolaid
+    laser_gates lost_luggage mario_bros miniature_golf mr_do othello pacman pitfall2 pooyan sir_lancelot
+    space_war superman tetris tic_tac_toe_3d trondead turmoil video_checkers video_chess video_cube
+    word_zapper
+"""
+COMPARED = tuple(_COMPARED.split())
+# Spellings of versions 1 and 2 that are not the game's name without underscores.
+OLD_SPELLINGS = {
+    "asteroid": "asteroids",
+    "kongfumaster": "kung_fu_master",
+    "montezuma": "montezuma_revenge",
+    "privateye": "private_eye",
+}
+# The name of the ROM, e.g. ms_pacman, by the full name of the env, e.g. atari_mspacman.
+GAME_OF_ENV: Mapping[str, str] = {
+    **{f"{PREFIX}{game.replace('_', '')}": game for game in (*COMPARED, *_OTHERS.split())},
+    **{f"{PREFIX}{spelling}": game for spelling, game in OLD_SPELLINGS.items()},
+}
 
 MAX_FRAMES = 108_000  # half an hour of the game
 FRAMES_PER_SECOND = 60
@@ -59,52 +89,31 @@ def make_atari_env(
     frameskip = cfg.env_frameskip or 1
     copies = cfg.vector_env_copies if render_mode is None else 1
     if cfg.env_engine == ENVPOOL:
-        return _make_in_envpool(game, cfg, env_config, copies, frameskip, render_mode)
-    return _make_in_ale(game, cfg, copies, frameskip, render_mode)
-
-
-def _make_in_envpool(
-    game: str, cfg: Any, env_config: EnvConfig, copies: int, frameskip: int, render_mode: str | None
-) -> gym.vector.VectorEnv[Any, Any, Any]:
-    if not envpool_family.is_installed():
-        alternative = "use --env_engine=gymnasium"
-        raise missing_package(f"--env_engine={ENVPOOL}", "envpool", "envpool", alternative)
-    task_id = "".join(part.capitalize() for part in game.split("_")) + "-v5"
-    return make_envpool(
-        task_id,
-        cfg,
-        env_config,
-        num_envs=copies,
-        render_mode=render_mode,
-        stack_num=1,
-        frame_skip=frameskip,
-        max_episode_steps=MAX_FRAMES // frameskip,
-        noop_max=cfg.atari_noop_max,
-        use_fire_reset=True,
-        episodic_life=cfg.atari_episodic_life,
-        repeat_action_probability=cfg.atari_repeat_action_probability,
-        full_action_space=cfg.atari_full_action_space,
-    )
-
-
-def _make_in_ale(
-    game: str, cfg: Any, copies: int, frameskip: int, render_mode: str | None
-) -> gym.Env[Any, Any] | gym.vector.VectorEnv[Any, Any, Any]:
+        if not is_installed("envpool"):
+            alternative = "use --env_engine=gymnasium"
+            raise missing_package(f"--env_engine={ENVPOOL}", "envpool", "envpool", alternative)
+        return make_envpool(
+            "".join(part.capitalize() for part in game.split("_")) + "-v5",
+            cfg,
+            env_config,
+            num_envs=copies,
+            render_mode=render_mode,
+            stack_num=1,
+            frame_skip=frameskip,
+            max_episode_steps=MAX_FRAMES // frameskip,
+            noop_max=cfg.atari_noop_max,
+            use_fire_reset=True,
+            episodic_life=cfg.atari_episodic_life,
+            repeat_action_probability=cfg.atari_repeat_action_probability,
+            full_action_space=cfg.atari_full_action_space,
+        )
     try:
-        from sample_factory.envs.atari.ale_env import Rules, make_ale_env
+        from sample_factory.envs.atari.ale_env import make_ale_env
     except ImportError as error:
         raise missing_package(f"--env_engine={cfg.env_engine}", "ale-py", extra="atari") from error
-    rules = Rules(
-        frameskip,
-        MAX_FRAMES,
-        cfg.atari_noop_max,
-        cfg.atari_repeat_action_probability,
-        cfg.atari_full_action_space,
-        cfg.atari_episodic_life,
-    )
     if copies == 1:
-        return make_ale_env(game, rules, None if render_mode is None else "rgb_array")
-    return copies_in_turn(lambda: make_ale_env(game, rules), copies)
+        return make_ale_env(game, cfg, MAX_FRAMES, None if render_mode is None else "rgb_array")
+    return copies_in_turn(lambda: make_ale_env(game, cfg, MAX_FRAMES), copies)
 
 
 def atari_defaults(full_env_name: str) -> Mapping[str, Any]:
@@ -142,3 +151,6 @@ def atari_defaults(full_env_name: str) -> Mapping[str, Any]:
         "adam_eps": 1e-5,
         "normalize_input": False,
     }
+
+
+FAMILY = FamilyParts(make_atari_env, AtariFlags, atari_defaults, GAME_OF_ENV)

@@ -3,24 +3,26 @@
 Written against the documented API: https://github.com/google-deepmind/lab, docs/users/python_api.md.
 """
 
+import functools
+import hashlib
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
 from sample_factory.envs.abilities import NamesActions
-from sample_factory.envs.dmlab.instructions import MAX_WORDS, VOCABULARY_SIZE, instruction_tokens
 from sample_factory.envs.dmlab.level_cache import MAX_SEED, LevelCache
-from sample_factory.envs.dmlab.levels import level_name
+from sample_factory.envs.dmlab.levels import RAW_SCORE
 from sample_factory.spaces.observations import Indices
 
 FRAMES_PER_SECOND = 60
 PICTURE = "RGB_INTERLEAVED"
 INSTRUCTION = "INSTR"
 BENCHMARK_SEED = 42
-RAW_SCORE = "_dmlab_raw_score"  # end of the name of a statistic
+VOCABULARY_SIZE = 1000  # of instructions
+MAX_WORDS = 16
+PADDING = 0
 
 
 class DmlabAction(NamedTuple):
@@ -70,6 +72,12 @@ EXTENDED_ACTIONS = (
 )
 
 
+def observed(cfg: Any) -> list[str]:
+    """Returns the engine's names of what an env observes."""
+    with_instructions = cfg.dmlab_with_instructions and not cfg.dmlab_throughput_benchmark
+    return [PICTURE, INSTRUCTION] if with_instructions else [PICTURE]
+
+
 def shaped_reward(reward: float) -> float:
     """Returns 5 tanh(reward / 5), times 0.3 if it is negative.
 
@@ -79,38 +87,18 @@ def shaped_reward(reward: float) -> float:
     return 0.3 * squeezed if reward < 0 else squeezed
 
 
-class Task(NamedTuple):
-    """The level that an env plays: its number among the tasks of the env's name, and its path."""
+@functools.lru_cache(maxsize=10_000)  # an instruction is observed in every step of an episode
+def instruction_tokens(text: str) -> np.ndarray:
+    """Returns the tokens of the first MAX_WORDS words, int32 [MAX_WORDS], then PADDING; read-only.
 
-    number: int
-    level: str
-
-
-class DmlabSettings(NamedTuple):
-    """Observations and actions of an env.
-
-    is_benchmark: actions are random, and every run plays the same episodes.
+    A token is a hash of the word, from 1 to VOCABULARY_SIZE - 1, as in version 1: there is no vocabulary.
     """
-
-    width: int
-    height: int
-    frameskip: int
-    actions: Sequence[DmlabAction] = ACTIONS
-    with_instructions: bool = True
-    is_benchmark: bool = False
-
-    @property
-    def observed(self) -> list[str]:
-        """The engine's names of what it observes."""
-        return [PICTURE, INSTRUCTION] if self.with_instructions else [PICTURE]
-
-    def observation_space(self) -> gym.spaces.Dict:
-        spaces: dict[str, gym.Space[Any]] = {
-            "obs": gym.spaces.Box(0, 255, (3, self.height, self.width), np.uint8)
-        }
-        if self.with_instructions:
-            spaces[INSTRUCTION] = Indices([VOCABULARY_SIZE] * MAX_WORDS)
-        return gym.spaces.Dict(spaces)
+    tokens = np.full(MAX_WORDS, PADDING, np.int32)
+    for place, word in enumerate(text.split()[:MAX_WORDS]):
+        digest = hashlib.md5(word.encode(), usedforsecurity=False).hexdigest()
+        tokens[place] = int(digest, 16) % (VOCABULARY_SIZE - 1) + 1
+    tokens.flags.writeable = False
+    return tokens
 
 
 class DmlabEnv(gym.Env[Any, Any], NamesActions):
@@ -120,22 +108,29 @@ class DmlabEnv(gym.Env[Any, Any], NamesActions):
     published results, every end of an episode is a termination: the engine does not say why it has ended.
     There is no picture at the end of an episode: `step` returns the last one again.
 
-    lab: a deepmind_lab.Lab that has `settings.observed` as its observations.
+    lab: a deepmind_lab.Lab that has `observed(cfg)` as its observations.
+    stats_prefix: of the names of its statistics.
+    cfg: has the flags of DmlabFlags.
     cache: the level_cache of the lab, if it has one.
     """
 
-    def __init__(self, lab: Any, task: Task, settings: DmlabSettings, cache: LevelCache | None = None):
-        self.metadata = {
-            "render_modes": ["rgb_array"],
-            "render_fps": FRAMES_PER_SECOND / settings.frameskip,
-        }
+    def __init__(self, lab: Any, stats_prefix: str, cfg: Any, cache: LevelCache | None = None):
+        self._frameskip = cfg.env_frameskip
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": FRAMES_PER_SECOND / self._frameskip}
         self._lab = lab
-        self._task = task
-        self._settings = settings
+        self._stats_prefix = stats_prefix
         self._cache = cache
-        self._actions = [action.numbers for action in settings.actions]
+        self._is_benchmark = cfg.dmlab_throughput_benchmark
+        self._actions = EXTENDED_ACTIONS if cfg.dmlab_extended_action_set else ACTIONS
+        self._numbers = [action.numbers for action in self._actions]
         self.action_space = gym.spaces.Discrete(len(self._actions))
-        self.observation_space = settings.observation_space()
+        spaces: dict[str, gym.Space[Any]] = {
+            "obs": gym.spaces.Box(0, 255, (3, cfg.res_h, cfg.res_w), np.uint8)
+        }
+        self._with_instructions = INSTRUCTION in observed(cfg)
+        if self._with_instructions:
+            spaces[INSTRUCTION] = Indices([VOCABULARY_SIZE] * MAX_WORDS)
+        self.observation_space = gym.spaces.Dict(spaces)
         self._observation: dict[str, np.ndarray] = {}
 
     def reset(
@@ -143,7 +138,7 @@ class DmlabEnv(gym.Env[Any, Any], NamesActions):
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Starts an episode. With a level cache, it is that of a cached map as long as there are unused ones,
         whatever the seed is."""
-        if self._settings.is_benchmark and seed is not None:
+        if self._is_benchmark and seed is not None:
             seed = BENCHMARK_SEED
         super().reset(seed=seed)
         if self._cache is None:
@@ -157,12 +152,12 @@ class DmlabEnv(gym.Env[Any, Any], NamesActions):
         return self._observation, {}
 
     def step(self, action: int) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
-        if self._settings.is_benchmark:
+        if self._is_benchmark:
             # The speed of a level depends on what the agent sees and does.
             action = int(self.np_random.integers(len(self._actions)))
-        reward = self._lab.step(self._actions[action], num_steps=self._settings.frameskip)
+        reward = self._lab.step(self._numbers[action], num_steps=self._frameskip)
         self._score += reward
-        self._num_frames += self._settings.frameskip
+        self._num_frames += self._frameskip
         if self._lab.is_running():
             self._observe()
             return self._observation, shaped_reward(reward), False, False, {}
@@ -176,26 +171,18 @@ class DmlabEnv(gym.Env[Any, Any], NamesActions):
         self._lab.close()
 
     def action_text(self, action: Any) -> str:
-        return self._settings.actions[int(action)].text
+        return self._actions[int(action)].text
 
     def _observe(self) -> None:
         observed = self._lab.observations()
         self._observation = {"obs": observed[PICTURE].transpose(2, 0, 1)}
-        if self._settings.with_instructions:
+        if self._with_instructions:
             self._observation[INSTRUCTION] = instruction_tokens(observed[INSTRUCTION])
 
     def _end_info(self) -> dict[str, Any]:
         """Returns the info of an episode's end, with the statistics of version 1."""
-        prefix = stats_prefix(self._task)
+        stats = {RAW_SCORE: self._score, "_len": float(self._num_frames)}
         return {
             "true_objective": self._score,
-            "episode_extra_stats": {
-                f"{prefix}{RAW_SCORE}": self._score,
-                f"{prefix}_len": float(self._num_frames),
-            },
+            "episode_extra_stats": {self._stats_prefix + name: value for name, value in stats.items()},
         }
-
-
-def stats_prefix(task: Task) -> str:
-    """Returns the beginning of the names of a task's statistics, e.g. z_03_rooms_watermaze."""
-    return f"z_{task.number:02d}_{level_name(task.level)}"

@@ -1,12 +1,33 @@
-"""The `dmlab_` family as plain data: its flags, and the defaults of other flags. Needs no deepmind_lab."""
+"""The `dmlab_` family: its flags, the defaults of other flags, and how its envs are made."""
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from sample_factory.config.flags import flag
-from sample_factory.envs.dmlab.levels import find_spec
+from sample_factory.config.experiment_folder import experiment_folder
+from sample_factory.config.flags import ConfigError, flag
+from sample_factory.envs.dmlab.level_cache import LevelCache
+from sample_factory.envs.dmlab.levels import (
+    HELD_OUT,
+    WITH_DATASET,
+    HumanScores,
+    find_spec,
+    level_name,
+    stats_prefix,
+)
+from sample_factory.envs.env_registry import FamilyParts
+from sample_factory.envs.packages import MissingPackage
+from sample_factory.envs.protocol import EnvConfig
+
+if TYPE_CHECKING:
+    from sample_factory.envs.dmlab.dmlab_env import DmlabEnv
+
+HOW_TO_BUILD = (
+    "the package deepmind_lab, of which there is no wheel: build one with Bazel, as "
+    "sample_factory/envs/dmlab/README.md describes"
+)
 
 
 @dataclass(frozen=True)
@@ -68,3 +89,62 @@ def dmlab_defaults(full_env_name: str) -> Mapping[str, Any]:
         "env_frameskip": 4,
         "fps": 60,
     }
+
+
+def make_dmlab_env(
+    full_env_name: str, cfg: Any, env_config: EnvConfig, render_mode: str | None = None
+) -> "DmlabEnv":
+    """Returns the env of one task: with several, it is chosen by env_id or, with a flag, by worker.
+
+    Raises UnknownEnvError, and ConfigError if the engine or a data set is missing.
+    """
+    spec = find_spec(full_env_name)
+    try:
+        import deepmind_lab
+    except ImportError as error:
+        raise MissingPackage(f"env {full_env_name!r} needs {HOW_TO_BUILD}") from error
+    from sample_factory.envs.dmlab.dmlab_env import DmlabEnv, observed
+
+    chosen_by = env_config.worker_index if cfg.dmlab_one_task_per_worker else env_config.env_id
+    task = chosen_by % len(spec.levels)
+    level = spec.levels[task]
+    cache = None
+    if cfg.dmlab_use_level_cache:
+        folder = Path(cfg.dmlab_level_cache_path).expanduser()
+        cache = LevelCache(folder, level, experiment_folder(cfg))
+    lab = deepmind_lab.Lab(
+        level,
+        observed(cfg),
+        config={**level_settings(level, cfg, env_config), **spec.settings},
+        renderer=cfg.dmlab_renderer,
+        level_cache=cache,
+    )
+    return DmlabEnv(lab, stats_prefix(task, level), cfg, cache)
+
+
+def level_settings(level: str, cfg: Any, env_config: EnvConfig) -> Mapping[str, str]:
+    """Returns the `config` of deepmind_lab.Lab. Raises ConfigError for a missing data set."""
+    settings = {"width": str(cfg.res_w), "height": str(cfg.res_h)}
+    name = level_name(level)
+    if name in WITH_DATASET:
+        dataset = Path(cfg.dmlab30_dataset).expanduser()
+        if not dataset.is_dir():
+            raise ConfigError(
+                f"level {name} shows images of --dmlab30_dataset={dataset}, and there is no such folder; "
+                "sample_factory/envs/dmlab/README.md says where they are"
+            )
+        settings["datasetPath"] = str(dataset)
+    if name in HELD_OUT:
+        settings["allowHoldOutLevels"] = "true"
+    if cfg.dmlab_renderer == "hardware":
+        settings["gpuDeviceIndex"] = str(cfg.dmlab_gpus[env_config.worker_index % len(cfg.dmlab_gpus)])
+    return settings
+
+
+FAMILY = FamilyParts(
+    make_dmlab_env,
+    DmlabFlags,
+    dmlab_defaults,
+    metrics=HumanScores,
+    example="dmlab_30 or dmlab_rooms_watermaze",
+)

@@ -6,14 +6,12 @@ Processes share it without any lock that one could hold when it dies: a map is c
 name, lines are appended in one call, and the lock of the list of used seeds is the kernel's.
 """
 
-import contextlib
 import errno
 import fcntl
 import logging
 import os
 import shutil
-import tempfile
-from collections.abc import Iterable, Iterator
+import uuid
 from io import FileIO
 from pathlib import Path
 
@@ -34,20 +32,54 @@ def seeds_file(folder: Path, level: str) -> Path:
 class LevelCache:
     """The `level_cache` of deepmind_lab.Lab, for one env: the engine calls `fetch` and `write`.
 
-    Its owner asks `next_seed` for the seed of each episode: seeds of cached maps come first.
+    Its owner asks `next_seed` for the seed of each episode: those of cached maps in random order, then
+    new ones.
+
+    1. No seed is used twice in an experiment, by whichever process, also after it was resumed: used ones are
+       listed in the experiment's folder.
+    2. Without that folder, as in the trial of an env before a run, nothing is written there.
     """
 
     def __init__(self, folder: Path, level: str, experiment_dir: Path):
         self._folder = folder
         self._level = level
-        self._seeds = LevelSeeds(_read_seeds(seeds_file(folder, level)), level, experiment_dir)
+        self._experiment_dir = experiment_dir
+        self._used_file = seeds_file(experiment_dir / USED_SEEDS, level)
+        listed = seeds_file(folder, level)
+        self._cached = sorted(set(_parse_seeds(listed.read_bytes()))) if listed.is_file() else []
+        self._is_shuffled = False
+        self._used: set[int] = set()
+        self._num_read = 0  # bytes of the list of used seeds
         self._episode_seed = 0
         self._is_writable = True
 
     def next_seed(self, random: np.random.Generator) -> int:
-        """Returns the seed of the next episode, which has not been used in the experiment."""
-        self._episode_seed = self._seeds.next(random)
+        """Returns the seed of the next episode, which has not been used, and lists it as used."""
+        if not self._is_shuffled:
+            random.shuffle(self._cached)
+            self._is_shuffled = True
+        if not self._experiment_dir.is_dir():
+            self._episode_seed = self._choose(random)
+            return self._episode_seed
+        self._used_file.parent.mkdir(parents=True, exist_ok=True)
+        with self._used_file.open("ab+", buffering=0) as file:
+            _lock(file)
+            file.seek(self._num_read)
+            lines = file.read()
+            self._num_read += len(lines)
+            self._used.update(_parse_seeds(lines))
+            self._episode_seed = self._choose(random)
+            file.write(f"{self._episode_seed}\n".encode())  # at the end, wherever the reading has ended
         return self._episode_seed
+
+    def _choose(self, random: np.random.Generator) -> int:
+        while self._cached:
+            seed = self._cached.pop()
+            if seed not in self._used:
+                return seed
+        while (seed := int(random.integers(MAX_SEED))) in self._used:
+            pass
+        return seed
 
     def fetch(self, key: str, pk3_path: str) -> bool:
         """Copies the map with this key to `pk3_path`. Returns whether there is one."""
@@ -70,56 +102,18 @@ class LevelCache:
     def _store(self, key: str, pk3_path: str) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         if not (self._folder / key).exists():
-            with _temporary_file(self._folder) as path:
-                shutil.copyfile(pk3_path, path)
-                os.replace(path, self._folder / key)
+            unfinished = self._folder / f".{uuid.uuid4().hex}.unfinished"
+            try:
+                shutil.copyfile(pk3_path, unfinished)
+                os.replace(unfinished, self._folder / key)
+            finally:
+                unfinished.unlink(missing_ok=True)
         seeds = seeds_file(self._folder, self._level)
         seeds.parent.mkdir(parents=True, exist_ok=True)
-        _append(seeds, f"{self._episode_seed} {key}\n")
-
-
-class LevelSeeds:
-    """Seeds for the episodes of one level: those of cached maps in random order, then new ones. Promises:
-
-    1. No seed is used twice in an experiment, by whichever process, also after it was resumed: used ones are
-       listed in the experiment's folder.
-    2. Without that folder, as in the trial of an env before a run, nothing is written.
-    """
-
-    def __init__(self, cached: Iterable[int], level: str, experiment_dir: Path):
-        self._cached = sorted(set(cached))
-        self._is_shuffled = False
-        self._experiment_dir = experiment_dir
-        self._used_file = seeds_file(experiment_dir / USED_SEEDS, level)
-        self._used: set[int] = set()
-        self._num_read = 0  # bytes of the list
-
-    def next(self, random: np.random.Generator) -> int:
-        """Returns a seed that has not been used, and lists it as used."""
-        if not self._is_shuffled:
-            random.shuffle(self._cached)
-            self._is_shuffled = True
-        if not self._experiment_dir.is_dir():
-            return self._choose(random)
-        self._used_file.parent.mkdir(parents=True, exist_ok=True)
-        with self._used_file.open("ab+", buffering=0) as file:
-            _lock(file)
-            file.seek(self._num_read)
-            lines = file.read()
-            self._num_read += len(lines)
-            self._used.update(_parse_seeds(lines))
-            seed = self._choose(random)
-            file.write(f"{seed}\n".encode())  # at the end, wherever the reading has ended
-        return seed
-
-    def _choose(self, random: np.random.Generator) -> int:
-        while self._cached:
-            seed = self._cached.pop()
-            if seed not in self._used:
-                return seed
-        while (seed := int(random.integers(MAX_SEED))) in self._used:
-            pass
-        return seed
+        with seeds.open(
+            "ab", buffering=0
+        ) as file:  # one call, so that the lines of other processes stay whole
+            file.write(f"{self._episode_seed} {key}\n".encode())
 
 
 def _lock(file: FileIO) -> None:
@@ -131,35 +125,7 @@ def _lock(file: FileIO) -> None:
             raise
 
 
-def _read_seeds(path: Path) -> list[int]:
-    try:
-        return _parse_seeds(path.read_bytes())
-    except FileNotFoundError:
-        return []
-
-
 def _parse_seeds(lines: bytes) -> list[int]:
     """Returns the first number of each line; an incomplete line, which a full disk can leave, is skipped."""
     words = [line.split()[:1] for line in lines.splitlines()]
     return [int(word[0]) for word in words if word and word[0].isdigit()]
-
-
-def _append(path: Path, line: str) -> None:
-    """Appends a line in one call, so that those of other processes stay whole."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(descriptor, line.encode())
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _temporary_file(folder: Path) -> Iterator[str]:
-    """Yields the path of an empty file, which is removed at the end if it is still there."""
-    descriptor, path = tempfile.mkstemp(dir=folder, prefix=".", suffix=".unfinished")
-    os.close(descriptor)
-    try:
-        yield path
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)

@@ -1,6 +1,7 @@
-"""Levels of DeepMind Lab: the envs of version 1, and the levels of DMLab-30 with reference scores."""
+"""Levels of DeepMind Lab: the envs of version 1, DMLab-30, and scores in relation to people's."""
 
 import difflib
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -8,6 +9,8 @@ from sample_factory.envs.env_registry import UnknownEnvError
 
 PREFIX = "dmlab_"
 FOLDER = "contributed/dmlab30/"
+RAW_SCORE = "_dmlab_raw_score"  # end of the name of a statistic
+TARGET_OBJECTIVE = "dmlab_target_objective"  # a metric
 CUTOFF = 0.8  # similarity from which an unknown name counts as a typing error
 
 
@@ -76,18 +79,15 @@ class DmlabSpec(NamedTuple):
     settings: Mapping[str, str] = {}
 
 
-def level_path(name: str) -> str:
-    """Returns the level as DeepMind Lab names it, from the name of one of DMLab-30 or any other level."""
-    return f"{FOLDER}{name}" if name in DMLAB_30 or name in HELD_OUT else name
-
-
 def level_name(level: str) -> str:
     """Returns the last part of a level's path, e.g. rooms_watermaze."""
     return level.rpartition("/")[2]
 
 
 def _spec(*names: str, **settings: str) -> DmlabSpec:
-    return DmlabSpec([level_path(name) for name in names], settings)
+    """Returns the spec with levels as DeepMind Lab names them. names: of DMLab-30, or any other level."""
+    of_30 = (*DMLAB_30, *HELD_OUT)
+    return DmlabSpec([f"{FOLDER}{name}" if name in of_30 else name for name in names], settings)
 
 
 # The names of versions 1 and 2 after "dmlab_".
@@ -122,3 +122,55 @@ def find_spec(full_env_name: str) -> DmlabSpec:
             f"folder in its name: {PREFIX}folder/{name}"
         )
     return _spec(name)
+
+
+def stats_prefix(task: int, level: str) -> str:
+    """Returns the beginning of the names of a task's statistics, e.g. z_03_rooms_watermaze."""
+    return f"z_{task:02d}_{level_name(level)}"
+
+
+def human_normalized(level: str, score: float) -> float:
+    """Returns a mean score of a level of DMLab-30 in percent: 0 is a random policy, 100 people."""
+    human, random = DMLAB_30[level]
+    return 100.0 * (score - random) / (human - random)
+
+
+class HumanScores:
+    """Collects the scores of one policy. As in IMPALA (Espeholt et al. 2018), scores of a level are averaged
+    first, then normalised, then capped at 100, and each mean is over episodes of all tasks."""
+
+    def __init__(self, env_name: str):
+        names = [level_name(level) for level in find_spec(env_name).levels]
+        is_benchmark = len(names) > 1 and all(name in DMLAB_30 for name in names)
+        numbered = enumerate(names) if is_benchmark else ()
+        self._levels = {stats_prefix(number, name) + RAW_SCORE: name for number, name in numbered}
+        self._scores: dict[str, list[float]] = {}
+
+    def add(self, extra_stats: Mapping[str, float]) -> Mapping[str, float]:
+        """Adds an episode. When each task has ended one since the last time, returns metric -> value, and
+        begins again; otherwise returns nothing.
+
+        The metrics are version 1's: scores of each level in percent, their mean, and the capped mean, which
+        is also TARGET_OBJECTIVE.
+        """
+        for name in self._levels.keys() & extra_stats.keys():
+            self._scores.setdefault(name, []).append(extra_stats[name])
+        if not self._levels or len(self._scores) < len(self._levels):
+            return {}
+        metrics: dict[str, float] = {}
+        percents = []
+        for index, (name, level) in enumerate(self._levels.items()):
+            percent = human_normalized(level, statistics.fmean(self._scores[name]))
+            percents.append(percent)
+            metrics[f"_dmlab/{index:02d}_{level}_human_norm_score"] = percent
+            metrics[f"_dmlab/capped_{index:02d}_{level}_human_norm_score"] = min(100.0, percent)
+        capped_mean = statistics.fmean(min(100.0, percent) for percent in percents)
+        metrics["_dmlab/000_mean_human_norm_score"] = statistics.fmean(percents)
+        metrics["_dmlab/000_capped_mean_human_norm_score"] = capped_mean
+        metrics[TARGET_OBJECTIVE] = capped_mean
+        self.clear()
+        return metrics
+
+    def clear(self) -> None:
+        """Discards the scores collected since the last time."""
+        self._scores = {}

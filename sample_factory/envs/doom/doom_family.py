@@ -18,17 +18,39 @@ from sample_factory.envs.doom.action_spaces import (
     flat,
 )
 from sample_factory.envs.doom.reward_shaping import AGAINST_BOTS, SELF_PLAY
+from sample_factory.envs.env_registry import FamilyParts
 
 SCENARIOS_FOLDER = Path(__file__).parent / "scenarios"
+TICS_PER_MINUTE = 60 * 35
 
 
 class MatchSpec(NamedTuple):
-    """Players and duration of a deathmatch. Flags can override the counts and the minutes."""
+    """Players and duration of a deathmatch. Flags can override all but the delay.
+
+    Each agent has an engine, of which the first is the host; humans bring their own engines.
+
+    start_bot_difficulty: 0 to 150, see BotDifficulty; None: the assorted bots that come with the engine.
+    """
 
     num_agents: int
     num_bots: int
     minutes: float = 4.0
     respawn_delay_seconds: int = 0
+    num_humans: int = 0
+    start_bot_difficulty: int | None = None
+
+    @property
+    def num_engines(self) -> int:
+        return self.num_agents + self.num_humans
+
+    @property
+    def tics(self) -> int:
+        """Length of a match in env frames."""
+        return round(self.minutes * TICS_PER_MINUTE)
+
+    @property
+    def has_several_engines(self) -> bool:
+        return self.num_engines > 1
 
 
 @dataclass(frozen=True)
@@ -76,99 +98,65 @@ COLORS = "Survive: objects of one colour heal, those of the other one hurt."
 HOME = "Find the green vest in one of the rooms."
 CENTER = "Kill as many monsters as you can with 26 bullets, before they reach you."
 FRAGS = "Kill the other players more often than they kill you."
+CORRIDOR = "Reach the green vest at the end of the corridor, past six enemies."
+LINE = "Kill as many monsters as you can; they get stronger."
+ACID = "Survive on the acid floor: pick up first-aid kits"
+MONSTERS = "Kill as many monsters as you can in a minute."
 
 
-def _gathering(name: str, scenario: str, actions: ActionGroups, goal: str) -> DoomSpec:
-    return DoomSpec(name, scenario, actions, reward_healing=True, objective="engine_return", goal=goal)
-
-
-def _battle(name: str, scenario: str) -> DoomSpec:
-    return DoomSpec(
-        name,
-        scenario,
-        DISCRETIZED_NO_WEAPON,
-        time_limit_frames=2100,
-        measurements=True,
-        shaping=AGAINST_BOTS,
-        objective="engine_return",
-        goal="Kill as many monsters as you can in a minute; pick up first-aid and ammunition.",
-    )
-
-
-def _against_bots(name: str, scenario: str, actions: ActionGroups, match: MatchSpec) -> DoomSpec:
-    return DoomSpec(
-        name,
-        scenario,
-        actions,
-        measurements=True,
-        shaping=AGAINST_BOTS,
-        objective="frags",
-        match=match,
-        goal=FRAGS,
-    )
-
-
-def _self_play(name: str, scenario: str, actions: ActionGroups, match: MatchSpec) -> DoomSpec:
-    return DoomSpec(
-        name,
-        scenario,
-        actions,
-        measurements=True,
-        shaping=SELF_PLAY,
-        objective="match_won",
-        match=match,
-        goal=FRAGS,
-    )
-
+_DUEL = MatchSpec(2, 0, respawn_delay_seconds=2)
+_DUEL_WITH_BOT = MatchSpec(1, 1, respawn_delay_seconds=2)
+_FULL_MATCH = MatchSpec(4, 4, respawn_delay_seconds=2)
+_GATHERING: Mapping[str, Any] = {"reward_healing": True, "objective": "engine_return"}
+_BATTLE: Mapping[str, Any] = {
+    "actions": DISCRETIZED_NO_WEAPON,
+    "time_limit_frames": 2100,
+    "measurements": True,
+    "shaping": AGAINST_BOTS,
+    "objective": "engine_return",
+    "goal": "Kill as many monsters as you can in a minute; pick up first-aid and ammunition.",
+}
+_AGAINST_BOTS: Mapping[str, Any] = {
+    "measurements": True,
+    "shaping": AGAINST_BOTS,
+    "objective": "frags",
+    "goal": FRAGS,
+}
+_SELF_PLAY: Mapping[str, Any] = {**_AGAINST_BOTS, "shaping": SELF_PLAY, "objective": "match_won"}
 
 _SPECS = (
     DoomSpec("doom_basic", "basic.cfg", flat(4), reward_scale=0.01, time_limit_frames=300, goal=MONSTER),
-    _gathering("doom_two_colors_easy", "two_colors_easy.cfg", BASIC, COLORS),
-    _gathering("doom_two_colors_hard", "two_colors_hard.cfg", BASIC, COLORS),
-    _self_play("doom_dm", "cig.cfg", HYBRID, MatchSpec(8, 0)),
-    _self_play("doom_dwango5", "dwango5_dm.cfg", HYBRID, MatchSpec(8, 0)),
+    DoomSpec("doom_two_colors_easy", "two_colors_easy.cfg", BASIC, goal=COLORS, **_GATHERING),
+    DoomSpec("doom_two_colors_hard", "two_colors_hard.cfg", BASIC, goal=COLORS, **_GATHERING),
+    DoomSpec("doom_dm", "cig.cfg", HYBRID, match=MatchSpec(8, 0), **_SELF_PLAY),
+    DoomSpec("doom_dwango5", "dwango5_dm.cfg", HYBRID, match=MatchSpec(8, 0), **_SELF_PLAY),
     DoomSpec("doom_my_way_home_flat_actions", "my_way_home.cfg", flat(5), goal=HOME),
     DoomSpec("doom_defend_the_center_flat_actions", "defend_the_center.cfg", flat(4), goal=CENTER),
     DoomSpec("doom_my_way_home", "my_way_home.cfg", BASIC, goal=HOME),
-    DoomSpec(
-        "doom_deadly_corridor",
-        "deadly_corridor.cfg",
-        EXTENDED,
-        reward_scale=0.01,
-        goal="Reach the green vest at the end of the corridor, past six enemies.",
-    ),
+    DoomSpec("doom_deadly_corridor", "deadly_corridor.cfg", EXTENDED, reward_scale=0.01, goal=CORRIDOR),
     DoomSpec("doom_defend_the_center", "defend_the_center.cfg", TURN_AND_ATTACK, goal=CENTER),
+    DoomSpec("doom_defend_the_line", "defend_the_line.cfg", TURN_AND_ATTACK, goal=LINE),
+    DoomSpec("doom_health_gathering", "health_gathering.cfg", flat(5), goal=f"{ACID}.", **_GATHERING),
     DoomSpec(
-        "doom_defend_the_line",
-        "defend_the_line.cfg",
-        TURN_AND_ATTACK,
-        goal="Kill as many monsters as you can; they get stronger.",
-    ),
-    _gathering(
-        "doom_health_gathering",
-        "health_gathering.cfg",
-        flat(5),
-        "Survive on the acid floor: pick up first-aid kits.",
-    ),
-    _gathering(
         "doom_health_gathering_supreme",
         "health_gathering_supreme.cfg",
         flat(5),
-        "Survive on the acid floor: pick up first-aid kits, avoid the poison.",
+        goal=f"{ACID}, avoid the poison.",
+        **_GATHERING,
     ),
-    _battle("doom_battle", "battle_continuous_turning.cfg"),
-    _battle("doom_battle2", "battle2_continuous_turning.cfg"),
-    _against_bots("doom_duel_bots", "ssl2.cfg", FULL_WITH_USE, MatchSpec(1, 1, respawn_delay_seconds=2)),
-    _against_bots("doom_deathmatch_bots", "dwango5_dm_continuous_weap.cfg", FULL, MatchSpec(1, 7)),
-    _self_play("doom_duel", "ssl2.cfg", FULL_WITH_USE, MatchSpec(2, 0, respawn_delay_seconds=2)),
-    _self_play("doom_deathmatch_full", "freedm.cfg", FULL_WITH_USE, MatchSpec(4, 4, respawn_delay_seconds=2)),
+    DoomSpec("doom_battle", "battle_continuous_turning.cfg", **_BATTLE),
+    DoomSpec("doom_battle2", "battle2_continuous_turning.cfg", **_BATTLE),
+    DoomSpec("doom_duel_bots", "ssl2.cfg", FULL_WITH_USE, match=_DUEL_WITH_BOT, **_AGAINST_BOTS),
     DoomSpec(
-        "doom_benchmark",
-        "battle.cfg",
-        flat(9),
-        time_limit_frames=2100,
-        goal="Kill as many monsters as you can in a minute.",
+        "doom_deathmatch_bots",
+        "dwango5_dm_continuous_weap.cfg",
+        FULL,
+        match=MatchSpec(1, 7),
+        **_AGAINST_BOTS,
     ),
+    DoomSpec("doom_duel", "ssl2.cfg", FULL_WITH_USE, match=_DUEL, **_SELF_PLAY),
+    DoomSpec("doom_deathmatch_full", "freedm.cfg", FULL_WITH_USE, match=_FULL_MATCH, **_SELF_PLAY),
+    DoomSpec("doom_benchmark", "battle.cfg", flat(9), time_limit_frames=2100, goal=MONSTERS),
 )
 
 DOOM_SPECS: Mapping[str, DoomSpec] = {spec.name: spec for spec in _SPECS}
@@ -224,3 +212,11 @@ def doom_defaults(env_name: str) -> dict[str, Any]:
         "exploration_loss": "entropy" if env_name in CONTINUOUS_ENVS else "symmetric_kl",
         "exploration_loss_coeff": 0.001,
     }
+
+
+FAMILY = FamilyParts(
+    "sample_factory.envs.doom.make_doom_env:make_doom_env",  # loads the engine
+    DoomFlags,
+    doom_defaults,
+    DOOM_SPECS,
+)

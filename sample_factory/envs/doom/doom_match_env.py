@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 
 from sample_factory.envs.abilities import LimitsEpisodes, NamesActions, RewardShaping, SplitsScreen
-from sample_factory.envs.doom.doom_agent import DoomAgent
+from sample_factory.envs.doom.doom_env import DoomAgent
 from sample_factory.envs.doom.doom_family import DoomSpec
 from sample_factory.envs.doom.engine import DoomEngine
 from sample_factory.envs.doom.film import (

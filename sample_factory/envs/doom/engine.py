@@ -10,7 +10,7 @@ import vizdoom
 
 from sample_factory.envs.doom.bots import BotDifficulty, write_bots
 from sample_factory.envs.doom.engine_resources import LOOPBACK, EngineFolder, PortClaim
-from sample_factory.envs.doom.game_configuration import EngineSettings, Seat, configured_game, set_match
+from sample_factory.envs.doom.game_configuration import EngineSettings, configured_game, set_match
 
 log = logging.getLogger("sample_factory")
 
@@ -110,7 +110,7 @@ class DoomEngine:
         if match is not None:
             assert port is not None
             name = "Human" if self._is_human else f"AI{self.index or ''}"
-            set_match(self.game, match, Seat(self.index, port, host, name))
+            set_match(self.game, match, self.index, host, port, name)
             if self.bot_difficulty is not None:
                 bots = folder.path / "bots.cfg"
                 write_bots(bots, match.num_bots)

@@ -109,14 +109,10 @@ class _Reaper:
     """
 
     def __init__(self) -> None:
-        self._owner = os.getpid()
+        self.owner = os.getpid()
         self._lock = threading.Lock()
         self._folders: set[Path] = set()
         self._process: subprocess.Popen[bytes] | None = None
-
-    def belongs_to_this_process(self) -> bool:
-        """Returns False in a forked child, which needs a reaper of its own."""
-        return self._owner == os.getpid()
 
     def add_folder(self) -> Path:
         """Returns a new empty folder; starts the shell if this is the first one."""
@@ -160,7 +156,7 @@ _reaper = _Reaper()
 
 def _reaper_of_this_process() -> _Reaper:
     global _reaper
-    if not _reaper.belongs_to_this_process():
+    if _reaper.owner != os.getpid():  # in a forked child
         _reaper = _Reaper()
     return _reaper
 
@@ -189,7 +185,9 @@ class PortClaim:
     def __init__(self) -> None:
         # The global generator may have been seeded alike in all processes.
         draw = random.SystemRandom()
-        numbers = _port_numbers()
+        file = EPHEMERAL_RANGE_FILE
+        end = int(file.read_text().split()[0]) if file.exists() else USUAL_EPHEMERAL_START
+        numbers = range(LOWEST_PORT, end if end - LOWEST_PORT >= MIN_NUM_PORTS else HIGHEST_PORT)
         for _ in range(PORT_ATTEMPTS):
             self.number = draw.choice(numbers)
             self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -202,12 +200,6 @@ class PortClaim:
 
     def release(self) -> None:
         self._socket.close()
-
-
-def _port_numbers() -> range:
-    file = EPHEMERAL_RANGE_FILE
-    start = int(file.read_text().split()[0]) if file.exists() else USUAL_EPHEMERAL_START
-    return range(LOWEST_PORT, start if start - LOWEST_PORT >= MIN_NUM_PORTS else HIGHEST_PORT)
 
 
 def is_free(port: int) -> bool:

@@ -1,46 +1,38 @@
-"""Settings of an engine, and the DoomGame objects configured from them."""
+"""Settings of an engine, the .wad file of its scenario, and the DoomGame objects configured from them."""
 
+import functools
+import importlib.util
+import itertools
+import logging
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import vizdoom
 
+from sample_factory.envs.doom.doom_family import MatchSpec
 from sample_factory.envs.doom.engine_resources import LOOPBACK
-from sample_factory.envs.doom.wads import find_wad, map_names
 
-TICS_PER_MINUTE = 60 * 35
+log = logging.getLogger("sample_factory")
+
 # How long the engines of a match look for each other. Their owner gives up earlier, see DoomEngine.halt.
 CONNECT_SECONDS = 3600
 NUM_COLORS = 8
 WINDOW_RESOLUTION = vizdoom.ScreenResolution.RES_800X600
+# File names in envpool-assets of maps that our scenarios know by another name.
+ENVPOOL_NAMES = {"battle.wad": "D3_battle.wad", "battle2.wad": "D4_battle2.wad"}
 
 
-class MatchSettings(NamedTuple):
-    """A deathmatch. Each agent has an engine, of which the first is the host; humans bring their own engines.
-
-    start_bot_difficulty: 0 to 150, see BotDifficulty; None: the assorted bots that come with the engine.
-    """
-
-    num_agents: int
-    num_humans: int
-    num_bots: int
-    minutes: float
-    respawn_delay_seconds: int
-    start_bot_difficulty: int | None
-
-    @property
-    def num_engines(self) -> int:
-        return self.num_agents + self.num_humans
-
-    @property
-    def tics(self) -> int:
-        """Length of a match in env frames."""
-        return round(self.minutes * TICS_PER_MINUTE)
-
-    @property
-    def has_several_engines(self) -> bool:
-        return self.num_engines > 1
+# The most similar map in an installed package, for a map that is in none: (file, map).
+# Arenas with the full set of weapons in which bots find each other. multi_duel.wad, multi_deathmatch.wad and
+# map01 of cig.wad are unsuitable: their only weapon is the rocket launcher, and a deadly floor, two starting
+# points or suicides decide the match.
+FALLBACKS = {
+    "ssl2.wad": ("cig_with_unknown.wad", "map03"),
+    "dwango5.wad": ("cig_with_unknown.wad", "map03"),
+    "freedm.wad": ("cig_with_unknown.wad", "map05"),
+}
 
 
 class EngineSettings(NamedTuple):
@@ -53,7 +45,7 @@ class EngineSettings(NamedTuple):
     scenario: Path
     wad_folders: Sequence[str | Path | None]
     wide_aspect_ratio: bool
-    match: MatchSettings | None
+    match: MatchSpec | None
     is_viewer: bool = False
 
     def invitation(self, port: int) -> str:
@@ -105,25 +97,90 @@ def _resolution(settings: EngineSettings) -> vizdoom.ScreenResolution:
     return resolutions.RES_256X144 if settings.wide_aspect_ratio else resolutions.RES_160X120
 
 
-class Seat(NamedTuple):
-    """An engine's place in its match: engine 0 hosts it at the port, the others join it at host:port."""
+def set_match(
+    game: vizdoom.DoomGame, match: MatchSpec, engine_index: int, host: str, port: int, player_name: str
+) -> None:
+    """Gives the game the arguments of a match, and its time limit.
 
-    engine_index: int
-    port: int
-    host: str
-    player_name: str
-
-
-def set_match(game: vizdoom.DoomGame, match: MatchSettings, seat: Seat) -> None:
-    """Gives the game the arguments of a match, and its time limit."""
-    is_host = seat.engine_index == 0
-    role = f"-host {match.num_engines} -port {seat.port}" if is_host else f"-join {seat.host}:{seat.port}"
+    engine_index: 0 hosts the match at the port, the others join it at host:port.
+    """
+    role = f"-host {match.num_engines} -port {port}" if engine_index == 0 else f"-join {host}:{port}"
     game.clear_game_args()
     game.add_game_args(
         f"{role} -deathmatch +timelimit {match.minutes:g} "
         "+sv_forcerespawn 1 +sv_noautoaim 1 +sv_respawnprotect 1 +sv_spawnfarthest 1 +sv_nocrouch 1 "
         "+sv_nojump 1 +sv_nofreelook 1 +sv_noexit 1 "
         f"+viz_respawn_delay {match.respawn_delay_seconds} +viz_connect_timeout {CONNECT_SECONDS} "
-        f"+name {seat.player_name} +colorset {seat.engine_index % NUM_COLORS}"
+        f"+name {player_name} +colorset {engine_index % NUM_COLORS}"
     )
     game.set_episode_timeout(match.tics)
+
+
+class Wad(NamedTuple):
+    """A map to play. doom_map: replaces the map that the scenario's .cfg names, if not None."""
+
+    path: Path
+    doom_map: str | None = None
+
+
+def find_wad(name: str, folders: Sequence[str | Path | None] = ()) -> Wad:
+    """Searches for the file `name` in the given folders, then in the packages vizdoom and envpool-assets.
+
+    Raises FileNotFoundError, which lists the folders searched and says how to supply the file.
+    """
+    searched = [Path(folder).expanduser() for folder in folders if folder is not None]
+    path = _find_file(name, searched)
+    if path is not None:
+        return Wad(path)
+    if name in FALLBACKS:
+        file, doom_map = FALLBACKS[name]
+        path = _find_file(file, searched)
+        if path is not None:
+            _warn_of_fallback(name, file, doom_map)
+            return Wad(path, doom_map)
+    folders_searched = ", ".join(str(folder) for folder in [*searched, *_package_folders()])
+    raise FileNotFoundError(
+        f"The map {name} was not found (searched {folders_searched}). Get the file and pass its folder as "
+        f"--doom_scenarios_dir, or `pip install envpool-assets`, which contains battle and battle2."
+    )
+
+
+def map_names(path: Path) -> list[str]:
+    """Returns the names of the maps in a .wad file, in upper case; none for a file of another format."""
+    content = path.read_bytes()
+    if content[:4] not in (b"PWAD", b"IWAD"):
+        return []
+    num_lumps, directory = struct.unpack_from("<ii", content, 4)
+    entries = [struct.unpack_from("<ii8s", content, directory + 16 * index) for index in range(num_lumps)]
+    names = [name.rstrip(b"\0").decode("ascii", "replace").upper() for _, _, name in entries]
+    # A map's name is a lump that is followed by the lumps with the map's contents.
+    return [name for name, following in itertools.pairwise(names) if following in ("TEXTMAP", "THINGS")]
+
+
+def _find_file(name: str, folders: Sequence[Path]) -> Path | None:
+    candidates = [folder / name for folder in folders]
+    for folder in _package_folders():
+        candidates += [folder / name, folder / ENVPOOL_NAMES.get(name, name)]
+    return next((path.resolve() for path in candidates if path.is_file()), None)
+
+
+@functools.cache
+def _package_folders() -> tuple[Path, ...]:
+    folders = []
+    for package, subfolder in (("vizdoom", "scenarios"), ("envpool_assets", "vizdoom/maps")):
+        # find_spec locates a package without importing it.
+        spec = importlib.util.find_spec(package)
+        if spec is not None and spec.submodule_search_locations:
+            folders.append(Path(spec.submodule_search_locations[0]) / subfolder)
+    return tuple(folders)
+
+
+@functools.cache  # once per process and map
+def _warn_of_fallback(name: str, file: str, doom_map: str) -> None:
+    log.warning(
+        "The map %s is in no installed package; playing %s of %s instead. Results are not comparable with "
+        "those on the original, which can be supplied with --doom_scenarios_dir.",
+        name,
+        doom_map,
+        file,
+    )

@@ -1,11 +1,10 @@
 """Plays the engines of one match tic by tic."""
 
+import functools
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-
-import vizdoom
 
 from sample_factory.envs.doom.engine import START_ATTEMPTS, START_ERRORS, DoomEngine
 from sample_factory.envs.doom.engine_resources import PortClaim
@@ -134,7 +133,8 @@ class Lockstep:
 
     def new_episode(self, seed: int) -> None:
         """Begins an episode in all engines. Raises MatchBroken and the engines' errors."""
-        self._call_all([_new_episode(engine, seed) for engine in self._engines], ANSWER_SECONDS)
+        calls = [functools.partial(engine.new_episode, seed) for engine in self._engines]
+        self._call_all(calls, ANSWER_SECONDS)
 
     def play(
         self, buttons: Sequence[list[float]], num_tics: int, after_tic: Callable[[], None] | None
@@ -204,7 +204,7 @@ class Lockstep:
             is_last = tic == num_tics - 1
             draws = is_last or after_tic is not None
             for thread, game in zip(other_threads, other_games):
-                thread.begin(_advance(game, draws))
+                thread.begin(functools.partial(game.advance_action, 1, draws))
             first.advance_action(1, draws)
             for thread in other_threads:
                 thread.finish()
@@ -252,11 +252,3 @@ class Lockstep:
             raise MatchBroken(f"{self._name}: the process of engine {gone[0]} is gone")
         if time.monotonic() > deadline:
             raise MatchBroken(f"{self._name}: an engine has not answered for {seconds:g} s")
-
-
-def _advance(game: vizdoom.DoomGame, draws: bool) -> Callable[[], None]:
-    return lambda: game.advance_action(1, draws)
-
-
-def _new_episode(engine: DoomEngine, seed: int) -> Callable[[], None]:
-    return lambda: engine.new_episode(seed)

@@ -6,7 +6,7 @@ from sample_factory.envs.doom.doom_env import DoomEnv
 from sample_factory.envs.doom.doom_family import DOOM_SPECS, DoomSpec, MatchSpec
 from sample_factory.envs.doom.doom_match_env import DoomMatchEnv
 from sample_factory.envs.doom.engine import DoomEngine
-from sample_factory.envs.doom.game_configuration import EngineSettings, MatchSettings
+from sample_factory.envs.doom.game_configuration import EngineSettings
 from sample_factory.envs.doom.player_score import MAX_PLAYERS
 from sample_factory.envs.protocol import EnvConfig
 
@@ -48,7 +48,7 @@ def engine_settings(env_name: str, spec: DoomSpec, cfg: Any) -> EngineSettings:
         scenario=spec.scenario_path(),
         wad_folders=(cfg.doom_scenarios_dir,),
         wide_aspect_ratio=cfg.wide_aspect_ratio,
-        match=_match_settings(env_name, spec.match, cfg),
+        match=_with_flags(env_name, spec.match, cfg),
     )
 
 
@@ -59,26 +59,26 @@ def doom_spec(full_env_name: str) -> DoomSpec:
     return DOOM_SPECS[full_env_name]
 
 
-def _match_settings(env_name: str, match: MatchSpec | None, cfg: Any) -> MatchSettings | None:
+def _with_flags(env_name: str, match: MatchSpec | None, cfg: Any) -> MatchSpec | None:
+    """Returns the match as the flags change it."""
     if match is None:
         if cfg.num_humans > 0:
             raise ValueError(
                 f"{env_name}: --num_humans={cfg.num_humans}: humans cannot join a game for one player"
             )
         return None
-    num_agents = cfg.num_agents if cfg.num_agents > 0 else match.num_agents
-    num_bots = cfg.num_bots if cfg.num_bots >= 0 else match.num_bots
-    if num_agents + cfg.num_humans + num_bots > MAX_PLAYERS:
-        humans = f"{cfg.num_humans} humans " if cfg.num_humans else ""
-        raise ValueError(
-            f"{env_name}: {num_agents} agents {humans}and {num_bots} bots are more than the {MAX_PLAYERS} "
-            "players of a match whose frags the scenario reports; lower --num_agents or --num_bots"
-        )
-    return MatchSettings(
-        num_agents=num_agents,
+    match = match._replace(
+        num_agents=cfg.num_agents if cfg.num_agents > 0 else match.num_agents,
         num_humans=cfg.num_humans,
-        num_bots=num_bots,
+        num_bots=cfg.num_bots if cfg.num_bots >= 0 else match.num_bots,
         minutes=cfg.timelimit if cfg.timelimit is not None else match.minutes,
-        respawn_delay_seconds=match.respawn_delay_seconds,
         start_bot_difficulty=cfg.start_bot_difficulty,
     )
+    if match.num_engines + match.num_bots > MAX_PLAYERS:
+        humans = f"{cfg.num_humans} humans " if cfg.num_humans else ""
+        raise ValueError(
+            f"{env_name}: {match.num_agents} agents {humans}and {match.num_bots} bots are more than the "
+            f"{MAX_PLAYERS} players of a match whose frags the scenario reports; lower --num_agents or "
+            "--num_bots"
+        )
+    return match

@@ -90,7 +90,9 @@ class VariableShaping:
         previous = self._previous
         self._previous = values
         self._count_readings(previous, values)
-        if previous is None or self._has_respawned(previous, values):
+        if previous is None:
+            return 0.0
+        if self._dead is not None and previous[self._dead] > 0 and values[self._dead] == 0:  # has respawned
             return 0.0
         reward = self._selected_bonus(values)
         for place, gain, loss, max_change in self._weights:
@@ -100,9 +102,6 @@ class VariableShaping:
             elif change < 0:
                 reward += loss * min(-change, max_change)
         return reward
-
-    def _has_respawned(self, previous: Sequence[float], values: Sequence[float]) -> bool:
-        return self._dead is not None and previous[self._dead] > 0 and values[self._dead] == 0
 
     def _count_readings(self, previous: Sequence[float] | None, values: Sequence[float]) -> None:
         if self._selected is None:

@@ -1,9 +1,10 @@
-"""A duel in Generals as a PettingZoo parallel env of two agents."""
+"""A duel in Generals as a PettingZoo parallel env of two agents, or as a single-agent env against a bot."""
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+import cv2
 import gymnasium as gym
 import numpy as np
 import pettingzoo
@@ -13,7 +14,7 @@ from generals.core.game import Game
 from generals.core.grid import GridFactory
 from generals.core.observation import Observation
 
-from sample_factory.envs.abilities import LimitsEpisodes, NamesActions, ScriptedPlayers
+from sample_factory.envs.abilities import HoldsEnv, LimitsEpisodes, NamesActions, ScriptedPlayers
 from sample_factory.envs.generals.map_observer import (
     PASS,
     MapObserver,
@@ -22,24 +23,27 @@ from sample_factory.envs.generals.map_observer import (
     to_action,
     to_move,
 )
-from sample_factory.envs.generals.picture import draw_game
 from sample_factory.envs.protocol import Info, Picture
+
+if TYPE_CHECKING:
+    from sample_factory.envs.generals.generals_family import MapSpec
 
 DIRECTION_NAMES = ("up", "down", "left", "right")
 BOTS: Mapping[str, type[Agent]] = {"random": RandomAgent, "expander": ExpanderAgent}
 POTENTIAL_WEIGHTS = (0.3, 0.3, 0.4)  # of land, army and castles
 MAX_RATIO = 4.0  # at which the potential is largest: such a game is nearly won
 
-
-class GameSettings(NamedTuple):
-    """The rules of an env's games. side: of the observation; min_side: None for the maps of the site."""
-
-    side: int
-    min_side: int | None
-    mountains: float
-    cities: float
-    time_limit: int
-    with_memory: bool
+# Pictures are drawn with OpenCV: the window of the package needs the only display of pygame.
+FIELD = 32  # pixels
+STATUS_HEIGHT = 24  # pixels
+PLAYER_COLORS = ((200, 70, 70), (60, 110, 220))
+FREE = (210, 210, 210)
+MOUNTAIN = (70, 70, 70)
+CITY = (130, 130, 130)
+GRID_LINE = (40, 40, 40)
+TEXT = (255, 255, 255)
+GENERAL_RING = (255, 215, 0)
+FONT = cv2.FONT_HERSHEY_SIMPLEX
 
 
 class LeanGame(Game):  # type: ignore[misc]
@@ -67,16 +71,18 @@ class GeneralsEnv(
 
     metadata = {"name": "generals", "render_modes": ["rgb_array"], "render_fps": 8}
 
-    def __init__(self, settings: GameSettings, render_mode: str | None = None):
+    def __init__(self, spec: "MapSpec", cfg: Any, render_mode: str | None = None):
+        """cfg: has the flags of GeneralsFlags."""
         self.render_mode = render_mode
         self.possible_agents = ["red", "blue"]
         self.agents: list[str] = []
-        self._settings = settings
+        self._spec = spec
+        self._cfg = cfg
+        self._time_limit = cfg.generals_time_limit or spec.time_limit
         self._rng = np.random.default_rng()
-        side = settings.side
+        side = spec.side
         self._observers = {
-            name: MapObserver(side, settings.with_memory, settings.time_limit)
-            for name in self.possible_agents
+            name: MapObserver(side, cfg.generals_memory, self._time_limit) for name in self.possible_agents
         }
         num_planes = self._observers["red"].num_planes
         self._observation_space = gym.spaces.Dict(
@@ -97,7 +103,7 @@ class GeneralsEnv(
         return self._action_space
 
     def max_episode_steps(self) -> int:
-        return self._settings.time_limit
+        return self._time_limit
 
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -116,22 +122,22 @@ class GeneralsEnv(
         return self._observe(), {name: {"assets": self._assets(name, stats)} for name in self.agents}
 
     def _grid_factory(self) -> GridFactory:
-        settings = self._settings
-        if settings.min_side is None:
+        if self._spec.is_online:
             return GridFactory("generalsio")
-        sizes = (settings.min_side,) * 2, (settings.side,) * 2
-        return GridFactory("uniform", *sizes, settings.mountains, settings.cities)
+        largest = self._spec.side
+        smallest = self._cfg.generals_grid_size or largest
+        shares = self._cfg.generals_mountains, self._cfg.generals_cities
+        return GridFactory("uniform", (smallest, smallest), (largest, largest), *shares)
 
     def step(
         self, actions: Mapping[str, int]
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
         assert self._game is not None, "reset comes first"
-        self._last_moves = {
-            name: to_move(int(actions[name]), self._settings.side) for name in self.possible_agents
-        }
+        side = self._spec.side
+        self._last_moves = {name: to_move(int(actions[name]), side) for name in self.possible_agents}
         _, stats = self._game.step(dict(self._last_moves))
         is_won = self._game.is_done()
-        is_cut = not is_won and self._game.time >= self._settings.time_limit
+        is_cut = not is_won and self._game.time >= self._time_limit
         results = {name: 2 * int(stats[name]["is_winner"]) - 1 if is_won else 0 for name in stats}
         infos: dict[str, dict[str, Any]] = {name: {"assets": self._assets(name, stats)} for name in stats}
         if is_won or is_cut:
@@ -160,14 +166,15 @@ class GeneralsEnv(
         (enemy,) = set(self.possible_agents) - {name}
         channels = self._game.channels
         castles = channels.cities | channels.generals
-        own_castles, enemy_castles = (
-            int(np.count_nonzero(castles & channels.ownership[player])) for player in (name, enemy)
-        )
-        return (
-            (int(stats[name]["land"]), int(stats[enemy]["land"])),
-            (int(stats[name]["army"]), int(stats[enemy]["army"])),
-            (own_castles, enemy_castles),
-        )
+        counts = [
+            (
+                int(stats[player]["land"]),
+                int(stats[player]["army"]),
+                int(np.count_nonzero(castles & channels.ownership[player])),
+            )
+            for player in (name, enemy)
+        ]
+        return tuple(zip(*counts))
 
     def _end_info(self, result: int, land: int) -> dict[str, Any]:
         """result: 1 for a win, -1 for a loss, 0 for a draw."""
@@ -189,10 +196,10 @@ class GeneralsEnv(
         assert self._game is not None, "reset comes first"
         seen = self._game.observe_for_bot(self.possible_agents[agent])
         move: Action = self._bots[player].act(seen)
-        return to_action(move, self._settings.side)
+        return to_action(move, self._spec.side)
 
     def action_text(self, action: Any) -> str:
-        move: Move = to_move(int(action), self._settings.side)
+        move: Move = to_move(int(action), self._spec.side)
         if move.is_pass:
             return "pass"
         armies = "half" if move.is_split else "all"
@@ -216,3 +223,94 @@ def assets_potential(observation: Any, info: Info) -> float:
         log_ratio = math.log(max(own, 1) / max(enemy, 1), MAX_RATIO)
         potential += weight * min(max(log_ratio, -1.0), 1.0)
     return potential
+
+
+class AgainstBot(gym.Env[Any, int], HoldsEnv, ScriptedPlayers):
+    """One side of a duel; a bot plays the other. The sides are drawn for each game."""
+
+    metadata = GeneralsEnv.metadata
+
+    def __init__(self, duel: pettingzoo.ParallelEnv, bot: str):
+        """duel: a GeneralsEnv, possibly in wrappers. bot: a name in BOTS."""
+        self.env = duel
+        self._game: GeneralsEnv = duel.unwrapped
+        self._bot = bot
+        self._side = 0
+        self.render_mode = self._game.render_mode
+        self.observation_space = self._game.observation_space("red")
+        self.action_space = self._game.action_space("red")
+
+    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
+        super().reset(seed=seed)
+        self._side = int(self.np_random.integers(2))
+        observations, infos = self.env.reset(seed=seed)
+        name = self._game.possible_agents[self._side]
+        return observations[name], infos[name]
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        own, other = self._game.possible_agents[:: 1 - 2 * self._side]
+        reply = self._game.scripted_action(self._bot, 1 - self._side)
+        results = self.env.step({own: action, other: reply})
+        observation, reward, terminated, truncated, info = (result[own] for result in results)
+        return observation, reward, terminated, truncated, info
+
+    def scripted_players(self) -> tuple[str, ...]:
+        return self._game.scripted_players()
+
+    def scripted_action(self, player: str, agent: int) -> int:
+        return self._game.scripted_action(player, self._side)
+
+    def render(self) -> Picture | None:
+        return self._game.render()
+
+    def close(self) -> None:
+        self.env.close()
+
+
+def draw_game(game: Game) -> Picture:
+    """Returns the whole map without fog, [height, width, 3] uint8.
+
+    A gold ring marks a general, a white square a city; below are the turn, and each player's land and army.
+    """
+    rows, columns = game.grid_dims
+    width = max(columns * FIELD, 8 * FIELD)
+    picture = np.zeros((rows * FIELD + STATUS_HEIGHT, width, 3), np.uint8)
+    channels = game.channels
+    for row in range(rows):
+        for column in range(columns):
+            color = MOUNTAIN if channels.mountains[row, column] else FREE
+            if channels.cities[row, column]:
+                color = CITY
+            for player, player_color in zip(game.agents, PLAYER_COLORS):
+                if channels.ownership[player][row, column]:
+                    color = player_color
+            _draw_field(picture, row, column, color, int(channels.armies[row, column]))
+            left, top = column * FIELD, row * FIELD
+            if channels.generals[row, column]:
+                cv2.circle(picture, (left + FIELD // 2, top + FIELD // 2), FIELD // 2 - 2, GENERAL_RING, 2)
+            elif channels.cities[row, column]:
+                cv2.rectangle(picture, (left + 3, top + 3), (left + FIELD - 4, top + FIELD - 4), TEXT, 1)
+    _draw_status(picture, game, rows * FIELD)
+    return picture
+
+
+def _draw_field(picture: Picture, row: int, column: int, color: tuple[int, int, int], army: int) -> None:
+    top = row * FIELD
+    left = column * FIELD
+    picture[top : top + FIELD, left : left + FIELD] = GRID_LINE
+    picture[top : top + FIELD - 1, left : left + FIELD - 1] = color
+    if army:
+        text = str(army)
+        place = (left + FIELD // 2 - 4 * len(text), top + FIELD // 2 + 4)
+        cv2.putText(picture, text, place, FONT, 0.4, TEXT, 1, cv2.LINE_AA)
+
+
+def _draw_status(picture: Picture, game: Game, top: int) -> None:
+    stats = game.get_infos()
+    left = 4
+    cv2.putText(picture, str(game.time), (left, top + 16), FONT, 0.4, TEXT, 1, cv2.LINE_AA)
+    for player, color in zip(game.agents, PLAYER_COLORS):
+        left += 2 * FIELD
+        text = f"{stats[player]['land']} / {stats[player]['army']}"
+        cv2.putText(picture, text, (left, top + 16), FONT, 0.4, color, 1, cv2.LINE_AA)
+        left += FIELD

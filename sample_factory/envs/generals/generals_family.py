@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sample_factory.config.flags import ConfigError, flag
-from sample_factory.envs.packages import is_installed, missing_package
+from sample_factory.envs.env_registry import FamilyParts
+from sample_factory.envs.family_flags import refuse_frameskip
 from sample_factory.envs.protocol import EnvConfig
 
 PREFIX = "generals_"
@@ -81,43 +82,27 @@ def make_generals_env(
 
     Raises ConfigError for flags that do not fit the name.
     """
+    refuse_frameskip(cfg, "Generals skips no turns; leave it at 1")
+    spec = MAPS[full_env_name]
+    smallest = cfg.generals_grid_size
+    if spec.is_online and smallest:
+        raise ConfigError(f"--generals_grid_size: the maps of {full_env_name} have the sizes of the site")
+    if smallest and not MIN_SIDE <= smallest <= spec.side:
+        raise ConfigError(
+            f"--generals_grid_size={smallest} should be {MIN_SIDE} to {spec.side} in {full_env_name}"
+        )
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # pygame, which the package imports, greets
-    from sample_factory.envs.generals.against_bot import AgainstBot
-    from sample_factory.envs.generals.generals_env import GameSettings, GeneralsEnv, assets_potential
+    from sample_factory.envs.generals.generals_env import AgainstBot, GeneralsEnv, assets_potential
     from sample_factory.envs.wrappers.parallel_potential_shaping import ParallelPotentialShaping
 
-    spec = MAPS[full_env_name]
-    _check(full_env_name, spec, cfg)
-    settings = GameSettings(
-        spec.side,
-        None if spec.is_online else cfg.generals_grid_size or spec.side,
-        cfg.generals_mountains,
-        cfg.generals_cities,
-        cfg.generals_time_limit or spec.time_limit,
-        cfg.generals_memory,
-    )
-    env: Any = GeneralsEnv(settings, render_mode)
+    env: Any = GeneralsEnv(spec, cfg, render_mode)
     if cfg.generals_shaping > 0:
         env = ParallelPotentialShaping(env, assets_potential, cfg.gamma, cfg.generals_shaping)
     return env if cfg.generals_opponent == NO_OPPONENT else AgainstBot(env, cfg.generals_opponent)
 
 
-def _check(full_env_name: str, spec: MapSpec, cfg: Any) -> None:
-    if cfg.env_frameskip and cfg.env_frameskip > 1:
-        raise ConfigError(f"--env_frameskip={cfg.env_frameskip}: Generals skips no turns; leave it at 1")
-    if spec.is_online and cfg.generals_grid_size:
-        raise ConfigError(f"--generals_grid_size: the maps of {full_env_name} have the sizes of the site")
-    if cfg.generals_grid_size and not MIN_SIDE <= cfg.generals_grid_size <= spec.side:
-        raise ConfigError(
-            f"--generals_grid_size={cfg.generals_grid_size} should be {MIN_SIDE} to {spec.side} in "
-            f"{full_env_name}"
-        )
-
-
 def generals_defaults(full_env_name: str) -> Mapping[str, Any]:
-    """Returns flags for Generals. Raises ImportError if the package is missing."""
-    if not is_installed("generals"):
-        raise missing_package(f"env {full_env_name!r}", "generals-bots", extra="generals")
+    """Returns flags for Generals."""
     return {
         "encoder_custom": "map",
         "use_rnn": False,  # the memory planes hold what has been seen
@@ -133,3 +118,6 @@ def generals_defaults(full_env_name: str) -> Mapping[str, Any]:
         "max_grad_norm": 1.0,
         "exploration_loss_coeff": 0.005,
     }
+
+
+FAMILY = FamilyParts(make_generals_env, GeneralsFlags, generals_defaults, MAPS)

@@ -19,41 +19,17 @@ NUM_DIRECTIONS = len(DIRECTIONS)
 MOVES_PER_FIELD = 2 * NUM_DIRECTIONS  # all but one of the armies, or half of them, in each direction
 OFFSETS = np.array([direction.value for direction in DIRECTIONS])  # rows down, columns to the right
 # Planes from "time" on have the same number on every field.
-VISIBLE_PLANES = (
-    "own_army",
-    "enemy_army",
-    "neutral_army",
-    "own",
-    "enemy",
-    "neutral",
-    "mountain",
-    "city",
-    "own_general",
-    "enemy_general",
-    "fog",
-    "structure_in_fog",
-    "on_map",
-    "time",
-    "time_since_growth",
-    "odd_turn",
-    "army_ratio",
-    "land_ratio",
-    "land_share",
-)
+_VISIBLE = """
+    own_army enemy_army neutral_army own enemy neutral mountain city own_general enemy_general fog
+    structure_in_fog on_map time time_since_growth odd_turn army_ratio land_ratio land_share
+"""
 # Planes from "enemy_land_gain" on have the same number on every field.
-MEMORY_PLANES = (
-    "known_mountain",
-    "known_city",
-    "known_enemy_general",
-    "seen_before",
-    "last_seen_enemy",
-    "last_seen_enemy_army",
-    "time_since_seen",
-    "last_source",
-    "last_target",
-    "enemy_land_gain",
-    "enemy_army_gain",
-)
+_MEMORY = """
+    known_mountain known_city known_enemy_general seen_before last_seen_enemy last_seen_enemy_army
+    time_since_seen last_source last_target enemy_land_gain enemy_army_gain
+"""
+VISIBLE_PLANES = tuple(_VISIBLE.split())
+MEMORY_PLANES = tuple(_MEMORY.split())
 NUM_VISIBLE = len(VISIBLE_PLANES)
 # Indices of planes. Those of armies and owners follow each other: own, enemy's, neutral.
 FIRST_ARMY = VISIBLE_PLANES.index("own_army")
@@ -173,59 +149,36 @@ def _draw_visible(
     """
     height, width = armies.shape
     side = planes.shape[1]
-    own_land = 0
-    own_army = 0
-    enemy_land = 0
-    enemy_army = 0
+    land = np.zeros(3, np.int64)  # own, the enemy's, neutral
+    army = np.zeros(3, np.int64)
     for row in range(side):
         for column in range(side):
             place = (row, column)
             if row >= height or column >= width:
                 planes[MOUNTAIN, row, column] = 1
                 continue
+            owner = 0 if own[place] else 1 if enemy[place] else 2
+            land[owner] += 1
+            army[owner] += armies[place]
             planes[ON_MAP, row, column] = 1
-            army = armies[place]
-            if own[place]:
-                own_land += 1
-                own_army += army
-            elif enemy[place]:
-                enemy_land += 1
-                enemy_army += army
-            if not _sees(own, row, column):
+            if not own[max(row - 1, 0) : row + 2, max(column - 1, 0) : column + 2].any():
                 is_structure = cities[place] or mountains[place]
                 planes[STRUCTURE_IN_FOG if is_structure else FOG, row, column] = 1
                 continue
             planes[MOUNTAIN, row, column] = mountains[place]
             planes[CITY, row, column] = cities[place]
-            if mountains[place]:
-                continue
-            owner = 0 if own[place] else 1 if enemy[place] else 2
-            planes[FIRST_ARMY + owner, row, column] = math.log2(1.0 + army) * LOG2_SCALE
-            planes[FIRST_OWNER + owner, row, column] = 1
-            if generals[place] and owner < 2:
-                planes[FIRST_GENERAL + owner, row, column] = 1
-    numbers = (
-        turn / time_limit,
-        turn % GROWTH_PERIOD / GROWTH_PERIOD,
-        float(turn % 2),
-        _log_ratio(own_army, enemy_army),
-        _log_ratio(own_land, enemy_land),
-        own_land / (height * width),
-    )
-    for i, number in enumerate(numbers):
-        planes[FIRST_NUMBER + i] = number
-    return enemy_land, enemy_army
-
-
-@compiled
-def _sees(own: np.ndarray, row: int, column: int) -> bool:
-    """Returns whether a player owns the field or one of the eight around it."""
-    height, width = own.shape
-    for i in range(max(row - 1, 0), min(row + 2, height)):
-        for j in range(max(column - 1, 0), min(column + 2, width)):
-            if own[i, j]:
-                return True
-    return False
+            if not mountains[place]:
+                planes[FIRST_ARMY + owner, row, column] = math.log2(1.0 + armies[place]) * LOG2_SCALE
+                planes[FIRST_OWNER + owner, row, column] = 1
+                if generals[place] and owner < 2:
+                    planes[FIRST_GENERAL + owner, row, column] = 1
+    planes[FIRST_NUMBER] = turn / time_limit
+    planes[FIRST_NUMBER + 1] = turn % GROWTH_PERIOD / GROWTH_PERIOD
+    planes[FIRST_NUMBER + 2] = turn % 2
+    planes[FIRST_NUMBER + 3] = _log_ratio(army[0], army[1])
+    planes[FIRST_NUMBER + 4] = _log_ratio(land[0], land[1])
+    planes[FIRST_NUMBER + 5] = land[0] / (height * width)
+    return land[1], army[1]
 
 
 @compiled

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from sample_factory.envs.protocol import BackgroundEnv, MultiAgentEnv, ObservationRows, Picture, StepResult
+from sample_factory.envs.protocol import BackgroundEnv, EnvAround, MultiAgentEnv, ObservationRows, StepResult
 from sample_factory.spaces.agent_kinds import AgentKinds, KindSpaces
 from sample_factory.spaces.images import image_layout, is_image
 
@@ -119,19 +119,14 @@ class FrameHistory:
                 rows[buffers, into.step, split:] = new.reshape(len(new), rows.shape[2] - split, *entry)
 
 
-class FrameStack:
+class FrameStack(EnvAround):
     """A MultiAgentEnv whose images are stacks of the last ones of the same episode.
 
     At the start of an episode, and of an agent that was inactive, a stack consists of the first image.
     """
 
     def __init__(self, env: MultiAgentEnv, num_frames: int):
-        self.env = env.env
-        self.num_agents = env.num_agents
-        self.reward_shaping = env.reward_shaping
-        self.process = env.process
-        self.training_info = env.training_info
-        self._env = env
+        super().__init__(env)
         self._history = FrameHistory(env.kinds, num_frames)
         self.kinds = self._history.kinds
         self._inactive: np.ndarray | None = None  # [num_agents] bool; None: no agent
@@ -158,12 +153,6 @@ class FrameStack:
         self._history.write_stacks(into)
         self._inactive = None if result.active is None else ~result.active
         return result
-
-    def render(self) -> Picture | list[Picture] | None:
-        return self._env.render()
-
-    def close(self) -> None:
-        self._env.close()
 
 
 class BackgroundFrameStack(FrameStack, BackgroundEnv):

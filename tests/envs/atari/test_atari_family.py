@@ -1,6 +1,7 @@
 """Atari games in both engines."""
 
 import itertools
+import sys
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -14,13 +15,11 @@ from ale_py.env import AtariEnv
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
-from sample_factory.envs import envpool_family
 from sample_factory.envs.atari.ale_env import BeginWithNoops, LivesAsEpisodes
-from sample_factory.envs.atari.atari_family import make_atari_env
-from sample_factory.envs.atari.games import COMPARED, GAME_OF_ENV
+from sample_factory.envs.atari.atari_family import COMPARED, GAME_OF_ENV, make_atari_env
 from sample_factory.envs.end_infos import true_objective
 from sample_factory.envs.env_info import make_adapted_env
-from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
+from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import (
     EPISODE_CONTINUES,
     BackgroundEnv,
@@ -77,11 +76,6 @@ def test_every_game_exists_in_the_engine(engine):
         assert {f"{name}-v5" for name in task_ids} <= set(envpool.list_all_envs())
     else:
         assert set(GAME_OF_ENV.values()) <= set(roms.get_all_rom_ids())
-
-
-def test_a_mistyped_game_is_an_error_with_the_nearest():
-    with pytest.raises(UnknownEnvError, match=r"'atari_braekout'; did you mean atari_breakout\?"):
-        resolve_family("atari_braekout")
 
 
 @both_engines
@@ -219,13 +213,14 @@ def test_an_env_that_draws_is_one_game_in_colour_at_its_own_size(engine):
 
 @pytest.mark.parametrize(("installed", "engine"), [(True, "envpool"), (False, "gymnasium")])
 def test_envpool_is_the_default_engine_if_it_is_installed(installed, engine, monkeypatch):
-    monkeypatch.setattr(envpool_family, "is_installed", lambda: installed)
+    if not installed:
+        monkeypatch.setitem(sys.modules, "envpool", None)
     assert resolve_family("atari_pong").defaults["env_engine"] == engine
 
 
 def test_a_missing_package_is_a_line_with_the_extra(monkeypatch):
     flags = vars(resolve_family("atari_pong").flags())
-    monkeypatch.setattr(envpool_family, "is_installed", lambda: False)
+    monkeypatch.setitem(sys.modules, "envpool", None)
     with pytest.raises(ConfigError, match=r"pip install -e '\.\[envpool\]'.*--env_engine=gymnasium"):
         make_atari_env("atari_pong", SimpleNamespace(**flags, env_frameskip=4), EnvConfig(0, 0, 0))
 

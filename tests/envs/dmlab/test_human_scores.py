@@ -2,8 +2,7 @@
 
 import pytest
 
-from sample_factory.envs.dmlab.human_scores import HumanScores, human_normalized
-from sample_factory.envs.dmlab.levels import DMLAB_30
+from sample_factory.envs.dmlab.levels import DMLAB_30, HumanScores, human_normalized
 
 
 def score_of(name: str, percent: float) -> float:

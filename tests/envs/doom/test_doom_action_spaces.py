@@ -1,14 +1,9 @@
-import re
-from pathlib import Path
-
 import gymnasium
 import numpy as np
 import pytest
 
-import sample_factory
 from sample_factory.envs.doom import action_spaces as spaces
 from sample_factory.envs.doom.action_spaces import ButtonMap, action_space, flat, num_buttons
-from sample_factory.envs.doom.doom_family import DOOM_SPECS
 
 
 def num_logits(space: gymnasium.Space) -> int:
@@ -70,12 +65,3 @@ def test_a_continuous_turn_is_clipped_and_scaled():
 def test_an_action_of_the_wrong_length_is_an_error():
     with pytest.raises(ValueError):
         ButtonMap(spaces.BASIC).button_values((0, 1, 2))
-
-
-def test_the_page_lists_the_envs_that_share_their_spaces():
-    groups = {}
-    for name, spec in DOOM_SPECS.items():
-        groups.setdefault((spec.actions, spec.measurements), []).append(name)
-    page = (Path(sample_factory.__file__).parent / "experiment" / "README.md").read_text()
-    rows = re.findall(r"^- (`doom_.*`)$", page, re.MULTILINE)
-    assert rows == [", ".join(f"`{name}`" for name in names) for names in groups.values() if len(names) > 1]

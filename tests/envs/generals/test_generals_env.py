@@ -10,7 +10,7 @@ import pytest
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.abilities import NamesActions, ScriptedPlayers, find_ability
 from sample_factory.envs.adapters.adapt import adapt
-from sample_factory.envs.env_registry import UnknownEnvError, resolve_family
+from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.generals.generals_env import assets_potential
 from sample_factory.envs.generals.generals_family import GeneralsFlags
 from sample_factory.envs.protocol import EnvConfig, ObservationRows
@@ -143,11 +143,6 @@ def test_a_picture_has_the_size_of_the_map_and_actions_have_names():
     names = find_ability(env, NamesActions)
     assert names.action_text(200) == "pass"
     assert names.action_text(0) == "all up from row 0, column 0"
-
-
-def test_a_mistyped_name_gets_the_nearest():
-    with pytest.raises(UnknownEnvError, match="did you mean generals_12x12"):
-        resolve_family("generals_12x12x")
 
 
 @pytest.mark.parametrize(

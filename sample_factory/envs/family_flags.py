@@ -1,13 +1,19 @@
-"""Arguments of the function that makes an env, by flag: --env_kwargs='{"is_slippery": false}'."""
+"""Flags that several families have: --env_kwargs, --vector_env_copies and --env_engine."""
 
 import difflib
 import inspect
 import json
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sample_factory.config.flags import ConfigError, flag, shortened
+from sample_factory.envs.packages import is_installed
 
+if TYPE_CHECKING:
+    import gymnasium as gym
+
+ENVPOOL = "envpool"
+GYMNASIUM = "gymnasium"
 NOT_ARGUMENTS = ("self", "render_mode", "num_envs")  # set by other means
 EXAMPLE = """'{"is_slippery": false}'"""
 
@@ -15,6 +21,15 @@ EXAMPLE = """'{"is_slippery": false}'"""
 def env_kwargs_flag(function: str) -> Any:
     """Returns the field of a family's flags. function: what receives the arguments, for the help."""
     return flag("{}", f"arguments of {function} as JSON, e.g. {EXAMPLE}")
+
+
+class ChecksEnvKwargs:
+    """A base of flags with --env_kwargs: its text is checked before anything starts."""
+
+    env_kwargs: str
+
+    def __post_init__(self) -> None:
+        parse_env_kwargs(self.env_kwargs)  # raises
 
 
 def parse_env_kwargs(text: str) -> dict[str, Any]:
@@ -57,3 +72,46 @@ def check_env_kwargs(
             hint = f"did you mean {close[0]}? " if close else ""
             known = f"it has {', '.join(names)}" if names else "it has none"
             raise ConfigError(f"--env_kwargs: env {env_name!r} has no argument {name!r}; {hint}{known}")
+
+
+def vector_env_copies_flag(default: int, advice: str = "") -> Any:
+    """Returns the field of a family's flags. advice: the end of the help, e.g. when many copies are faster.
+
+    v2 calls the flag --env_agents.
+    """
+    text = "make each env a batch of this many copies, each with an agent of its own, stepped in one call"
+    return flag(
+        default,
+        f"{text}; {advice}" if advice else text,
+        aliases=("env_agents",),
+        at_least=1,
+        at_most=100_000,
+    )
+
+
+def copies_in_turn(make: "Callable[[], gym.Env[Any, Any]]", num_copies: int) -> "gym.vector.SyncVectorEnv":
+    """Returns copies that are stepped one after another, none of which spends a step on its reset."""
+    from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+    return SyncVectorEnv([make] * num_copies, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+def env_engine_flag(package: str) -> Any:
+    """Returns the field of a family's flags. package: the one whose envs are made by "gymnasium"."""
+    return flag(
+        ENVPOOL,
+        f"the package that simulates: envpool, which steps many copies in threads of a worker process, or "
+        f"gymnasium, the envs of {package}",
+        choices=(ENVPOOL, GYMNASIUM),
+    )
+
+
+def default_engine() -> str:
+    """Returns envpool if it is installed, else gymnasium."""
+    return ENVPOOL if is_installed("envpool") else GYMNASIUM
+
+
+def refuse_frameskip(cfg: Any, why: str) -> None:
+    """Raises ConfigError with --env_frameskip above 1. why: what is so, and what to do instead."""
+    if cfg.env_frameskip and cfg.env_frameskip > 1:
+        raise ConfigError(f"--env_frameskip={cfg.env_frameskip}: {why}")
