@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from sample_factory.runtime.command_failed import CommandFailed
+from sample_factory.runtime.failures import CommandFailed
 
 FASTER = 1.03  # a gain below 3 % may be chance
 MAX_STEPS = 3  # doublings or halvings of one flag

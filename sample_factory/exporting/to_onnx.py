@@ -12,8 +12,7 @@ from torch import Tensor
 
 from sample_factory.exporting.network import ExportedNetwork
 from sample_factory.exporting.signature import Signature
-from sample_factory.runtime.command_failed import CommandFailed
-from sample_factory.runtime.failures import one_line
+from sample_factory.runtime.failures import CommandFailed, one_line
 
 MAX_BYTES = 2**31 - 1  # of a file, by the format
 MAX_REASON = 400  # characters
