@@ -21,7 +21,7 @@ from sample_factory.config.flags import NEVER
 from sample_factory.monitoring.figures import Figures, read_figures
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import kill_group
-from sample_factory.runtime.command_failed import CommandFailed
+from sample_factory.runtime.failures import CommandFailed
 
 # Stage -> what it is called.
 STAGES = {

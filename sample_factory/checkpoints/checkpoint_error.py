@@ -1,6 +1,6 @@
 """The error of unusable checkpoints. Imports no torch."""
 
-from sample_factory.runtime.command_failed import CommandFailed
+from sample_factory.runtime.failures import CommandFailed
 
 
 class CheckpointError(CommandFailed):

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sample_factory.runtime.failures import Explained
+
 MAX_INT = 2**63 - 1  # of an int64
 MAX_FLOAT = 3.4e38  # of a float32
 MAX_SHOWN = 200  # characters of a value in a message
@@ -19,7 +21,7 @@ BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le}
 NEVER = int(1e10)  # a limit that is never reached
 
 
-class ConfigError(ValueError):
+class ConfigError(Explained, ValueError):
     """Bad input of the user; the message says what is wrong and what would be right."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sample_factory.runtime.command_failed import CommandFailed
+from sample_factory.runtime.failures import CommandFailed
 
 MIN_HEIGHT = 480
 

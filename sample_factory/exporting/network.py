@@ -19,8 +19,7 @@ from sample_factory.models.actor_critic import ActorCritic, PolicyOutput
 from sample_factory.models.cpu_layers import PatchConv2d
 from sample_factory.models.family_encoders import TextEncoder
 from sample_factory.models.normalizers import RunningNormalizer
-from sample_factory.runtime.command_failed import CommandFailed
-from sample_factory.runtime.failures import one_line
+from sample_factory.runtime.failures import CommandFailed, one_line
 from sample_factory.spaces.observations import STORED_DTYPES, Indices
 
 MAX_BYTES = 2**31 - 1  # of a file, by the format

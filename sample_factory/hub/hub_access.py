@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.packages import is_installed, missing_package
-from sample_factory.runtime.command_failed import CommandFailed
+from sample_factory.runtime.failures import CommandFailed
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

@@ -12,8 +12,7 @@ from sample_factory.mainloop.main_loop import Resources
 from sample_factory.population.league import League
 from sample_factory.population.mutation import MutationRule
 from sample_factory.population.pbt import Member, Population, tuned_hyperparameters
-from sample_factory.runtime.queue_transports import make_queue
-from sample_factory.runtime.queues import LocalQueue, Queue
+from sample_factory.runtime.queues import LocalQueue, Queue, make_queue
 
 log = logging.getLogger("sample_factory")
 

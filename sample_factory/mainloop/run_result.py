@@ -11,7 +11,7 @@ from sample_factory.config.experiment_folder import write_atomically
 from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.monitoring.run_summary import RunSummary
 from sample_factory.runtime.child import ChildFailed
-from sample_factory.runtime.command_failed import CommandFailed
+from sample_factory.runtime.failures import CommandFailed
 
 log = logging.getLogger("sample_factory")
 

@@ -17,8 +17,7 @@ from typing import Any
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.runner.run_job import FOLDER, Job
-from sample_factory.runtime.command_failed import CommandFailed
-from sample_factory.runtime.failures import one_line
+from sample_factory.runtime.failures import CommandFailed, one_line
 
 VARIABLE = "RUN_DESCRIPTION"
 

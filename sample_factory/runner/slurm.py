@@ -16,7 +16,7 @@ from sample_factory.config.experiment_folder import write_atomically
 from sample_factory.config.flags import ConfigError
 from sample_factory.runner.backend import CannotStart
 from sample_factory.runner.run_job import Job
-from sample_factory.runtime.command_failed import CommandFailed
+from sample_factory.runtime.failures import CommandFailed
 
 log = logging.getLogger("sample_factory")
 

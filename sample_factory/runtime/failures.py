@@ -21,12 +21,6 @@ NO_ROOM = (
     "can't allocate memory",
     "can't start new thread",
 )
-# These are Explained too, by name, since their packages are not below this one.
-EXPLAINED = {
-    "sample_factory.config.flags.ConfigError",
-    "sample_factory.envs.env_registry.UnknownEnvError",
-    "sample_factory.spaces.observations.UnsupportedSpace",
-}
 
 
 class Explained(Exception):
@@ -34,6 +28,10 @@ class Explained(Exception):
 
     Users read its message alone, in one line, without a traceback.
     """
+
+
+class CommandFailed(Explained, RuntimeError):
+    """A command cannot do its work. Bad input is a ConfigError instead."""
 
 
 class FailsAgain(Exception):
@@ -133,12 +131,14 @@ def describe_exception(error: BaseException) -> Failed:
     return Failed(
         error=one_line(error),
         traceback="".join(traceback.format_exception(error)),
-        short_traceback=_explained_traceback(error) if is_explained(error) else short_traceback(error),
+        short_traceback=_explained_traceback(error)
+        if isinstance(error, Explained)
+        else short_traceback(error),
         caller=frames[0].name if frames else "",
         message=_message(error),
         exception_types=tuple(qualified_name(cls) for cls in type(error).__mro__),
         cause_types=tuple(qualified_name(cls) for cause in causes for cls in type(cause).__mro__),
-        explained=is_explained(error),
+        explained=isinstance(error, Explained),
         permanent=permanent,
     )
 
@@ -162,13 +162,6 @@ def address_space_limit() -> str:
     return f"the address space is limited to {limit / 1e6:,.0f} MB (ulimit -v); it should be unlimited"
 
 
-def is_explained(error: BaseException) -> bool:
-    """Returns whether the message of an exception is printed alone, see Explained."""
-    return isinstance(error, Explained) or any(
-        qualified_name(cls) in EXPLAINED for cls in type(error).__mro__
-    )
-
-
 def one_line(error: BaseException) -> str:
     """Returns an exception in one line with the place in the user's code that raised it.
 
@@ -176,7 +169,7 @@ def one_line(error: BaseException) -> str:
     raised from an exception of user code.
     """
     message = " ".join(_message(error).split())
-    if is_explained(error):
+    if isinstance(error, Explained):
         cause = error.__cause__
         place = _place(cause) if cause is not None and _raised_in(cause) else ""
         return f"{message} ({place})" if place and place not in message else message
@@ -202,7 +195,7 @@ def _explained_traceback(error: BaseException) -> str:
     """Returns the short traceback of the exception that an Explained was raised from; empty if none of user
     code."""
     cause = error.__cause__
-    if cause is None or is_explained(cause) or not _raised_in(cause):
+    if cause is None or isinstance(cause, Explained) or not _raised_in(cause):
         return ""
     return short_traceback(cause)
 

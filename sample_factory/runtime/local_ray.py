@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sample_factory.runtime.command_failed import CommandFailed
+from sample_factory.runtime.failures import CommandFailed
 
 MAX_FOLDER = 40  # characters: Ray adds 62 for its sockets, whose path may have 107
 MAX_STARTS = 4

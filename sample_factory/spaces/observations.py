@@ -8,13 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from sample_factory.runtime.failures import Explained
+
 log = logging.getLogger("sample_factory")
 
 STORED_DTYPES = (np.uint8, np.int8, np.float32)  # every other dtype is stored as float32
 MAX_CHOICES = 2**31 - 1  # indices are stored as int32
 
 
-class UnsupportedSpace(ValueError):
+class UnsupportedSpace(Explained, ValueError):
     """A space that the framework cannot store; the message names it and what is supported."""
 
 

@@ -9,7 +9,7 @@ from sample_factory.config.population_flags import SelfplayFlags
 from sample_factory.exchange.latest_sender import LatestSender
 from sample_factory.exchange.messages import MilestoneSaved
 from sample_factory.population.league import League
-from sample_factory.runtime.socket_queue import SocketQueue
+from sample_factory.runtime.queues import SocketQueue
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from sample_factory.evaluation.measure import plan_evaluation
 from sample_factory.launch.checks import check_env, describe_networks
 from sample_factory.launch.plan import plan_run
 from sample_factory.runtime import local_ray
-from sample_factory.runtime.command_failed import CommandFailed
-from sample_factory.runtime.failures import ChildFailed
+from sample_factory.runtime.failures import ChildFailed, CommandFailed
 from sample_factory.spaces.agent_kinds import AgentKinds
 from sample_factory.spaces.observations import observation_layout
 from tests.counting import CountingEnv, make_plan

@@ -6,8 +6,7 @@ import pytest
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_registry import UnknownEnvError
 from sample_factory.launch.exit_codes import run_command
-from sample_factory.runtime.command_failed import CommandFailed
-from sample_factory.runtime.failures import ChildFailed, PermanentFailure, describe_exception
+from sample_factory.runtime.failures import ChildFailed, CommandFailed, PermanentFailure, describe_exception
 
 
 @pytest.mark.parametrize(

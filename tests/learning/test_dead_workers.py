@@ -13,7 +13,7 @@ from sample_factory.exchange.trajectory_buffers import FIRST_INCARNATION
 from sample_factory.learning.batcher import Batcher
 from sample_factory.learning.receiver import Handover, Receiver
 from sample_factory.runtime.child import Child
-from sample_factory.runtime.socket_queue import SocketQueue
+from sample_factory.runtime.queues import SocketQueue
 from sample_factory.runtime.supervisor import Supervisor
 from tests.counting import CountingEnv, make_config, make_shared
 from tests.runtime.waiting import eventually

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import pkgutil
 import resource
 import signal
 import subprocess
@@ -20,8 +19,8 @@ from sample_factory.runtime.call_in_child import call_in_child, run_in_child
 from sample_factory.runtime.child import Child, ChildFailed, ChildOptions
 from sample_factory.runtime.log import log
 from sample_factory.runtime.marked_processes import unmarked_environment
+from sample_factory.runtime.queues import SocketQueue
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
-from sample_factory.runtime.socket_queue import SocketQueue
 from tests.runtime.bodies import (
     BeatsOnceWhileItIsBuilt,
     CannotEnd,
@@ -116,12 +115,6 @@ def test_a_child_that_ended_without_an_exception_is_of_no_exception_class(start)
     assert child.join(15)
     assert child.error.message == child.error.reason == child.failure
     assert not child.error.caused_by(BaseException)
-
-
-@pytest.mark.parametrize("name", sorted(failures.EXPLAINED))
-def test_the_exceptions_that_are_explained_by_name_exist(name):
-    error = pkgutil.resolve_name(name)
-    assert failures.qualified_name(error) == name and failures.is_explained(error("why"))
 
 
 def test_a_cycle_of_causes_ends():

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from sample_factory.runtime import local_ray
-from sample_factory.runtime.command_failed import CommandFailed
+from sample_factory.runtime.failures import CommandFailed
 from sample_factory.runtime.local_ray import Cluster, find_cluster
 
 

@@ -15,21 +15,13 @@ from dataclasses import fields
 import pytest
 
 from sample_factory.config.sampling_flags import SamplingFlags
-from sample_factory.runtime import queue_transports
+from sample_factory.runtime import queues
 from sample_factory.runtime.child import Child, ChildOptions
-from sample_factory.runtime.queues import MAX_MESSAGE_BYTES, LocalQueue
-from sample_factory.runtime.socket_queue import SocketQueue
+from sample_factory.runtime.queues import MAX_MESSAGE_BYTES, FasterFifoQueue, LocalQueue, SocketQueue
 from tests.runtime.bodies import Consumes, Hammers, Produces, WithoutInheritedFiles
 from tests.runtime.waiting import eventually, kill_9
 
-
-def faster_fifo_queue(**options):
-    from sample_factory.runtime.faster_fifo_queue import FasterFifoQueue
-
-    return FasterFifoQueue(**options)
-
-
-TRANSPORTS = {"sockets": SocketQueue, "faster_fifo": faster_fifo_queue}
+TRANSPORTS = {"sockets": SocketQueue, "faster_fifo": FasterFifoQueue}
 IS_INSTALLED = importlib.util.find_spec("faster_fifo") is not None
 NEEDS_FASTER_FIFO = pytest.mark.skipif(not IS_INSTALLED, reason="faster-fifo has no wheel for this Python")
 MUTEX_IS_NOT_ROBUST = pytest.mark.xfail(
@@ -38,14 +30,14 @@ MUTEX_IS_NOT_ROBUST = pytest.mark.xfail(
     "(no PTHREAD_MUTEX_ROBUST), so that after a kill within a call the other processes can wait forever",
 )
 
-FASTER_FIFO = pytest.param(faster_fifo_queue, marks=NEEDS_FASTER_FIFO)
+FASTER_FIFO = pytest.param(FasterFifoQueue, marks=NEEDS_FASTER_FIFO)
 
 all_queues = pytest.mark.parametrize(
     "make", [SocketQueue, FASTER_FIFO, LocalQueue], ids=[*TRANSPORTS, "local"]
 )
 transports = pytest.mark.parametrize("make", [SocketQueue, FASTER_FIFO], ids=TRANSPORTS)
 transports_that_survive_a_kill = pytest.mark.parametrize(
-    "make", [SocketQueue, pytest.param(faster_fifo_queue, marks=MUTEX_IS_NOT_ROBUST)], ids=TRANSPORTS
+    "make", [SocketQueue, pytest.param(FasterFifoQueue, marks=MUTEX_IS_NOT_ROBUST)], ids=TRANSPORTS
 )
 
 
@@ -93,7 +85,7 @@ def fill(q) -> int:
     "make",
     [
         lambda: SocketQueue(max_bytes=10_000),
-        pytest.param(lambda: faster_fifo_queue(max_bytes=500), marks=NEEDS_FASTER_FIFO),
+        pytest.param(lambda: FasterFifoQueue(max_bytes=500), marks=NEEDS_FASTER_FIFO),
         lambda: LocalQueue(max_messages=10),
     ],
     ids=[*TRANSPORTS, "local"],
@@ -152,7 +144,7 @@ def test_every_message_that_is_accepted_fits(make):
             num_refused += 1
             continue
         assert sent and get(q, timeout=0) == b"x" * size
-    assert num_refused == 0 or make is faster_fifo_queue
+    assert num_refused == 0 or make is FasterFifoQueue
 
 
 def test_a_message_that_just_exceeds_the_socket_buffer_is_refused_like_a_larger_one():
@@ -196,24 +188,24 @@ def test_a_simulator_that_a_child_starts_does_not_inherit_the_queue(make):
 
 def test_the_transport_is_chosen_by_its_name():
     (choices,) = [field.metadata["choices"] for field in fields(SamplingFlags) if field.name == "queue"]
-    assert choices == queue_transports.TRANSPORTS
+    assert choices == queues.TRANSPORTS
     usable = choices if IS_INSTALLED else ("sockets",)
-    made = [type(queue_transports.make_queue(name)).__name__ for name in usable]
+    made = [type(queues.make_queue(name)).__name__ for name in usable]
     assert made == ["SocketQueue", "FasterFifoQueue"][: len(usable)]
     with pytest.raises(ValueError, match="'pipes' is unknown; use one of sockets, faster_fifo"):
-        queue_transports.make_queue("pipes")
+        queues.make_queue("pipes")
 
 
 def test_a_transport_that_is_not_installed_names_the_extra_to_install(monkeypatch):
-    monkeypatch.setattr(queue_transports.importlib.util, "find_spec", lambda name: None)
-    queue_transports.check_transport("sockets")
+    monkeypatch.setattr(queues.importlib.util, "find_spec", lambda name: None)
+    queues.check_transport("sockets")
     with pytest.raises(ImportError, match=r"pip install -e '\.\[faster-fifo\]'"):
-        queue_transports.check_transport("faster_fifo")
+        queues.check_transport("faster_fifo")
 
 
 def test_the_default_transport_does_not_import_the_other():
     code = (
-        "import sys; from sample_factory.runtime.queue_transports import make_queue; make_queue('sockets'); "
+        "import sys; from sample_factory.runtime.queues import make_queue; make_queue('sockets'); "
         "assert 'faster_fifo' not in sys.modules and 'multiprocessing.heap' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -17,7 +17,7 @@ from sample_factory.exchange.topology import make_topology
 from sample_factory.exchange.trajectory_buffers import NO_AGENT, TrajectoryBuffers
 from sample_factory.launch.workers import LEARNER, worker_specs
 from sample_factory.mainloop.main_loop import Resources
-from sample_factory.runtime.socket_queue import SocketQueue
+from sample_factory.runtime.queues import SocketQueue
 from sample_factory.runtime.supervisor import Limits, Supervisor
 from tests.counting import make_config, make_plan
 from tests.crowd import AGENT, EPISODE, NUM_ACTIONS, STEP, CountingCrowd, make_crowd

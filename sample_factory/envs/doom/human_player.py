@@ -16,7 +16,7 @@ from sample_factory.envs.doom.engine import PLAYER_COUNT, START_ERRORS, DoomEngi
 from sample_factory.envs.doom.game_configuration import EngineSettings
 from sample_factory.envs.doom.lockstep import ANSWER_SECONDS, CLOSE_SECONDS, POLL_SECONDS, EngineThread
 from sample_factory.envs.doom.player_score import PlayerScore
-from sample_factory.runtime.command_failed import CommandFailed
+from sample_factory.runtime.failures import CommandFailed
 
 Answer = TypeVar("Answer")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from sample_factory.envs.doom.engine import START_ATTEMPTS, START_ERRORS, DoomEngine
 from sample_factory.envs.doom.engine_resources import PortClaim
-from sample_factory.runtime.command_failed import CommandFailed
+from sample_factory.runtime.failures import CommandFailed
 
 log = logging.getLogger("sample_factory")
 

@@ -14,7 +14,7 @@ from sample_factory.exchange.messages import EpisodeReport, NewTrainingInfo, rep
 from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.models import towers
 from sample_factory.runtime.child_side import ChildContext
-from sample_factory.runtime.socket_queue import SocketQueue
+from sample_factory.runtime.queues import SocketQueue
 from sample_factory.sampling.inline_sampler import InlineSampler
 from sample_factory.sampling.rollout.env_vector import EnvVector, RewardRule
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
