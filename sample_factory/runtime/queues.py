@@ -220,7 +220,7 @@ def _wait_for(end: socket.socket, event: int, seconds: float) -> bool:
 
 
 class FasterFifoQueue:
-    """The queue of the package faster-fifo (extra "faster-fifo"): a ring buffer in shared memory under a mutex.
+    """The queue of the package faster-fifo (an extra): a ring buffer in shared memory under a mutex.
 
     Keeps promises 1, 3 and 4 of `Queue`, but not promise 2: its mutex and condition variables are not robust.
     A process that is killed inside a call can leave them in a state in which every later call of any process
