@@ -10,7 +10,7 @@ import time
 import pytest
 
 from sample_factory.envs.doom.doom_family import DOOM_SPECS
-from sample_factory.envs.doom.human_game import KEYS, instructions
+from sample_factory.envs.doom.human_game import KEYS
 from sample_factory.envs.doom.human_player import Endpoint, buttons, play
 from sample_factory.envs.doom.make_doom_env import engine_settings, make_doom_env
 from sample_factory.envs.protocol import EnvConfig
@@ -209,10 +209,7 @@ def test_the_score_of_a_human_is_on_the_scale_of_an_agents(doom_cfg):
     assert "objective" not in results, "the env reports no other than the reward"
 
 
-@pytest.mark.parametrize("spec", DOOM_SPECS.values(), ids=DOOM_SPECS)
-def test_goal_and_keys_of_each_scenario_fit_80_columns(spec, doom_cfg):
-    pressed = buttons(engine_settings(spec.name, spec, doom_cfg())) if "two_colors" not in spec.name else []
-    text = instructions(spec.name, spec.goal, pressed)
-    assert spec.goal in text.splitlines() and max(map(len, text.splitlines())) <= 80
+def test_a_human_has_a_key_for_every_button_of_every_scenario(doom_cfg):
     known = {button for keys in KEYS for button in keys.buttons}
-    assert set(pressed) <= known
+    for spec in (spec for spec in DOOM_SPECS.values() if "two_colors" not in spec.name):
+        assert set(buttons(engine_settings(spec.name, spec, doom_cfg()))) <= known
