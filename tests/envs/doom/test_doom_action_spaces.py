@@ -76,6 +76,6 @@ def test_the_page_lists_the_envs_that_share_their_spaces():
     groups = {}
     for name, spec in DOOM_SPECS.items():
         groups.setdefault((spec.actions, spec.measurements), []).append(name)
-    page = (Path(sample_factory.__file__).parent / "experiment" / "README.md").read_text()
+    page = (Path(sample_factory.__file__).parent / "launch" / "README.md").read_text()
     rows = re.findall(r"^- (`doom_.*`)$", page, re.MULTILINE)
     assert rows == [", ".join(f"`{name}`" for name in names) for names in groups.values() if len(names) > 1]
