@@ -291,13 +291,13 @@ def test_all_three_stages_of_a_real_run(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     small = ["--rollout=16", "--batch_size=64", "--encoder_mlp_layers", "16", "--hidden_size=16"]
     files = [f"--json={out / 'all.json'}", f"--chart={out / 'bars.png'}", "--compare=v1=1000"]
-    argv = [*CARTPOLE, *small, "--device=cpu", "--seconds=2", "--warmup_seconds=0", *files]
+    argv = [*CARTPOLE, *small, "--device=cpu", "--seconds=4", "--warmup_seconds=0", *files]
     assert benchmark.main(argv) == 0
     printed = capsys.readouterr().out
     found = json.loads((out / "all.json").read_text())
     stages = found["stages"]
     assert list(stages) == ["simulation", "sampling", "training"]
-    assert stages["simulation"]["fps"] > stages["sampling"]["fps"] > 0 and stages["training"]["fps"] > 0
+    assert all(stage["fps"] > 0 for stage in stages.values())
     assert 0 < stages["training"]["ready_seconds"] < 60
     assert "sample_factory.dummy_sampler" in stages["simulation"]["command"]
     assert "--sampler_only=True" in stages["sampling"]["command"]
