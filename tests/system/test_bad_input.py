@@ -44,7 +44,7 @@ def assert_refused(done, message):
         (
             "train",
             [ENV, "--experiment=a", "--vector_env_copies=2", "--env_frameskip=3"],
-            "is for single envs",
+            "--env_frameskip=3",
         ),
         (
             "run_algorithm",
