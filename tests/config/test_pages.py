@@ -216,6 +216,8 @@ def test_flags_that_the_page_calls_unknown_are_refused(tmp_path):
 def test_how_it_works_names_functions_that_exist():
     page = (PACKAGE / "README.md").read_text()
     rows = [row for rows in tables(page) for row in rows if "functions in control" in rows[0][1]]
-    named = {name for _, functions, *_ in rows for name in re.findall(r"`([\w.]+)`", functions)}
-    variables = {"policy_ids"}
+    calls = [line for line in page.splitlines() if "→" in line and not line.startswith("|")]
+    texts = [functions for _, functions, *_ in rows] + calls
+    named = {name for text in texts for name in re.findall(r"`([\w.]+)`", text)}
+    variables = {"policy_ids", "__init__"}
     assert len(named) > 60 and named - variables - defined_names(PACKAGE) == set()
