@@ -16,8 +16,6 @@ from sample_factory.runtime.queues import SocketQueue
 def inboxes():
     queues = [SocketQueue(), SocketQueue()]
     yield queues
-    for queue in queues:
-        queue.close()
 
 
 @pytest.fixture

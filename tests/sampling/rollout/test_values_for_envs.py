@@ -165,5 +165,4 @@ def test_reports_that_do_not_fit_into_one_message_are_sent_in_several_and_in_ord
         assert messages, f"only {len(received)} reports"
         received += reports_in(messages)
     sending.join()
-    queue.close()
     assert received == reports
