@@ -14,8 +14,7 @@ from sample_factory.runtime.queues import SocketQueue
 
 @pytest.fixture
 def inboxes():
-    queues = [SocketQueue(), SocketQueue()]
-    yield queues
+    return [SocketQueue(), SocketQueue()]
 
 
 @pytest.fixture
