@@ -7,15 +7,14 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from sample_factory.config.cluster_flags import ClusterFlags
 from sample_factory.config.experiment_folder import experiment_folder, write_atomically
-from sample_factory.config.flags import section_fields
+from sample_factory.config.flags import section_fields, shortened
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.monitoring_flags import EvaluationFlags, MonitoringFlags
 from sample_factory.config.population_flags import PbtFlags, SelfplayFlags
-from sample_factory.config.resuming import Resumed
 from sample_factory.config.sampling_flags import SamplingFlags
 from sample_factory.config.sections import (
     RETIRED_DEFAULTS,
@@ -76,6 +75,31 @@ class FlagNamespace(argparse.Namespace):
     def get(self, name: str, default: Any = None) -> Any:
         """Returns the value of a flag, or the default if there is no such flag."""
         return getattr(self, name, default)
+
+
+class Change(NamedTuple):
+    """A flag with two values: in cfg.json of the experiment, and given now."""
+
+    flag: str
+    saved: Any
+    given: Any
+
+    def __str__(self) -> str:
+        saved, given = (
+            shortened(" ".join(map(str, value)) or "empty" if isinstance(value, tuple) else str(value))
+            for value in self[1:]
+        )
+        return f"{self.flag} {saved} -> {given}"
+
+
+class Resumed(NamedTuple):
+    """How the flags of a start differ from those of the experiment that it resumes.
+
+    changed: flags on the command line. ignored: flags in the --cfg file, which the saved ones override.
+    """
+
+    changed: tuple[Change, ...] = ()
+    ignored: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def flag(
 ) -> Any:
     """Returns a dataclass field that is also a command-line flag of the same name.
 
-    help: a phrase that can be read without the help of any other flag.
+    help: a phrase that can be understood without the help of any other flag.
     aliases: other names that are accepted (mostly those of v2).
     is_folder: the value is the path of a folder that must exist.
     metavar: placeholder of the value in the help; empty: INT, FLOAT or TEXT, depending on the type. In a
@@ -95,20 +95,18 @@ def parse_bool(text: str) -> bool:
 
 def parse_int(text: str) -> int:
     """Parses an integer, also in the forms 4_000_000 and 4e6."""
+    hint = ""
+    if "," in text:
+        hint = "; separate several values by spaces, and groups of digits by _"
+    elif text[:1].isdigit() and text[-1] in "kKmMbB":
+        hint = "; write for example 1_000_000 or 1e6"
     try:
         value = float(text) if any(mark in text.lower() for mark in ("e", ".")) else int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an integer{_how_to_write(text)}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer{hint}") from None
     if not math.isfinite(value) or value != int(value):
         raise argparse.ArgumentTypeError(f"{text!r} is not an integer")
     return int(value)
-
-
-def _how_to_write(text: str) -> str:
-    """Returns the end of an error message, for frequent mistakes."""
-    if "," in text:
-        return "; separate several values by spaces, and groups of digits by _"
-    return "; write for example 1_000_000 or 1e6" if text[:1].isdigit() and text[-1] in "kKmMbB" else ""
 
 
 def parse_float(text: str) -> float:
@@ -131,22 +129,22 @@ class FlagType(NamedTuple):
     is_list: bool = False
     is_optional: bool = False
 
-
-def flag_type(annotation: Any) -> FlagType:
-    """Returns the type of a flag from the annotation of its field, e.g. `tuple[int, ...]` or `str | None`."""
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        inner = [arg for arg in typing.get_args(annotation) if arg is not type(None)]
-        return flag_type(inner[0])._replace(is_optional=True)
-    if typing.get_origin(annotation) is tuple:
-        return FlagType(typing.get_args(annotation)[0], is_list=True)
-    return FlagType(annotation)
+    @classmethod
+    def of(cls, annotation: Any) -> "FlagType":
+        """Returns the type that the annotation of a field means, e.g. `tuple[int, ...]` or `str | None`."""
+        if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+            inner = [arg for arg in typing.get_args(annotation) if arg is not type(None)]
+            return cls.of(inner[0])._replace(is_optional=True)
+        if typing.get_origin(annotation) is tuple:
+            return cls(typing.get_args(annotation)[0], is_list=True)
+        return cls(annotation)
 
 
 @functools.cache  # resolving annotations is slow, and each flag of a file asks for them
-def section_fields(section: type) -> list[tuple[dataclasses.Field[Any], Any]]:
-    """Returns (field, resolved annotation) for each flag of a section."""
+def section_fields(section: type) -> list[tuple[dataclasses.Field[Any], FlagType]]:
+    """Returns (field, type) for each flag of a section."""
     hints = typing.get_type_hints(section)
-    return [(field, hints[field.name]) for field in dataclasses.fields(section)]
+    return [(field, FlagType.of(hints[field.name])) for field in dataclasses.fields(section)]
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -178,24 +176,26 @@ def explain(error: argparse.ArgumentError) -> str:
 
 def add_flags(parser: argparse.ArgumentParser, section: type) -> None:
     """Adds every flag of a section to the parser. Flags that are not typed are not set in the namespace."""
-    for field, annotation in section_fields(section):
-        names = (f"--{name}" for name in (field.name, *field.metadata["aliases"]))
-        parser.add_argument(*names, **argument_of(field, annotation))
+    for field, kind in section_fields(section):
+        add_flag(parser, field, kind)
 
 
-def argument_of(field: dataclasses.Field[Any], annotation: Any) -> dict[str, Any]:
-    """Returns the arguments of `add_argument` for a flag, without its names and its help."""
+def add_flag(
+    parser: argparse._ActionsContainer, field: dataclasses.Field[Any], kind: FlagType, **explained: str
+) -> None:
+    """Adds a flag to a parser or to a group of one. explained: its `help` and its `metavar`, if wanted."""
     parsers: dict[type, Callable[[str], Any]] = {bool: parse_bool, int: parse_int, float: parse_float}
-    scalar, is_list, is_optional = flag_type(annotation)
-    parse = parse_limit if field.default == NEVER else parsers.get(scalar, str)
-    is_switch = scalar is bool and not is_list
-    return {
-        "dest": field.name,
-        "type": (lambda text: None if text == "None" else parse(text)) if is_optional else parse,
-        "nargs": "*" if is_list else "?" if is_switch else None,
-        "const": True if is_switch else None,  # a bare --no_render means True
-        "default": argparse.SUPPRESS,
-    }
+    parse = parse_limit if field.default == NEVER else parsers.get(kind.scalar, str)
+    is_switch = kind.scalar is bool and not kind.is_list
+    parser.add_argument(
+        *(f"--{name}" for name in (field.name, *field.metadata["aliases"])),
+        dest=field.name,
+        type=(lambda text: None if text == "None" else parse(text)) if kind.is_optional else parse,
+        nargs="*" if kind.is_list else "?" if is_switch else None,
+        const=True if is_switch else None,  # a bare --no_render means True
+        default=argparse.SUPPRESS,
+        **explained,
+    )
 
 
 def coerce(section: type, values: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -205,9 +205,9 @@ def coerce(section: type, values: Mapping[str, Any], source: str) -> dict[str, A
     2 saves it. Raises ValueError with the key, the value, the type and the source.
     """
     coerced: dict[str, Any] = {}
-    annotations = {field.name: annotation for field, annotation in section_fields(section)}
+    kinds = {field.name: kind for field, kind in section_fields(section)}
     for key, value in values.items():
-        scalar, is_list, is_optional = flag_type(annotations[key])
+        scalar, is_list, is_optional = kinds[key]
         if value is None and is_optional:
             coerced[key] = None
         elif is_list:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from sample_factory import benchmark, dummy_sampler, enjoy, match, train
-from sample_factory.config.flags import ConfigError, Layer, flag, flag_type, section_fields
+from sample_factory.config.flags import ConfigError, Layer, flag, section_fields
 from sample_factory.config.parsing import build_config, parse_config
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.envs.doom.doom_family import DoomFlags
@@ -18,14 +18,14 @@ from sample_factory.envs.gym_family import GymFlags
 PROGRAMS = {"train": train.main, "enjoy": enjoy.main, "dummy_sampler": dummy_sampler.main}
 PROGRAMS.update({"benchmark": benchmark.main, "match": match.main})
 NUMBERS = [
-    (env, field.name, flag_type(annotation)[0])
+    (env, field.name, kind.scalar)
     for env, sections in (
         ("gym_CartPole-v1", [*TRAINING_SECTIONS.values(), GymFlags]),
         ("doom_basic", [DoomFlags]),
     )
     for section in sections
-    for field, annotation in section_fields(section)
-    if flag_type(annotation)[0] in (int, float)
+    for field, kind in section_fields(section)
+    if kind.scalar in (int, float)
 ]
 ABOVE_ZERO = """
 num_policies num_workers num_envs_per_worker worker_num_splits policy_workers_per_policy max_policy_lag
