@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 
 from sample_factory.config.algorithms import algorithm_info, algorithms_with
 from sample_factory.config.config import Config
@@ -20,8 +19,8 @@ def check_consistency(config: Config) -> None:
     _check_learning_rate(config)
     _check_population(config)
     _check_network(config)
-    _check_folders(config)
     _check_evaluation(config)
+    experiment_folder(config.run)  # raises ConfigError for names that lead elsewhere
 
 
 def _check_algorithm(config: Config) -> None:
@@ -175,14 +174,3 @@ def _check_evaluation(config: Config) -> None:
         )
     if monitoring.eval_flags and not monitoring.eval_every_env_steps:
         raise ConfigError("--eval_flags has no effect without --eval_every_env_steps=N")
-
-
-def _check_folders(config: Config) -> None:
-    figures_file = config.monitoring.figures_file
-    if figures_file is not None:
-        path = Path(figures_file).expanduser().absolute()
-        if path.is_dir():
-            raise ConfigError(f"--figures_file={figures_file} is a folder; it should be the name of a file")
-        if not path.parent.is_dir():
-            raise ConfigError(f"--figures_file={figures_file}: its folder does not exist; create it first")
-    experiment_folder(config.run)  # raises ConfigError for names that lead elsewhere

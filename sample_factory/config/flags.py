@@ -46,6 +46,7 @@ def flag(
     choices: Sequence[Any] = (),
     aliases: Sequence[str] = (),
     is_folder: bool = False,
+    is_output: bool = False,
     metavar: str = "",
     optimizers: Sequence[str] = (),
     names_code: bool = False,
@@ -57,6 +58,7 @@ def flag(
     help: a phrase that can be understood without the help of any other flag.
     aliases: other names that are accepted (mostly those of v2).
     is_folder: the value is the path of a folder that must exist.
+    is_output: the value is the path of a file that is written, in a folder that must exist.
     metavar: placeholder of the value in the help; empty: INT, FLOAT or TEXT, depending on the type. In a
         cfg.json of another account, a FILE must be in the folder of the run, and a FOLDER is not used.
     optimizers: the values of --optimizer with which this flag has an effect; empty: all.
@@ -70,6 +72,7 @@ def flag(
         "aliases": tuple(aliases),
         "checks": checks,
         "is_folder": is_folder,
+        "is_output": is_output,
         "metavar": metavar,
         "optimizers": tuple(optimizers),
         "names_code": names_code,
@@ -230,7 +233,7 @@ def _coerce_scalar(scalar: type, value: Any, key: str, source: str) -> Any:
 
 
 def check_values(section: Any, sources: Mapping[str, str] | None = None) -> None:
-    """Raises ValueError for a flag outside its choices or bounds.
+    """Raises ValueError for a flag outside its choices or bounds, or with a path that cannot be used.
 
     sources: flag -> name of the source of its value, for the message; empty for the command line.
     """
@@ -246,6 +249,12 @@ def check_values(section: Any, sources: Mapping[str, str] | None = None) -> None
             raise ValueError(f"{name} is empty; leave it out for {field.default}")
         if value is not None and field.metadata["is_folder"] and not os.path.isdir(os.path.expanduser(value)):
             raise ValueError(f"{name}={shortened(value)}: there is no such folder")
+        if value is not None and field.metadata["is_output"]:
+            path = Path(os.path.expanduser(value)).absolute()
+            if path.is_dir():
+                raise ValueError(f"{name}={shortened(value)} is a folder; it should be the name of a file")
+            if not path.parent.is_dir():
+                raise ValueError(f"{name}={shortened(value)}: its folder does not exist; create it first")
         for item in value if isinstance(value, tuple) else (value,):
             if isinstance(item, (int, float)) and not isinstance(item, bool):
                 _check_bounds(name, item, checks, may_be_infinite=value == field.default)

@@ -75,6 +75,7 @@ class MonitoringFlags:
         None,
         "file for the figures of the run as JSON lines; monitoring/figures.py describes the fields",
         metavar="FILE",
+        is_output=True,
     )
     jsonl_summaries: bool = flag(
         False, "also write the summaries as JSON lines: summaries.jsonl in the folder of the run"

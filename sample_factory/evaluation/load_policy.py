@@ -9,7 +9,6 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory.config.config import Config
-from sample_factory.config.experiment_folder import find_experiment
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
 from sample_factory.envs.contract import check_observation
@@ -23,7 +22,7 @@ from sample_factory.envs.own_spaces import OwnSpaces, probe_own_spaces
 from sample_factory.envs.protocol import EnvConfig, EnvContractError, ObservationRows
 from sample_factory.envs.wrappers.frame_stack import FrameHistory, stacked_space
 from sample_factory.evaluation.policy import TrainedPolicy, load_trained_policy
-from sample_factory.evaluation.policy_choice import LATEST, chosen_policy, find_checkpoint
+from sample_factory.evaluation.policy_choice import LATEST, chosen_policies, find_checkpoint, flags_of_call
 from sample_factory.runtime.child import ChildFailed
 from sample_factory.spaces.actions import action_decoder, batch_action_decoder
 from sample_factory.spaces.agent_kinds import AgentKinds
@@ -219,13 +218,12 @@ def load_policy(
     and for a wrong flag; CheckpointError for a checkpoint that cannot be used.
     """
     try:
-        named = find_experiment(experiment, train_dir, cfg)
-        choice = chosen_policy(named, policy_index, checkpoint)
+        named = flags_of_call(experiment, train_dir, policy_index, checkpoint, cfg)
         needs_env = observation_space is None or action_space is None
         resolve = resolve_trained_family if needs_env else _family_or_none
-        keywords = {**named.keywords, "eval_deterministic": deterministic, **flags}
-        is_experiment = "cfg" not in named.keywords
-        config = parse_config(as_arguments(keywords), resolve, is_experiment, cfg_is_saved=True)
+        keywords = {**named, "eval_deterministic": deterministic, **flags}
+        config = parse_config(as_arguments(keywords), resolve, "cfg" not in named, cfg_is_saved=True)
+        (choice,) = chosen_policies(config)
         find_checkpoint(config, choice)  # raises, before an env is made
         family = resolve(config.env_name)
         spaces = _spaces(config, family, choice.policy_index, observation_space, action_space)

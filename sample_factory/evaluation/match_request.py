@@ -10,7 +10,6 @@ from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.policy_choice import PolicyChoice
-from sample_factory.evaluation.results import check_file
 
 Value = TypeVar("Value")
 
@@ -37,7 +36,9 @@ class MatchFlags:
     opponent_player: str | None = flag(
         None, "scripted player of the env as the opponent, e.g. a bot, in place of a policy", metavar="NAME"
     )
-    json: str | None = flag(None, "file for all figures and the result of each match", metavar="FILE")
+    json: str | None = flag(
+        None, "file for all figures and the result of each match", metavar="FILE", is_output=True
+    )
 
 
 class Contestant(NamedTuple):
@@ -117,4 +118,3 @@ def _check(config: Config, opponent_config: Config, flags: MatchFlags) -> None:
         )
     if config.evaluation.save_video:
         raise ConfigError("--save_video: a match is not drawn; sample_factory.enjoy shows several policies")
-    check_file("json", flags.json)

@@ -22,10 +22,8 @@ from sample_factory.evaluation.results import (
     EpisodeResult,
     Evaluation,
     Progress,
-    check_file,
     episode_line,
-    result_figures,
-    write_json,
+    write_results,
 )
 from sample_factory.evaluation.screen import EPISODES_UNSEEN, Screen, drawn_agents, find_drawing
 from sample_factory.exchange.topology import episode_shares
@@ -41,8 +39,6 @@ def play(config: Config, family: EnvFamily) -> Evaluation:
 
     Raises ConfigError, CheckpointError, VideoError, and what the env raises.
     """
-    json_file = config.extra["results"].json if "results" in config.extra else None
-    check_file("json", json_file)
     config, family = with_eval_frameskip(_with_action_repeat(config), family)
     flags = config.evaluation
     if not flags.video_name.endswith(".mp4"):
@@ -72,7 +68,7 @@ def play(config: Config, family: EnvFamily) -> Evaluation:
         tuple(choices), tuple(episodes), runner.env_frames, seconds, video, session.num_wanted
     )
     print(result.summary())
-    write_json(json_file, result_figures(config, [result]))
+    write_results(config, [result])
     return result
 
 

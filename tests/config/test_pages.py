@@ -18,7 +18,7 @@ from sample_factory.envs.doom.doom_family import doom_defaults
 from sample_factory.envs.doom.human_game import HumanGameFlags
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.match_request import MatchFlags
-from sample_factory.evaluation.results import JsonFlags, ResultFlags
+from sample_factory.evaluation.results import ResultFlags
 from sample_factory.exporting.export_flags import ExportFlags
 from sample_factory.hub import convert, load_from_hub
 from sample_factory.hub.hub_flags import EnjoyHubFlags, PushFlags
@@ -163,7 +163,7 @@ def test_every_command_of_the_pages_is_parsed(module, flags, tmp_path):
     extra = {
         "dummy_sampler": {"random_sampler": RandomSamplerFlags},
         "eval": {"results": ResultFlags},
-        "enjoy": {"results": JsonFlags, "hub": EnjoyHubFlags},
+        "enjoy": {"results": ResultFlags, "hub": EnjoyHubFlags},
         "hub.push_to_hub": {"hub": PushFlags},
         "export": {"export": ExportFlags},
         "imitate": {"imitate": ImitateFlags},
