@@ -102,7 +102,12 @@ def plan_evaluation(plan: RunPlan) -> RunPlan | None:
         )
     config, family, info = plan.config, plan.family, plan.info
     if monitoring.eval_flags:
-        config, family = _with_eval_flags(config, family)
+        try:
+            config = with_flags(config, shlex.split(monitoring.eval_flags), resolve_family)
+            if config.env_name != plan.config.env_name:
+                family = resolve_family(config.env_name)
+        except (ConfigError, UnknownEnvError, ValueError) as error:
+            raise ConfigError(f"--eval_flags={monitoring.eval_flags}: {error}") from None
         info = probe_env(config, family)
     if info.kinds.spaces != kinds.spaces:
         raise ConfigError(
@@ -113,17 +118,6 @@ def plan_evaluation(plan: RunPlan) -> RunPlan | None:
     sampling = replace(config.sampling, serial_mode=True, num_workers=1, inline_samplers=0)
     config = replace(config, sampling=sampling, run=replace(config.run, device="cpu"))
     return _plan(*with_eval_frameskip(config, family), info, plan.state_size)
-
-
-def _with_eval_flags(config: Config, family: EnvFamily) -> tuple[Config, EnvFamily]:
-    """Returns the flags, changed by --eval_flags, and the family of their env. Raises ConfigError."""
-    text = config.monitoring.eval_flags
-    try:
-        changed = with_flags(config, shlex.split(text), resolve_family)
-        is_other = changed.env_name != config.env_name
-        return changed, resolve_family(changed.env_name) if is_other else family
-    except (ConfigError, UnknownEnvError, ValueError) as error:
-        raise ConfigError(f"--eval_flags={text}: {error}") from None
 
 
 def _plan(config: Config, family: EnvFamily, info: EnvInfo, state_size: int | None = None) -> RunPlan:
@@ -282,7 +276,11 @@ class MeasuringLoop(Loop):
         for report in reports_in(self._reports.get_many(timeout)):
             match report:
                 case EpisodeReport():
-                    self._add(report)
+                    env, agent = divmod(report.agent_id, self._topology.agents_per_env)
+                    episode = EpisodeResult(
+                        agent, report.reward, report.length, report.true_objective, report.extra_stats, env
+                    )
+                    self._rewards += report.reward if self._count.add(episode) else 0.0
                 case Incident():
                     self._incidents.add_incident(report)
 
@@ -302,14 +300,6 @@ class MeasuringLoop(Loop):
         """Counts the episodes that ended last, and ends the progress."""
         self.receive(0.0)
         self._progress.close()
-
-    def _add(self, report: EpisodeReport) -> None:
-        env, agent = divmod(report.agent_id, self._topology.agents_per_env)
-        episode = EpisodeResult(
-            agent, report.reward, report.length, report.true_objective, report.extra_stats, env
-        )
-        if self._count.add(episode):
-            self._rewards += report.reward
 
     def _describe(self) -> str:
         return f"reward {number_text(self._rewards / len(self._count))}" if len(self._count) else ""

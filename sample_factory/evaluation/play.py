@@ -39,8 +39,12 @@ def play(config: Config, family: EnvFamily) -> Evaluation:
 
     Raises ConfigError, CheckpointError, VideoError, and what the env raises.
     """
-    config, family = with_eval_frameskip(_with_action_repeat(config), family)
     flags = config.evaluation
+    if flags.render_action_repeat is not None:
+        # As the frameskip of the env, so that its time limits stay right.
+        env_flags = dataclasses.replace(config.env, env_frameskip=flags.render_action_repeat)
+        config = dataclasses.replace(config, env=env_flags)
+    config, family = with_eval_frameskip(config, family)
     if not flags.video_name.endswith(".mp4"):
         raise ConfigError(f"--video_name={flags.video_name} should end with .mp4")
     if flags.no_render and not (flags.has_limit or flags.save_video):
@@ -70,14 +74,6 @@ def play(config: Config, family: EnvFamily) -> Evaluation:
     print(result.summary())
     write_results(config, [result])
     return result
-
-
-def _with_action_repeat(config: Config) -> Config:
-    """Makes --render_action_repeat the frameskip of the env, so that its time limits stay right."""
-    if config.evaluation.render_action_repeat is None:
-        return config
-    env_flags = dataclasses.replace(config.env, env_frameskip=config.evaluation.render_action_repeat)
-    return dataclasses.replace(config, env=env_flags)
 
 
 def _load_policies(

@@ -59,7 +59,7 @@ def test_a_trained_policy_beats_an_untrained_one(tmp_path):
     assert evaluation.for_agent(0).reward.mean == -evaluation.for_agent(1).reward.mean < -2.0
 
     version = min(path.name for path in (late / "milestones").iterdir()).split("_")[1]
-    series = match(
+    series = run_match(
         parse_arguments([*identity, f"--opponent_checkpoint=milestone:{version}", "--num_matches=3"])
     )
     assert sum(series.tally) == 3
