@@ -40,6 +40,10 @@ ENV_FAMILIES = [
     ),
 ]
 _EVALUATED_ENVS = (("any", "the env that the experiment was trained in; --env can be left out"),)
+_EVAL_FLAGS = (
+    "experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_episodes eval_deterministic "
+    "eval_env_frameskip num_workers num_envs_per_worker device seed"
+)
 
 TRAIN = Command(
     module="train",
@@ -92,8 +96,7 @@ EVAL = Command(
     # The most likely actions in place of random ones, in four processes.
     --experiment=basic --eval_deterministic=True --num_workers=4
     """,
-    common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_episodes "
-    "eval_deterministic eval_env_frameskip num_workers num_envs_per_worker device seed",
+    common=_EVAL_FLAGS,
     envs=_EVALUATED_ENVS,
 )
 EXPORT = Command(
@@ -260,8 +263,7 @@ PUSH_TO_HUB = Command(
     # Push once more without playing.
     --experiment=basic --hf_repository=me/basic --with_evaluation=False
     """,
-    common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_episodes "
-    "eval_deterministic eval_env_frameskip num_workers num_envs_per_worker device seed",
+    common=_EVAL_FLAGS,
     envs=_EVALUATED_ENVS,
 )
 LOAD_FROM_HUB = Command(

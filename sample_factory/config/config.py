@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from sample_factory.config.cluster_flags import ClusterFlags
 from sample_factory.config.experiment_folder import experiment_folder, write_atomically
 from sample_factory.config.flags import section_fields, shortened
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.monitoring_flags import EvaluationFlags, MonitoringFlags
 from sample_factory.config.population_flags import PbtFlags, SelfplayFlags
-from sample_factory.config.sampling_flags import SamplingFlags
+from sample_factory.config.sampling_flags import ClusterFlags, SamplingFlags
 from sample_factory.config.sections import (
     RETIRED_DEFAULTS,
     RETIRED_FLAGS,

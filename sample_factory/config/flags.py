@@ -51,6 +51,7 @@ def flag(
     optimizers: Sequence[str] = (),
     names_code: bool = False,
     never_foreign: bool = False,
+    between: tuple[float, float] | None = None,
     **checks: float,
 ) -> Any:
     """Returns a dataclass field that is also a command-line flag of the same name.
@@ -64,8 +65,10 @@ def flag(
     optimizers: the values of --optimizer with which this flag has an effect; empty: all.
     names_code: a value with a colon is imported, so a cfg.json of another account must not have it.
     never_foreign: never taken from a cfg.json of another account, e.g. because it names a service.
-    checks: bounds of a number: `at_least`, `above`, `at_most`.
+    between: the least and the largest number. checks: one bound: `at_least`, `above` or `at_most`.
     """
+    if between is not None:
+        checks = {"at_least": between[0], "at_most": between[1]}
     metadata = {
         "help": help,
         "choices": tuple(choices),

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sample_factory.config.algorithms import BUILT_IN
-from sample_factory.config.cluster_flags import ClusterFlags
 from sample_factory.config.flags import flag
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.monitoring_flags import EvaluationFlags, MonitoringFlags
 from sample_factory.config.population_flags import PbtFlags, SelfplayFlags
-from sample_factory.config.sampling_flags import SamplingFlags
+from sample_factory.config.sampling_flags import ClusterFlags, SamplingFlags
 
 # The flags that name the folder of a run; never taken from the cfg.json in it, which may have been moved.
 OWN_FOLDER = ("experiment", "experiments_root", "train_dir")
@@ -76,9 +75,7 @@ class RunFlags:
         "not signed it",
     )
     device: str = flag(
-        "auto",
-        "device of the network; auto: the GPU if there is one",
-        choices=("auto", "gpu", "cpu"),
+        "auto", "device of the network; auto: the GPU if there is one", choices=("auto", "gpu", "cpu")
     )
     precision: str = flag(
         "auto",
@@ -93,7 +90,7 @@ class RunFlags:
         False, "compile the encoders of the learner; slower on a CPU, where it needs a C++ compiler"
     )
     seed: int | None = flag(
-        None, "seed of network, actions and envs; a random one if left out", at_least=0, at_most=2**32 - 1
+        None, "seed of network, actions and envs; a random one if left out", between=(0, 2**32 - 1)
     )
 
 
@@ -153,7 +150,7 @@ class ModelFlags:
         names_code=True,
     )
     encoder_extra_fc_layers: int = flag(
-        1, "fully connected layers of width --hidden_size after the convolutions", at_least=0, at_most=100
+        1, "fully connected layers of width --hidden_size after the convolutions", between=(0, 100)
     )
     encoder_conv_mlp_layers: tuple[int, ...] = flag(
         (),
@@ -174,14 +171,13 @@ class ModelFlags:
         512,
         "width of fully connected layers and of the recurrent state",
         aliases=("rnn_size",),
-        at_least=1,
-        at_most=MAX_WIDTH,
+        between=(1, MAX_WIDTH),
     )
     use_rnn: bool = flag(True, "give the network a memory: a recurrent core")
     rnn_type: str = flag("gru", "kind of recurrent core", choices=("gru", "lstm", "mingru", "gtrxl"))
-    rnn_num_layers: int = flag(1, "number of recurrent layers", at_least=1, at_most=100)
+    rnn_num_layers: int = flag(1, "number of recurrent layers", between=(1, 100))
     gtrxl_memory: int = flag(
-        32, "with --rnn_type=gtrxl: number of past steps that are remembered", at_least=1, at_most=4096
+        32, "with --rnn_type=gtrxl: number of past steps that are remembered", between=(1, 4096)
     )
     gtrxl_heads: int = flag(
         4, "with --rnn_type=gtrxl: number of attention heads, a divisor of --hidden_size", at_least=1
@@ -190,7 +186,7 @@ class ModelFlags:
         False, "remember rare moments of training that went well, for training where some tasks are rare"
     )
     episodic_slots: int = flag(
-        256, "with --episodic_memory: number of moments that are kept", at_least=1, at_most=100_000
+        256, "with --episodic_memory: number of moments that are kept", between=(1, 100_000)
     )
     nonlinearity: str = flag("elu", "activation function of the network", choices=("elu", "relu", "tanh"))
     policy_initialization: str = flag(
@@ -225,16 +221,12 @@ class EnvFlags:
     """Settings that many env families read."""
 
     env_frameskip: int | None = flag(
-        None,
-        "simulator frames that each action lasts; as the env defines if left out",
-        at_least=1,
-        at_most=10_000,
+        None, "simulator frames that each action lasts; as the env defines if left out", between=(1, 10_000)
     )
     env_framestack: int = flag(
         1,
         "successive images in an observation, for a policy without memory; each takes as much memory again",
-        at_least=1,
-        at_most=1000,
+        between=(1, 1000),
     )
 
 

@@ -54,13 +54,7 @@ class Evaluations(Subscriber):
        and after --eval_timeout_seconds in all, since an episode may never end.
     """
 
-    def __init__(
-        self,
-        plan: RunPlan,
-        monitor: Monitor,
-        outbox: Outbox,
-        publish: Callable[[Report], None],
-    ):
+    def __init__(self, plan: RunPlan, monitor: Monitor, outbox: Outbox, publish: Callable[[Report], None]):
         """plan: of the training. publish: hands a report to all subscribers."""
         self._plan = plan.evaluation
         self._config = config = plan.config

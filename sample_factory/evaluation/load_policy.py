@@ -42,11 +42,7 @@ class LoadedPolicy:
     """
 
     def __init__(
-        self,
-        policy: TrainedPolicy,
-        spaces: OwnSpaces,
-        num_frames: int,
-        make_env: Callable[[str | None], Any],
+        self, policy: TrainedPolicy, spaces: OwnSpaces, num_frames: int, make_env: Callable[[str | None], Any]
     ):
         """num_frames: --env_framestack. make_env(render_mode): makes an env as in training."""
         self.observation_space, self.action_space = spaces
@@ -75,7 +71,13 @@ class LoadedPolicy:
         if sum(given is not None for given in (mask, num_envs, agents)) > 1:
             raise ValueError("reset: give mask, num_envs or agents, and only one of them")
         if mask is not None:
-            self._forget(np.asarray(mask))
+            chosen = np.asarray(mask)
+            if chosen.shape != (self._count,) or chosen.dtype != np.bool_:
+                raise ValueError(
+                    f"reset: the mask has shape {chosen.shape} and dtype {chosen.dtype}; it should be bool "
+                    f"of shape ({self._count},)"
+                )
+            self._is_first |= chosen
             return
         self._is_batch = num_envs is not None
         self._agents = [SINGLE] if agents is None else list(agents)  # unless it is a batch
@@ -130,14 +132,6 @@ class LoadedPolicy:
         It is what the env's family makes: for some families a vector env or an env of several agents.
         """
         return self._make_env(render_mode)
-
-    def _forget(self, mask: np.ndarray) -> None:
-        if mask.shape != (self._count,) or mask.dtype != np.bool_:
-            raise ValueError(
-                f"reset: the mask has shape {mask.shape} and dtype {mask.dtype}; it should be bool of shape "
-                f"({self._count},)"
-            )
-        self._is_first |= mask
 
     def _write_agents(self, observations: Any, rows: ObservationRows) -> np.ndarray:
         """Writes observations by agent; returns which agents are present, bool [count]."""
@@ -226,19 +220,22 @@ def load_policy(
         (choice,) = chosen_policies(config)
         find_checkpoint(config, choice)  # raises, before an env is made
         family = resolve(config.env_name)
-        spaces = _spaces(config, family, choice.policy_index, observation_space, action_space)
+        if observation_space is None or action_space is None:
+            probed = _probe_spaces(config, family, choice.policy_index)
+            observation_space = probed.observation if observation_space is None else observation_space
+            action_space = probed.action if action_space is None else action_space
         num_frames = config.env.env_framestack
-        stored = observation_layout(spaces.observation).space
+        stored = observation_layout(observation_space).space
         if num_frames > 1:
             stored = stacked_space(stored, num_frames)
-        policy = load_trained_policy(config, choice, stored, spaces.action)
+        policy = load_trained_policy(config, choice, stored, action_space)
     except (ConfigError, UnknownEnvError) as error:
         raise in_words_of_python(error) from None
 
     def make_env(render_mode: str | None) -> Any:
         return family.make(config.namespace(), EnvConfig(0, 0, 0), render_mode)
 
-    return LoadedPolicy(policy, spaces, num_frames, make_env)
+    return LoadedPolicy(policy, OwnSpaces(observation_space, action_space), num_frames, make_env)
 
 
 def _family_or_none(env_name: str) -> EnvFamily:
@@ -254,23 +251,11 @@ def _family_or_none(env_name: str) -> EnvFamily:
     return EnvFamily(env_name, refuse, None, {})
 
 
-def _spaces(
-    config: Config,
-    family: EnvFamily,
-    policy_index: int,
-    observation_space: gym.Space[Any] | None,
-    action_space: gym.Space[Any] | None,
-) -> OwnSpaces:
-    if observation_space is not None and action_space is not None:
-        return OwnSpaces(observation_space, action_space)
+def _probe_spaces(config: Config, family: EnvFamily, policy_index: int) -> OwnSpaces:
     try:
-        probed = probe_own_spaces(family, config.namespace(), policy_index)
+        return probe_own_spaces(family, config.namespace(), policy_index)
     except ChildFailed as failure:
         raise ConfigError(
             f"env {config.env_name} cannot be made to get its spaces ({failure.reason}); give "
             "observation_space and action_space"
         ) from failure
-    return OwnSpaces(
-        probed.observation if observation_space is None else observation_space,
-        probed.action if action_space is None else action_space,
-    )

@@ -25,8 +25,7 @@ class MatchFlags:
     opponent_policy_index: int | None = flag(
         None,
         "number of the opponent's policy, in a run with several; --policy_index if left out",
-        at_least=0,
-        at_most=1000,
+        between=(0, 1000),
     )
     opponent_checkpoint: str | None = flag(
         None,

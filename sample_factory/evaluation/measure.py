@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
-from sample_factory.config.cluster_flags import ClusterFlags
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import with_flags
-from sample_factory.config.sampling_flags import POLICY_WORKER_NICENESS
+from sample_factory.config.sampling_flags import POLICY_WORKER_NICENESS, ClusterFlags
 from sample_factory.config.sections import RunFlags
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import EnvFamily, UnknownEnvError, resolve_family
@@ -168,11 +167,7 @@ class Measurement:
     """Plays the episodes of one checkpoint, in worker processes, or with --serial_mode in this process."""
 
     def __init__(
-        self,
-        plan: RunPlan,
-        choice: PolicyChoice,
-        progress: Progress,
-        context: ChildContext | None = None,
+        self, plan: RunPlan, choice: PolicyChoice, progress: Progress, context: ChildContext | None = None
     ):
         """Loads the checkpoint; with --serial_mode, also makes the envs and resets them.
 

@@ -174,11 +174,7 @@ class Overlay:
     """
 
     def __init__(
-        self,
-        experiment: str,
-        runner: EpisodeRunner,
-        choices: Sequence[PolicyChoice],
-        agents: Sequence[int],
+        self, experiment: str, runner: EpisodeRunner, choices: Sequence[PolicyChoice], agents: Sequence[int]
     ):
         """choices: the policy of each agent. agents: those that are drawn."""
         env = runner.env
