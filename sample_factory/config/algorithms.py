@@ -25,8 +25,8 @@ class AlgorithmInfo(NamedTuple):
     defaults: flag -> value, instead of the default of the flag and of the env family, which suit PPO.
     flags: flags of LearningFlags that have no effect with algorithms that do not list them. None: it may use
         every flag.
-    evolves: flags that population-based training may change, beside those that suit every algorithm
-        (population/pbt.py).
+    evolves: further flags that population-based training may change; population/pbt.py has the flags that
+        suit every algorithm.
     refuses: flag -> the reason why it must keep its default value.
     """
 
@@ -135,5 +135,5 @@ def algorithm_info(name: str) -> AlgorithmInfo:
 
 
 def algorithms_with(flag: str) -> list[str]:
-    """Returns the built-in algorithms with which a flag has an effect; empty if it has one with all."""
+    """Returns the built-in algorithms with which a flag has an effect; empty for a flag of all of them."""
     return [name for name, info in BUILT_IN.items() if info.flags is not None and flag in info.flags]

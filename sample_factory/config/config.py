@@ -92,7 +92,7 @@ class Change(NamedTuple):
 
 
 class Resumed(NamedTuple):
-    """How the flags of a start differ from those of the experiment that it resumes.
+    """The flags of a start that differ from the saved flags of the experiment that it resumes.
 
     changed: flags on the command line. ignored: flags in the --cfg file, which the saved ones override.
     """
@@ -109,10 +109,10 @@ class Config:
     typed: flag -> value, for the flags on the command line.
     unknown: key -> value, for keys of cfg.json that are no flags. They are written back unchanged.
     extra: section name -> section, for the sections that only one program has.
-    argv: the arguments that were parsed, which may not be those of this process.
-    resumed: the flags that differ from those of the experiment that is resumed; None if none is.
+    argv: the arguments that were parsed; a script may have given others than its own.
+    resumed: the flags that differ from the saved ones; None if no experiment is resumed.
     is_foreign: whether values come from a cfg.json of another account, which --trust_code has not accepted;
-        what they are saved in is not signed.
+        `save` does not sign them.
     """
 
     run: RunFlags

@@ -45,8 +45,9 @@ def experiment_folder(run: RunFlags) -> Path:
 def read_file_of_flags(path: str, is_saved: bool = False, trusts: bool = False) -> Layer:
     """Reads the file that --cfg names, without its NOTES. Raises ConfigError.
 
-    is_saved: it is the cfg.json of a run. So is a file of that name, one that a run has written, and any in
-    the folder of a run. Others are recipes, whose values count as typed. trusts: --trust_code was given.
+    is_saved: it is the cfg.json of a run. So is a file of that name, a file that a run has written, and any
+    file in the folder of a run. Any other file is a recipe: its values are trusted as if they were typed.
+    trusts: --trust_code was given.
     """
     if not path:
         raise ConfigError("--cfg is empty; name a JSON file of flags, or leave it out")
@@ -55,12 +56,9 @@ def read_file_of_flags(path: str, is_saved: bool = False, trusts: bool = False) 
     flags_only = {key: value for key, value in values.items() if key not in NOTES}
     _check_values(flags_only, path)
     is_saved = is_saved or file.name in SAVED_NAMES or was_saved(values)
-    is_saved = is_saved or any(map(_has_run, file.absolute().parents))
+    runs = (folder for folder in file.absolute().parents if _saved_path(folder) is not None)
+    is_saved = is_saved or any(any(folder.glob("checkpoint_p*")) for folder in runs)
     return Layer(path, flags_only, foreign_file(file, values, trusts) if is_saved else None)
-
-
-def _has_run(folder: Path) -> bool:
-    return _saved_path(folder) is not None and any(folder.glob("checkpoint_p*"))
 
 
 def was_saved(values: Mapping[str, Any]) -> bool:
@@ -80,9 +78,7 @@ def read_saved(
     evaluation: bool = False,
     trusts: bool = False,
 ) -> Layer:
-    """Reads cfg.json of an experiment that is to be resumed or evaluated; no values if there is none.
-
-    Every command that resumes, plays or exports an experiment reads its flags here.
+    """Reads cfg.json of an experiment that is to be resumed, played or exported; no values if there is none.
 
     typed, file_values: flag -> value on the command line and in the --cfg file; they name the folder.
     trusts: --trust_code was given. Raises ConfigError.
@@ -234,7 +230,7 @@ def _flags_of_checkpoint(file: Path, cfg: str | os.PathLike[str] | None) -> dict
 
 
 def old_version(settings: Mapping[str, Any]) -> int | None:
-    """Returns 1 or 2 for settings of Sample Factory 1 or 2, None for those of this version."""
+    """Returns the version of Sample Factory that wrote these settings: 1 or 2, or None for this one."""
     if "rnn_size" in settings:
         return 2
     return 1 if "encoder_subtype" in settings and "inline_samplers" not in settings else None

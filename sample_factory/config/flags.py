@@ -57,7 +57,7 @@ def flag(
     """Returns a dataclass field that is also a command-line flag of the same name.
 
     help: a phrase that can be understood without the help of any other flag.
-    aliases: other names that are accepted (mostly those of v2).
+    aliases: other names that are accepted (mostly names of version 2).
     is_folder: the value is the path of a folder that must exist.
     is_output: the value is the path of a file that is written, in a folder that must exist.
     metavar: placeholder of the value in the help; empty: INT, FLOAT or TEXT, depending on the type. In a
@@ -164,7 +164,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def parse_known(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Returns the arguments that the parser knows, and the others. Raises ConfigError for a bad value."""
+    """Returns the known arguments, and the list of unknown ones. Raises ConfigError for a bad value."""
     try:
         return parser.parse_known_args(list(argv))
     except argparse.ArgumentError as error:

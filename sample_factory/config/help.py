@@ -62,7 +62,7 @@ def command_help(
 ) -> str:
     """Returns the help of a command that takes the flags of an experiment.
 
-    sections: name -> section, all that the command accepts; "family" is that of the env.
+    sections: name -> section, all that the command accepts; "family" is the section of the env's family.
     env_name: None: the help for all envs.
     defaults: flag -> default of the env, instead of the default of the section.
     own_sections: names of the sections that only this command has.
@@ -116,7 +116,7 @@ def _make_parser(
 
 
 def _width() -> int:
-    """Returns the number of columns to use, at most those of the terminal."""
+    """Returns the number of columns to use; no more than the terminal has."""
     return max(MIN_WIDTH, min(shutil.get_terminal_size().columns, MAX_WIDTH))
 
 

@@ -142,7 +142,7 @@ def _read_files(
     must_exist: bool,
     cfg_is_saved: bool,
 ) -> tuple[Layer, Layer]:
-    """Returns the flags in the file of --cfg and those in cfg.json of the experiment; none without a file.
+    """Returns the flags in the --cfg file, and the flags in cfg.json of the experiment; none without a file.
 
     Raises ConfigError for an env that names code, since resolving its family would import it.
     """
@@ -310,7 +310,7 @@ def _flag_table(sections: Mapping[str, type]) -> dict[str, tuple[type, str]]:
     return {**aliases, **table}
 
 
-# A command, whose flags have their dashes also in Python; or a flag.
+# A command, in which flags keep their dashes; or the dashes of a flag.
 _COMMAND_OR_FLAG = re.compile(r"(python -m [^;,()]*)|--(?!help)(?=[a-z])")
 
 

@@ -63,7 +63,7 @@ class Evaluations(Subscriber):
         self._publish = publish
         self._every = config.monitoring.eval_every_env_steps
         self._next_frames: dict[int, int] = {}  # by policy: the env frames at which it is due
-        self._requested: set[int] = set()  # policies whose learner has been asked for a snapshot
+        self._requested: set[int] = set()  # policies; the learner was asked for a snapshot
         self._skipped: set[int] = set()  # policies that were skipped the last time they were due
         self._waiting: collections.deque[Snapshot] = collections.deque()
         self._playing: Snapshot | None = None
@@ -108,8 +108,8 @@ class Evaluations(Subscriber):
     def finish(self, may_wait: Callable[[], bool]) -> None:
         """Called after the workers have stopped: finishes the evaluations while `may_wait`.
 
-        A policy that was skipped the last time, or whose learner stopped before it wrote a snapshot, is
-        evaluated with its last checkpoint.
+        A policy that was skipped the last time is evaluated with its last checkpoint. So is a policy if its
+        learner stopped before it wrote a snapshot.
         """
         if not may_wait():
             return

@@ -25,7 +25,7 @@ def parse_arguments(argv: Sequence[str]) -> Config:
 def run_eval(config: Config) -> None:
     """Measures, prints each result when it is complete, and writes the files.
 
-    When a checkpoint fails, the files have the results of those before it, and the failure.
+    When a checkpoint fails, the files have the results of the checkpoints before it, and the failure.
 
     Raises ConfigError for a missing checkpoint or a file that cannot be written, CheckpointError for an
     unusable checkpoint, ChildFailed for an env or a process that fails.
@@ -74,8 +74,8 @@ def evaluate(
         checkpoint file's folder.
     checkpoint: "latest", "best", "milestone:VERSION" or the path of a file; only if `experiment` is no file.
     deterministic: take the most likely action, and the mean of a continuous one, instead of a random one.
-    flags: other flags of evaluation, such as `seed`, and flags of the env, which replace those of the
-        training.
+    flags: other flags of evaluation, such as `seed`, and flags of the env, which replace the values that
+        were used in training.
 
     Returns an Evaluation: `episodes`, each with reward, length (in env frames), true_objective and
     extra_stats; and the statistics `reward`, `length` and `true_objective` of all of them, each with mean,

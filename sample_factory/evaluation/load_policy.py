@@ -36,7 +36,7 @@ class LoadedPolicy:
 
     1. It remembers the past of each episode: the recurrent state, and the last images with --env_framestack.
        `reset` forgets.
-    2. Observations and actions are those of the env as `make_env` makes it.
+    2. It takes and returns observations and actions as the env of `make_env` has them.
 
     observation_space, action_space: of one agent.
     """
@@ -61,7 +61,7 @@ class LoadedPolicy:
         """Forgets the past. Call it when an episode begins, with at most one argument:
 
         none: `act` takes a single observation. This is the state after loading.
-        num_envs: `act` takes a batch of observations, whose first axis has this size, e.g. of a
+        num_envs: `act` takes a batch of observations with a first axis of this size, e.g. of a
             gymnasium.vector.VectorEnv.
         agents: names of agents, e.g. `env.possible_agents` of PettingZoo. `act` takes a dict by agent. Each
             of these agents acts with this policy, and has a memory of its own.
@@ -208,8 +208,8 @@ def load_policy(
     flags: other flags, such as `device="gpu"` (by default the CPU, which is faster for a few envs), or flags
         of the env's family.
 
-    Raises ConfigError (a ValueError) for an unknown experiment or checkpoint, which names those that exist,
-    and for a wrong flag; CheckpointError for a checkpoint that cannot be used.
+    Raises ConfigError (a ValueError) for a wrong flag and for an unknown experiment or checkpoint, with the
+    names that exist; CheckpointError for a checkpoint that cannot be used.
     """
     try:
         named = flags_of_call(experiment, train_dir, policy_index, checkpoint, cfg)

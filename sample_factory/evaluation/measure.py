@@ -88,7 +88,7 @@ def measure_checkpoints(
 def plan_evaluation(plan: RunPlan) -> RunPlan | None:
     """Returns the plan of the evaluations during a training; None without --eval_every_env_steps.
 
-    plan: of the training, whose flags and env --eval_flags changes. Raises ConfigError.
+    plan: of the training; --eval_flags changes its flags and its env. Raises ConfigError.
     """
     monitoring = plan.config.monitoring
     if not monitoring.eval_every_env_steps:
@@ -110,8 +110,8 @@ def plan_evaluation(plan: RunPlan) -> RunPlan | None:
         info = probe_env(config, family)
     if info.kinds.spaces != kinds.spaces:
         raise ConfigError(
-            f"--eval_flags={monitoring.eval_flags}: the env of the evaluations has other spaces than that of "
-            f"the training, so that the policy cannot play it: {info.kinds}, not {kinds}"
+            f"--eval_flags={monitoring.eval_flags}: the env of the evaluations has other spaces than the env "
+            f"of the training, so that the policy cannot play it: {info.kinds}, not {kinds}"
         )
     # One process, with as many envs as one rollout worker has.
     sampling = replace(config.sampling, serial_mode=True, num_workers=1, inline_samplers=0)
@@ -137,7 +137,7 @@ def _plan(config: Config, family: EnvFamily, info: EnvInfo, state_size: int | No
         run=replace(
             config.run,
             precision=config.typed.get("precision", "fp32"),
-            algo=RunFlags.algo,  # that of the training may be a user's own, and is not known here
+            algo=RunFlags.algo,  # the training's may be a user's own, which is not registered here
             transfer_from=None,
             observers=(),
         ),
@@ -192,7 +192,7 @@ class Measurement:
             self._run = ProcessRun(plan, resources)
 
     def play(self, signals: StopSignals) -> Evaluation:
-        """Plays the episodes; returns those that count. Called once. Raises ChildFailed."""
+        """Plays the episodes; returns the ones that count. Called once. Raises ChildFailed."""
         failures = self._run.run(self._loop, signals)
         if failures:
             raise failures[0]

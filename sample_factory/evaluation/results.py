@@ -104,7 +104,7 @@ class Evaluation(NamedTuple):
     """Result of an evaluation.
 
     choices: the policy of each agent.
-    env_frames: number of frames that were played; of `eval`, those of the episodes that count.
+    env_frames: number of frames that were played; for `eval`, only in the episodes that count.
     seconds: duration.
     num_wanted: number of episodes that were to be played; None: no number was given.
     """

@@ -176,7 +176,7 @@ class Overlay:
     def __init__(
         self, experiment: str, runner: EpisodeRunner, choices: Sequence[PolicyChoice], agents: Sequence[int]
     ):
-        """choices: the policy of each agent. agents: those that are drawn."""
+        """choices: the policy of each agent. agents: the agents that are drawn."""
         env = runner.env
         self._runner = runner
         self._grid = find_ability(env.env, SplitsScreen).screen_grid()

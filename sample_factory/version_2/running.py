@@ -83,7 +83,7 @@ class ScriptParser(ParserRecorder):
 def parse_sf_args(
     argv: Sequence[str] | None = None, evaluation: bool = False
 ) -> tuple[ScriptParser, FlagNamespace]:
-    """Returns a parser for the script's own arguments, and the flags so far, without those of the env.
+    """Returns a parser for the script's own arguments, and the flags so far, without the flags of the env.
 
     argv: None: the arguments of this process.
     """
@@ -101,9 +101,9 @@ def parse_sf_args(
 
 
 def parse_full_cfg(parser: ScriptParser, argv: Sequence[str] | None = None) -> FlagNamespace:
-    """Returns all flags, for `run_rl` and `enjoy`; `cfg.cli_args` has those that were typed.
+    """Returns all flags, for `run_rl` and `enjoy`; `cfg.cli_args` has the typed ones.
 
-    The arguments and defaults that the script has added to the parser become those of the family of --env.
+    The env family of --env gets the arguments and defaults that the script has added to the parser.
     An error is printed in one line, and ends the process with exit code 2, as argparse does.
     """
     if not isinstance(parser, ScriptParser):
