@@ -187,7 +187,7 @@ def add_flags(parser: argparse.ArgumentParser, section: type) -> None:
 
 
 def add_flag(
-    parser: argparse._ActionsContainer, field: dataclasses.Field[Any], kind: FlagType, **explained: str
+    parser: argparse._ActionsContainer, field: dataclasses.Field[Any], kind: FlagType, **explained: Any
 ) -> None:
     """Adds a flag to a parser or to a group of one. explained: its `help` and its `metavar`, if wanted."""
     parsers: dict[type, Callable[[str], Any]] = {bool: parse_bool, int: parse_int, float: parse_float}
