@@ -148,21 +148,16 @@ def _check_network(config: Config) -> None:
             "an equal share of it"
         )
     custom = model.actor_critic_custom
-    if custom is not None and config.learning.use_cpc:
-        raise ConfigError(
-            f"--use_cpc=True needs the encoder and the core of the built-in network; --actor_critic_custom="
-            f"{custom} may have none: use --use_cpc=False"
-        )
-    if custom is not None and model.episodic_memory:
-        raise ConfigError(
-            "--episodic_memory=True adds to what the core gets in the built-in network; "
-            f"--actor_critic_custom={custom} may have none: use --episodic_memory=False"
-        )
-    if custom is not None and config.run.compile:
-        raise ConfigError(
-            f"--compile=True compiles the encoders of the built-in network; --actor_critic_custom={custom} "
-            "may have none: use --compile=False, and call torch.compile in it"
-        )
+    for name, is_on, reason, hint in (
+        ("use_cpc", config.learning.use_cpc, "needs the encoder and the core of", ""),
+        ("episodic_memory", model.episodic_memory, "adds to what the core gets in", ""),
+        ("compile", config.run.compile, "compiles the encoders of", ", and call torch.compile in it"),
+    ):
+        if custom is not None and is_on:
+            raise ConfigError(
+                f"--{name}=True {reason} the built-in network; --actor_critic_custom={custom} may have "
+                f"none: use --{name}=False{hint}"
+            )
 
 
 def _check_evaluation(config: Config) -> None:

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sample_factory.config import flags
-from sample_factory.config.flags import ConfigError, Layer, shortened
+from sample_factory.config.flags import ConfigError, Layer, coerce, shortened
 from sample_factory.config.sections import OWN_FOLDER, RunFlags
 from sample_factory.config.trust import SIGNATURE, foreign_file, refuse_links
 
@@ -73,10 +72,7 @@ def read_expectation(path: str) -> str | None:
 
 
 def read_saved(
-    typed: Mapping[str, Any],
-    file_values: Mapping[str, Any],
-    evaluation: bool = False,
-    trusts: bool = False,
+    typed: Mapping[str, Any], file_values: Mapping[str, Any], evaluation: bool = False, trusts: bool = False
 ) -> Layer:
     """Reads cfg.json of an experiment that is to be resumed, played or exported; no values if there is none.
 
@@ -157,11 +153,7 @@ def _check_values(values: Mapping[str, Any], source: str) -> None:
             raise ConfigError(
                 f"{source}: {shortened(key)} has {len(value):,} characters, and may have {MAX_TEXT:,}"
             )
-    named = {key: values[key] for key in IDENTITY if values.get(key) is not None}
-    try:
-        flags.coerce(RunFlags, named, source)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    coerce(RunFlags, {key: values[key] for key in IDENTITY if values.get(key) is not None}, source)
 
 
 def write_atomically(path: Path, text: str) -> None:

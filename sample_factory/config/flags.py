@@ -208,7 +208,7 @@ def coerce(section: type, values: Mapping[str, Any], source: str) -> dict[str, A
     """Converts values from JSON or from code to the types of a section's flags.
 
     A single value is accepted as a list of one, as on the command line, and null as an empty list, as version
-    2 saves it. Raises ValueError with the key, the value, the type and the source.
+    2 saves it. Raises ConfigError with the key, the value, the type and the source.
     """
     coerced: dict[str, Any] = {}
     kinds = {field.name: kind for field, kind in section_fields(section)}
@@ -232,11 +232,11 @@ def _coerce_scalar(scalar: type, value: Any, key: str, source: str) -> Any:
         return int(value)
     if isinstance(value, scalar) and isinstance(value, bool) == (scalar is bool):
         return value
-    raise ValueError(f"{source}: {key} = {shortened(repr(value))} should be of type {scalar.__name__}")
+    raise ConfigError(f"{source}: {key} = {shortened(repr(value))} should be of type {scalar.__name__}")
 
 
 def check_values(section: Any, sources: Mapping[str, str] | None = None) -> None:
-    """Raises ValueError for a flag outside its choices or bounds, or with a path that cannot be used.
+    """Raises ConfigError for a flag outside its choices or bounds, or with a path that cannot be used.
 
     sources: flag -> name of the source of its value, for the message; empty for the command line.
     """
@@ -247,17 +247,17 @@ def check_values(section: Any, sources: Mapping[str, str] | None = None) -> None
         choices = field.metadata["choices"]
         checks = field.metadata["checks"]
         if choices and value is not None and value not in choices:
-            raise ValueError(f"{name}={shortened(str(value))}: choose one of {', '.join(map(str, choices))}")
+            raise ConfigError(f"{name}={shortened(str(value))}: choose one of {', '.join(map(str, choices))}")
         if value == "" and field.default:
-            raise ValueError(f"{name} is empty; leave it out for {field.default}")
+            raise ConfigError(f"{name} is empty; leave it out for {field.default}")
         if value is not None and field.metadata["is_folder"] and not os.path.isdir(os.path.expanduser(value)):
-            raise ValueError(f"{name}={shortened(value)}: there is no such folder")
+            raise ConfigError(f"{name}={shortened(value)}: there is no such folder")
         if value is not None and field.metadata["is_output"]:
             path = Path(os.path.expanduser(value)).absolute()
             if path.is_dir():
-                raise ValueError(f"{name}={shortened(value)} is a folder; it should be the name of a file")
+                raise ConfigError(f"{name}={shortened(value)} is a folder; it should be the name of a file")
             if not path.parent.is_dir():
-                raise ValueError(f"{name}={shortened(value)}: its folder does not exist; create it first")
+                raise ConfigError(f"{name}={shortened(value)}: its folder does not exist; create it first")
         for item in value if isinstance(value, tuple) else (value,):
             if isinstance(item, (int, float)) and not isinstance(item, bool):
                 _check_bounds(name, item, checks, may_be_infinite=value == field.default)
@@ -265,11 +265,11 @@ def check_values(section: Any, sources: Mapping[str, str] | None = None) -> None
 
 def _check_bounds(name: str, value: float, checks: Mapping[str, float], may_be_infinite: bool) -> None:
     if value != value:
-        raise ValueError(f"{name}={value}: must be a number")
+        raise ConfigError(f"{name}={value}: must be a number")
     if isinstance(value, int) and abs(value) > MAX_INT:
-        raise ValueError(f"{name}: has {len(str(value))} digits, and must be at most {MAX_INT}")
+        raise ConfigError(f"{name}: has {len(str(value))} digits, and must be at most {MAX_INT}")
     for check, bound in checks.items():
         if not BOUNDS[check](value, bound):
-            raise ValueError(f"{name}={value}: must be {check.replace('_', ' ')} {bound}")
+            raise ConfigError(f"{name}={value}: must be {check.replace('_', ' ')} {bound}")
     if isinstance(value, float) and abs(value) > MAX_FLOAT and not may_be_infinite:
-        raise ValueError(f"{name}={value}: must be finite, at most {MAX_FLOAT}")
+        raise ConfigError(f"{name}={value}: must be finite, at most {MAX_FLOAT}")

@@ -233,20 +233,17 @@ def build_config(sections: Mapping[str, type], layers: Sequence[Layer], typed: M
     values: dict[str, Any] = {}
     unknown: dict[str, Any] = {}
     sources: dict[str, str] = {}
-    try:
-        for layer in layers:
-            known, rest = _read_layer(layer, flag_of)
-            values.update(known)
-            unknown.update(rest)
-            sources.update(dict.fromkeys(known, "" if layer.source == COMMAND_LINE else layer.source))
-        built = {}
-        for name, section in sections.items():
-            flags = [field.name for field in dataclasses.fields(section) if field.name in values]
-            built[name] = section(**{flag: values[flag] for flag in flags})
-        for section_values in built.values():
-            check_values(section_values, sources)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    for layer in layers:
+        known, rest = _read_layer(layer, flag_of)
+        values.update(known)
+        unknown.update(rest)
+        sources.update(dict.fromkeys(known, "" if layer.source == COMMAND_LINE else layer.source))
+    built = {}
+    for name, section in sections.items():
+        flags = [field.name for field in dataclasses.fields(section) if field.name in values]
+        built[name] = section(**{flag: values[flag] for flag in flags})
+    for section_values in built.values():
+        check_values(section_values, sources)
     for key in PROVENANCE_KEYS:
         unknown.pop(key, None)
     fields = {field.name for field in dataclasses.fields(Config)}
@@ -261,8 +258,8 @@ def _read_layer(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the flags of a layer, with their own names and types, and its other keys.
 
-    flag_of: from `_flag_table`. Raises ValueError for a bad value. Raises ConfigError for a key that is no
-    flag, unless another version or program may have written it, as in any cfg.json that a run has saved.
+    flag_of: from `_flag_table`. Raises ConfigError for a bad value, and for a key that is no flag, unless
+    another version or program may have written it, as in any cfg.json that a run has saved.
     """
     is_saved = layer.source.startswith(SAVED) or was_saved(layer.values)
     values: dict[str, Any] = {}
