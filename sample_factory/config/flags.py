@@ -60,10 +60,11 @@ def flag(
     aliases: other names that are accepted (mostly names of version 2).
     is_folder: the value is the path of a folder that must exist.
     is_output: the value is the path of a file that is written, in a folder that must exist.
-    metavar: placeholder of the value in the help; empty: INT, FLOAT or TEXT, depending on the type. In a
-        cfg.json of another account, a FILE must be in the folder of the run, and a FOLDER is not used.
+    metavar: placeholder of the value in the help; empty: FILE for is_output, NAME for names_code, else INT,
+        FLOAT or TEXT, depending on the type. In a cfg.json of another account, a FILE must be in the folder
+        of the run, and a FOLDER is not used.
     optimizers: the values of --optimizer with which this flag has an effect; empty: all.
-    names_code: a value with a colon is imported, so a cfg.json of another account must not have it.
+    names_code: a name; with a colon it is imported, so a cfg.json of another account must not have it.
     never_foreign: never taken from a cfg.json of another account, e.g. because it names a service.
     between: the least and the largest number. checks: one bound: `at_least`, `above` or `at_most`.
     """
@@ -76,7 +77,7 @@ def flag(
         "checks": checks,
         "is_folder": is_folder,
         "is_output": is_output,
-        "metavar": metavar,
+        "metavar": metavar or ("FILE" if is_output else "NAME" if names_code else ""),
         "optimizers": tuple(optimizers),
         "names_code": names_code,
         "never_foreign": never_foreign,

@@ -72,7 +72,6 @@ class MonitoringFlags:
     figures_file: str | None = flag(
         None,
         "file for the figures of the run as JSON lines; monitoring/figures.py describes the fields",
-        metavar="FILE",
         is_output=True,
     )
     jsonl_summaries: bool = flag(

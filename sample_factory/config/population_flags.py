@@ -54,7 +54,6 @@ class SelfplayFlags:
     matchmaking: str = flag(
         "random",
         "who plays the agents of an env: random, a name given to register_matchmaking, or module:attribute",
-        metavar="NAME",
         names_code=True,
     )
     selfplay_past_share: float = flag(

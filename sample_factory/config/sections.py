@@ -26,21 +26,17 @@ MAX_WIDTH = 100_000
 class RunFlags:
     """Identity, directories, device."""
 
-    env: str | None = flag(
-        None, "full name of the env, e.g. doom_battle or gym_CartPole-v1", metavar="NAME", names_code=True
-    )
+    env: str | None = flag(None, "full name of the env, e.g. doom_battle or gym_CartPole-v1", names_code=True)
     algo: str = flag(
         "APPO",
         f"training algorithm: {', '.join(BUILT_IN)} (APPO is asynchronous PPO), one that was registered with "
         "register_algorithm, or module:attribute",
-        metavar="NAME",
         names_code=True,
     )
     observers: tuple[str, ...] = flag(
         (),
         "names given to register_observer, or module:attribute; all registered ones if left out, none "
         "without a value",
-        metavar="NAME",
         names_code=True,
     )
     experiment: str = flag(
@@ -126,28 +122,20 @@ class ModelFlags:
         ),
     )
     encoder_custom: str | None = flag(
-        None,
-        "name of an encoder given to register_encoder, or module:attribute",
-        metavar="NAME",
-        names_code=True,
+        None, "name of an encoder given to register_encoder, or module:attribute", names_code=True
     )
     core_custom: str | None = flag(
         None,
         "name of a recurrent core given to register_core, or module:attribute; instead of --rnn_type",
-        metavar="NAME",
         names_code=True,
     )
     decoder_custom: str | None = flag(
         None,
         "name of a decoder given to register_decoder, or module:attribute; instead of --decoder_mlp_layers",
-        metavar="NAME",
         names_code=True,
     )
     actor_critic_custom: str | None = flag(
-        None,
-        "name of a whole network given to register_actor_critic, or module:attribute",
-        metavar="NAME",
-        names_code=True,
+        None, "name of a whole network given to register_actor_critic, or module:attribute", names_code=True
     )
     encoder_extra_fc_layers: int = flag(
         1, "fully connected layers of width --hidden_size after the convolutions", between=(0, 100)

@@ -49,6 +49,8 @@ class LoadedPolicy:
         self._policy = policy
         self._num_frames = num_frames
         self._make_env = make_env
+        self._count: int  # of rows: envs or agents
+        self._is_first: np.ndarray  # which rows begin an episode, bool [count]
         self.reset()
 
     def reset(
@@ -95,7 +97,7 @@ class LoadedPolicy:
         self._frames = FrameHistory(kinds, self._num_frames) if self._num_frames > 1 else None
         self._rows = ObservationRows.allocate(kinds if self._frames is None else self._frames.kinds)
         self._rnn_state = self._policy.first_rnn_state(self._count)
-        self._is_first = np.ones(self._count, bool)  # which rows begin an episode
+        self._is_first = np.ones(self._count, bool)
 
     def act(self, observation: Any) -> Any:
         """Returns the action for an observation of the env: a member of `action_space`.

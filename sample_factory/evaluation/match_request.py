@@ -33,9 +33,7 @@ class MatchFlags:
     opponent_player: str | None = flag(
         None, "scripted player of the env as the opponent, e.g. a bot, in place of a policy", metavar="NAME"
     )
-    json: str | None = flag(
-        None, "file for all figures and the result of each match", metavar="FILE", is_output=True
-    )
+    json: str | None = flag(None, "file for all figures and the result of each match", is_output=True)
 
 
 class Contestant(NamedTuple):

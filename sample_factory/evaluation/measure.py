@@ -19,12 +19,7 @@ from sample_factory.config.sections import RunFlags
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import EnvFamily, UnknownEnvError, resolve_family
 from sample_factory.evaluation.played_env import explains_other_env, with_eval_frameskip
-from sample_factory.evaluation.policy_choice import (
-    PolicyChoice,
-    choices_of_agents,
-    chosen_policies,
-    find_checkpoint,
-)
+from sample_factory.evaluation.policy_choice import PolicyChoice, chosen_policies, find_checkpoint
 from sample_factory.evaluation.result_statistics import MeanAndStd
 from sample_factory.evaluation.results import EpisodeCount, EpisodeResult, Evaluation, Progress
 from sample_factory.exchange.messages import EpisodeReport, Incident, Snapshot, reports_in
@@ -174,11 +169,10 @@ class Measurement:
         context: gets the heartbeats of --serial_mode. Raises as `measure_checkpoints`.
         """
         config = plan.config
-        flags = replace(
-            config.evaluation, policy_index=(choice.policy_index,), checkpoint=(choice.checkpoint,)
-        )
         self._topology = plan.topology
-        self._choices = choices_of_agents(replace(config, evaluation=flags), plan.info.kinds)
+        kinds = plan.info.kinds
+        first = choice.policy_index - choice.policy_index % len(kinds.spaces)  # plays agents of kind 0
+        self._choices = [PolicyChoice(first + kind, choice.checkpoint) for kind in kinds.of_agent]
         resources = allocate(plan)
         with explains_other_env(config, warns=False):
             _publish_checkpoints(plan, resources, self._choices)

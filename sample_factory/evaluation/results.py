@@ -32,12 +32,8 @@ CLEAR_LINE = "\r\x1b[K"
 class ResultFlags:
     """Files for the results."""
 
-    json: str | None = flag(
-        None, "file for all statistics and the result of each episode", metavar="FILE", is_output=True
-    )
-    csv: str | None = flag(
-        None, "file for a table with a row for each episode", metavar="FILE", is_output=True
-    )
+    json: str | None = flag(None, "file for all statistics and the result of each episode", is_output=True)
+    csv: str | None = flag(None, "file for a table with a row for each episode", is_output=True)
 
 
 class EpisodeResult(NamedTuple):
