@@ -11,9 +11,6 @@ from sample_factory.runtime.registry import Registry
 # factory(flags, policy, rng) -> Algorithm, see learning/algorithms/algorithm.py.
 AlgorithmFactory = Callable[[Any, Any, Any], Any]
 
-# Commands of version 1 that it regarded as algorithms.
-COMMANDS = {"DUMMY_SAMPLER": "python -m sample_factory.dummy_sampler"}
-
 VTRACE = ("vtrace_rho", "vtrace_c", "vtrace_lambda")
 PPO_EVOLVES = ("ppo_clip_ratio", "ppo_clip_value")
 
@@ -115,8 +112,8 @@ def registered_algorithm(name: str) -> AlgorithmFactory | str:
     """
     if ":" in name:
         return name
-    if name in COMMANDS:
-        raise ValueError(f"--algo={name}: use {COMMANDS[name]} instead")
+    if name == "DUMMY_SAMPLER":  # for version 1, this command was an algorithm
+        raise ValueError(f"--algo={name}: use python -m sample_factory.dummy_sampler instead")
     try:
         info: AlgorithmInfo = _REGISTRY.find(name)
     except ValueError as error:

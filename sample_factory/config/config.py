@@ -136,10 +136,9 @@ class Config:
     def flat(self) -> dict[str, Any]:
         """Returns flag -> value."""
         values: dict[str, Any] = {}
-        for name in TRAINING_SECTIONS:
-            values.update(flat_values(getattr(self, name)))
-        for section in (self.family, *self.extra.values()):
-            values.update(flat_values(section) if section is not None else {})
+        sections = [getattr(self, name) for name in TRAINING_SECTIONS]
+        for section in (*sections, self.family, *self.extra.values()):
+            values.update({} if section is None else flat_values(section))
         return values
 
     def namespace(self) -> FlagNamespace:

@@ -241,7 +241,10 @@ def build_config(sections: Mapping[str, type], layers: Sequence[Layer], typed: M
     built = {}
     for name, section in sections.items():
         flags = [field.name for field in dataclasses.fields(section) if field.name in values]
-        built[name] = section(**{flag: values[flag] for flag in flags})
+        try:
+            built[name] = section(**{flag: values[flag] for flag in flags})
+        except ValueError as error:  # of a check that the section makes itself
+            raise ConfigError(str(error)) from None
     for section_values in built.values():
         check_values(section_values, sources)
     for key in PROVENANCE_KEYS:
