@@ -66,10 +66,10 @@ def flag(
     optimizers: the values of --optimizer with which this flag has an effect; empty: all.
     names_code: a name; with a colon it is imported, so a cfg.json of another account must not have it.
     never_foreign: never taken from a cfg.json of another account, e.g. because it names a service.
-    between: the least and the largest number. checks: one bound: `at_least`, `above` or `at_most`.
+    between: the smallest and the largest number. checks: other bounds: `at_least`, `above`, `at_most`.
     """
     if between is not None:
-        checks = {"at_least": between[0], "at_most": between[1]}
+        checks |= {"at_least": between[0], "at_most": between[1]}
     metadata = {
         "help": help,
         "choices": tuple(choices),

@@ -63,7 +63,7 @@ class Evaluations(Subscriber):
         self._publish = publish
         self._every = config.monitoring.eval_every_env_steps
         self._next_frames: dict[int, int] = {}  # by policy: the env frames at which it is due
-        self._requested: set[int] = set()  # policies; the learner was asked for a snapshot
+        self._requested: set[int] = set()  # policies that wait for a snapshot of their learner
         self._skipped: set[int] = set()  # policies that were skipped the last time they were due
         self._waiting: collections.deque[Snapshot] = collections.deque()
         self._playing: Snapshot | None = None
@@ -157,7 +157,8 @@ class Evaluations(Subscriber):
         )
         child = Child("evaluation", CHILD, (self._plan, snapshot), options)
         child.start()
-        self._playing, self._began = snapshot, time.monotonic()
+        self._playing = snapshot
+        self._began = time.monotonic()
         return child
 
     def _has_ended(self, child: Child) -> bool:
@@ -173,8 +174,9 @@ class Evaluations(Subscriber):
         return bool(reason)
 
     def _end(self, child: Child) -> None:
-        snapshot, self._playing, self._child = self._playing, None, None
+        snapshot = self._playing
         assert snapshot is not None
+        self._playing = self._child = None
         error = child.error
         if error is not None:
             text = f"the evaluation of {_weights(snapshot)} failed; training continues: {error.reason}"
