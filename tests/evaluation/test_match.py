@@ -8,7 +8,6 @@ import pytest
 
 from sample_factory import match as program
 from sample_factory.config.parsing import parse_config
-from sample_factory.envs import env_registry
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.match import run_match
 from sample_factory.evaluation.match_request import parse_arguments
@@ -19,9 +18,7 @@ made: list[Cards] = []
 
 
 @pytest.fixture(autouse=True)
-def registry(monkeypatch):
-    """Removes what a test registers after the test."""
-    monkeypatch.setattr(env_registry, "_FAMILIES", dict(env_registry._FAMILIES))
+def cards(registry):
     register("cards")
     yield
     made.clear()
