@@ -64,7 +64,7 @@ finder.install()
 
 
 def __getattr__(name: str) -> Any:
-    """Returns a function whose module is not imported before its first use."""
+    """Imports a function or class when it is first used."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_MODULES[name]), name)

@@ -2,7 +2,7 @@
 
 python -m sample_factory.benchmark --env=doom_benchmark --num_workers=8 --num_envs_per_worker=16
 
-It takes all flags of training, and some of its own: --help lists those.
+It takes all flags of training, and some of its own, which --help lists.
 """
 
 import sys

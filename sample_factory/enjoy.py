@@ -41,11 +41,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         from sample_factory.config.commands import ENJOY
         from sample_factory.config.parsing import parse_config
         from sample_factory.envs.env_registry import resolve_trained_family
-        from sample_factory.evaluation.results import JsonFlags
+        from sample_factory.evaluation.results import ResultFlags
         from sample_factory.hub.hub_flags import EnjoyHubFlags
         from sample_factory.runtime.log import setup_logging
 
-        own = {"results": JsonFlags, "hub": EnjoyHubFlags}
+        own = {"results": ResultFlags, "hub": EnjoyHubFlags}
         config = parse_config(
             arguments, resolve_trained_family, evaluation=True, extra_sections=own, command=ENJOY
         )

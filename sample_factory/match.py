@@ -7,26 +7,8 @@ Past against present: --opponent_checkpoint=milestone:12345 of the same experime
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from sample_factory.launch.exit_codes import run_command
-
-if TYPE_CHECKING:
-    from sample_factory.evaluation.match import MatchSeries
-    from sample_factory.evaluation.match_request import Contestant
-
-
-def match(contestants: "tuple[Contestant, Contestant]") -> "MatchSeries":
-    """Plays the matches, prints the result and writes the file that --json names.
-
-    contestants: from `parse_arguments`; the flags are in the first one's config.
-
-    Raises ConfigError when a checkpoint is missing, the env has no two teams or the file cannot be written,
-    CheckpointError for an unusable checkpoint.
-    """
-    from sample_factory.evaluation.match import run_match
-
-    return run_match(contestants)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,7 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         contestants = parse_arguments(arguments)
         setup_logging("match")
-        match(contestants)
+        from sample_factory.evaluation.match import run_match  # loads torch
+
+        run_match(contestants)
 
     return run_command(command, argv)
 

@@ -7,7 +7,7 @@ from sample_factory.launch.exit_codes import run_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 ended by Ctrl+C, 2 bad input, otherwise that of TensorBoard."""
+    """Returns the exit code: 0 ended by Ctrl+C, 2 bad input, otherwise the exit code of TensorBoard."""
 
     def command(arguments: Sequence[str]) -> int:
         from sample_factory.runner.watch_curves import watch

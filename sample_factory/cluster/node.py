@@ -13,7 +13,7 @@ import numpy as np
 from sample_factory.cluster.packing import THREADS, Packed, pack
 from sample_factory.cluster.ray_cluster import NodeFailed
 from sample_factory.config import VERSION
-from sample_factory.config.cluster_flags import ClusterFlags
+from sample_factory.config.sampling_flags import ClusterFlags
 from sample_factory.exchange.messages import (
     ComponentReady,
     Incident,

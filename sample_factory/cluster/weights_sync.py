@@ -1,6 +1,6 @@
 """When a node gets new weights (--weights_sync)."""
 
-from sample_factory.config.cluster_flags import DIVERGENCE, LAG, ClusterFlags
+from sample_factory.config.sampling_flags import DIVERGENCE, LAG, ClusterFlags
 from sample_factory.exchange.policy_weights import Stamp
 
 

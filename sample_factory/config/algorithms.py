@@ -11,9 +11,6 @@ from sample_factory.runtime.registry import Registry
 # factory(flags, policy, rng) -> Algorithm, see learning/algorithms/algorithm.py.
 AlgorithmFactory = Callable[[Any, Any, Any], Any]
 
-# Commands of version 1 that it regarded as algorithms.
-COMMANDS = {"DUMMY_SAMPLER": "python -m sample_factory.dummy_sampler"}
-
 VTRACE = ("vtrace_rho", "vtrace_c", "vtrace_lambda")
 PPO_EVOLVES = ("ppo_clip_ratio", "ppo_clip_value")
 
@@ -25,8 +22,8 @@ class AlgorithmInfo(NamedTuple):
     defaults: flag -> value, instead of the default of the flag and of the env family, which suit PPO.
     flags: flags of LearningFlags that have no effect with algorithms that do not list them. None: it may use
         every flag.
-    evolves: flags that population-based training may change, beside those that suit every algorithm
-        (population/pbt.py).
+    evolves: further flags that population-based training may change; population/pbt.py has the flags that
+        suit every algorithm.
     refuses: flag -> the reason why it must keep its default value.
     """
 
@@ -115,8 +112,8 @@ def registered_algorithm(name: str) -> AlgorithmFactory | str:
     """
     if ":" in name:
         return name
-    if name in COMMANDS:
-        raise ValueError(f"--algo={name}: use {COMMANDS[name]} instead")
+    if name == "DUMMY_SAMPLER":  # for version 1, this command was an algorithm
+        raise ValueError(f"--algo={name}: use python -m sample_factory.dummy_sampler instead")
     try:
         info: AlgorithmInfo = _REGISTRY.find(name)
     except ValueError as error:
@@ -135,5 +132,5 @@ def algorithm_info(name: str) -> AlgorithmInfo:
 
 
 def algorithms_with(flag: str) -> list[str]:
-    """Returns the built-in algorithms with which a flag has an effect; empty if it has one with all."""
+    """Returns the built-in algorithms with which a flag has an effect; empty for a flag of all of them."""
     return [name for name, info in BUILT_IN.items() if info.flags is not None and flag in info.flags]

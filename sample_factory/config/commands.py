@@ -8,9 +8,9 @@ class Command(NamedTuple):
     """A command of this package: `python -m sample_factory.<module>`.
 
     purpose: one phrase for the list of commands.
-    usage: the arguments that are nearly always given.
     description: what it does, in a few sentences.
     examples: pairs of lines: a comment, and the arguments of a command to copy.
+    usage: the arguments that are nearly always given.
     common: names of the flags that its short help shows.
     envs: (name, explanation) of the envs that it works with.
     section: the section of `Config` that belongs to this command, if there is one.
@@ -18,9 +18,9 @@ class Command(NamedTuple):
 
     module: str
     purpose: str
-    usage: str
     description: str
     examples: str
+    usage: str = "--experiment=NAME [--flag=value ...]"
     common: str = ""
     envs: Sequence[tuple[str, str]] = ()
     section: str | None = None
@@ -37,9 +37,13 @@ ENV_FAMILIES = [
         "your own",
         'in a script: register_env("my_", make_env), then sample_factory.train.main(); see '
         "sample_factory/envs/README.md",
-    ),
+    )
 ]
 _EVALUATED_ENVS = (("any", "the env that the experiment was trained in; --env can be left out"),)
+_EVAL_FLAGS = (
+    "experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_episodes eval_deterministic "
+    "eval_env_frameskip num_workers num_envs_per_worker device seed"
+)
 
 TRAIN = Command(
     module="train",
@@ -64,7 +68,6 @@ TRAIN = Command(
 ENJOY = Command(
     module="enjoy",
     purpose="watch a trained policy, or write a video of it",
-    usage="--experiment=NAME [--flag=value ...]",
     description="Shows a trained policy in a window and prints its scores, also while the training runs.",
     examples="""
     # Watch the latest checkpoint in a window.
@@ -81,7 +84,6 @@ ENJOY = Command(
 EVAL = Command(
     module="eval",
     purpose="measure checkpoints over many episodes, with many envs in parallel",
-    usage="--experiment=NAME [--flag=value ...]",
     description="Plays episodes with one or several checkpoints, in as many envs and processes as the "
     "training has, and reports mean, spread and confidence interval. Ctrl+C prints the results so far.",
     examples="""
@@ -92,14 +94,12 @@ EVAL = Command(
     # The most likely actions in place of random ones, in four processes.
     --experiment=basic --eval_deterministic=True --num_workers=4
     """,
-    common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_episodes "
-    "eval_deterministic eval_env_frameskip num_workers num_envs_per_worker device seed",
+    common=_EVAL_FLAGS,
     envs=_EVALUATED_ENVS,
 )
 EXPORT = Command(
     module="export",
     purpose="write a trained policy as an ONNX file, which plays without this package and torch",
-    usage="--experiment=NAME [--flag=value ...]",
     description="Writes a trained policy, with its normalisation of observations and its recurrent state, as "
     "an ONNX file, and compares it with the trained one in episodes of the env.",
     examples="""
@@ -260,8 +260,7 @@ PUSH_TO_HUB = Command(
     # Push once more without playing.
     --experiment=basic --hf_repository=me/basic --with_evaluation=False
     """,
-    common="experiment train_dir env policy_index checkpoint load_checkpoint_kind eval_episodes "
-    "eval_deterministic eval_env_frameskip num_workers num_envs_per_worker device seed",
+    common=_EVAL_FLAGS,
     envs=_EVALUATED_ENVS,
 )
 LOAD_FROM_HUB = Command(

@@ -7,16 +7,14 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from sample_factory.config.cluster_flags import ClusterFlags
 from sample_factory.config.experiment_folder import experiment_folder, write_atomically
-from sample_factory.config.flags import section_fields
+from sample_factory.config.flags import section_fields, shortened
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.monitoring_flags import EvaluationFlags, MonitoringFlags
 from sample_factory.config.population_flags import PbtFlags, SelfplayFlags
-from sample_factory.config.resuming import Resumed
-from sample_factory.config.sampling_flags import SamplingFlags
+from sample_factory.config.sampling_flags import ClusterFlags, SamplingFlags
 from sample_factory.config.sections import (
     RETIRED_DEFAULTS,
     RETIRED_FLAGS,
@@ -78,6 +76,31 @@ class FlagNamespace(argparse.Namespace):
         return getattr(self, name, default)
 
 
+class Change(NamedTuple):
+    """A flag with two values: in cfg.json of the experiment, and given now."""
+
+    flag: str
+    saved: Any
+    given: Any
+
+    def __str__(self) -> str:
+        saved, given = (
+            shortened(" ".join(map(str, value)) or "empty" if isinstance(value, tuple) else str(value))
+            for value in self[1:]
+        )
+        return f"{self.flag} {saved} -> {given}"
+
+
+class Resumed(NamedTuple):
+    """The flags of a start that differ from the saved flags of the experiment that it resumes.
+
+    changed: flags on the command line. ignored: flags in the --cfg file, which the saved ones override.
+    """
+
+    changed: tuple[Change, ...] = ()
+    ignored: tuple[Change, ...] = ()
+
+
 @dataclass(frozen=True)
 class Config:
     """One frozen section per component. Flat on the command line and in cfg.json.
@@ -86,10 +109,10 @@ class Config:
     typed: flag -> value, for the flags on the command line.
     unknown: key -> value, for keys of cfg.json that are no flags. They are written back unchanged.
     extra: section name -> section, for the sections that only one program has.
-    argv: the arguments that were parsed, which may not be those of this process.
-    resumed: the flags that differ from those of the experiment that is resumed; None if none is.
+    argv: the arguments that were parsed; a script may have given others than its own.
+    resumed: the flags that differ from the saved ones; None if no experiment is resumed.
     is_foreign: whether values come from a cfg.json of another account, which --trust_code has not accepted;
-        what they are saved in is not signed.
+        `save` does not sign them.
     """
 
     run: RunFlags
@@ -113,10 +136,9 @@ class Config:
     def flat(self) -> dict[str, Any]:
         """Returns flag -> value."""
         values: dict[str, Any] = {}
-        for name in TRAINING_SECTIONS:
-            values.update(flat_values(getattr(self, name)))
-        for section in (self.family, *self.extra.values()):
-            values.update(flat_values(section) if section is not None else {})
+        sections = [getattr(self, name) for name in TRAINING_SECTIONS]
+        for section in (*sections, self.family, *self.extra.values()):
+            values.update({} if section is None else flat_values(section))
         return values
 
     def namespace(self) -> FlagNamespace:

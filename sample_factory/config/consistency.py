@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 
 from sample_factory.config.algorithms import algorithm_info, algorithms_with
 from sample_factory.config.config import Config
@@ -20,8 +19,8 @@ def check_consistency(config: Config) -> None:
     _check_learning_rate(config)
     _check_population(config)
     _check_network(config)
-    _check_folders(config)
     _check_evaluation(config)
+    experiment_folder(config.run)  # raises ConfigError for names that lead elsewhere
 
 
 def _check_algorithm(config: Config) -> None:
@@ -149,21 +148,16 @@ def _check_network(config: Config) -> None:
             "an equal share of it"
         )
     custom = model.actor_critic_custom
-    if custom is not None and config.learning.use_cpc:
-        raise ConfigError(
-            f"--use_cpc=True needs the encoder and the core of the built-in network; --actor_critic_custom="
-            f"{custom} may have none: use --use_cpc=False"
-        )
-    if custom is not None and model.episodic_memory:
-        raise ConfigError(
-            "--episodic_memory=True adds to what the core gets in the built-in network; "
-            f"--actor_critic_custom={custom} may have none: use --episodic_memory=False"
-        )
-    if custom is not None and config.run.compile:
-        raise ConfigError(
-            f"--compile=True compiles the encoders of the built-in network; --actor_critic_custom={custom} "
-            "may have none: use --compile=False, and call torch.compile in it"
-        )
+    for name, is_on, reason, hint in (
+        ("use_cpc", config.learning.use_cpc, "needs the encoder and the core of", ""),
+        ("episodic_memory", model.episodic_memory, "adds to what the core gets in", ""),
+        ("compile", config.run.compile, "compiles the encoders of", ", and call torch.compile in it"),
+    ):
+        if custom is not None and is_on:
+            raise ConfigError(
+                f"--{name}=True {reason} the built-in network; --actor_critic_custom={custom} may have "
+                f"none: use --{name}=False{hint}"
+            )
 
 
 def _check_evaluation(config: Config) -> None:
@@ -175,14 +169,3 @@ def _check_evaluation(config: Config) -> None:
         )
     if monitoring.eval_flags and not monitoring.eval_every_env_steps:
         raise ConfigError("--eval_flags has no effect without --eval_every_env_steps=N")
-
-
-def _check_folders(config: Config) -> None:
-    figures_file = config.monitoring.figures_file
-    if figures_file is not None:
-        path = Path(figures_file).expanduser().absolute()
-        if path.is_dir():
-            raise ConfigError(f"--figures_file={figures_file} is a folder; it should be the name of a file")
-        if not path.parent.is_dir():
-            raise ConfigError(f"--figures_file={figures_file}: its folder does not exist; create it first")
-    experiment_folder(config.run)  # raises ConfigError for names that lead elsewhere

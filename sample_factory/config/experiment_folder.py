@@ -6,10 +6,9 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from sample_factory.config import flags
-from sample_factory.config.flags import ConfigError, Layer, shortened
+from sample_factory.config.flags import ConfigError, Layer, coerce, shortened
 from sample_factory.config.sections import OWN_FOLDER, RunFlags
 from sample_factory.config.trust import SIGNATURE, foreign_file, refuse_links
 
@@ -45,8 +44,9 @@ def experiment_folder(run: RunFlags) -> Path:
 def read_file_of_flags(path: str, is_saved: bool = False, trusts: bool = False) -> Layer:
     """Reads the file that --cfg names, without its NOTES. Raises ConfigError.
 
-    is_saved: it is the cfg.json of a run. So is a file of that name, one that a run has written, and any in
-    the folder of a run. Others are recipes, whose values count as typed. trusts: --trust_code was given.
+    is_saved: it is the cfg.json of a run. So is a file of that name, a file that a run has written, and any
+    file in the folder of a run. Any other file is a recipe: its values are trusted as if they were typed.
+    trusts: --trust_code was given.
     """
     if not path:
         raise ConfigError("--cfg is empty; name a JSON file of flags, or leave it out")
@@ -55,12 +55,9 @@ def read_file_of_flags(path: str, is_saved: bool = False, trusts: bool = False) 
     flags_only = {key: value for key, value in values.items() if key not in NOTES}
     _check_values(flags_only, path)
     is_saved = is_saved or file.name in SAVED_NAMES or was_saved(values)
-    is_saved = is_saved or any(map(_has_run, file.absolute().parents))
+    runs = (folder for folder in file.absolute().parents if _saved_path(folder) is not None)
+    is_saved = is_saved or any(any(folder.glob("checkpoint_p*")) for folder in runs)
     return Layer(path, flags_only, foreign_file(file, values, trusts) if is_saved else None)
-
-
-def _has_run(folder: Path) -> bool:
-    return _saved_path(folder) is not None and any(folder.glob("checkpoint_p*"))
 
 
 def was_saved(values: Mapping[str, Any]) -> bool:
@@ -75,14 +72,9 @@ def read_expectation(path: str) -> str | None:
 
 
 def read_saved(
-    typed: Mapping[str, Any],
-    file_values: Mapping[str, Any],
-    evaluation: bool = False,
-    trusts: bool = False,
+    typed: Mapping[str, Any], file_values: Mapping[str, Any], evaluation: bool = False, trusts: bool = False
 ) -> Layer:
-    """Reads cfg.json of an experiment that is to be resumed or evaluated; no values if there is none.
-
-    Every command that resumes, plays or exports an experiment reads its flags here.
+    """Reads cfg.json of an experiment that is to be resumed, played or exported; no values if there is none.
 
     typed, file_values: flag -> value on the command line and in the --cfg file; they name the folder.
     trusts: --trust_code was given. Raises ConfigError.
@@ -161,11 +153,7 @@ def _check_values(values: Mapping[str, Any], source: str) -> None:
             raise ConfigError(
                 f"{source}: {shortened(key)} has {len(value):,} characters, and may have {MAX_TEXT:,}"
             )
-    named = {key: values[key] for key in IDENTITY if values.get(key) is not None}
-    try:
-        flags.coerce(RunFlags, named, source)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    coerce(RunFlags, {key: values[key] for key in IDENTITY if values.get(key) is not None}, source)
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -193,59 +181,48 @@ def append_whole(path: Path, data: bytes) -> None:
             raise
 
 
-class NamedExperiment(NamedTuple):
-    """keywords: the flags that name the experiment. checkpoint: a file in it, if that was given.
-
-    policy_index: of the checkpoint, from the name of its folder; None if it has another name.
-    """
-
-    keywords: dict[str, Any]
-    checkpoint: Path | None = None
-    policy_index: int | None = None
-
-
 def find_experiment(
     experiment: str | os.PathLike[str],
     train_dir: str | os.PathLike[str] | None = None,
     cfg: str | os.PathLike[str] | None = None,
-) -> NamedExperiment:
-    """Returns what a user means by `experiment`: a name in train_dir, a folder, or the file of a checkpoint.
+) -> dict[str, Any]:
+    """Returns the flags that name an experiment: a name in train_dir, a folder, or the file of a checkpoint.
 
+    For a checkpoint, `checkpoint` is among them, and `policy_index` where the name of its folder has it.
     cfg: the cfg.json that belongs to a checkpoint which lies in no experiment. Raises ConfigError.
     """
     path = Path(experiment).expanduser()
     if path.suffix in CHECKPOINT_ENDINGS:
-        return _experiment_of(path.absolute(), cfg)
+        return _flags_of_checkpoint(path.absolute(), cfg)
     if cfg is not None:
         raise ConfigError(f"cfg belongs to the file of a checkpoint, and {experiment} is none; leave it out")
-    is_folder = any((path / name).is_file() for name in SAVED_NAMES) or len(path.parts) > 1
-    if train_dir is None and is_folder:
-        folder = path.absolute()
-        return NamedExperiment({"experiment": folder.name, "train_dir": str(folder.parent)})
-    place = {} if train_dir is None else {"train_dir": os.fspath(train_dir)}
-    return NamedExperiment({"experiment": os.fspath(experiment), **place})
+    if train_dir is not None:
+        return {"experiment": os.fspath(experiment), "train_dir": os.fspath(train_dir)}
+    if any((path / name).is_file() for name in SAVED_NAMES) or len(path.parts) > 1:
+        return {"experiment": path.absolute().name, "train_dir": str(path.absolute().parent)}
+    return {"experiment": os.fspath(experiment)}
 
 
-def _experiment_of(file: Path, cfg: str | os.PathLike[str] | None) -> NamedExperiment:
+def _flags_of_checkpoint(file: Path, cfg: str | os.PathLike[str] | None) -> dict[str, Any]:
     if not file.is_file():
         raise ConfigError(f"there is no checkpoint {file}")
-    folders = [re.fullmatch(r"checkpoint_p(\d+)", parent.name) for parent in file.parents[:2]]
-    policy_index = next((int(match[1]) for match in folders if match), None)
+    flags: dict[str, Any] = {"checkpoint": str(file)}
+    for parent in reversed(file.parents[:2]):
+        if match := re.fullmatch(r"checkpoint_p(\d+)", parent.name):
+            flags["policy_index"] = int(match[1])
     if cfg is not None:
         # Names of an experiment that does not exist, so that no other cfg.json is read.
-        keywords = {"cfg": os.fspath(cfg), "experiment": file.name, "train_dir": str(file.parent)}
-        return NamedExperiment(keywords, file, policy_index)
+        return {**flags, "cfg": os.fspath(cfg), "experiment": file.name, "train_dir": str(file.parent)}
     for folder in file.parents[:3]:
         if any((folder / name).is_file() for name in SAVED_NAMES):
-            keywords = {"experiment": folder.name, "train_dir": str(folder.parent)}
-            return NamedExperiment(keywords, file, policy_index)
+            return {**flags, "experiment": folder.name, "train_dir": str(folder.parent)}
     raise ConfigError(
         f"no cfg.json in the folders above {file}; put it beside the checkpoint, or give its path: cfg=PATH"
     )
 
 
 def old_version(settings: Mapping[str, Any]) -> int | None:
-    """Returns 1 or 2 for settings of Sample Factory 1 or 2, None for those of this version."""
+    """Returns the version of Sample Factory that wrote these settings: 1 or 2, or None for this one."""
     if "rnn_size" in settings:
         return 2
     return 1 if "encoder_subtype" in settings and "inline_samplers" not in settings else None

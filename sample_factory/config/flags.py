@@ -46,31 +46,38 @@ def flag(
     choices: Sequence[Any] = (),
     aliases: Sequence[str] = (),
     is_folder: bool = False,
+    is_output: bool = False,
     metavar: str = "",
     optimizers: Sequence[str] = (),
     names_code: bool = False,
     never_foreign: bool = False,
+    between: tuple[float, float] | None = None,
     **checks: float,
 ) -> Any:
     """Returns a dataclass field that is also a command-line flag of the same name.
 
-    help: a phrase that can be read without the help of any other flag.
-    aliases: other names that are accepted (mostly those of v2).
+    help: a phrase that can be understood without the help of any other flag.
+    aliases: other names that are accepted (mostly names of version 2).
     is_folder: the value is the path of a folder that must exist.
-    metavar: placeholder of the value in the help; empty: INT, FLOAT or TEXT, depending on the type. In a
-        cfg.json of another account, a FILE must be in the folder of the run, and a FOLDER is not used.
+    is_output: the value is the path of a file that is written, in a folder that must exist.
+    metavar: placeholder of the value in the help; empty: FILE for is_output, NAME for names_code, else INT,
+        FLOAT or TEXT, depending on the type. In a cfg.json of another account, a FILE must be in the folder
+        of the run, and a FOLDER is not used.
     optimizers: the values of --optimizer with which this flag has an effect; empty: all.
-    names_code: a value with a colon is imported, so a cfg.json of another account must not have it.
+    names_code: a name; with a colon it is imported, so a cfg.json of another account must not have it.
     never_foreign: never taken from a cfg.json of another account, e.g. because it names a service.
-    checks: bounds of a number: `at_least`, `above`, `at_most`.
+    between: the smallest and the largest number. checks: other bounds: `at_least`, `above`, `at_most`.
     """
+    if between is not None:
+        checks |= {"at_least": between[0], "at_most": between[1]}
     metadata = {
         "help": help,
         "choices": tuple(choices),
         "aliases": tuple(aliases),
         "checks": checks,
         "is_folder": is_folder,
-        "metavar": metavar,
+        "is_output": is_output,
+        "metavar": metavar or ("FILE" if is_output else "NAME" if names_code else ""),
         "optimizers": tuple(optimizers),
         "names_code": names_code,
         "never_foreign": never_foreign,
@@ -95,20 +102,18 @@ def parse_bool(text: str) -> bool:
 
 def parse_int(text: str) -> int:
     """Parses an integer, also in the forms 4_000_000 and 4e6."""
+    hint = ""
+    if "," in text:
+        hint = "; separate several values by spaces, and groups of digits by _"
+    elif text[:1].isdigit() and text[-1] in "kKmMbB":
+        hint = "; write for example 1_000_000 or 1e6"
     try:
         value = float(text) if any(mark in text.lower() for mark in ("e", ".")) else int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an integer{_how_to_write(text)}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer{hint}") from None
     if not math.isfinite(value) or value != int(value):
         raise argparse.ArgumentTypeError(f"{text!r} is not an integer")
     return int(value)
-
-
-def _how_to_write(text: str) -> str:
-    """Returns the end of an error message, for frequent mistakes."""
-    if "," in text:
-        return "; separate several values by spaces, and groups of digits by _"
-    return "; write for example 1_000_000 or 1e6" if text[:1].isdigit() and text[-1] in "kKmMbB" else ""
 
 
 def parse_float(text: str) -> float:
@@ -131,22 +136,22 @@ class FlagType(NamedTuple):
     is_list: bool = False
     is_optional: bool = False
 
-
-def flag_type(annotation: Any) -> FlagType:
-    """Returns the type of a flag from the annotation of its field, e.g. `tuple[int, ...]` or `str | None`."""
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        inner = [arg for arg in typing.get_args(annotation) if arg is not type(None)]
-        return flag_type(inner[0])._replace(is_optional=True)
-    if typing.get_origin(annotation) is tuple:
-        return FlagType(typing.get_args(annotation)[0], is_list=True)
-    return FlagType(annotation)
+    @classmethod
+    def of(cls, annotation: Any) -> "FlagType":
+        """Returns the type that the annotation of a field means, e.g. `tuple[int, ...]` or `str | None`."""
+        if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+            inner = [arg for arg in typing.get_args(annotation) if arg is not type(None)]
+            return cls.of(inner[0])._replace(is_optional=True)
+        if typing.get_origin(annotation) is tuple:
+            return cls(typing.get_args(annotation)[0], is_list=True)
+        return cls(annotation)
 
 
 @functools.cache  # resolving annotations is slow, and each flag of a file asks for them
-def section_fields(section: type) -> list[tuple[dataclasses.Field[Any], Any]]:
-    """Returns (field, resolved annotation) for each flag of a section."""
+def section_fields(section: type) -> list[tuple[dataclasses.Field[Any], FlagType]]:
+    """Returns (field, type) for each flag of a section."""
     hints = typing.get_type_hints(section)
-    return [(field, hints[field.name]) for field in dataclasses.fields(section)]
+    return [(field, FlagType.of(hints[field.name])) for field in dataclasses.fields(section)]
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -160,7 +165,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def parse_known(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Returns the arguments that the parser knows, and the others. Raises ConfigError for a bad value."""
+    """Returns the known arguments, and the list of unknown ones. Raises ConfigError for a bad value."""
     try:
         return parser.parse_known_args(list(argv))
     except argparse.ArgumentError as error:
@@ -178,36 +183,38 @@ def explain(error: argparse.ArgumentError) -> str:
 
 def add_flags(parser: argparse.ArgumentParser, section: type) -> None:
     """Adds every flag of a section to the parser. Flags that are not typed are not set in the namespace."""
-    for field, annotation in section_fields(section):
-        names = (f"--{name}" for name in (field.name, *field.metadata["aliases"]))
-        parser.add_argument(*names, **argument_of(field, annotation))
+    for field, kind in section_fields(section):
+        add_flag(parser, field, kind)
 
 
-def argument_of(field: dataclasses.Field[Any], annotation: Any) -> dict[str, Any]:
-    """Returns the arguments of `add_argument` for a flag, without its names and its help."""
+def add_flag(
+    parser: argparse._ActionsContainer, field: dataclasses.Field[Any], kind: FlagType, **explained: Any
+) -> None:
+    """Adds a flag to a parser or to a group of one. explained: its `help` and its `metavar`, if wanted."""
     parsers: dict[type, Callable[[str], Any]] = {bool: parse_bool, int: parse_int, float: parse_float}
-    scalar, is_list, is_optional = flag_type(annotation)
-    parse = parse_limit if field.default == NEVER else parsers.get(scalar, str)
-    is_switch = scalar is bool and not is_list
-    return {
-        "dest": field.name,
-        "type": (lambda text: None if text == "None" else parse(text)) if is_optional else parse,
-        "nargs": "*" if is_list else "?" if is_switch else None,
-        "const": True if is_switch else None,  # a bare --no_render means True
-        "default": argparse.SUPPRESS,
-    }
+    parse = parse_limit if field.default == NEVER else parsers.get(kind.scalar, str)
+    is_switch = kind.scalar is bool and not kind.is_list
+    parser.add_argument(
+        *(f"--{name}" for name in (field.name, *field.metadata["aliases"])),
+        dest=field.name,
+        type=(lambda text: None if text == "None" else parse(text)) if kind.is_optional else parse,
+        nargs="*" if kind.is_list else "?" if is_switch else None,
+        const=True if is_switch else None,  # a bare --no_render means True
+        default=argparse.SUPPRESS,
+        **explained,
+    )
 
 
 def coerce(section: type, values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Converts values from JSON or from code to the types of a section's flags.
 
     A single value is accepted as a list of one, as on the command line, and null as an empty list, as version
-    2 saves it. Raises ValueError with the key, the value, the type and the source.
+    2 saves it. Raises ConfigError with the key, the value, the type and the source.
     """
     coerced: dict[str, Any] = {}
-    annotations = {field.name: annotation for field, annotation in section_fields(section)}
+    kinds = {field.name: kind for field, kind in section_fields(section)}
     for key, value in values.items():
-        scalar, is_list, is_optional = flag_type(annotations[key])
+        scalar, is_list, is_optional = kinds[key]
         if value is None and is_optional:
             coerced[key] = None
         elif is_list:
@@ -226,11 +233,11 @@ def _coerce_scalar(scalar: type, value: Any, key: str, source: str) -> Any:
         return int(value)
     if isinstance(value, scalar) and isinstance(value, bool) == (scalar is bool):
         return value
-    raise ValueError(f"{source}: {key} = {shortened(repr(value))} should be of type {scalar.__name__}")
+    raise ConfigError(f"{source}: {key} = {shortened(repr(value))} should be of type {scalar.__name__}")
 
 
 def check_values(section: Any, sources: Mapping[str, str] | None = None) -> None:
-    """Raises ValueError for a flag outside its choices or bounds.
+    """Raises ConfigError for a flag outside its choices or bounds, or with a path that cannot be used.
 
     sources: flag -> name of the source of its value, for the message; empty for the command line.
     """
@@ -241,11 +248,17 @@ def check_values(section: Any, sources: Mapping[str, str] | None = None) -> None
         choices = field.metadata["choices"]
         checks = field.metadata["checks"]
         if choices and value is not None and value not in choices:
-            raise ValueError(f"{name}={shortened(str(value))}: choose one of {', '.join(map(str, choices))}")
+            raise ConfigError(f"{name}={shortened(str(value))}: choose one of {', '.join(map(str, choices))}")
         if value == "" and field.default:
-            raise ValueError(f"{name} is empty; leave it out for {field.default}")
+            raise ConfigError(f"{name} is empty; leave it out for {field.default}")
         if value is not None and field.metadata["is_folder"] and not os.path.isdir(os.path.expanduser(value)):
-            raise ValueError(f"{name}={shortened(value)}: there is no such folder")
+            raise ConfigError(f"{name}={shortened(value)}: there is no such folder")
+        if value is not None and field.metadata["is_output"]:
+            path = Path(os.path.expanduser(value)).absolute()
+            if path.is_dir():
+                raise ConfigError(f"{name}={shortened(value)} is a folder; it should be the name of a file")
+            if not path.parent.is_dir():
+                raise ConfigError(f"{name}={shortened(value)}: its folder does not exist; create it first")
         for item in value if isinstance(value, tuple) else (value,):
             if isinstance(item, (int, float)) and not isinstance(item, bool):
                 _check_bounds(name, item, checks, may_be_infinite=value == field.default)
@@ -253,11 +266,11 @@ def check_values(section: Any, sources: Mapping[str, str] | None = None) -> None
 
 def _check_bounds(name: str, value: float, checks: Mapping[str, float], may_be_infinite: bool) -> None:
     if value != value:
-        raise ValueError(f"{name}={value}: must be a number")
+        raise ConfigError(f"{name}={value}: must be a number")
     if isinstance(value, int) and abs(value) > MAX_INT:
-        raise ValueError(f"{name}: has {len(str(value))} digits, and must be at most {MAX_INT}")
+        raise ConfigError(f"{name}: has {len(str(value))} digits, and must be at most {MAX_INT}")
     for check, bound in checks.items():
         if not BOUNDS[check](value, bound):
-            raise ValueError(f"{name}={value}: must be {check.replace('_', ' ')} {bound}")
+            raise ConfigError(f"{name}={value}: must be {check.replace('_', ' ')} {bound}")
     if isinstance(value, float) and abs(value) > MAX_FLOAT and not may_be_infinite:
-        raise ValueError(f"{name}={value}: must be finite, at most {MAX_FLOAT}")
+        raise ConfigError(f"{name}={value}: must be finite, at most {MAX_FLOAT}")

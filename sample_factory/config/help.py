@@ -1,7 +1,6 @@
 """The text that --help prints: the flags of a command, with the defaults of an env."""
 
 import argparse
-import dataclasses
 import itertools
 import os
 import re
@@ -12,12 +11,13 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from sample_factory.config.commands import COMMANDS, ENJOY, PLOT_CURVES, TRAIN, Command
-from sample_factory.config.flags import NEVER, argument_of, flag_type, section_fields
+from sample_factory.config.flags import NEVER, add_flag, section_fields
 from sample_factory.config.sections import TRAINING_SECTIONS
 
 MIN_WIDTH = 60
 MAX_WIDTH = 120
 TEXT_COLUMN = 30  # where the explanation of a flag begins
+METAVARS = {bool: "True|False", int: "INT", float: "FLOAT"}
 EVERYTHING = "all"  # the value in --help=all
 PACKAGE = "sample_factory"
 OTHER_DEFAULTS = " (an env may have other defaults)"
@@ -62,7 +62,7 @@ def command_help(
 ) -> str:
     """Returns the help of a command that takes the flags of an experiment.
 
-    sections: name -> section, all that the command accepts; "family" is that of the env.
+    sections: name -> section, all that the command accepts; "family" is the section of the env's family.
     env_name: None: the help for all envs.
     defaults: flag -> default of the env, instead of the default of the section.
     own_sections: names of the sections that only this command has.
@@ -116,7 +116,7 @@ def _make_parser(
 
 
 def _width() -> int:
-    """Returns the number of columns to use, at most those of the terminal."""
+    """Returns the number of columns to use; no more than the terminal has."""
     return max(MIN_WIDTH, min(shutil.get_terminal_size().columns, MAX_WIDTH))
 
 
@@ -148,33 +148,20 @@ def _add_group(
     """
     fields = {field.name: (field, kind) for section in sections for field, kind in section_fields(section)}
     group = parser.add_argument_group(title)
-    for field, annotation in [fields[name] for name in names.split() or fields if name in fields]:
-        arguments = argument_of(field, annotation)
-        default = (defaults or {}).get(field.name, field.default)
-        arguments["help"] = _explanation(field, default).replace("%", "%%")
-        options = (f"--{name}" for name in (field.name, *field.metadata["aliases"]))
-        group.add_argument(*options, **arguments, metavar=_metavar(field, annotation))
+    for field, kind in [fields[name] for name in names.split() or fields if name in fields]:
+        text = field.metadata["help"]
+        choices = "|".join(map(str, field.metadata["choices"]))
+        metavar = field.metadata["metavar"] or METAVARS.get(kind.scalar, "TEXT")
+        if len(choices) >= MIN_WIDTH:
+            text += f"; one of {choices.replace('|', ', ')}"
+        elif choices:
+            metavar = choices
+        default = _typed((defaults or {}).get(field.name, field.default))
+        text += f" (default: {default})" if default else ""
+        add_flag(group, field, kind, help=text.replace("%", "%%"), metavar=metavar)
 
 
-def _metavar(field: dataclasses.Field[Any], annotation: Any) -> str:
-    """Returns what to type as the value of a flag."""
-    names = {bool: "True|False", int: "INT", float: "FLOAT"}
-    metavar: str = field.metadata["metavar"] or names.get(flag_type(annotation).scalar, "TEXT")
-    choices = "|".join(map(str, field.metadata["choices"]))
-    return choices if choices and len(choices) < MIN_WIDTH else metavar
-
-
-def _explanation(field: dataclasses.Field[Any], default: Any) -> str:
-    """Returns the explanation of a flag, its choices where they are many, and its default."""
-    text: str = field.metadata["help"]
-    choices = ", ".join(map(str, field.metadata["choices"]))
-    if len(choices) >= MIN_WIDTH:
-        text += f"; one of {choices}"
-    shown = shown_default(default)
-    return f"{text} (default: {shown})" if shown else text
-
-
-def shown_default(value: Any) -> str:
+def _typed(value: Any) -> str:
     """Returns a default as it would be typed; an empty string for none."""
     if value is None:
         return ""

@@ -15,8 +15,7 @@ class LearningFlags:
     rollout: int = flag(
         32,
         "number of steps in a trajectory, the unit in which experience is collected",
-        at_least=1,
-        at_most=1_000_000,
+        between=(1, 1_000_000),
     )
     recurrence: int = flag(
         -1,
@@ -25,27 +24,25 @@ class LearningFlags:
         at_least=-1,
     )
     batch_size: int = flag(
-        1024, "number of samples in one SGD step, a multiple of --rollout", at_least=1, at_most=100_000_000
+        1024, "number of samples in one SGD step, a multiple of --rollout", between=(1, 100_000_000)
     )
     num_batches_per_iteration: int = flag(
         1,
         "number of minibatches that are collected for one iteration of training",
         aliases=("num_batches_per_epoch",),
-        at_least=1,
-        at_most=100_000,
+        between=(1, 100_000),
     )
     ppo_epochs: int = flag(
         1,
         "number of passes over the samples of an iteration of training",
         aliases=("num_epochs",),
-        at_least=1,
-        at_most=10_000,
+        between=(1, 10_000),
     )
     shuffle_minibatches: bool = flag(
         True, "draw new minibatches in each pass over the samples of an iteration of training"
     )
 
-    gamma: float = flag(0.99, "discount factor", at_least=0, at_most=1)
+    gamma: float = flag(0.99, "discount factor", between=(0, 1))
     reward_scale: float = flag(1.0, "factor by which rewards are multiplied")
     reward_clip: float = flag(
         1000.0, "rewards are clipped to plus or minus this value, after --reward_scale", above=0
@@ -53,8 +50,7 @@ class LearningFlags:
     gae_lambda: float = flag(
         0.95,
         "lambda of generalised advantage estimation (GAE), used by VMPO and with --with_vtrace=False",
-        at_least=0,
-        at_most=1,
+        between=(0, 1),
     )
     with_vtrace: bool = flag(
         True,
@@ -66,8 +62,7 @@ class LearningFlags:
         1.0,
         "factor of the trace coefficient (lambda) in V-trace: less than 1 looks less far ahead, with less "
         "noise",
-        at_least=0,
-        at_most=1,
+        between=(0, 1),
     )
     value_bootstrap: bool = flag(
         True,
@@ -78,9 +73,7 @@ class LearningFlags:
         True, "the critic predicts returns normalised by their running mean and standard deviation"
     )
     ppo_clip_ratio: float = flag(
-        0.1,
-        "clip range e of PPO: the ratio of probabilities is clipped to [1/(1+e), 1+e]",
-        above=0,
+        0.1, "clip range e of PPO: the ratio of probabilities is clipped to [1/(1+e), 1+e]", above=0
     )
     ppo_clip_value: float = flag(
         1.0, "largest change of a value prediction in the clipped value loss", above=0
@@ -90,35 +83,27 @@ class LearningFlags:
     impact_buffer_batches: int = flag(
         4,
         "IMPACT: number of batches in the circular buffer (N), which the learner's device has to hold",
-        at_least=1,
-        at_most=10_000,
+        between=(1, 10_000),
     )
     impact_uses: int = flag(
         2,
         "IMPACT: number of times that each batch is trained on (K), spread over --impact_buffer_batches",
-        at_least=1,
-        at_most=1000,
+        between=(1, 1000),
     )
     impact_target_period: int = flag(
         0,
         "IMPACT: number of SGD steps between updates of the target network; 0: those of N * K batches",
-        at_least=0,
-        at_most=1_000_000,
+        between=(0, 1_000_000),
     )
     impact_rho: float = flag(
-        2.0,
-        "IMPACT: upper limit of the ratio between the policy that acted and the target network",
-        above=0,
+        2.0, "IMPACT: upper limit of the ratio between the policy that acted and the target network", above=0
     )
     # Song et al. 2020, for continuous actions (Gym): T_target 100, epsilon_eta 0.01, limits that are drawn
     # from [0.005, 0.01] for the mean and [5e-6, 5e-5] for the covariance, of which these are the upper ends.
     # For discrete actions, public implementations have an epsilon_eta of 0.01 (rlpyt) or 0.02 (JORLDY) and an
     # epsilon_alpha of 0.01 (rlpyt) or 0.1 (JORLDY).
     vmpo_target_period: int = flag(
-        10,
-        "VMPO: number of SGD steps between updates of the target network",
-        at_least=1,
-        at_most=1_000_000,
+        10, "VMPO: number of SGD steps between updates of the target network", between=(1, 1_000_000)
     )
     vmpo_temperature_kl: float = flag(
         0.02,
@@ -133,14 +118,10 @@ class LearningFlags:
         above=0,
     )
     vmpo_mean_kl: float = flag(
-        0.01,
-        "VMPO: limit of that divergence by the means of continuous actions (epsilon_alpha_mu)",
-        above=0,
+        0.01, "VMPO: limit of that divergence by the means of continuous actions (epsilon_alpha_mu)", above=0
     )
     vmpo_covariance_kl: float = flag(
-        5e-5,
-        "VMPO: limit of that divergence by their covariance (epsilon_alpha_Sigma)",
-        above=0,
+        5e-5, "VMPO: limit of that divergence by their covariance (epsilon_alpha_Sigma)", above=0
     )
     exploration_loss: str = flag(
         "entropy",
@@ -171,21 +152,18 @@ class LearningFlags:
     cpc_time_subsample: int = flag(
         6,
         "CPC|A: number of steps of each trajectory from which later observations are predicted",
-        at_least=1,
-        at_most=1_000_000,
+        between=(1, 1_000_000),
     )
     cpc_forward_subsample: int = flag(
         2,
         "CPC|A: number of later observations that are predicted from each of the chosen steps",
-        at_least=1,
-        at_most=1_000_000,
+        between=(1, 1_000_000),
     )
 
     episodic_momentum: float = flag(
         0.99,
         "with --episodic_memory: share of its weights that the encoder of the keys keeps in an SGD step",
-        at_least=0,
-        at_most=1,
+        between=(0, 1),
     )
 
     optimizer: str = flag(

@@ -52,11 +52,9 @@ class MonitoringFlags:
         3600.0, "seconds after which an evaluation during training fails: some episodes never end", at_least=1
     )
     stats_avg: int = flag(
-        100, "number of episodes over which rewards and lengths are averaged", at_least=1, at_most=1_000_000
+        100, "number of episodes over which rewards and lengths are averaged", between=(1, 1_000_000)
     )
-    status_interval: float = flag(
-        5.0, "seconds between reports of progress and speed", at_least=0.1, at_most=86_400
-    )
+    status_interval: float = flag(5.0, "seconds between reports of progress and speed", between=(0.1, 86_400))
     experiment_summaries_interval: int = flag(20, "seconds between summaries for TensorBoard", at_least=1)
     flush_summaries_interval: int = flag(
         30, "seconds between writes of the TensorBoard files to the disk", at_least=1
@@ -74,7 +72,7 @@ class MonitoringFlags:
     figures_file: str | None = flag(
         None,
         "file for the figures of the run as JSON lines; monitoring/figures.py describes the fields",
-        metavar="FILE",
+        is_output=True,
     )
     jsonl_summaries: bool = flag(
         False, "also write the summaries as JSON lines: summaries.jsonl in the folder of the run"
@@ -102,16 +100,13 @@ class MonitoringFlags:
 class EvaluationFlags:
     """Evaluating trained policies."""
 
-    fps: int = flag(0, "env frames shown per second; 0: as the env says", at_least=0, at_most=10_000)
+    fps: int = flag(0, "env frames shown per second; 0: as the env says", between=(0, 10_000))
     render_action_repeat: int | None = flag(
-        None, "how often each action is repeated; --env_frameskip if left out", at_least=1, at_most=10_000
+        None, "how often each action is repeated; --env_frameskip if left out", between=(1, 10_000)
     )
     no_render: bool = flag(False, "open no window")
     policy_index: tuple[int, ...] = flag(
-        (0,),
-        "policy to play, in a run with several; or numbers, one for each agent",
-        at_least=0,
-        at_most=1000,
+        (0,), "policy to play, in a run with several; or numbers, one for each agent", between=(0, 1000)
     )
     checkpoint: tuple[str, ...] = flag(
         (),
@@ -133,14 +128,12 @@ class EvaluationFlags:
         100,
         "number of episodes that `eval` plays with each checkpoint, and an evaluation during training",
         aliases=("sample_env_episodes",),
-        at_least=1,
-        at_most=10_000_000,
+        between=(1, 10_000_000),
     )
     eval_env_frameskip: int | None = flag(
         None,
         "frameskip of the env in evaluations; actions repeat, so that the policy acts as in training",
-        at_least=1,
-        at_most=10_000,
+        between=(1, 10_000),
     )
 
     @property

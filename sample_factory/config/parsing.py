@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from sample_factory.config.algorithms import algorithm_info
 from sample_factory.config.commands import TRAIN, Command
-from sample_factory.config.config import Config
+from sample_factory.config.config import Change, Config, Resumed
 from sample_factory.config.consistency import check_consistency
 from sample_factory.config.experiment_folder import (
     PROVENANCE_KEYS,
@@ -26,9 +26,9 @@ from sample_factory.config.flags import (
     coerce,
     make_parser,
     parse_known,
+    shortened,
 )
 from sample_factory.config.help import EVERYTHING, command_help, show
-from sample_factory.config.resuming import compare, refuse_other_env
 from sample_factory.config.sections import (
     OWN_FOLDER,
     RETIRED_FLAGS,
@@ -51,6 +51,8 @@ NOT_RESUMED_FLAGS = (
     "figures_file",
     TRUST,
 )
+# They name the experiment or say how to run this time, so they are no change of an experiment.
+NOT_COMPARED = ("env", "experiment", "experiments_root", "train_dir", "transfer_from")
 COMMAND_LINE = "command line"
 
 
@@ -107,7 +109,7 @@ def parse_config(
     if family is None:
         refuse_missing_env(argv, command)
     if not evaluation:
-        refuse_other_env(saved.values, first, file.values)
+        _refuse_other_env(saved.values, first, file.values)
     own_values = {**of_family.values, **(file.values if file.foreign is None else {})}
     for layer in (saved, file):
         refuse_code(layer, typed_names, own_values)
@@ -118,12 +120,9 @@ def parse_config(
     typed = Layer(COMMAND_LINE, {**flags, "env": env_name})
 
     config = build_config(sections, [of_family, of_algo, file, saved, typed], flags)
-    changes = None
-    if saved.values and not evaluation:
-        flag_of = _flag_table(sections)
-        changes = compare(*(_read_layer(layer, flag_of)[0] for layer in (saved, typed, file)))
+    resumed = _changes(sections, saved, typed, file) if saved.values and not evaluation else None
     is_foreign = saved.foreign is not None or file.foreign is not None
-    return dataclasses.replace(config, argv=tuple(argv), resumed=changes, is_foreign=is_foreign)
+    return dataclasses.replace(config, argv=tuple(argv), resumed=resumed, is_foreign=is_foreign)
 
 
 def _parse_first(argv: Sequence[str]) -> dict[str, Any]:
@@ -143,7 +142,7 @@ def _read_files(
     must_exist: bool,
     cfg_is_saved: bool,
 ) -> tuple[Layer, Layer]:
-    """Returns the flags in the file of --cfg and those in cfg.json of the experiment; none without a file.
+    """Returns the flags in the --cfg file, and the flags in cfg.json of the experiment; none without a file.
 
     Raises ConfigError for an env that names code, since resolving its family would import it.
     """
@@ -160,6 +159,40 @@ def _read_files(
     for layer in (saved, file):
         refuse_code(layer, typed_names)
     return file, saved
+
+
+def _refuse_other_env(
+    saved: Mapping[str, Any], typed: Mapping[str, Any], file_values: Mapping[str, Any]
+) -> None:
+    """Raises ConfigError if an experiment is to be resumed with another env than it was trained on.
+
+    saved, typed, file_values: flag -> value in cfg.json of the experiment (empty if there is none), on the
+    command line and in the --cfg file.
+    """
+    given = typed.get("env", file_values.get("env"))
+    if "env" not in saved or given in (None, saved["env"]):
+        return
+    name, trained = saved["experiment"], shortened(str(saved["env"]))
+    source, mend = f"env={given} in --cfg={typed.get('cfg')}", "Choose"
+    if "env" in typed:
+        source, mend = f"--env={given}", "Leave --env out, or choose"
+    raise ConfigError(
+        f"experiment {name} was trained on {trained}, and {source} was given: its curves would be mixed. "
+        f"{mend} another --experiment; --transfer_from={name} starts that one with these weights"
+    )
+
+
+def _changes(sections: Mapping[str, type], saved: Layer, typed: Layer, file: Layer) -> Resumed:
+    """Returns which flags on the command line and in the --cfg file differ from the saved ones."""
+    flag_of = _flag_table(sections)
+    old, given, recipe = (_read_layer(layer, flag_of)[0] for layer in (saved, typed, file))
+
+    def differences(values: Mapping[str, Any]) -> tuple[Change, ...]:
+        changed = (Change(flag, old[flag], value) for flag, value in values.items() if flag in old)
+        return tuple(one for one in changed if one.given != one.saved and one.flag not in NOT_COMPARED)
+
+    untyped = {flag: value for flag, value in recipe.items() if flag not in given}
+    return Resumed(differences(given), differences(untyped))
 
 
 def _parse_typed(argv: Sequence[str], sections: Mapping[str, type]) -> dict[str, Any]:
@@ -200,20 +233,20 @@ def build_config(sections: Mapping[str, type], layers: Sequence[Layer], typed: M
     values: dict[str, Any] = {}
     unknown: dict[str, Any] = {}
     sources: dict[str, str] = {}
-    try:
-        for layer in layers:
-            known, rest = _read_layer(layer, flag_of)
-            values.update(known)
-            unknown.update(rest)
-            sources.update(dict.fromkeys(known, "" if layer.source == COMMAND_LINE else layer.source))
-        built = {}
-        for name, section in sections.items():
-            flags = [field.name for field in dataclasses.fields(section) if field.name in values]
+    for layer in layers:
+        known, rest = _read_layer(layer, flag_of)
+        values.update(known)
+        unknown.update(rest)
+        sources.update(dict.fromkeys(known, "" if layer.source == COMMAND_LINE else layer.source))
+    built = {}
+    for name, section in sections.items():
+        flags = [field.name for field in dataclasses.fields(section) if field.name in values]
+        try:
             built[name] = section(**{flag: values[flag] for flag in flags})
-        for section_values in built.values():
-            check_values(section_values, sources)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+        except ValueError as error:  # of a check that the section makes itself
+            raise ConfigError(str(error)) from None
+    for section_values in built.values():
+        check_values(section_values, sources)
     for key in PROVENANCE_KEYS:
         unknown.pop(key, None)
     fields = {field.name for field in dataclasses.fields(Config)}
@@ -228,8 +261,8 @@ def _read_layer(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the flags of a layer, with their own names and types, and its other keys.
 
-    flag_of: from `_flag_table`. Raises ValueError for a bad value. Raises ConfigError for a key that is no
-    flag, unless another version or program may have written it, as in any cfg.json that a run has saved.
+    flag_of: from `_flag_table`. Raises ConfigError for a bad value, and for a key that is no flag, unless
+    another version or program may have written it, as in any cfg.json that a run has saved.
     """
     is_saved = layer.source.startswith(SAVED) or was_saved(layer.values)
     values: dict[str, Any] = {}
@@ -277,7 +310,7 @@ def _flag_table(sections: Mapping[str, type]) -> dict[str, tuple[type, str]]:
     return {**aliases, **table}
 
 
-# A command, whose flags have their dashes also in Python; or a flag.
+# A command, in which flags keep their dashes; or the dashes of a flag.
 _COMMAND_OR_FLAG = re.compile(r"(python -m [^;,()]*)|--(?!help)(?=[a-z])")
 
 

@@ -30,7 +30,7 @@ class PbtFlags:
         at_most=0.5,
     )
     pbt_mutation_rate: float = flag(
-        0.15, "probability that a setting of a policy changes in a decision about it", at_least=0, at_most=1
+        0.15, "probability that a setting of a policy changes in a decision about it", between=(0, 1)
     )
     pbt_replace_reward_gap: float = flag(
         0.1, "replace a policy only if the other one's objective is better by this fraction", at_least=0
@@ -54,14 +54,12 @@ class SelfplayFlags:
     matchmaking: str = flag(
         "random",
         "who plays the agents of an env: random, a name given to register_matchmaking, or module:attribute",
-        metavar="NAME",
         names_code=True,
     )
     selfplay_past_share: float = flag(
         0.0,
         "fraction of the matches in which one agent plays against frozen past selves; 0: none",
-        at_least=0,
-        at_most=1,
+        between=(0, 1),
     )
     selfplay_sampling: str = flag(
         "uniform",
@@ -74,11 +72,8 @@ class SelfplayFlags:
     selfplay_max_opponents: int = flag(
         16,
         "past selves of each policy in use; each takes the memory of a model in each policy worker",
-        at_least=1,
-        at_most=100,
+        between=(1, 100),
     )
     selfplay_snapshot_env_steps: int = flag(
-        1_000_000,
-        "env frames of a policy between the milestones that become past selves",
-        at_least=1,
+        1_000_000, "env frames of a policy between the milestones that become past selves", at_least=1
     )

@@ -1,4 +1,4 @@
-"""The section of sampling: processes, environments, asynchrony."""
+"""The sections of sampling: processes, environments, asynchrony, several machines."""
 
 from dataclasses import dataclass
 
@@ -14,6 +14,11 @@ MAX_SECONDS = 1_000_000
 # the machine would leave the simulators almost no time.
 POLICY_WORKER_NICENESS = 5
 ROLLOUT_WORKER_NICENESS = 10
+EVERY = "every"
+LAG = "lag"
+DIVERGENCE = "divergence"
+# --weights_sync_threshold that is used if none is given: SGD steps, nats.
+DEFAULT_THRESHOLDS = {LAG: 20.0, DIVERGENCE: 0.003}
 
 
 @dataclass(frozen=True)
@@ -21,7 +26,7 @@ class SamplingFlags:
     """Processes, environments, asynchrony."""
 
     num_policies: int = flag(
-        1, "policies to train at the same time, each with a learner of its own", at_least=1, at_most=1000
+        1, "policies to train at the same time, each with a learner of its own", between=(1, 1000)
     )
     pbt_mix_policies_in_one_env: bool = flag(
         True, "different policies may play in one multi-agent env; False: one policy plays all its agents"
@@ -38,14 +43,12 @@ class SamplingFlags:
     num_workers: int = flag(
         num_usable_cores(),
         "processes that step envs; by default one per CPU core of this process and its container",
-        at_least=1,
-        at_most=10_000,
+        between=(1, 10_000),
     )
     num_envs_per_worker: int | None = flag(
         None,
         "envs in each worker process; chosen by the env and the machine if left out, e.g. 16",
-        at_least=1,
-        at_most=100_000,
+        between=(1, 100_000),
     )
     worker_num_splits: int = flag(
         2,
@@ -53,37 +56,31 @@ class SamplingFlags:
         at_least=1,
     )
     policy_workers_per_policy: int = flag(
-        1, "processes that compute the actions of each policy", at_least=1, at_most=1000
+        1, "processes that compute the actions of each policy", between=(1, 1000)
     )
     inline_samplers: int | None = flag(
         None,
         "processes that step envs and also compute actions, 0: none; chosen by the machine if left out",
-        at_least=0,
-        at_most=10_000,
+        between=(0, 10_000),
     )
     max_policy_lag: int = flag(
-        10000,
-        "experience that is at least this many SGD steps old is discarded",
-        at_least=1,
-        at_most=1_000_000,
+        10000, "experience that is at least this many SGD steps old is discarded", between=(1, 1_000_000)
     )
     forced_policy_lag: int = flag(
         0,
         "for studies: act with weights at least this many SGD steps old, which the learner keeps in memory",
-        at_least=0,
-        at_most=1_000_000,
+        between=(0, 1_000_000),
     )
     num_batches_to_accumulate: int = flag(
-        2, "batches that may wait for the learner before sampling pauses", at_least=1, at_most=10_000
+        2, "batches that may wait for the learner before sampling pauses", between=(1, 10_000)
     )
     traj_buffers_excess_ratio: float = flag(
-        1.3, "number of trajectory buffers, as a multiple of what the run needs", at_least=1, at_most=1000
+        1.3, "number of trajectory buffers, as a multiple of what the run needs", between=(1, 1000)
     )
     decorrelate_experience_max_seconds: float = flag(
         0.0,
         "pause of the last worker after its first trajectories, and shorter ones of the others",
-        at_least=0,
-        at_most=MAX_SECONDS,
+        between=(0, MAX_SECONDS),
     )
     decorrelate_envs_on_one_worker: bool = flag(
         True, "begin each env with a different number of random actions, to spread the ends of episodes"
@@ -95,10 +92,7 @@ class SamplingFlags:
         at_most=MAX_SECONDS,
     )
     actor_worker_gpus: tuple[int, ...] = flag(
-        (),
-        "indices of the GPUs that environments may use, if a simulator needs one",
-        at_least=0,
-        at_most=1000,
+        (), "indices of the GPUs that environments may use, if a simulator needs one", between=(0, 1000)
     )
     set_workers_cpu_affinity: bool = flag(
         True, "pin each worker process and its simulators to a core; not with --inline_samplers"
@@ -108,17 +102,15 @@ class SamplingFlags:
         0,
         f"nice value of learners (higher: less priority); policy workers and inline samplers add "
         f"{POLICY_WORKER_NICENESS}, rollout workers and simulators add {ROLLOUT_WORKER_NICENESS}",
-        at_least=-20,
-        at_most=19,
+        between=(-20, 19),
     )
     learners_per_policy: int = flag(
         1,
         "processes that train each policy together, each on a share of a batch and a GPU of its own",
-        at_least=1,
-        at_most=64,
+        between=(1, 64),
     )
     learner_main_loop_num_cores: int = flag(
-        0, "CPU threads of each learner; 0: chosen by the number of cores", at_least=0, at_most=1024
+        0, "CPU threads of each learner; 0: chosen by the number of cores", between=(0, 1024)
     )
     benchmark: bool = flag(
         False, "measure the speed: no decorrelation at the start, and an end after 2e6 env frames"
@@ -130,3 +122,39 @@ class SamplingFlags:
         """--num_envs_per_worker, after it has been chosen; see experiment.arrangement."""
         assert self.num_envs_per_worker is not None, "it is chosen when the env has been probed"
         return self.num_envs_per_worker
+
+
+@dataclass(frozen=True)
+class ClusterFlags:
+    """Several machines: rollout and policy workers on all of them, the learner on this one."""
+
+    num_nodes: int = flag(
+        1, "machines that sample, this one included; the others join and leave through Ray", between=(1, 1000)
+    )
+    ray_address: str | None = flag(
+        None,
+        "address of a Ray cluster, auto, or local; RAY_ADDRESS if left out, else Ray on this machine alone",
+        never_foreign=True,
+    )
+    node_workers: int = flag(
+        0, "rollout workers on each other machine; 0: one per usable core", between=(0, 10_000)
+    )
+    node_envs_per_worker: int = flag(
+        0, "envs of each rollout worker of other machines; 0: --num_envs_per_worker", between=(0, 100_000)
+    )
+    weights_sync: str = flag(
+        EVERY,
+        "when other machines fetch new weights; every: whenever there are any; lag, divergence: when theirs "
+        "are more than --weights_sync_threshold SGD steps old, or diverge by more from the learner's",
+        choices=(EVERY, LAG, DIVERGENCE),
+    )
+    weights_sync_threshold: float | None = flag(
+        None, "--weights_sync=lag: SGD steps (20 if left out); divergence: mean KL in nats (0.003)", above=0
+    )
+
+    @property
+    def threshold(self) -> float | None:
+        """The threshold of --weights_sync; None if it has none."""
+        if self.weights_sync == EVERY:
+            return None
+        return self.weights_sync_threshold or DEFAULT_THRESHOLDS[self.weights_sync]

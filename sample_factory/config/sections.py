@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sample_factory.config.algorithms import BUILT_IN
-from sample_factory.config.cluster_flags import ClusterFlags
 from sample_factory.config.flags import flag
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.monitoring_flags import EvaluationFlags, MonitoringFlags
 from sample_factory.config.population_flags import PbtFlags, SelfplayFlags
-from sample_factory.config.sampling_flags import SamplingFlags
+from sample_factory.config.sampling_flags import ClusterFlags, SamplingFlags
 
 # The flags that name the folder of a run; never taken from the cfg.json in it, which may have been moved.
 OWN_FOLDER = ("experiment", "experiments_root", "train_dir")
@@ -27,21 +26,17 @@ MAX_WIDTH = 100_000
 class RunFlags:
     """Identity, directories, device."""
 
-    env: str | None = flag(
-        None, "full name of the env, e.g. doom_battle or gym_CartPole-v1", metavar="NAME", names_code=True
-    )
+    env: str | None = flag(None, "full name of the env, e.g. doom_battle or gym_CartPole-v1", names_code=True)
     algo: str = flag(
         "APPO",
         f"training algorithm: {', '.join(BUILT_IN)} (APPO is asynchronous PPO), one that was registered with "
         "register_algorithm, or module:attribute",
-        metavar="NAME",
         names_code=True,
     )
     observers: tuple[str, ...] = flag(
         (),
         "names given to register_observer, or module:attribute; all registered ones if left out, none "
         "without a value",
-        metavar="NAME",
         names_code=True,
     )
     experiment: str = flag(
@@ -76,9 +71,7 @@ class RunFlags:
         "not signed it",
     )
     device: str = flag(
-        "auto",
-        "device of the network; auto: the GPU if there is one",
-        choices=("auto", "gpu", "cpu"),
+        "auto", "device of the network; auto: the GPU if there is one", choices=("auto", "gpu", "cpu")
     )
     precision: str = flag(
         "auto",
@@ -93,7 +86,7 @@ class RunFlags:
         False, "compile the encoders of the learner; slower on a CPU, where it needs a C++ compiler"
     )
     seed: int | None = flag(
-        None, "seed of network, actions and envs; a random one if left out", at_least=0, at_most=2**32 - 1
+        None, "seed of network, actions and envs; a random one if left out", between=(0, 2**32 - 1)
     )
 
 
@@ -129,31 +122,23 @@ class ModelFlags:
         ),
     )
     encoder_custom: str | None = flag(
-        None,
-        "name of an encoder given to register_encoder, or module:attribute",
-        metavar="NAME",
-        names_code=True,
+        None, "name of an encoder given to register_encoder, or module:attribute", names_code=True
     )
     core_custom: str | None = flag(
         None,
         "name of a recurrent core given to register_core, or module:attribute; instead of --rnn_type",
-        metavar="NAME",
         names_code=True,
     )
     decoder_custom: str | None = flag(
         None,
         "name of a decoder given to register_decoder, or module:attribute; instead of --decoder_mlp_layers",
-        metavar="NAME",
         names_code=True,
     )
     actor_critic_custom: str | None = flag(
-        None,
-        "name of a whole network given to register_actor_critic, or module:attribute",
-        metavar="NAME",
-        names_code=True,
+        None, "name of a whole network given to register_actor_critic, or module:attribute", names_code=True
     )
     encoder_extra_fc_layers: int = flag(
-        1, "fully connected layers of width --hidden_size after the convolutions", at_least=0, at_most=100
+        1, "fully connected layers of width --hidden_size after the convolutions", between=(0, 100)
     )
     encoder_conv_mlp_layers: tuple[int, ...] = flag(
         (),
@@ -174,14 +159,13 @@ class ModelFlags:
         512,
         "width of fully connected layers and of the recurrent state",
         aliases=("rnn_size",),
-        at_least=1,
-        at_most=MAX_WIDTH,
+        between=(1, MAX_WIDTH),
     )
     use_rnn: bool = flag(True, "give the network a memory: a recurrent core")
     rnn_type: str = flag("gru", "kind of recurrent core", choices=("gru", "lstm", "mingru", "gtrxl"))
-    rnn_num_layers: int = flag(1, "number of recurrent layers", at_least=1, at_most=100)
+    rnn_num_layers: int = flag(1, "number of recurrent layers", between=(1, 100))
     gtrxl_memory: int = flag(
-        32, "with --rnn_type=gtrxl: number of past steps that are remembered", at_least=1, at_most=4096
+        32, "with --rnn_type=gtrxl: number of past steps that are remembered", between=(1, 4096)
     )
     gtrxl_heads: int = flag(
         4, "with --rnn_type=gtrxl: number of attention heads, a divisor of --hidden_size", at_least=1
@@ -190,7 +174,7 @@ class ModelFlags:
         False, "remember rare moments of training that went well, for training where some tasks are rare"
     )
     episodic_slots: int = flag(
-        256, "with --episodic_memory: number of moments that are kept", at_least=1, at_most=100_000
+        256, "with --episodic_memory: number of moments that are kept", between=(1, 100_000)
     )
     nonlinearity: str = flag("elu", "activation function of the network", choices=("elu", "relu", "tanh"))
     policy_initialization: str = flag(
@@ -225,16 +209,12 @@ class EnvFlags:
     """Settings that many env families read."""
 
     env_frameskip: int | None = flag(
-        None,
-        "simulator frames that each action lasts; as the env defines if left out",
-        at_least=1,
-        at_most=10_000,
+        None, "simulator frames that each action lasts; as the env defines if left out", between=(1, 10_000)
     )
     env_framestack: int = flag(
         1,
         "successive images in an observation, for a policy without memory; each takes as much memory again",
-        at_least=1,
-        at_most=1000,
+        between=(1, 1000),
     )
 
 

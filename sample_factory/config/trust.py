@@ -100,7 +100,7 @@ def _read_key() -> bytes | None:
 
 
 def _create_key() -> bytes:
-    """Returns a new key, or the one that another process has created meanwhile."""
+    """Returns a new key, or the key that another process has created meanwhile."""
     path = key_file()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = secrets.token_bytes(KEY_BYTES)
@@ -110,13 +110,11 @@ def _create_key() -> bytes:
             file.write(key)
         try:
             os.link(temporary, path)  # fails if the file exists, unlike a renaming
-        except FileExistsError:
-            existing = _read_key()
+        except OSError:
+            existing = _read_key()  # of a process that was faster
             if existing is not None:
                 return existing
-            os.replace(temporary, path)  # the file is damaged
-        except OSError:  # a file system without links
-            os.replace(temporary, path)
+            os.replace(temporary, path)  # the file is damaged, or the file system has no links
         return key
     finally:
         Path(temporary).unlink(missing_ok=True)

@@ -10,7 +10,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from sample_factory.checkpoints.milestones import (
     SNAPSHOT,
@@ -42,14 +41,6 @@ GRACE_SECONDS = 1.0
 POLL_SECONDS = 0.2
 
 
-class Running(NamedTuple):
-    """The evaluation that is being played."""
-
-    snapshot: Snapshot
-    child: Child
-    began: float
-
-
 class Evaluations(Subscriber):
     """In the main process: starts a process to evaluate a policy whenever it is due.
 
@@ -63,13 +54,7 @@ class Evaluations(Subscriber):
        and after --eval_timeout_seconds in all, since an episode may never end.
     """
 
-    def __init__(
-        self,
-        plan: RunPlan,
-        monitor: Monitor,
-        outbox: Outbox,
-        publish: Callable[[Report], None],
-    ):
+    def __init__(self, plan: RunPlan, monitor: Monitor, outbox: Outbox, publish: Callable[[Report], None]):
         """plan: of the training. publish: hands a report to all subscribers."""
         self._plan = plan.evaluation
         self._config = config = plan.config
@@ -78,10 +63,12 @@ class Evaluations(Subscriber):
         self._publish = publish
         self._every = config.monitoring.eval_every_env_steps
         self._next_frames: dict[int, int] = {}  # by policy: the env frames at which it is due
-        self._requested: set[int] = set()  # policies whose learner has been asked for a snapshot
+        self._requested: set[int] = set()  # policies that wait for a snapshot of their learner
         self._skipped: set[int] = set()  # policies that were skipped the last time they were due
         self._waiting: collections.deque[Snapshot] = collections.deque()
-        self._running: Running | None = None
+        self._playing: Snapshot | None = None
+        self._child: Child | None = None  # the process that plays it
+        self._began = 0.0
         # From the flags of the training: --eval_flags must not lift these limits. There is more time to start
         # than for a worker, which starts before the training takes all cores.
         silent_seconds = config.monitoring.heartbeat_reporting_interval
@@ -104,25 +91,25 @@ class Evaluations(Subscriber):
     @property
     def is_busy(self) -> bool:
         """Whether an evaluation runs or waits."""
-        return self._running is not None or bool(self._waiting)
+        return self._child is not None or bool(self._waiting)
 
     def tick(self) -> None:
-        if self._running is None and self._waiting:
-            self._start(self._waiting.popleft())
-        if self._running is not None and self._has_ended(self._running):
-            self._end()
+        if self._child is None and self._waiting:
+            self._child = self._start(self._waiting.popleft())
+        if self._child is not None and self._has_ended(self._child):
+            self._end(self._child)
 
     def close(self) -> None:
         """Kills an evaluation that still runs, and deletes the snapshots."""
-        if self._running is not None:
-            self._running.child.kill()
+        if self._child is not None:
+            self._child.kill()
         delete_snapshots(self._config.experiment_dir)
 
     def finish(self, may_wait: Callable[[], bool]) -> None:
         """Called after the workers have stopped: finishes the evaluations while `may_wait`.
 
-        A policy that was skipped the last time, or whose learner stopped before it wrote a snapshot, is
-        evaluated with its last checkpoint.
+        A policy that was skipped the last time is evaluated with its last checkpoint. So is a policy if its
+        learner stopped before it wrote a snapshot.
         """
         if not may_wait():
             return
@@ -131,11 +118,11 @@ class Evaluations(Subscriber):
         self._requested.clear()
         self._skipped.clear()
         self.tick()
-        if self._running is not None:
+        if self._child is not None:
             log.info("Waiting for the last evaluation; Ctrl+C ends it")
         while self.is_busy and may_wait():
-            if self._running is not None:
-                self._running.child.join(POLL_SECONDS)
+            if self._child is not None:
+                self._child.join(POLL_SECONDS)
             self.tick()
 
     def _request_if_due(self, policy_id: int, env_frames: int) -> None:
@@ -143,8 +130,8 @@ class Evaluations(Subscriber):
         self._next_frames[policy_id] = (env_frames // self._every + 1) * self._every
         if not is_due:
             return
-        evaluated = [*self._waiting, *([] if self._running is None else [self._running.snapshot])]
-        if policy_id in self._requested or any(other.policy_id == policy_id for other in evaluated):
+        evaluated = [other.policy_id for other in (self._playing, *self._waiting) if other is not None]
+        if policy_id in self._requested or policy_id in evaluated:
             self._skipped.add(policy_id)
             if not self._has_logged_skip:
                 self._has_logged_skip = True
@@ -157,7 +144,7 @@ class Evaluations(Subscriber):
             self._requested.add(policy_id)
             self._skipped.discard(policy_id)
 
-    def _start(self, snapshot: Snapshot) -> None:
+    def _start(self, snapshot: Snapshot) -> Child:
         sampling = self._config.sampling
         # It gets as much of the cores as a rollout worker. In serial mode the run waits for it.
         niceness = 0 if sampling.serial_mode else sampling.default_niceness + ROLLOUT_WORKER_NICENESS
@@ -170,24 +157,26 @@ class Evaluations(Subscriber):
         )
         child = Child("evaluation", CHILD, (self._plan, snapshot), options)
         child.start()
-        self._running = Running(snapshot, child, time.monotonic())
+        self._playing = snapshot
+        self._began = time.monotonic()
+        return child
 
-    def _has_ended(self, running: Running) -> bool:
+    def _has_ended(self, child: Child) -> bool:
         """Returns whether an evaluation is done or has failed; kills one that is stuck or takes too long."""
-        child = running.child
         if child.finished or child.error is not None:
             return True
         reason = self._limits.why_stuck(child)
         timeout = self._config.monitoring.eval_timeout_seconds
-        if not reason and time.monotonic() - running.began > timeout:
+        if not reason and time.monotonic() - self._began > timeout:
             reason = f"not done after --eval_timeout_seconds={timeout:g}; does each episode of the env end"
         if reason:
             child.kill_stuck(f"{reason}; the stacks of its threads are on stderr")
         return bool(reason)
 
-    def _end(self) -> None:
-        assert self._running is not None
-        (snapshot, child, began), self._running = self._running, None
+    def _end(self, child: Child) -> None:
+        snapshot = self._playing
+        assert snapshot is not None
+        self._playing = self._child = None
         error = child.error
         if error is not None:
             text = f"the evaluation of {_weights(snapshot)} failed; training continues: {error.reason}"
@@ -195,7 +184,7 @@ class Evaluations(Subscriber):
             return
         child.join(GRACE_SECONDS)
         child.kill()
-        self._report(snapshot, child.result, time.monotonic() - began)
+        self._report(snapshot, child.result, time.monotonic() - self._began)
 
     def _report(self, snapshot: Snapshot, statistics: Mapping[str, MeanAndStd], seconds: float) -> None:
         """Writes the summaries, and keeps the best weights."""

@@ -42,7 +42,7 @@ Player = TrainedPolicy | ScriptedPolicy
 class EpisodeRunner:
     """One env, and the policy that each of its agents follows. Promises:
 
-    1. Observations, rewards, frameskip and time limits are those of training.
+    1. Observations, rewards, frameskip and time limits are as in training.
     2. An agent's recurrent state is zero at the start of each of its episodes, and when it becomes inactive.
     3. The action of an inactive agent is zero.
     4. Agents that share a policy share its forward pass.

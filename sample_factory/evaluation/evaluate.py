@@ -7,19 +7,11 @@ from typing import Any
 
 from sample_factory.config.commands import EVAL
 from sample_factory.config.config import Config
-from sample_factory.config.experiment_folder import find_experiment
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family, resolve_trained_family
-from sample_factory.evaluation.policy_choice import LATEST, chosen_policies, chosen_policy
-from sample_factory.evaluation.results import (
-    Evaluation,
-    ResultFlags,
-    check_file,
-    result_figures,
-    write_csv,
-    write_json,
-)
+from sample_factory.evaluation.policy_choice import LATEST, chosen_policies, flags_of_call
+from sample_factory.evaluation.results import Evaluation, ResultFlags, write_results
 from sample_factory.launch.exit_codes import describe
 from sample_factory.runtime.failures import ChildFailed, describe_exception
 
@@ -30,19 +22,16 @@ def parse_arguments(argv: Sequence[str]) -> Config:
     return parse_config(argv, resolve_trained_family, evaluation=True, extra_sections=own, command=EVAL)
 
 
-def run_eval(config: Config) -> list[Evaluation]:
+def run_eval(config: Config) -> None:
     """Measures, prints each result when it is complete, and writes the files.
 
-    When a checkpoint fails, the files have the results of those before it, and the failure.
+    When a checkpoint fails, the files have the results of the checkpoints before it, and the failure.
 
     Raises ConfigError for a missing checkpoint or a file that cannot be written, CheckpointError for an
     unusable checkpoint, ChildFailed for an env or a process that fails.
     """
     from sample_factory.evaluation.measure import measure_checkpoints
 
-    flags: ResultFlags = config.extra["results"]
-    check_file("json", flags.json)
-    check_file("csv", flags.csv)
     evaluations: list[Evaluation] = []
     try:
         for evaluation in measure_checkpoints(config, resolve_family(config.env_name)):
@@ -50,29 +39,18 @@ def run_eval(config: Config) -> list[Evaluation]:
             evaluations.append(evaluation)
     except Exception as error:  # whatever an env raises with --serial_mode
         if evaluations:
+            chosen = chosen_policies(config)
+            failed = chosen[len(evaluations)]
+            print(f"INCOMPLETE: {len(evaluations)} of {len(chosen)} checkpoints; {failed} failed")
+            reason = describe_exception(error).error
+            if isinstance(error, ChildFailed):
+                reason = describe(error, config.env_name)
             try:
-                _write_incomplete(config, evaluations, error)
+                write_results(config, evaluations, failed, reason)
             except ConfigError as unwritten:
                 print(f"error: {unwritten}", file=sys.stderr)  # `error` has a line of its own
         raise
-    write_json(flags.json, result_figures(config, evaluations))
-    write_csv(flags.csv, [row for evaluation in evaluations for row in evaluation.rows()])
-    return evaluations
-
-
-def _write_incomplete(config: Config, evaluations: Sequence[Evaluation], error: Exception) -> None:
-    """Prints and writes that the evaluation after `evaluations` failed. Raises ConfigError."""
-    flags: ResultFlags = config.extra["results"]
-    chosen = chosen_policies(config)
-    failed = chosen[len(evaluations)]
-    print(f"INCOMPLETE: {len(evaluations)} of {len(chosen)} checkpoints; {failed} failed")
-    reason = describe_exception(error).error
-    if isinstance(error, ChildFailed):
-        reason = describe(error, config.env_name)
-    write_json(flags.json, result_figures(config, evaluations, {**failed._asdict(), "reason": reason}))
-    rows = [row for evaluation in evaluations for row in evaluation.rows()]
-    last = {"checkpoint": failed.checkpoint, "policy": failed.policy_index, "failure": reason}
-    write_csv(flags.csv, [*rows, last])
+    write_results(config, evaluations)
 
 
 def evaluate(
@@ -96,8 +74,8 @@ def evaluate(
         checkpoint file's folder.
     checkpoint: "latest", "best", "milestone:VERSION" or the path of a file; only if `experiment` is no file.
     deterministic: take the most likely action, and the mean of a continuous one, instead of a random one.
-    flags: other flags of evaluation, such as `seed`, and flags of the env, which replace those of the
-        training.
+    flags: other flags of evaluation, such as `seed`, and flags of the env, which replace the values that
+        were used in training.
 
     Returns an Evaluation: `episodes`, each with reward, length (in env frames), true_objective and
     extra_stats; and the statistics `reward`, `length` and `true_objective` of all of them, each with mean,
@@ -113,12 +91,8 @@ def evaluate(
     from sample_factory.evaluation.measure import measure_checkpoints
 
     try:
-        named = find_experiment(experiment, train_dir)
-        choice = chosen_policy(named, policy_index, checkpoint)
         keywords = {
-            **named.keywords,
-            "policy_index": choice.policy_index,
-            "checkpoint": choice.checkpoint,
+            **flags_of_call(experiment, train_dir, policy_index, checkpoint),
             "eval_deterministic": deterministic,
             "eval_episodes": num_episodes,
             **flags,

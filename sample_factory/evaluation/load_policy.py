@@ -9,7 +9,6 @@ import gymnasium as gym
 import numpy as np
 
 from sample_factory.config.config import Config
-from sample_factory.config.experiment_folder import find_experiment
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
 from sample_factory.envs.contract import check_observation
@@ -23,7 +22,7 @@ from sample_factory.envs.own_spaces import OwnSpaces, probe_own_spaces
 from sample_factory.envs.protocol import EnvConfig, EnvContractError, ObservationRows
 from sample_factory.envs.wrappers.frame_stack import FrameHistory, stacked_space
 from sample_factory.evaluation.policy import TrainedPolicy, load_trained_policy
-from sample_factory.evaluation.policy_choice import LATEST, chosen_policy, find_checkpoint
+from sample_factory.evaluation.policy_choice import LATEST, chosen_policies, find_checkpoint, flags_of_call
 from sample_factory.runtime.child import ChildFailed
 from sample_factory.spaces.actions import action_decoder, batch_action_decoder
 from sample_factory.spaces.agent_kinds import AgentKinds
@@ -37,23 +36,21 @@ class LoadedPolicy:
 
     1. It remembers the past of each episode: the recurrent state, and the last images with --env_framestack.
        `reset` forgets.
-    2. Observations and actions are those of the env as `make_env` makes it.
+    2. It takes and returns observations and actions as the env of `make_env` has them.
 
     observation_space, action_space: of one agent.
     """
 
     def __init__(
-        self,
-        policy: TrainedPolicy,
-        spaces: OwnSpaces,
-        num_frames: int,
-        make_env: Callable[[str | None], Any],
+        self, policy: TrainedPolicy, spaces: OwnSpaces, num_frames: int, make_env: Callable[[str | None], Any]
     ):
         """num_frames: --env_framestack. make_env(render_mode): makes an env as in training."""
         self.observation_space, self.action_space = spaces
         self._policy = policy
         self._num_frames = num_frames
         self._make_env = make_env
+        self._count: int  # of rows: envs or agents
+        self._is_first: np.ndarray  # which rows begin an episode, bool [count]
         self.reset()
 
     def reset(
@@ -66,7 +63,7 @@ class LoadedPolicy:
         """Forgets the past. Call it when an episode begins, with at most one argument:
 
         none: `act` takes a single observation. This is the state after loading.
-        num_envs: `act` takes a batch of observations, whose first axis has this size, e.g. of a
+        num_envs: `act` takes a batch of observations with a first axis of this size, e.g. of a
             gymnasium.vector.VectorEnv.
         agents: names of agents, e.g. `env.possible_agents` of PettingZoo. `act` takes a dict by agent. Each
             of these agents acts with this policy, and has a memory of its own.
@@ -76,7 +73,13 @@ class LoadedPolicy:
         if sum(given is not None for given in (mask, num_envs, agents)) > 1:
             raise ValueError("reset: give mask, num_envs or agents, and only one of them")
         if mask is not None:
-            self._forget(np.asarray(mask))
+            chosen = np.asarray(mask)
+            if chosen.shape != (self._count,) or chosen.dtype != np.bool_:
+                raise ValueError(
+                    f"reset: the mask has shape {chosen.shape} and dtype {chosen.dtype}; it should be bool "
+                    f"of shape ({self._count},)"
+                )
+            self._is_first |= chosen
             return
         self._is_batch = num_envs is not None
         self._agents = [SINGLE] if agents is None else list(agents)  # unless it is a batch
@@ -94,7 +97,7 @@ class LoadedPolicy:
         self._frames = FrameHistory(kinds, self._num_frames) if self._num_frames > 1 else None
         self._rows = ObservationRows.allocate(kinds if self._frames is None else self._frames.kinds)
         self._rnn_state = self._policy.first_rnn_state(self._count)
-        self._is_first = np.ones(self._count, bool)  # which rows begin an episode
+        self._is_first = np.ones(self._count, bool)
 
     def act(self, observation: Any) -> Any:
         """Returns the action for an observation of the env: a member of `action_space`.
@@ -131,14 +134,6 @@ class LoadedPolicy:
         It is what the env's family makes: for some families a vector env or an env of several agents.
         """
         return self._make_env(render_mode)
-
-    def _forget(self, mask: np.ndarray) -> None:
-        if mask.shape != (self._count,) or mask.dtype != np.bool_:
-            raise ValueError(
-                f"reset: the mask has shape {mask.shape} and dtype {mask.dtype}; it should be bool of shape "
-                f"({self._count},)"
-            )
-        self._is_first |= mask
 
     def _write_agents(self, observations: Any, rows: ObservationRows) -> np.ndarray:
         """Writes observations by agent; returns which agents are present, bool [count]."""
@@ -215,32 +210,34 @@ def load_policy(
     flags: other flags, such as `device="gpu"` (by default the CPU, which is faster for a few envs), or flags
         of the env's family.
 
-    Raises ConfigError (a ValueError) for an unknown experiment or checkpoint, which names those that exist,
-    and for a wrong flag; CheckpointError for a checkpoint that cannot be used.
+    Raises ConfigError (a ValueError) for a wrong flag and for an unknown experiment or checkpoint, with the
+    names that exist; CheckpointError for a checkpoint that cannot be used.
     """
     try:
-        named = find_experiment(experiment, train_dir, cfg)
-        choice = chosen_policy(named, policy_index, checkpoint)
+        named = flags_of_call(experiment, train_dir, policy_index, checkpoint, cfg)
         needs_env = observation_space is None or action_space is None
         resolve = resolve_trained_family if needs_env else _family_or_none
-        keywords = {**named.keywords, "eval_deterministic": deterministic, **flags}
-        is_experiment = "cfg" not in named.keywords
-        config = parse_config(as_arguments(keywords), resolve, is_experiment, cfg_is_saved=True)
+        keywords = {**named, "eval_deterministic": deterministic, **flags}
+        config = parse_config(as_arguments(keywords), resolve, "cfg" not in named, cfg_is_saved=True)
+        (choice,) = chosen_policies(config)
         find_checkpoint(config, choice)  # raises, before an env is made
         family = resolve(config.env_name)
-        spaces = _spaces(config, family, choice.policy_index, observation_space, action_space)
+        if observation_space is None or action_space is None:
+            probed = _probe_spaces(config, family, choice.policy_index)
+            observation_space = probed.observation if observation_space is None else observation_space
+            action_space = probed.action if action_space is None else action_space
         num_frames = config.env.env_framestack
-        stored = observation_layout(spaces.observation).space
+        stored = observation_layout(observation_space).space
         if num_frames > 1:
             stored = stacked_space(stored, num_frames)
-        policy = load_trained_policy(config, choice, stored, spaces.action)
+        policy = load_trained_policy(config, choice, stored, action_space)
     except (ConfigError, UnknownEnvError) as error:
         raise in_words_of_python(error) from None
 
     def make_env(render_mode: str | None) -> Any:
         return family.make(config.namespace(), EnvConfig(0, 0, 0), render_mode)
 
-    return LoadedPolicy(policy, spaces, num_frames, make_env)
+    return LoadedPolicy(policy, OwnSpaces(observation_space, action_space), num_frames, make_env)
 
 
 def _family_or_none(env_name: str) -> EnvFamily:
@@ -256,23 +253,11 @@ def _family_or_none(env_name: str) -> EnvFamily:
     return EnvFamily(env_name, refuse, None, {})
 
 
-def _spaces(
-    config: Config,
-    family: EnvFamily,
-    policy_index: int,
-    observation_space: gym.Space[Any] | None,
-    action_space: gym.Space[Any] | None,
-) -> OwnSpaces:
-    if observation_space is not None and action_space is not None:
-        return OwnSpaces(observation_space, action_space)
+def _probe_spaces(config: Config, family: EnvFamily, policy_index: int) -> OwnSpaces:
     try:
-        probed = probe_own_spaces(family, config.namespace(), policy_index)
+        return probe_own_spaces(family, config.namespace(), policy_index)
     except ChildFailed as failure:
         raise ConfigError(
             f"env {config.env_name} cannot be made to get its spaces ({failure.reason}); give "
             "observation_space and action_space"
         ) from failure
-    return OwnSpaces(
-        probed.observation if observation_space is None else observation_space,
-        probed.action if action_space is None else action_space,
-    )

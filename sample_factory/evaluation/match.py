@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import resolve_family
@@ -30,38 +29,29 @@ class MatchResult(NamedTuple):
     has_first_half: bool
 
 
-class Tally(NamedTuple):
-    """Matches by their result for the first contestant."""
-
-    wins: int
-    draws: int
-    losses: int
-
-    @classmethod
-    def of(cls, results: Sequence[MatchResult]) -> "Tally":
-        wins = sum(result.objective > result.opponent_objective for result in results)
-        losses = sum(result.objective < result.opponent_objective for result in results)
-        return cls(wins, len(results) - wins - losses, losses)
-
-    def __str__(self) -> str:
-        matches = "1 match" if sum(self) == 1 else f"{sum(self)} matches"
-        return f"{matches}: {self.wins} wins, {self.draws} draws, {self.losses} losses"
-
-
 class MatchSeries(NamedTuple):
     """All matches of two contestants, from the point of view of the first one."""
 
     contestants: tuple[Contestant, Contestant]
-    results: tuple[MatchResult, ...]
+    results: list[MatchResult]
 
     @property
-    def tally(self) -> Tally:
-        return Tally.of(self.results)
+    def tally(self) -> tuple[int, int, int]:
+        """Number of wins, draws and losses of the first contestant."""
+        wins = sum(result.objective > result.opponent_objective for result in self.results)
+        losses = sum(result.objective < result.opponent_objective for result in self.results)
+        return wins, len(self.results) - wins - losses, losses
+
+    def tally_text(self) -> str:
+        wins, draws, losses = self.tally
+        num_matches = len(self.results)
+        matches = "1 match" if num_matches == 1 else f"{num_matches} matches"
+        return f"{matches}: {wins} wins, {draws} draws, {losses} losses"
 
     @property
     def win_rate(self) -> WinRate | None:
         """Share of all matches that were won; None without matches."""
-        return win_rate(self.tally.wins, len(self.results)) if self.results else None
+        return win_rate(self.tally[0], len(self.results)) if self.results else None
 
     @property
     def win_rate_without_draws(self) -> WinRate | None:
@@ -70,35 +60,35 @@ class MatchSeries(NamedTuple):
         return win_rate(wins, wins + losses) if wins + losses else None
 
     @property
-    def objective(self) -> MeanAndStd:
-        return mean_and_std([result.objective for result in self.results])
-
-    @property
-    def opponent_objective(self) -> MeanAndStd:
-        return mean_and_std([result.opponent_objective for result in self.results])
+    def objectives(self) -> tuple[MeanAndStd, MeanAndStd]:
+        """True objectives of the two contestants."""
+        ours, theirs, _ = zip(*self.results) if self.results else ((), (), ())
+        return mean_and_std(ours), mean_and_std(theirs)
 
     def summary(self) -> str:
         """Returns a text of several lines for the console."""
-        lines = [f"{self.contestants[0]} against {self.contestants[1]}", str(self.tally)]
+        lines = [f"{self.contestants[0]} against {self.contestants[1]}", self.tally_text()]
         if not self.results:
             return "\n".join(lines)
         lines.append(f"win rate {self.win_rate}")
-        if self.tally.draws and self.win_rate_without_draws:
+        if self.tally[1] and self.win_rate_without_draws:
             lines.append(f"win rate without draws {self.win_rate_without_draws}")
-        return "\n".join([*lines, f"true objective {self.objective} against {self.opponent_objective}"])
+        ours, theirs = self.objectives
+        return "\n".join([*lines, f"true objective {ours} against {theirs}"])
 
     def figures(self) -> dict[str, Any]:
         """Returns the contents of the --json file; unknown values are None."""
+        ours, theirs = self.objectives if self.results else (None, None)
         known = {
             "win_rate": self.win_rate,
             "win_rate_without_draws": self.win_rate_without_draws,
-            "objective": self.objective if self.results else None,
-            "opponent_objective": self.opponent_objective if self.results else None,
+            "objective": ours,
+            "opponent_objective": theirs,
         }
         return {
             "env": self.contestants[0].config.env_name,
             "contestants": [contestant.figures() for contestant in self.contestants],
-            **self.tally._asdict(),
+            **dict(zip(("wins", "draws", "losses"), self.tally)),
             **{name: value._asdict() if value else None for name, value in known.items()},
             "matches": [result._asdict() for result in self.results],
         }
@@ -106,6 +96,8 @@ class MatchSeries(NamedTuple):
 
 def run_match(contestants: tuple[Contestant, Contestant]) -> MatchSeries:
     """Plays the matches in the env of the first contestant, prints the result and writes the --json file.
+
+    contestants: from `parse_arguments`; the flags are in the first one's config.
 
     A signal ends the series after the last complete match. With --seed, it can be repeated if the env is
     deterministic.
@@ -124,8 +116,8 @@ def run_match(contestants: tuple[Contestant, Contestant]) -> MatchSeries:
             closed_at_end.enter_context(contextlib.closing(env))
         _check_teams(config.env_name, env)
         teams = [_load(contestant, env) for contestant in contestants]
-        results = _play(env, teams, config, flags.num_matches, lambda: signals.requested is not None)
-    series = MatchSeries(contestants, tuple(results))
+        series = MatchSeries(contestants, [])
+        _play(env, teams, series, flags.num_matches, lambda: signals.requested is not None)
     print(series.summary())
     write_json(flags.json, series.figures())
     return series
@@ -155,17 +147,20 @@ def _load(contestant: Contestant, env: MultiAgentEnv) -> Player:
 def _play(
     env: MultiAgentEnv,
     teams: Sequence[Player],
-    config: Config,
+    series: MatchSeries,
     num_matches: int,
     is_stopped: Callable[[], bool],
-) -> list[MatchResult]:
-    """Plays and shows the progress. A team is one half of the agents; after each match they swap halves."""
+) -> None:
+    """Adds matches to a series and shows the progress.
+
+    A team is one half of the agents; after each match they swap halves.
+    """
+    config, results = series.contestants[0].config, series.results
     half = env.num_agents // 2
     first, second = teams
     agents = [first] * half + [second] * half
     runner = EpisodeRunner(env, agents, config.env.env_frameskip or 1)
     runner.start(config.run.seed)
-    results: list[MatchResult] = []
     progress = Progress(num_matches)
     while len(results) < num_matches:
         objectives = _play_match(runner, is_stopped)
@@ -178,9 +173,8 @@ def _play(
         results.append(MatchResult(ours, theirs, has_first_half))
         agents.reverse()
         runner.assign(agents)
-        progress.update(len(results), lambda: str(Tally.of(results)))
+        progress.update(len(results), series.tally_text)
     progress.close()
-    return results
 
 
 def _play_match(runner: EpisodeRunner, is_stopped: Callable[[], bool]) -> np.ndarray | None:

@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from sample_factory.config.commands import MATCH
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, flag
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
-from sample_factory.evaluation.policy_choice import PolicyChoice
-from sample_factory.evaluation.results import check_file
-
-Value = TypeVar("Value")
+from sample_factory.evaluation.policy_choice import PolicyChoice, chosen_policies
 
 
 @dataclass(frozen=True)
@@ -26,8 +23,7 @@ class MatchFlags:
     opponent_policy_index: int | None = flag(
         None,
         "number of the opponent's policy, in a run with several; --policy_index if left out",
-        at_least=0,
-        at_most=1000,
+        between=(0, 1000),
     )
     opponent_checkpoint: str | None = flag(
         None,
@@ -37,7 +33,7 @@ class MatchFlags:
     opponent_player: str | None = flag(
         None, "scripted player of the env as the opponent, e.g. a bot, in place of a policy", metavar="NAME"
     )
-    json: str | None = flag(None, "file for all figures and the result of each match", metavar="FILE")
+    json: str | None = flag(None, "file for all figures and the result of each match", is_output=True)
 
 
 class Contestant(NamedTuple):
@@ -72,14 +68,12 @@ def parse_arguments(argv: Sequence[str]) -> tuple[Contestant, Contestant]:
     if flags.opponent_experiment is not None:
         opponent_config = _parse([*argv, f"--experiment={flags.opponent_experiment}"])
     _check(config, opponent_config, flags)
-    kind = config.monitoring.load_checkpoint_kind
-    policy_index = _single_value("policy_index", config.evaluation.policy_index)
-    choice = PolicyChoice(policy_index, _single_value("checkpoint", config.evaluation.checkpoint or (kind,)))
+    (choice,) = chosen_policies(config)
     if flags.opponent_player is not None:
         return Contestant(config, choice), Contestant(config, flags.opponent_player)
-    if flags.opponent_policy_index is not None:
-        policy_index = flags.opponent_policy_index
-    opponent_choice = PolicyChoice(policy_index, flags.opponent_checkpoint or kind)
+    index = choice.policy_index if flags.opponent_policy_index is None else flags.opponent_policy_index
+    kind = config.monitoring.load_checkpoint_kind
+    opponent_choice = PolicyChoice(index, flags.opponent_checkpoint or kind)
     if choice == opponent_choice and config.experiment_dir == opponent_config.experiment_dir:
         raise ConfigError(
             f"{config.run.experiment} ({choice}) would play against itself; choose --opponent_experiment, "
@@ -93,17 +87,8 @@ def _parse(argv: Sequence[str]) -> Config:
     return parse_config(argv, resolve_family, evaluation=True, extra_sections=own, command=MATCH)
 
 
-def _single_value(flag_name: str, values: Sequence[Value]) -> Value:
-    if len(values) != 1:
-        raise ConfigError(
-            f"--{flag_name} has {len(values)} values; in a match it takes one, and the opponent's is "
-            f"--opponent_{flag_name}"
-        )
-    return values[0]
-
-
 def _check(config: Config, opponent_config: Config, flags: MatchFlags) -> None:
-    """Finds before the first match what would otherwise fail after the last one. Raises ConfigError."""
+    """Raises ConfigError for flags that contradict each other."""
     of_policy = (flags.opponent_experiment, flags.opponent_policy_index, flags.opponent_checkpoint)
     if flags.opponent_player is not None and any(value is not None for value in of_policy):
         raise ConfigError(
@@ -117,4 +102,10 @@ def _check(config: Config, opponent_config: Config, flags: MatchFlags) -> None:
         )
     if config.evaluation.save_video:
         raise ConfigError("--save_video: a match is not drawn; sample_factory.enjoy shows several policies")
-    check_file("json", flags.json)
+    checkpoints = config.evaluation.checkpoint or (config.monitoring.load_checkpoint_kind,)
+    for name, values in (("policy_index", config.evaluation.policy_index), ("checkpoint", checkpoints)):
+        if len(values) != 1:
+            raise ConfigError(
+                f"--{name} has {len(values)} values; in a match it takes one, and the opponent's is "
+                f"--opponent_{name}"
+            )

@@ -11,21 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from sample_factory.checkpoints.checkpoint_error import CheckpointError
-from sample_factory.config.cluster_flags import ClusterFlags
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import with_flags
-from sample_factory.config.sampling_flags import POLICY_WORKER_NICENESS
+from sample_factory.config.sampling_flags import POLICY_WORKER_NICENESS, ClusterFlags
 from sample_factory.config.sections import RunFlags
 from sample_factory.envs.env_info import EnvInfo
 from sample_factory.envs.env_registry import EnvFamily, UnknownEnvError, resolve_family
 from sample_factory.evaluation.played_env import explains_other_env, with_eval_frameskip
-from sample_factory.evaluation.policy_choice import (
-    PolicyChoice,
-    choices_of_agents,
-    chosen_policies,
-    find_checkpoint,
-)
+from sample_factory.evaluation.policy_choice import PolicyChoice, chosen_policies, find_checkpoint
 from sample_factory.evaluation.result_statistics import MeanAndStd
 from sample_factory.evaluation.results import EpisodeCount, EpisodeResult, Evaluation, Progress
 from sample_factory.exchange.messages import EpisodeReport, Incident, Snapshot, reports_in
@@ -89,7 +83,7 @@ def measure_checkpoints(
 def plan_evaluation(plan: RunPlan) -> RunPlan | None:
     """Returns the plan of the evaluations during a training; None without --eval_every_env_steps.
 
-    plan: of the training, whose flags and env --eval_flags changes. Raises ConfigError.
+    plan: of the training; --eval_flags changes its flags and its env. Raises ConfigError.
     """
     monitoring = plan.config.monitoring
     if not monitoring.eval_every_env_steps:
@@ -102,28 +96,22 @@ def plan_evaluation(plan: RunPlan) -> RunPlan | None:
         )
     config, family, info = plan.config, plan.family, plan.info
     if monitoring.eval_flags:
-        config, family = _with_eval_flags(config, family)
+        try:
+            config = with_flags(config, shlex.split(monitoring.eval_flags), resolve_family)
+            if config.env_name != plan.config.env_name:
+                family = resolve_family(config.env_name)
+        except (ConfigError, UnknownEnvError, ValueError) as error:
+            raise ConfigError(f"--eval_flags={monitoring.eval_flags}: {error}") from None
         info = probe_env(config, family)
     if info.kinds.spaces != kinds.spaces:
         raise ConfigError(
-            f"--eval_flags={monitoring.eval_flags}: the env of the evaluations has other spaces than that of "
-            f"the training, so that the policy cannot play it: {info.kinds}, not {kinds}"
+            f"--eval_flags={monitoring.eval_flags}: the env of the evaluations has other spaces than the env "
+            f"of the training, so that the policy cannot play it: {info.kinds}, not {kinds}"
         )
     # One process, with as many envs as one rollout worker has.
     sampling = replace(config.sampling, serial_mode=True, num_workers=1, inline_samplers=0)
     config = replace(config, sampling=sampling, run=replace(config.run, device="cpu"))
     return _plan(*with_eval_frameskip(config, family), info, plan.state_size)
-
-
-def _with_eval_flags(config: Config, family: EnvFamily) -> tuple[Config, EnvFamily]:
-    """Returns the flags, changed by --eval_flags, and the family of their env. Raises ConfigError."""
-    text = config.monitoring.eval_flags
-    try:
-        changed = with_flags(config, shlex.split(text), resolve_family)
-        is_other = changed.env_name != config.env_name
-        return changed, resolve_family(changed.env_name) if is_other else family
-    except (ConfigError, UnknownEnvError, ValueError) as error:
-        raise ConfigError(f"--eval_flags={text}: {error}") from None
 
 
 def _plan(config: Config, family: EnvFamily, info: EnvInfo, state_size: int | None = None) -> RunPlan:
@@ -144,7 +132,7 @@ def _plan(config: Config, family: EnvFamily, info: EnvInfo, state_size: int | No
         run=replace(
             config.run,
             precision=config.typed.get("precision", "fp32"),
-            algo=RunFlags.algo,  # that of the training may be a user's own, and is not known here
+            algo=RunFlags.algo,  # the training's may be a user's own, which is not registered here
             transfer_from=None,
             observers=(),
         ),
@@ -174,22 +162,17 @@ class Measurement:
     """Plays the episodes of one checkpoint, in worker processes, or with --serial_mode in this process."""
 
     def __init__(
-        self,
-        plan: RunPlan,
-        choice: PolicyChoice,
-        progress: Progress,
-        context: ChildContext | None = None,
+        self, plan: RunPlan, choice: PolicyChoice, progress: Progress, context: ChildContext | None = None
     ):
         """Loads the checkpoint; with --serial_mode, also makes the envs and resets them.
 
         context: gets the heartbeats of --serial_mode. Raises as `measure_checkpoints`.
         """
         config = plan.config
-        flags = replace(
-            config.evaluation, policy_index=(choice.policy_index,), checkpoint=(choice.checkpoint,)
-        )
         self._topology = plan.topology
-        self._choices = choices_of_agents(replace(config, evaluation=flags), plan.info.kinds)
+        kinds = plan.info.kinds
+        first = choice.policy_index - choice.policy_index % len(kinds.spaces)  # plays agents of kind 0
+        self._choices = [PolicyChoice(first + kind, choice.checkpoint) for kind in kinds.of_agent]
         resources = allocate(plan)
         with explains_other_env(config, warns=False):
             _publish_checkpoints(plan, resources, self._choices)
@@ -203,7 +186,7 @@ class Measurement:
             self._run = ProcessRun(plan, resources)
 
     def play(self, signals: StopSignals) -> Evaluation:
-        """Plays the episodes; returns those that count. Called once. Raises ChildFailed."""
+        """Plays the episodes; returns the ones that count. Called once. Raises ChildFailed."""
         failures = self._run.run(self._loop, signals)
         if failures:
             raise failures[0]
@@ -282,7 +265,11 @@ class MeasuringLoop(Loop):
         for report in reports_in(self._reports.get_many(timeout)):
             match report:
                 case EpisodeReport():
-                    self._add(report)
+                    env, agent = divmod(report.agent_id, self._topology.agents_per_env)
+                    episode = EpisodeResult(
+                        agent, report.reward, report.length, report.true_objective, report.extra_stats, env
+                    )
+                    self._rewards += report.reward if self._count.add(episode) else 0.0
                 case Incident():
                     self._incidents.add_incident(report)
 
@@ -302,14 +289,6 @@ class MeasuringLoop(Loop):
         """Counts the episodes that ended last, and ends the progress."""
         self.receive(0.0)
         self._progress.close()
-
-    def _add(self, report: EpisodeReport) -> None:
-        env, agent = divmod(report.agent_id, self._topology.agents_per_env)
-        episode = EpisodeResult(
-            agent, report.reward, report.length, report.true_objective, report.extra_stats, env
-        )
-        if self._count.add(episode):
-            self._rewards += report.reward
 
     def _describe(self) -> str:
         return f"reward {number_text(self._rewards / len(self._count))}" if len(self._count) else ""

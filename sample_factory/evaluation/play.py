@@ -22,10 +22,8 @@ from sample_factory.evaluation.results import (
     EpisodeResult,
     Evaluation,
     Progress,
-    check_file,
     episode_line,
-    result_figures,
-    write_json,
+    write_results,
 )
 from sample_factory.evaluation.screen import EPISODES_UNSEEN, Screen, drawn_agents, find_drawing
 from sample_factory.exchange.topology import episode_shares
@@ -41,10 +39,12 @@ def play(config: Config, family: EnvFamily) -> Evaluation:
 
     Raises ConfigError, CheckpointError, VideoError, and what the env raises.
     """
-    json_file = config.extra["results"].json if "results" in config.extra else None
-    check_file("json", json_file)
-    config, family = with_eval_frameskip(_with_action_repeat(config), family)
     flags = config.evaluation
+    if flags.render_action_repeat is not None:
+        # As the frameskip of the env, so that its time limits stay right.
+        env_flags = dataclasses.replace(config.env, env_frameskip=flags.render_action_repeat)
+        config = dataclasses.replace(config, env=env_flags)
+    config, family = with_eval_frameskip(config, family)
     if not flags.video_name.endswith(".mp4"):
         raise ConfigError(f"--video_name={flags.video_name} should end with .mp4")
     if flags.no_render and not (flags.has_limit or flags.save_video):
@@ -72,16 +72,8 @@ def play(config: Config, family: EnvFamily) -> Evaluation:
         tuple(choices), tuple(episodes), runner.env_frames, seconds, video, session.num_wanted
     )
     print(result.summary())
-    write_json(json_file, result_figures(config, [result]))
+    write_results(config, [result])
     return result
-
-
-def _with_action_repeat(config: Config) -> Config:
-    """Makes --render_action_repeat the frameskip of the env, so that its time limits stay right."""
-    if config.evaluation.render_action_repeat is None:
-        return config
-    env_flags = dataclasses.replace(config.env, env_frameskip=config.evaluation.render_action_repeat)
-    return dataclasses.replace(config, env=env_flags)
 
 
 def _load_policies(

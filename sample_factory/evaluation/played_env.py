@@ -1,4 +1,4 @@
-"""The env that is played: that of the training, or another one, with the flags of evaluation."""
+"""The env that is played: the env of the training, or another one, with the flags of evaluation."""
 
 import contextlib
 import dataclasses

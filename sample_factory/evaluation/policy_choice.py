@@ -4,7 +4,7 @@ import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sample_factory.checkpoints.milestones import (
     PREFIXES,
@@ -13,7 +13,7 @@ from sample_factory.checkpoints.milestones import (
     find_milestones,
 )
 from sample_factory.config.config import Config
-from sample_factory.config.experiment_folder import NamedExperiment
+from sample_factory.config.experiment_folder import find_experiment
 from sample_factory.config.flags import ConfigError
 from sample_factory.spaces.agent_kinds import AgentKinds
 
@@ -33,23 +33,27 @@ class PolicyChoice(NamedTuple):
         return f"policy {self.policy_index}, {self.checkpoint}"
 
 
-def chosen_policy(
-    named: NamedExperiment, policy_index: int | None, checkpoint: str | os.PathLike[str]
-) -> PolicyChoice:
-    """Returns the choice that a function call describes.
+def flags_of_call(
+    experiment: str | os.PathLike[str],
+    train_dir: str | os.PathLike[str] | None,
+    policy_index: int | None,
+    checkpoint: str | os.PathLike[str],
+    cfg: str | os.PathLike[str] | None = None,
+) -> dict[str, Any]:
+    """Returns the flags that these arguments of a function mean.
 
-    policy_index: None: the index in the name of the checkpoint file's folder, or 0.
+    experiment, train_dir, cfg: see `find_experiment`. policy_index: None: the index in the name of the
+    checkpoint file's folder, or 0.
 
-    Raises ConfigError if the experiment is a checkpoint file, and `checkpoint` names another one.
+    Raises ConfigError for an unknown experiment, and for a checkpoint file if `checkpoint` names another one.
     """
-    if named.checkpoint is None:
-        return PolicyChoice(policy_index or 0, os.fspath(checkpoint))
-    if checkpoint != LATEST:
+    flags = find_experiment(experiment, train_dir, cfg)
+    if "checkpoint" in flags and checkpoint != LATEST:
         raise ConfigError(
-            f"checkpoint={checkpoint} and the file {named.checkpoint} were given; leave one out"
+            f"checkpoint={checkpoint} and the file {flags['checkpoint']} were given; leave one out"
         )
-    index = named.policy_index if policy_index is None else policy_index
-    return PolicyChoice(index or 0, str(named.checkpoint))
+    index = {} if policy_index is None else {"policy_index": policy_index}
+    return {"policy_index": 0, "checkpoint": os.fspath(checkpoint), **flags, **index}
 
 
 def chosen_policies(config: Config) -> list[PolicyChoice]:

@@ -29,17 +29,11 @@ CLEAR_LINE = "\r\x1b[K"
 
 
 @dataclass(frozen=True)
-class JsonFlags:
+class ResultFlags:
     """Files for the results."""
 
-    json: str | None = flag(None, "file for all statistics and the result of each episode", metavar="FILE")
-
-
-@dataclass(frozen=True)
-class ResultFlags(JsonFlags):
-    """Files for the results."""
-
-    csv: str | None = flag(None, "file for a table with a row for each episode", metavar="FILE")
+    json: str | None = flag(None, "file for all statistics and the result of each episode", is_output=True)
+    csv: str | None = flag(None, "file for a table with a row for each episode", is_output=True)
 
 
 class EpisodeResult(NamedTuple):
@@ -106,7 +100,7 @@ class Evaluation(NamedTuple):
     """Result of an evaluation.
 
     choices: the policy of each agent.
-    env_frames: number of frames that were played; of `eval`, those of the episodes that count.
+    env_frames: number of frames that were played; for `eval`, only in the episodes that count.
     seconds: duration.
     num_wanted: number of episodes that were to be played; None: no number was given.
     """
@@ -215,18 +209,24 @@ def result_figures(
     }
 
 
-def check_file(kind: str, name: str | None) -> None:
-    """Checks a file of --json or --csv before anything is played. kind: "json" or "csv". None: no file.
+def write_results(
+    config: Config, evaluations: Sequence[Evaluation], failed: PolicyChoice | None = None, reason: str = ""
+) -> None:
+    """Writes the files of --json and --csv, if the command has these flags. Raises ConfigError.
 
-    Raises ConfigError for a file that could not be written.
+    failed, reason: the checkpoint with which the command ended early, and why.
     """
-    if name is None:
-        return
-    path = Path(name).expanduser().absolute()
-    if path.is_dir():
-        raise ConfigError(f"--{kind}={name} is a folder; it should be the name of a file")
-    if not path.parent.is_dir():
-        raise ConfigError(f"--{kind}={name}: its folder does not exist; create it first")
+    flags = config.extra.get("results", ResultFlags())
+    failure = None if failed is None else {**failed._asdict(), "reason": reason}
+    rows = [row for evaluation in evaluations for row in evaluation.rows()]
+    if failed is not None:
+        rows.append({"checkpoint": failed.checkpoint, "policy": failed.policy_index, "failure": reason})
+    table = io.StringIO()
+    writer = csv.DictWriter(table, list(dict.fromkeys(name for row in rows for name in row)))
+    writer.writeheader()
+    writer.writerows(rows)
+    write_json(flags.json, result_figures(config, evaluations, failure))
+    _write_file("csv", flags.csv, table.getvalue())
 
 
 def write_json(name: str | None, figures: Mapping[str, Any]) -> None:
@@ -234,22 +234,13 @@ def write_json(name: str | None, figures: Mapping[str, Any]) -> None:
     _write_file("json", name, json.dumps(figures, indent=4) + "\n")
 
 
-def write_csv(name: str | None, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Writes the file of --csv; None: no file. Raises ConfigError."""
-    table = io.StringIO()
-    writer = csv.DictWriter(table, list(dict.fromkeys(name for row in rows for name in row)))
-    writer.writeheader()
-    writer.writerows(rows)
-    _write_file("csv", name, table.getvalue())
-
-
-def _write_file(kind: str, name: str | None, text: str) -> None:
+def _write_file(flag_name: str, name: str | None, text: str) -> None:
     if name is None:
         return
     try:
         Path(name).expanduser().write_text(text, newline="")
     except OSError as error:
-        raise ConfigError(f"--{kind}={name}: {error.strerror}") from None
+        raise ConfigError(f"--{flag_name}={name}: {error.strerror}") from None
 
 
 def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -272,15 +263,14 @@ def _result_lines(episodes: Sequence[EpisodeResult]) -> list[str]:
     }
     if any(map(_has_own_objective, episodes)):
         values["objective"] = [episode.true_objective for episode in episodes]
-    return [_statistic(name, found) for name, found in values.items() if found]
-
-
-def _statistic(name: str, values: Sequence[float]) -> str:
-    summary = mean_and_std(values)
-    interval = ""
-    if math.isfinite(summary.low):
-        interval = f"  mean {number_text(summary.low)} to {number_text(summary.high)} (95 %)"
-    return f"{name:<9} {summary} ({number_text(min(values))} to {number_text(max(values))}){interval}"
+    lines = []
+    for name, found in values.items() if episodes else ():
+        mean = mean_and_std(found)
+        line = f"{name:<9} {mean} ({number_text(min(found))} to {number_text(max(found))})"
+        if math.isfinite(mean.low):
+            line += f"  mean {number_text(mean.low)} to {number_text(mean.high)} (95 %)"
+        lines.append(line)
+    return lines
 
 
 def _has_own_objective(episode: EpisodeResult) -> bool:

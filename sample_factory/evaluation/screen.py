@@ -85,11 +85,19 @@ class Screen:
         self._env = runner.env
         self._drawn = drawn_agents(runner.env)
         flags = config.evaluation
-        rate = _frames_per_second(config, family, runner.env)  # pictures per second
+        fps = flags.fps or family.defaults.get("fps")  # env frames
+        if not fps and isinstance(runner.env.env, gym.Env):
+            fps = runner.env.env.metadata.get("render_fps")
+        rate = float(fps or DEFAULT_FPS)  # pictures per second
         if not draws_every_frame(runner.env):
             rate /= runner.frameskip
-        self._window = None if flags.no_render or not has_display() else _open_window(config, rate)
-        self._video = None
+        self._window: Window | None = None
+        if has_display() and not flags.no_render:
+            try:
+                self._window = Window(f"{config.env_name} - {config.run.experiment}", rate)
+            except WindowError as error:
+                _warn_that_nothing_is_drawn(flags, error)
+        self._video: VideoWriter | None = None
         if flags.save_video:
             self._video = VideoWriter(config.experiment_dir / flags.video_name, rate)
         self._video_pictures = flags.video_frames  # after which the video ends; negative: no limit
@@ -159,22 +167,6 @@ class Screen:
             self._window = None
 
 
-def _frames_per_second(config: Config, family: EnvFamily, env: MultiAgentEnv) -> float:
-    """Returns env frames per second: --fps, or the default of the family or of the env."""
-    fps = config.evaluation.fps or family.defaults.get("fps")
-    if not fps and isinstance(env.env, gym.Env):
-        fps = env.env.metadata.get("render_fps")
-    return float(fps or DEFAULT_FPS)
-
-
-def _open_window(config: Config, pictures_per_second: float) -> "Window | None":
-    try:
-        return Window(f"{config.env_name} - {config.run.experiment}", pictures_per_second)
-    except WindowError as error:
-        _warn_that_nothing_is_drawn(config.evaluation, error)
-        return None
-
-
 class Overlay:
     """Draws text at the top left of pictures: who plays, the episode, its reward so far and the action.
 
@@ -182,13 +174,9 @@ class Overlay:
     """
 
     def __init__(
-        self,
-        experiment: str,
-        runner: EpisodeRunner,
-        choices: Sequence[PolicyChoice],
-        agents: Sequence[int],
+        self, experiment: str, runner: EpisodeRunner, choices: Sequence[PolicyChoice], agents: Sequence[int]
     ):
-        """choices: the policy of each agent. agents: those that are drawn."""
+        """choices: the policy of each agent. agents: the agents that are drawn."""
         env = runner.env
         self._runner = runner
         self._grid = find_ability(env.env, SplitsScreen).screen_grid()

@@ -29,16 +29,17 @@ class VideoWriter:
         self._rate = pictures_per_second
         # With the process id: two programs may write videos into one folder.
         self._unfinished = path.with_name(f".{path.stem}.{os.getpid()}.unfinished.mp4")
-        self._encoder: _Encoder | None = None
         self._size = (0, 0)
+        self._container: Any = None  # of the libraries of FFmpeg; None before the first picture
         self.num_pictures = 0
 
     def write(self, picture: np.ndarray) -> None:
         """Appends a picture, [height, width, 3] uint8, RGB. Raises VideoError."""
-        if self._encoder is None:
-            self._size = video_size(picture.shape[0], picture.shape[1])
-            self._encoder = _Encoder(self._unfinished, self._rate, self._size)
-        self._encoder.write(resize(picture, self._size))
+        from av import VideoFrame
+
+        if self._container is None:
+            self._open(video_size(picture.shape[0], picture.shape[1]))
+        self._encode(VideoFrame.from_ndarray(resize(picture, self._size), format="rgb24"))
         self.num_pictures += 1
 
     @property
@@ -48,10 +49,11 @@ class VideoWriter:
 
     def close(self) -> Path | None:
         """Finishes the file and returns its path; None if there were no pictures. Raises VideoError."""
-        if self._encoder is None:
+        if self._container is None:
             return None
-        self._encoder.close()
-        self._encoder = None
+        self._encode(None)  # the frames that the encoder still holds
+        self._container.close()
+        self._container = None
         if not self._unfinished.exists() or self._unfinished.stat().st_size == 0:
             raise VideoError(f"{self._path} could not be written; is the disk full?")
         path = self._path
@@ -61,6 +63,30 @@ class VideoWriter:
             path = self._path.with_name(f"{self._path.stem}_{number}{self._path.suffix}")
         os.replace(self._unfinished, path)
         return path
+
+    def _open(self, size: tuple[int, int]) -> None:
+        """Creates the file: H.264 in an mp4, which players and browsers support. size: (width, height)."""
+        import av
+
+        try:
+            self._unfinished.parent.mkdir(parents=True, exist_ok=True)
+            # The index is at the start, so that a browser can play before it has the whole file.
+            options = {"movflags": "+faststart"}
+            self._container = av.open(str(self._unfinished), "w", format="mp4", options=options)
+        except OSError as error:
+            raise VideoError(f"cannot write {self._unfinished}: {error}") from None
+        self._size = size
+        rate = Fraction(self._rate).limit_denominator(1000)
+        self._stream = self._container.add_stream("libx264", rate=rate)
+        self._stream.width, self._stream.height = size
+        self._stream.pix_fmt = "yuv420p"
+        self._stream.options = {"preset": "superfast", "crf": "21"}
+
+    def _encode(self, frame: Any) -> None:
+        try:
+            self._container.mux(self._stream.encode(frame))
+        except OSError as error:
+            raise VideoError(f"cannot write {self._unfinished}: {error}") from None
 
 
 def video_size(height: int, width: int) -> tuple[int, int]:
@@ -82,38 +108,3 @@ def resize(picture: np.ndarray, size: tuple[int, int]) -> np.ndarray:
         return cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
     is_small = size[1] >= 2 * height
     return cv2.resize(picture, size, interpolation=cv2.INTER_NEAREST if is_small else cv2.INTER_LINEAR)
-
-
-class _Encoder:
-    """Writes H.264 in an mp4, which players and browsers support, with the FFmpeg libraries of `av`."""
-
-    def __init__(self, path: Path, rate: float, size: tuple[int, int]):
-        import av
-
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # The index is at the start, so that a browser can play before it has the whole file.
-            self._container = av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"})
-        except OSError as error:
-            raise VideoError(f"cannot write {path}: {error}") from None
-        self._path = path
-        self._new_frame = av.VideoFrame.from_ndarray
-        self._stream = self._container.add_stream("libx264", rate=Fraction(rate).limit_denominator(1000))
-        width, height = size
-        self._stream.width = width
-        self._stream.height = height
-        self._stream.pix_fmt = "yuv420p"
-        self._stream.options = {"preset": "superfast", "crf": "21"}
-
-    def write(self, picture: np.ndarray) -> None:
-        self._mux(self._stream.encode(self._new_frame(picture, format="rgb24")))
-
-    def close(self) -> None:
-        self._mux(self._stream.encode(None))  # the frames that the encoder still holds
-        self._container.close()
-
-    def _mux(self, packets: Any) -> None:
-        try:
-            self._container.mux(packets)
-        except OSError as error:
-            raise VideoError(f"cannot write {self._path}: {error}") from None

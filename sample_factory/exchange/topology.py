@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sample_factory.config.cluster_flags import DIVERGENCE, EVERY, LAG
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.population_flags import MAX_BATCH_GROWTH
+from sample_factory.config.sampling_flags import DIVERGENCE, EVERY, LAG
 from sample_factory.envs.env_info import EnvInfo
 
 

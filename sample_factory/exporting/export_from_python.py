@@ -3,11 +3,10 @@
 import os
 from typing import TYPE_CHECKING, Any
 
-from sample_factory.config.experiment_folder import find_experiment
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import as_arguments, in_words_of_python, parse_config
 from sample_factory.envs.env_registry import UnknownEnvError, resolve_family, resolve_trained_family
-from sample_factory.evaluation.policy_choice import LATEST, chosen_policy
+from sample_factory.evaluation.policy_choice import LATEST, flags_of_call
 from sample_factory.exporting.export_flags import ExportFlags, check_flags
 
 if TYPE_CHECKING:
@@ -45,12 +44,8 @@ def export_onnx(
     cannot be exported, or not within 1e-4. Then no file is written.
     """
     try:
-        named = find_experiment(experiment, train_dir)
-        choice = chosen_policy(named, policy_index, checkpoint)
         keywords = {
-            **named.keywords,
-            "policy_index": choice.policy_index,
-            "checkpoint": choice.checkpoint,
+            **flags_of_call(experiment, train_dir, policy_index, checkpoint),
             "export_path": None if path is None else os.fspath(path),
             "export_value": value,
             **flags,

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from sample_factory.checkpoints.file_format import check_fits
-from sample_factory.config.cluster_flags import DIVERGENCE
 from sample_factory.config.learning_flags import LearningFlags
+from sample_factory.config.sampling_flags import DIVERGENCE
 from sample_factory.exchange.channels import NO_VERSION
 from sample_factory.exchange.messages import LearnerReady
 from sample_factory.exchange.policy_weights import Stamp

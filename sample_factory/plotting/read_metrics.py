@@ -9,7 +9,7 @@ import numpy as np
 from sample_factory.config.experiment_folder import experiment_folder, find_experiment, read_saved
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import in_words_of_python
-from sample_factory.config.sections import RunFlags
+from sample_factory.config.sections import OWN_FOLDER, RunFlags
 from sample_factory.plotting.read_summaries import read_policies, what_else
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ def read_metrics(
     except ImportError as error:
         raise ImportError(f"read_metrics needs pandas ({error}): pip install -e '.[pandas]'") from None
     try:
-        place = find_experiment(experiment, train_dir).keywords
+        named = find_experiment(experiment, train_dir)
+        place = {name: value for name, value in named.items() if name in OWN_FOLDER}
         read_saved(place, {}, evaluation=True)  # raises, with the experiments that there are
         _, policies = read_policies(experiment_folder(RunFlags(**place)))
         known = {tag for curves in policies for tag in curves}

@@ -10,7 +10,7 @@ NONLINEARITIES = {"elu": nn.ELU, "relu": nn.ReLU, "tanh": nn.Tanh}
 
 
 class Encoder(nn.Module):
-    """An encoder whose width is the result of a method."""
+    """An encoder that returns its width from a method."""
 
     def __init__(self, cfg: Any):
         super().__init__()

@@ -38,26 +38,9 @@ def find_old_name(path: str, name: str, advice: str = "") -> Any:
     return resolve(target)
 
 
-class _Loader(importlib.abc.Loader):
-    """Makes an _OldModule."""
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        return _OldModule(spec.name)
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        """Does nothing: names are looked up when they are used."""
-
-    def get_code(self, fullname: str) -> types.CodeType | None:
-        """Returns what `python -m` runs: the function `main`; None for a module without one."""
-        if not _is_command(fullname.removeprefix(PACKAGE)):
-            return None
-        # The condition: a child process may import the program again, under another name.
-        source = f"import sys\nfrom {fullname} import main\nif __name__ == '__main__':\n    sys.exit(main())"
-        return compile(source, fullname, "exec")
-
-
-class OldModuleFinder(importlib.abc.MetaPathFinder):
-    """Finds the modules of `names.py`. The last of sys.meta_path: it is asked only where no file is found."""
+class OldModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds and makes the modules of `names.py`. The last of sys.meta_path: it is asked only where no file is
+    found."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
@@ -67,22 +50,31 @@ class OldModuleFinder(importlib.abc.MetaPathFinder):
         if own == fullname:
             return None
         if _is_listed(own):
-            is_package = not _is_command(own)
+            is_package = "main" not in NAMES.get(own, {})
             # `python -m` makes the origin the first of sys.argv.
-            return importlib.machinery.ModuleSpec(fullname, _Loader(), origin=fullname, is_package=is_package)
+            return importlib.machinery.ModuleSpec(fullname, self, origin=fullname, is_package=is_package)
         if any(own == name or own.startswith(f"{name}.") for name in MODULES):
             raise ModuleNotFoundError(f"{fullname} is not in this version: {_advice(own)}", name=fullname)
         return None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        return _OldModule(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Does nothing: names are looked up when they are used."""
+
+    def get_code(self, fullname: str) -> types.CodeType | None:
+        """Returns what `python -m` runs: the function `main`; None for a module without one."""
+        if "main" not in NAMES.get(fullname.removeprefix(PACKAGE), {}):
+            return None
+        # The condition: a child process may import the program again, under another name.
+        source = f"import sys\nfrom {fullname} import main\nif __name__ == '__main__':\n    sys.exit(main())"
+        return compile(source, fullname, "exec")
 
 
 def _is_listed(path: str) -> bool:
     """Returns whether a path without `sample_factory.` is a module with known names, or has one below it."""
     return any(name == path or name.startswith(f"{path}.") for name in NAMES)
-
-
-def _is_command(path: str) -> bool:
-    """Returns whether a module is started by `python -m`."""
-    return "main" in NAMES.get(path, {})
 
 
 def _advice(path: str) -> str:

@@ -24,7 +24,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "TrainingInfoInterface": "sample_factory.envs.abilities:TrainingInfo",
     },
     "algo.utils.context": {
-        "global_model_factory": "sample_factory.version_2.model_factory:global_model_factory",
+        "global_model_factory": "sample_factory.version_2.running:global_model_factory",
         "global_env_registry": "call sample_factory.register_env(name, make_env)",
     },
     "model.encoder": {

@@ -1,5 +1,5 @@
 """Version 2's functions for scripts: `parse_sf_args` and `parse_full_cfg` make a cfg, which the script may
-change; `run_rl` and `enjoy` run it."""
+change; `run_rl` and `enjoy` run it. `global_model_factory` registers an encoder. Imports no torch."""
 
 import enum
 import sys
@@ -19,11 +19,54 @@ from sample_factory.envs.env_registry import (
 from sample_factory.envs.v1_registration import ParserRecorder
 from sample_factory.hub.hub_flags import EnjoyHubFlags
 from sample_factory.launch.exit_codes import run_command
+from sample_factory.models.network_registry import register_encoder
 from sample_factory.runtime.log import restored_logging, setup_logging
-from sample_factory.version_2.model_factory import encoder_default
 
 if TYPE_CHECKING:
     from sample_factory.evaluation.results import Evaluation
+
+
+ENCODER = "registered_factory"  # the value of --encoder_custom for the one encoder of a script
+
+
+class ModelFactory:
+    """Version 2's registry of networks. Only encoders have the same form here as in version 2."""
+
+    def __init__(self) -> None:
+        self.has_encoder = False
+
+    def register_encoder_factory(self, make_encoder: Callable[[Any, Any], Any]) -> None:
+        """make_encoder(cfg, observation_space): returns an `Encoder`; cfg has the flags of model and env."""
+
+        def factory(flags: Any, observation_space: Any) -> Any:
+            return make_encoder(FlagNamespace(**vars(flags)), observation_space)
+
+        register_encoder(ENCODER, factory)
+        self.has_encoder = True
+
+    def register_model_core_factory(self, make_core: Any) -> None:
+        raise _elsewhere("core", "factory(flags, in_size)")
+
+    def register_decoder_factory(self, make_decoder: Any) -> None:
+        raise _elsewhere("decoder", "factory(flags, in_size)")
+
+    def register_actor_critic_factory(self, make_actor_critic: Any) -> None:
+        raise _elsewhere("actor_critic", "factory(flags, observation_space, action_space)")
+
+
+def _elsewhere(part: str, factory: str) -> ConfigError:
+    return ConfigError(
+        f"write sample_factory.register_{part}(name, factory) with {factory}, and --{part}_custom=name; the "
+        f"interface differs from version 2, see the docstring of register_{part}"
+    )
+
+
+_FACTORY = ModelFactory()
+
+
+def global_model_factory() -> ModelFactory:
+    """Returns the registry."""
+    return _FACTORY
 
 
 class ScriptParser(ParserRecorder):
@@ -40,7 +83,7 @@ class ScriptParser(ParserRecorder):
 def parse_sf_args(
     argv: Sequence[str] | None = None, evaluation: bool = False
 ) -> tuple[ScriptParser, FlagNamespace]:
-    """Returns a parser for the script's own arguments, and the flags so far, without those of the env.
+    """Returns a parser for the script's own arguments, and the flags so far, without the flags of the env.
 
     argv: None: the arguments of this process.
     """
@@ -58,9 +101,9 @@ def parse_sf_args(
 
 
 def parse_full_cfg(parser: ScriptParser, argv: Sequence[str] | None = None) -> FlagNamespace:
-    """Returns all flags, for `run_rl` and `enjoy`; `cfg.cli_args` has those that were typed.
+    """Returns all flags, for `run_rl` and `enjoy`; `cfg.cli_args` has the typed ones.
 
-    The arguments and defaults that the script has added to the parser become those of the family of --env.
+    The env family of --env gets the arguments and defaults that the script has added to the parser.
     An error is printed in one line, and ends the process with exit code 2, as argparse does.
     """
     if not isinstance(parser, ScriptParser):
@@ -69,7 +112,9 @@ def parse_full_cfg(parser: ScriptParser, argv: Sequence[str] | None = None) -> F
     try:
         _, known = parse_sf_args(arguments)
         if known.env is not None:
-            extend_family(known.env, parser.flags_type(), {**encoder_default(), **parser.recorded_defaults})
+            # As in version 2, all envs use the encoder of the script.
+            encoder = {"encoder_custom": ENCODER} if _FACTORY.has_encoder else {}
+            extend_family(known.env, parser.flags_type(), {**encoder, **parser.recorded_defaults})
         resolve = resolve_trained_family if parser.evaluation else resolve_family
         # Without `evaluation`, no cfg.json is read: a script may name its experiment after this call.
         own = {"hub": EnjoyHubFlags} if parser.evaluation else None

@@ -3,7 +3,7 @@
 import pytest
 
 from sample_factory.cluster.weights_sync import SyncRule
-from sample_factory.config.cluster_flags import ClusterFlags
+from sample_factory.config.sampling_flags import ClusterFlags
 from sample_factory.exchange.channels import NO_VERSION
 from sample_factory.exchange.policy_weights import Stamp
 

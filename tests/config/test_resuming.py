@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from sample_factory.config.config import Change
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
-from sample_factory.config.resuming import Change
 from sample_factory.envs.env_registry import resolve_family
 
 ENV = "--env=gym_CartPole-v1"

@@ -7,7 +7,7 @@ import stat
 
 import pytest
 
-from sample_factory.config.flags import ConfigError, flag_type, section_fields
+from sample_factory.config.flags import ConfigError, section_fields
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.config.trust import is_signed, key_file, signed
@@ -277,9 +277,9 @@ def test_a_lock_that_is_a_link_is_not_written(tmp_path):
     assert (tmp_path / "own").read_text() == "text"
 
 
-def hostile_values(annotation, outside):
+def hostile_values(kind, outside):
     """Returns values for a flag of this type."""
-    if flag_type(annotation).scalar is not str:
+    if kind.scalar is not str:
         return NUMBERS
     return [*CODE, *(path.format(outside=outside) for path in PATHS), *OTHERS, True, None, "\x1b[2J\n"]
 
@@ -297,11 +297,10 @@ def test_any_hostile_value_of_any_flag_is_one_line_or_has_its_normal_effect(env,
     if env == ENV:  # those that all envs have
         sections += [*TRAINING_SECTIONS.values(), *OWN_SECTIONS.values()]
     for section in sections:
-        for field, annotation in section_fields(section):
-            scalar, is_list, _ = flag_type(annotation)
-            programs = (None, OWN_SECTIONS) if scalar is str else (OWN_SECTIONS,)
-            for value in hostile_values(annotation, outside):
-                foreign.write(**{"env": env, field.name: [value] if is_list else value})
+        for field, kind in section_fields(section):
+            programs = (None, OWN_SECTIONS) if kind.scalar is str else (OWN_SECTIONS,)
+            for value in hostile_values(kind, outside):
+                foreign.write(**{"env": env, field.name: [value] if kind.is_list else value})
                 for own in programs:
                     message = refusal(own=own)
                     assert len(message) < 1000 and message.isprintable(), (field.name, message)

@@ -9,6 +9,7 @@ import torch
 from sample_factory.checkpoints.store import Checkpoints
 from sample_factory.config.config import Config
 from sample_factory.config.parsing import parse_config
+from sample_factory.envs import env_registry
 from sample_factory.envs.env_info import make_adapted_env
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig
@@ -16,6 +17,13 @@ from sample_factory.models.actor_critic import ActorCritic
 from sample_factory.models.towers import make_actor_critic
 
 SMALL = ["--hidden_size=8", "--encoder_mlp_layers", "8", "--use_rnn=False"]
+
+
+@pytest.fixture
+def registry(monkeypatch) -> Callable[..., None]:
+    """Returns `register_env`; removes what a test registers after the test."""
+    monkeypatch.setattr(env_registry, "_FAMILIES", dict(env_registry._FAMILIES))
+    return env_registry.register_env
 
 
 @pytest.fixture

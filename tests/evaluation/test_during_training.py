@@ -93,7 +93,7 @@ class Run:
     def finish(self):
         def is_idle():
             self.evaluations.tick()
-            return self.evaluations._running is None and not self.evaluations._waiting
+            return not self.evaluations.is_busy
 
         assert eventually(is_idle, seconds=120)
 
@@ -236,7 +236,7 @@ def test_a_run_that_is_stopped_does_not_wait_and_leaves_no_process_and_no_file(t
     run.train(90, 110)
     run.answer("1", 110)
     run.evaluations.tick()
-    child = run.evaluations._running.child
+    child = run.evaluations._child
     run.evaluations.finish(lambda: False)
     run.evaluations.close()
     assert not child.is_alive and run.monitor.written == []

@@ -13,21 +13,13 @@ import pytest
 from sample_factory import enjoy as program
 from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import enjoy
-from sample_factory.envs import env_registry
 from sample_factory.envs.abilities import SplitsScreen
-from sample_factory.envs.env_registry import register_env, resolve_family
+from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.screen import Overlay
 from tests.evaluation.conftest import always
 from tests.evaluation.playable_envs import Cards, FilmedCards, Undrawable, UnevenAgents
 
 CARTPOLE = "gym_CartPole-v1"
-
-
-@pytest.fixture
-def registry(monkeypatch):
-    """Removes what a test registers after the test."""
-    monkeypatch.setattr(env_registry, "_FAMILIES", dict(env_registry._FAMILIES))
-    return register_env
 
 
 def evaluate(identity, *typed):

@@ -13,7 +13,6 @@ import pytest
 from sample_factory import eval as program
 from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import enjoy
-from sample_factory.envs import env_registry
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.envs.protocol import ObservationRows
@@ -37,10 +36,8 @@ FLAGS = ["--serial_mode=True", "--num_workers=2", "--num_envs_per_worker=2", "--
 
 
 @pytest.fixture(autouse=True)
-def registry(monkeypatch):
-    """Removes what a test registers after the test."""
-    monkeypatch.setattr(env_registry, "_FAMILIES", dict(env_registry._FAMILIES))
-    register_env("uneven", lambda full_env_name, cfg, env_config: ShortLosses(env_config.env_id))
+def uneven(registry):
+    registry("uneven", lambda full_env_name, cfg, env_config: ShortLosses(env_config.env_id))
 
 
 def evaluate(identity, *typed):

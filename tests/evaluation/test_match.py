@@ -8,10 +8,9 @@ import pytest
 
 from sample_factory import match as program
 from sample_factory.config.parsing import parse_config
-from sample_factory.envs import env_registry
 from sample_factory.envs.env_registry import register_env, resolve_family
+from sample_factory.evaluation.match import run_match
 from sample_factory.evaluation.match_request import parse_arguments
-from sample_factory.match import match
 from tests.evaluation.conftest import SMALL, always
 from tests.evaluation.playable_envs import Cards, CardsWithBots, UnevenAgents
 
@@ -19,9 +18,7 @@ made: list[Cards] = []
 
 
 @pytest.fixture(autouse=True)
-def registry(monkeypatch):
-    """Removes what a test registers after the test."""
-    monkeypatch.setattr(env_registry, "_FAMILIES", dict(env_registry._FAMILIES))
+def cards(registry):
     register("cards")
     yield
     made.clear()
@@ -42,7 +39,7 @@ def play(tmp_path):
     """Returns play(*flags), which plays matches of experiment "tiny"."""
 
     def run(*typed):
-        return match(parse_arguments(["--experiment=tiny", f"--train_dir={tmp_path}", *typed]))
+        return run_match(parse_arguments(["--experiment=tiny", f"--train_dir={tmp_path}", *typed]))
 
     return run
 
@@ -57,7 +54,7 @@ def test_the_better_policy_wins_every_match(choosing, play):
     series = play("--opponent_experiment=worse", "--num_matches=7")
     assert series.tally == (7, 0, 0)
     assert objectives(series) == [(3.0, 1.0)] * 7
-    assert series.objective[:2] == (3.0, 0.0) and series.opponent_objective[:2] == (1.0, 0.0)
+    assert [found[:2] for found in series.objectives] == [(3.0, 0.0), (1.0, 0.0)]
 
 
 def test_the_worse_policy_loses_and_equal_ones_draw(choosing, play):
@@ -98,7 +95,8 @@ def test_an_advantage_of_one_side_favours_no_team(choosing, play):
     choosing("cards_uneven", 2, policy=1)
     series = play("--opponent_policy_index=1", "--num_matches=10")
     assert series.tally == (5, 0, 5)
-    assert series.objective.mean - series.opponent_objective.mean == pytest.approx(1.0)
+    ours, theirs = series.objectives
+    assert ours.mean - theirs.mean == pytest.approx(1.0)
 
 
 def test_a_team_is_half_of_the_agents_and_is_judged_by_its_mean(choosing, play):

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from sample_factory.config.config import Change, Resumed
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.resuming import Change, Resumed
 from sample_factory.launch.start_from import (
     describe_last_checkpoints,
     has_checkpoints,

@@ -12,7 +12,7 @@ import pytest
 import sample_factory
 from sample_factory import enjoy, export, match, train
 from sample_factory import eval as eval_command
-from sample_factory.config.flags import ConfigError, flag_type, section_fields
+from sample_factory.config.flags import ConfigError, section_fields
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
 from sample_factory.envs.env_registry import resolve_family
@@ -67,8 +67,7 @@ def with_all_flags(foreign, text):
     of_programs = {"json": "x", "csv": "x", "export_path": "x.onnx", "hf_repository": "me/x"}
     accepted = {"save_video": True, **of_programs}
     for section in TRAINING_SECTIONS.values():
-        for field, annotation in section_fields(section):
-            kind = flag_type(annotation)
+        for field, kind in section_fields(section):
             # Names of parts, observations and checkpoints are looked up later, and refused in one line.
             is_looked_up = field.metadata["names_code"] or field.name in (
                 "normalize_input_keys",

@@ -6,8 +6,8 @@ import numpy as np
 from sample_factory.config.parsing import parse_config
 from sample_factory.enjoy import enjoy
 from sample_factory.envs.env_registry import register_env, resolve_family
+from sample_factory.evaluation.match import run_match
 from sample_factory.evaluation.match_request import parse_arguments
-from sample_factory.match import match
 from sample_factory.train import train_config
 from tests.system.running import SMALL
 
@@ -48,9 +48,10 @@ def test_a_trained_policy_beats_an_untrained_one(tmp_path):
     early, late = train(tmp_path, "early", 128), train(tmp_path, "late", 32_000)
     identity = ["--experiment=late", f"--train_dir={tmp_path}"]
 
-    series = match(parse_arguments([*identity, "--opponent_experiment=early", "--num_matches=40"]))
+    series = run_match(parse_arguments([*identity, "--opponent_experiment=early", "--num_matches=40"]))
     assert sum(series.tally) == 40 and series.win_rate.low > 0.6
-    assert series.objective.mean == -series.opponent_objective.mean > 2.0
+    ours, theirs = series.objectives
+    assert ours.mean == -theirs.mean > 2.0
 
     past = next(early.glob("checkpoint_*.pth"))
     shown = ["--checkpoint", str(past), "latest", "--no_render", "--max_num_episodes=40"]
@@ -58,7 +59,7 @@ def test_a_trained_policy_beats_an_untrained_one(tmp_path):
     assert evaluation.for_agent(0).reward.mean == -evaluation.for_agent(1).reward.mean < -2.0
 
     version = min(path.name for path in (late / "milestones").iterdir()).split("_")[1]
-    series = match(
+    series = run_match(
         parse_arguments([*identity, f"--opponent_checkpoint=milestone:{version}", "--num_matches=3"])
     )
     assert sum(series.tally) == 3
