@@ -123,9 +123,7 @@ def test_a_service_that_dies_is_logged_once_and_training_continues(own_home, con
     assert len([text for text in texts() if "Training continues" in text]) == 1
 
 
-def test_a_service_that_hangs_delays_no_write_and_close_ends_in_time(
-    own_home, config, monkeypatch, texts
-):
+def test_a_service_that_hangs_delays_no_write_and_close_ends_in_time(own_home, config, monkeypatch, texts):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_FINISH_TIMEOUT", "0.5")
     monkeypatch.setattr(wandb_writer, "MAX_PENDING", 100)
