@@ -19,14 +19,7 @@ from sample_factory.config.help import make_command_parser
 from sample_factory.config.unknown_flags import nearest, parse_words
 from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.plotting import plot_command
-from sample_factory.plotting.curve_groups import (
-    BANDS,
-    Averaging,
-    Group,
-    group_alike,
-    group_by_flags,
-    group_labelled,
-)
+from sample_factory.plotting.curve_groups import BANDS, Averaging, Group, group_by_flags, group_labelled
 from sample_factory.plotting.plot_groups import draw_picture, read_runs
 
 
@@ -149,7 +142,7 @@ def _groups(arguments: argparse.Namespace, notes: list[str]) -> list[Group]:
     }
     if has_labels:
         return group_labelled(found)
-    return group_by_flags(found[""], arguments.group_by) if arguments.group_by else group_alike(found[""])
+    return group_by_flags(found[""], arguments.group_by)
 
 
 def plot(arguments: argparse.Namespace) -> list[str]:
@@ -161,8 +154,8 @@ def plot(arguments: argparse.Namespace) -> list[str]:
         if env not in envs:
             raise ConfigError(f"--level={env}=...: no experiment has that env{nearest(env, envs)}")
     averaging = Averaging(arguments.against, arguments.band, arguments.smooth)
-    picture = draw_picture(groups, arguments.out, arguments.tag, averaging, arguments.title, arguments.level)
-    return [*picture.table, *picture.notes, *notes]
+    lines = draw_picture(groups, arguments.out, arguments.tag, averaging, arguments.title, arguments.level)
+    return [*lines, *notes]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
