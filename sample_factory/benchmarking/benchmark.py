@@ -233,10 +233,7 @@ def _headings(config: Config, hardware: Mapping[str, Any]) -> tuple[str, str, st
 
 
 def report(
-    config: Config,
-    runs: Mapping[str, Sequence[Stage]],
-    hardware: Mapping[str, Any],
-    load: float = 0.0,
+    config: Config, runs: Mapping[str, Sequence[Stage]], hardware: Mapping[str, Any], load: float = 0.0
 ) -> list[str]:
     """Returns the lines that are printed at the end. runs: of each stage. load: before them."""
     stages = {name: median_run(several) for name, several in runs.items()}
@@ -326,10 +323,8 @@ def table(config: Config, runs: Mapping[str, Sequence[Stage]]) -> list[str]:
     for role, name in ROLES.items():
         memory = [stage.memory.get(role) for stage in stages.values()]
         if any(memory):
-            texts = []
-            for of in memory:
-                texts.append(f"{of['processes']} x {of['total_mb'] / of['processes']:,.0f}" if of else "-")
-            rows.append([f"MB of {name}", *texts])
+            each = (of and f"{of['processes']} x {of['total_mb'] / of['processes']:,.0f}" for of in memory)
+            rows.append([f"MB of {name}", *(text or "-" for text in each)])
     return aligned(rows, "<>")
 
 
@@ -344,10 +339,7 @@ def _part_text(part: Mapping[str, Any] | None) -> str:
 
 
 def figures(
-    config: Config,
-    runs: Mapping[str, Sequence[Stage]],
-    hardware: Mapping[str, Any],
-    version: str,
+    config: Config, runs: Mapping[str, Sequence[Stage]], hardware: Mapping[str, Any], version: str
 ) -> dict[str, Any]:
     """Returns the contents of the --json file. runs: of each stage. version: of this package."""
     flags: BenchmarkFlags = config.extra["benchmark"]

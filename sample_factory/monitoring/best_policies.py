@@ -56,29 +56,27 @@ class BestPolicies(Subscriber):
 
     def _test(self, policy_id: int) -> None:
         """Sends a request if the mean of --save_best_metric is the best so far."""
-        episodes = self._policies[policy_id].episodes
-        if self._policies[policy_id].env_frames <= self._flags.save_best_after:
+        policy = self._policies[policy_id]
+        episodes = policy.episodes
+        if policy.env_frames <= self._flags.save_best_after or len(episodes) < episodes.window:
             return
-        if policy_id not in self._best_values or len(episodes) < episodes.window:
-            return
-        if self._now() < self._not_before[policy_id]:  # the last request has no result yet
-            return
-        spread = episodes.spread(self._flags.save_best_metric)
-        if spread is None:
+        if policy_id not in self._best_values or self._now() < self._not_before[policy_id]:
+            return  # the learner has not reported yet, or the last request has no result yet
+        metric = self._flags.save_best_metric
+        mean = episodes.mean(metric, at_least=1)
+        if mean is None:
             if not self._has_warned[policy_id]:
                 log.warning(
                     "No best checkpoint of policy %d: its episodes do not report --save_best_metric=%s; "
                     "choose one of %s",
                     policy_id,
-                    self._flags.save_best_metric,
+                    metric,
                     ", ".join(episodes.metrics),
                 )
             self._has_warned[policy_id] = True
             return
         best_value = self._best_values[policy_id]
-        if not math.isfinite(spread.mean):  # no later value could exceed infinity
-            return
-        if best_value is not None and not spread.mean > best_value + MIN_IMPROVEMENT:
-            return
-        self._not_before[policy_id] = self._now() + RETRY_SECONDS
-        self._send_to_learner(policy_id, SaveRequest(self._flags.save_best_metric, spread.mean))
+        is_best = best_value is None or mean > best_value + MIN_IMPROVEMENT
+        if is_best and math.isfinite(mean):  # no later value could exceed infinity
+            self._not_before[policy_id] = self._now() + RETRY_SECONDS
+            self._send_to_learner(policy_id, SaveRequest(metric, mean))

@@ -172,11 +172,6 @@ def tag_of(metric: str) -> str:
 
 
 def _value(episode: EpisodeReport, metric: str) -> float | None:
+    of_all = {"reward": episode.reward, "true_objective": episode.true_objective, "len": episode.length}
     metric = V1_NAMES.get(metric, metric)
-    if metric == "reward":
-        return episode.reward
-    if metric == "true_objective":
-        return episode.true_objective
-    if metric == "len":
-        return episode.length
-    return episode.extra_stats.get(metric)
+    return of_all[metric] if metric in of_all else episode.extra_stats.get(metric)
