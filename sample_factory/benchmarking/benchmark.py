@@ -106,7 +106,7 @@ def _guarded() -> Iterator[None]:
 
 def with_chosen_values(config: Config) -> Config:
     """Returns the flags with the values that a run would choose itself, so that the report can name them."""
-    # These load gymnasium, which the help does without.
+    # Not at the top of the file: these load gymnasium, which --help does not need.
     from sample_factory.envs.env_registry import resolve_family
     from sample_factory.launch.plan import plan_run
 
@@ -375,7 +375,7 @@ def _draw_chart(
 
 
 def _write_cfg(config: Config, file: Path) -> None:
-    """Writes the flags of the sweep, and those that differ from the defaults of the env."""
+    """Writes SWEPT_FLAGS, and the other flags that differ from the defaults of the env."""
     env = config.env_name
     default = parse_arguments([f"--env={env}"]).flat()
     not_in_cfg = {*NOT_IN_CFG, *(field.name for field in dataclasses.fields(BenchmarkFlags))}

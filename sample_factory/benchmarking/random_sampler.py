@@ -46,8 +46,8 @@ class RandomSamplerFlags:
 class RandomSampler:
     """In the child: steps its envs with random actions, one after another, and counts in shared memory.
 
-    progress: "go" [8], whose first number is nonzero once all workers are to begin; "env_frames" and
-        "microseconds" [workers, 8], of which the first number of a worker's row counts.
+    progress: int64 arrays, of which only the first number of a row is used. "go" [8]: nonzero once all
+        workers are to begin. "env_frames" and "microseconds" [workers, 8]: counted by each worker.
     """
 
     def __init__(

@@ -291,7 +291,7 @@ def num_processes(config: Config) -> dict[str, int]:
 def parts_of_work(
     stats: Mapping[str, Mapping[str, float]], fps: float, config: Config
 ) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Returns component -> name -> share and milliseconds, see Stage; those of each process on its own."""
+    """Returns component -> name -> share and milliseconds of one process, see Stage."""
     steps = fps / (config.env.env_frameskip or 1)  # of agents, per second
     rows = stats.get("policy_worker", {}).get("avg_batch_size", 0.0)
     samples_per_iteration = config.learning.batch_size * config.learning.num_batches_per_iteration

@@ -22,8 +22,8 @@ class BestPolicies(Subscriber):
 
     1. Only means over a full window of episodes count. A mean over fewer episodes varies more, and the best
        of many such means would be luck.
-    2. The value of the last best checkpoint, which the learner reports, has to be exceeded, also in a resumed
-       run.
+    2. A mean has to exceed the value of the last best checkpoint, which the learner reports, also in a
+       resumed run.
     3. A request without a result, for example because the disk is full, is repeated after RETRY_SECONDS.
     """
 
@@ -38,7 +38,7 @@ class BestPolicies(Subscriber):
         self._policies = policies
         self._send_to_learner = send_to_learner
         self._now = now
-        self._best_values: dict[int, float | None] = {}  # by policy, for those whose learner has reported
+        self._best_values: dict[int, float | None] = {}  # by policy; no entry until its learner has reported
         self._not_before = [now()] * len(policies)  # time of the next request
         self._time_to_test = [Every(flags.save_best_every_sec, now=now) for _ in policies]
         self._has_warned = [False] * len(policies)

@@ -19,7 +19,7 @@ MUCH_WAIT = 0.3  # share of the time of a part that could do more
 
 
 def bottlenecks(waits: Mapping[str, float]) -> list[str]:
-    """Returns the busiest component and those about as busy; none if all wait for most of their time.
+    """Returns the busiest component and any that is about as busy; none if all wait for most of their time.
 
     waits: component -> share of its time, 0..1, in which it waits for others. Every part of a run waits for
         the slowest, which does not wait.

@@ -44,7 +44,7 @@ class ComponentStats:
             log.log(level, incident.text, extra=details(incident.details))
 
     def add(self, report: StatsReport) -> None:
-        """Adds a report and discards those that are older than KEEP_SECONDS."""
+        """Adds a report and discards reports that are older than KEEP_SECONDS."""
         reports = self._reports.setdefault((report.component, report.policy_id), collections.deque())
         reports.append((self._now(), report))
         while reports[0][0] < self._now() - KEEP_SECONDS:
@@ -64,7 +64,7 @@ class ComponentStats:
     def summaries(self, policy_id: int) -> dict[str, float]:
         """Returns TensorBoard tag -> mean over the components of a policy.
 
-        Policy 0 also has the values of the whole run: those of rollout workers and the counts of incidents.
+        Policy 0 also has the values of the whole run: of rollout workers, and the counts of incidents.
         """
         scalars: dict[str, float] = {}
         if policy_id == 0:

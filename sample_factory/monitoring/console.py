@@ -63,7 +63,7 @@ def episodes_text(episodes: EpisodeStats) -> str:
     if reward is None or length is None or true_objective is None:
         return "no episode has ended yet"
     objective = f", true objective {number_text(true_objective.mean)}" if episodes.has_own_objective else ""
-    # Short episodes end first, so that the first means are those of short episodes.
+    # Short episodes end first, so the first means are over short episodes.
     first = "the first " if episodes.are_first else ""
     number = "1 episode" if reward.num_episodes == 1 else f"{first}{reward.num_episodes} episodes"
     return f"reward {number_text(reward.mean)}{objective}, length {length.mean:.0f} frames ({number})"

@@ -73,8 +73,8 @@ def group_by_flags(
 ) -> list[Group]:
     """Groups experiments with the same env, version, and values of flags.
 
-    names: flags that decide, and that labels have; the groups are in the order of their values. None: all
-        flags but those that differ by chance; labels have those that differ within an env.
+    names: the flags to compare, which are also the label; groups are in the order of their values. None: all
+        flags but NOT_THE_EXPERIMENT; a label has the flags that differ within an env.
 
     Raises ConfigError for the name of a flag that no experiment has.
     """

@@ -79,8 +79,8 @@ def read_runs(
 ) -> list[TrainedExperiment]:
     """Reads all experiments in some folders; a folder that is given twice counts once.
 
-    skip: leave out experiments that cannot be read, also those that are named. notes: receives a line of text
-    about each one that is left out. Raises ConfigError.
+    skip: leave out every experiment that cannot be read; False: raise ConfigError if it was named itself.
+    notes: receives a line of text about each experiment that is left out.
     """
     found = []
     paths = [Path(folder).expanduser() for folder in folders]

@@ -1,6 +1,6 @@
 """Reads curves of finished or running experiments from their cfg.json and TensorBoard files.
 
-Also those of versions 1 and 2: their curves get the tags of this version.
+Curves of experiments of versions 1 and 2 get the tags of this version.
 """
 
 import difflib
@@ -77,7 +77,7 @@ class TrainedExperiment(NamedTuple):
     folder: Path
     env: str
     version: int  # of Sample Factory
-    flags: Mapping[str, str]  # name -> JSON text; of older versions, only those in their file
+    flags: Mapping[str, str]  # name -> JSON text; of older versions, only the flags in their file
     curves: Mapping[str, Curve]  # by tag
     stats_avg: int  # episodes in a mean
 
@@ -93,7 +93,7 @@ def find_experiments(folder: Path) -> list[Path]:
 def read_experiment(folder: Path, tags: Sequence[str], policy_index: int) -> TrainedExperiment:
     """Reads the curves of these tags. Raises ConfigError if there is no experiment or no such curve.
 
-    tags: also those of version 2, or the name of a metric such as "reward".
+    tags: of this version or of version 2, or names of metrics such as "reward".
     """
     values, version = _read_cfg(folder)
     known = _read_curves(folder, policy_index, values, version)
@@ -133,7 +133,7 @@ def read_metrics(
     first number, without pauses between runs), `value` (float64). For a table with a column per tag, call
     `.pivot(index="env_frames", columns="tag", values="value")` on the rows of one policy.
 
-    Raises ConfigError (a ValueError) if there is no such experiment (it names those beside it) or a tag that
+    Raises ConfigError (a ValueError) if there is no such experiment (it names its neighbours) or a tag that
     no policy has, and ImportError if pandas is not installed.
     """
     try:

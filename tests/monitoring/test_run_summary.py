@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 from sample_factory.exchange.messages import EpisodeReport, TrainReport
 from sample_factory.monitoring.policy_progress import PolicyProgress
-from sample_factory.monitoring.run_summary import short_summary_lines, summary_lines
+from sample_factory.monitoring.status_line import short_summary_lines, summary_lines
 
 
 def policy(reward: float, episodes: int = 100) -> PolicyProgress:
