@@ -1,7 +1,6 @@
 """Long texts about a run, for the log file and where there is no terminal."""
 
 import math
-from collections.abc import Sequence
 
 from sample_factory.monitoring.policy_progress import EpisodeStats, PolicyProgress
 from sample_factory.monitoring.run_progress import RunProgress
@@ -23,17 +22,12 @@ def status_text(progress: RunProgress, bottleneck: str) -> str:
     rates = progress.shown_fps().items()
     texts = [f"{rate:,.0f} ({window:.0f} s)" for window, rate in rates if math.isfinite(rate)]
     fps = f"FPS {', '.join(texts)}" if texts else ""
-    if len(progress.policies) == 1:
-        return _joined([frames, first_batch, fps, *_policy_parts(progress.policies[0]), bottleneck])
-    lines = [_joined([frames, first_batch, fps, bottleneck])]
-    for policy_id, policy in enumerate(progress.policies):
-        parts = [f"policy {policy_id}: env frames {policy.env_frames:,}", *_policy_parts(policy)]
-        lines.append(f"    {_joined(parts)}")
-    return "\n".join(lines)
-
-
-def _joined(parts: Sequence[str]) -> str:
-    return " | ".join(part for part in parts if part)
+    policies = progress.policies
+    only = _policy_parts(policies[0]) if len(policies) == 1 else []
+    rows = [[frames, first_batch, fps, *only, bottleneck]]
+    for policy_id, policy in enumerate(policies if len(policies) > 1 else ()):
+        rows.append([f"policy {policy_id}: env frames {policy.env_frames:,}", *_policy_parts(policy)])
+    return "\n    ".join(" | ".join(filter(None, row)) for row in rows)
 
 
 def _policy_parts(policy: PolicyProgress) -> list[str]:
