@@ -1,7 +1,9 @@
 """The part that limits the speed of a run, and whether more envs would make it faster."""
 
+import math
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from sample_factory.exchange.topology import Topology
 
 # Component -> (its part of the work, the name of its processes in logs).
 PARTS = {
@@ -17,7 +19,7 @@ MUCH_WAIT = 0.3  # share of the time of a part that could do more
 
 
 def bottlenecks(waits: Mapping[str, float]) -> list[str]:
-    """Returns the busiest component and those about as busy; none if all wait for most of their time.
+    """Returns the busiest component and any that is about as busy; none if all wait for most of their time.
 
     waits: component -> share of its time, 0..1, in which it waits for others. Every part of a run waits for
         the slowest, which does not wait.
@@ -57,39 +59,29 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-class EnvCounts(NamedTuple):
-    """Sizes of a run on which the advice about --num_envs_per_worker depends.
-
-    alternates: --async_rl=False, where sampling and learning wait for each other anyway.
-    """
-
-    num_splits: int
-    envs_per_split: int
-    agents_per_env: int
-    alternates: bool = False
-
-
-def better_num_envs(waits: Mapping[str, float], counts: EnvCounts) -> int | None:
+def better_num_envs(
+    waits: Mapping[str, float], num_splits: int, envs_per_split: int, agents_per_env: int
+) -> int | None:
     """Returns a value of --num_envs_per_worker that most likely makes the run faster; None if there is none.
 
     waits: see `bottlenecks`. More envs per worker make requests for actions larger, which helps while rollout
-        workers wait for actions and the learner waits for samples.
+        workers wait for actions and the learner waits for samples. With --async_rl=False they wait for each
+        other anyway: do not ask.
     """
-    agents_per_request = counts.envs_per_split * counts.agents_per_env
-    if counts.alternates or agents_per_request >= FEW_AGENTS:
+    if envs_per_split * agents_per_env >= FEW_AGENTS:
         return None
     if min(waits.get("rollout_worker", 0.0), waits.get("learner", 0.0)) < MUCH_WAIT:
         return None
-    return counts.num_splits * -(-FEW_AGENTS // counts.agents_per_env)
+    return num_splits * math.ceil(FEW_AGENTS / agents_per_env)
 
 
 class BottleneckWatch:
     """Describes what limits the speed of a run when that changes."""
 
-    def __init__(self, counts: EnvCounts):
-        self._counts = counts
-        self._shown: tuple[object, ...] = ()
-        self._last: tuple[object, ...] = ()
+    def __init__(self, topology: Topology):
+        self._topology = topology
+        self._shown: list[str] = []  # what limited the run when it was described last
+        self._last: list[str] = []  # in the last call
 
     def text(self, waits: Mapping[str, float]) -> str:
         """Returns the whole text in one line, as `describe_bottleneck`, or with the advice about envs."""
@@ -97,16 +89,15 @@ class BottleneckWatch:
 
     def news(self, waits: Mapping[str, float]) -> str:
         """Returns a short text if the bottleneck has changed and was the same in the last two calls."""
-        if len([component for component in PARTS if component in waits]) < 2:
+        if len(waits.keys() & PARTS.keys()) < 2:
             return ""
         few_envs = self._few_envs(waits)
-        limiting = tuple(bottlenecks(waits))
-        now = ("envs",) if few_envs else limiting
-        is_stable = now == self._last
-        self._last = now
-        if not is_stable or now == self._shown:
+        limiting = ["envs"] if few_envs else bottlenecks(waits)
+        is_stable = limiting == self._last
+        self._last = limiting
+        if not is_stable or limiting == self._shown:
             return ""
-        self._shown = now
+        self._shown = limiting
         if few_envs:
             return few_envs
         if len(limiting) in (0, len(PARTS)):
@@ -116,8 +107,9 @@ class BottleneckWatch:
 
     def _few_envs(self, waits: Mapping[str, float]) -> str:
         """Returns two lines with the advice of `better_num_envs`; empty if there is none."""
-        num_envs = better_num_envs(waits, self._counts)
-        if num_envs is None:
+        sizes = self._topology
+        num_envs = better_num_envs(waits, sizes.num_splits, sizes.envs_per_split, sizes.agents_per_env)
+        if num_envs is None or sizes.rollouts_per_iteration is not None:  # with --async_rl=False
             return ""
         waiting = _waiting("rollout_worker", waits["rollout_worker"])
         return (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sample_factory.benchmarking.benchmark_request import parse_arguments as parse_benchmark
+from sample_factory.benchmarking.benchmark_flags import parse_arguments as parse_benchmark
 from sample_factory.benchmarking.random_sampler import RandomSamplerFlags
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
