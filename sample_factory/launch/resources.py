@@ -10,7 +10,6 @@ from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.mainloop.main_loop import Resources
 from sample_factory.population.league import League
-from sample_factory.population.mutation import MutationRule
 from sample_factory.population.pbt import Member, Population, tuned_hyperparameters
 from sample_factory.runtime.queues import LocalQueue, Queue, make_queue
 
@@ -92,14 +91,9 @@ def make_population(plan: RunPlan) -> Population | None:
         return None
     names = tuned_hyperparameters(flags, config.run.algo)
     default = Member({name: getattr(learning, name) for name in names}, plan.info.reward_shaping)
-    rule = MutationRule(
-        flags.pbt_mutation_rate,
-        flags.pbt_perturb_min,
-        flags.pbt_perturb_max,
-        learning.rollout,
-        learning.batch_size,
+    return Population(
+        flags, default, learning, config.experiment_dir, config.sampling.num_policies, plan.seed
     )
-    return Population(flags, default, rule, config.experiment_dir, config.sampling.num_policies, plan.seed)
 
 
 def make_league(plan: RunPlan) -> League | None:

@@ -20,11 +20,7 @@ from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.mainloop.next_commands import next_commands, relative_path
 from sample_factory.mainloop.observed_run import ObservedRun, TrainingInfoSubscriber
 from sample_factory.mainloop.observing import FamilyMetricsSubscriber, ObserversSubscriber
-from sample_factory.mainloop.subscribers import (
-    LeagueSubscriber,
-    Outbox,
-    PopulationSubscriber,
-)
+from sample_factory.mainloop.subscribers import Evolution, LeagueSubscriber, Outbox
 from sample_factory.monitoring.best_policies import BestPolicies
 from sample_factory.monitoring.bottleneck import EnvCounts
 from sample_factory.monitoring.figures import FiguresWriter, RunProcess
@@ -140,7 +136,7 @@ class MainLoop(Loop):
         self._observed_run = ObservedRun(self._config, self._monitor.policies, self._training_info)
         self._subscribers = self._make_subscribers(plan, resources, processes)
         self._subscribers += [make(plan, self._monitor, self._outbox, self.publish) for make in further]
-        for index in range(self._outbox.num_rollout_workers):
+        for index in range(len(self._outbox.rollout_workers)):
             self._start_worker(index)
         self._has_started = False
         self._time_to_look = Every(LOOK_SECONDS)
@@ -172,9 +168,7 @@ class MainLoop(Loop):
             )
         if resources.population is not None:
             metric = config.population.pbt_target_objective
-            subscribers.append(
-                PopulationSubscriber(resources.population, metric, monitor, self._outbox, self.publish)
-            )
+            subscribers.append(Evolution(resources.population, metric, monitor, self._outbox, self.publish))
         if resources.league is not None:
             subscribers.append(LeagueSubscriber(resources.league, config, monitor, self._outbox))
         flags = config.monitoring

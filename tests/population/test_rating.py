@@ -1,6 +1,6 @@
 import pytest
 
-from sample_factory.population.rating import ELO_STEP, WINDOW, Record, elo_gain, expected_score
+from sample_factory.population.league import ELO_STEP, WINDOW, Record, elo_gain, expected_score
 
 
 @pytest.mark.parametrize(("gap", "expected"), [(0, 0.5), (400, 10 / 11), (-400, 1 / 11), (200, 0.7597)])
