@@ -15,7 +15,7 @@ from sample_factory.config.flags import flag
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.sampling_flags import ROLLOUT_WORKER_NICENESS
 from sample_factory.envs.env_registry import EnvFamily, resolve_family
-from sample_factory.monitoring.figures import Figures, FiguresFile, RunProcess
+from sample_factory.monitoring.figures import Figures, RunProcess, new_figures_file, write_figures
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import Child, ChildContext, ChildOptions
 from sample_factory.runtime.clock import Every
@@ -197,13 +197,14 @@ def _figures_writer(config: Config, workers: Sequence[Child]) -> Callable[[float
     file = config.monitoring.figures_file
     if file is None:
         return lambda seconds, env_frames, fps: None
-    figures_file = FiguresFile(file)
+    figures_file = new_figures_file(file)
     samplers = (RunProcess("sampler", index, worker.pid) for index, worker in enumerate(workers))
     processes = (RunProcess("main", 0, os.getpid()), *samplers)
 
     def write(seconds: float, env_frames: int, fps: float | None) -> None:
         by_window = {} if fps is None else {f"{config.monitoring.status_interval:g}": fps}
-        figures_file.write(Figures(time.time(), seconds, env_frames, 0, by_window, (), {}, (), processes))
+        figures = Figures(time.time(), seconds, env_frames, 0, by_window, (), {}, (), processes)
+        write_figures(figures_file, figures)
 
     write(0.0, 0, None)
     return write

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import logging
-import math
 import os
 import shlex
 import sys
@@ -22,11 +21,10 @@ from sample_factory.mainloop.observed_run import ObservedRun, TrainingInfoSubscr
 from sample_factory.mainloop.observing import FamilyMetricsSubscriber, ObserversSubscriber
 from sample_factory.mainloop.subscribers import Evolution, LeagueSubscriber, Outbox
 from sample_factory.monitoring.best_policies import BestPolicies
-from sample_factory.monitoring.bottleneck import EnvCounts
 from sample_factory.monitoring.figures import FiguresWriter, RunProcess
 from sample_factory.monitoring.monitor import Monitor
-from sample_factory.monitoring.run_progress import RunSizes
-from sample_factory.monitoring.run_summary import RunSummary, short_summary_lines, summary_lines
+from sample_factory.monitoring.run_progress import RunProgress
+from sample_factory.monitoring.run_summary import short_summary_lines, summary_lines
 from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.monitoring.summaries import JsonlWriter, SummaryWriter
 from sample_factory.population.league import League
@@ -264,7 +262,7 @@ class MainLoop(Loop):
                 subscriber.finish(may_wait)
             self._keep_flags()
 
-    def summary(self) -> RunSummary:
+    def summary(self) -> RunProgress:
         """Returns the results of the run so far."""
         return self._monitor.summary()
 
@@ -293,22 +291,9 @@ class MainLoop(Loop):
 
 def _make_monitor(plan: RunPlan, resources: Resources) -> Monitor:
     config = plan.config
-    topology = plan.topology
     flags = config.monitoring
     if config.sampling.benchmark:
         flags = replace(flags, train_for_env_steps=min(flags.train_for_env_steps, BENCHMARK_FRAMES))
-    round_of_all = topology.num_agents * topology.rollout
-    batches = topology.num_policies * topology.trajectories_per_batch * topology.rollout
-    alternates = not config.sampling.async_rl
-    sizes = RunSizes(
-        topology.num_policies,
-        topology.frameskip,
-        topology.num_agents,
-        # Agents fill their rollouts side by side.
-        first_batch=math.ceil(batches / round_of_all) * round_of_all,
-        envs=EnvCounts(topology.num_splits, topology.envs_per_split, topology.agents_per_env, alternates),
-        max_episode_steps=plan.info.max_episode_steps,
-    )
     texts = {
         "run/command_line": f"    {shlex.join(sys.orig_argv)}",
         "run/flags": textwrap.indent(json.dumps(config.flat(), indent=4), "    "),
@@ -316,4 +301,6 @@ def _make_monitor(plan: RunPlan, resources: Resources) -> Monitor:
     writers = [*resources.writers]
     if flags.jsonl_summaries:
         writers.append(JsonlWriter(config.experiment_dir))
-    return Monitor(config.experiment_dir, flags, sizes, texts, writers=writers)
+    return Monitor(
+        config.experiment_dir, flags, plan.topology, plan.info.max_episode_steps, texts, writers=writers
+    )

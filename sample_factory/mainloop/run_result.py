@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sample_factory.config.experiment_folder import write_atomically
 from sample_factory.monitoring.policy_progress import PolicyProgress
-from sample_factory.monitoring.run_summary import RunSummary
+from sample_factory.monitoring.run_progress import RunProgress
 from sample_factory.runtime.child import ChildFailed
 from sample_factory.runtime.failures import CommandFailed
 
@@ -82,7 +82,7 @@ class RunEnd(NamedTuple):
     """
 
     failures: Sequence[ChildFailed]
-    summary: RunSummary | None
+    summary: RunProgress | None
     stop_reason: str = ""
 
     def raise_failure(self) -> None:
@@ -91,13 +91,13 @@ class RunEnd(NamedTuple):
             raise self.failures[0]
 
 
-def result_of(status: str, reason: str, experiment_dir: Path, summary: RunSummary | None) -> RunResult:
+def result_of(status: str, reason: str, experiment_dir: Path, summary: RunProgress | None) -> RunResult:
     """Returns the result of a run. summary: None if it ended before any worker was started."""
     if summary is None:
         return RunResult(status, reason, experiment_dir)
     policies = tuple(map(_policy_result, summary.policies))
     return RunResult(
-        status, reason, experiment_dir, summary.total_frames, summary.mean_fps, summary.seconds, policies
+        status, reason, experiment_dir, summary.total_frames, summary.mean_fps(), summary.seconds, policies
     )
 
 
@@ -118,5 +118,5 @@ def write_result(result: RunResult) -> None:
 def _policy_result(policy: PolicyProgress) -> PolicyResult:
     means = (policy.episodes.mean(metric, at_least=1) for metric in ("reward", "true_objective", "len"))
     reward, true_objective, length = (math.nan if mean is None else mean for mean in means)
-    best = None if policy.best is None else policy.best.mean
-    return PolicyResult(policy.env_frames, len(policy.episodes), reward, true_objective, length, best)
+    num_episodes = len(policy.episodes)
+    return PolicyResult(policy.env_frames, num_episodes, reward, true_objective, length, policy.best_reward)

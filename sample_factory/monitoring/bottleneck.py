@@ -1,7 +1,9 @@
 """The part that limits the speed of a run, and whether more envs would make it faster."""
 
+import math
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from sample_factory.exchange.topology import Topology
 
 # Component -> (its part of the work, the name of its processes in logs).
 PARTS = {
@@ -57,37 +59,27 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-class EnvCounts(NamedTuple):
-    """Sizes of a run on which the advice about --num_envs_per_worker depends.
-
-    alternates: --async_rl=False, where sampling and learning wait for each other anyway.
-    """
-
-    num_splits: int
-    envs_per_split: int
-    agents_per_env: int
-    alternates: bool = False
-
-
-def better_num_envs(waits: Mapping[str, float], counts: EnvCounts) -> int | None:
+def better_num_envs(
+    waits: Mapping[str, float], num_splits: int, envs_per_split: int, agents_per_env: int
+) -> int | None:
     """Returns a value of --num_envs_per_worker that most likely makes the run faster; None if there is none.
 
     waits: see `bottlenecks`. More envs per worker make requests for actions larger, which helps while rollout
-        workers wait for actions and the learner waits for samples.
+        workers wait for actions and the learner waits for samples. With --async_rl=False they wait for each
+        other anyway: do not ask.
     """
-    agents_per_request = counts.envs_per_split * counts.agents_per_env
-    if counts.alternates or agents_per_request >= FEW_AGENTS:
+    if envs_per_split * agents_per_env >= FEW_AGENTS:
         return None
     if min(waits.get("rollout_worker", 0.0), waits.get("learner", 0.0)) < MUCH_WAIT:
         return None
-    return counts.num_splits * -(-FEW_AGENTS // counts.agents_per_env)
+    return num_splits * math.ceil(FEW_AGENTS / agents_per_env)
 
 
 class BottleneckWatch:
     """Describes what limits the speed of a run when that changes."""
 
-    def __init__(self, counts: EnvCounts):
-        self._counts = counts
+    def __init__(self, topology: Topology):
+        self._topology = topology
         self._shown: tuple[object, ...] = ()
         self._last: tuple[object, ...] = ()
 
@@ -116,8 +108,9 @@ class BottleneckWatch:
 
     def _few_envs(self, waits: Mapping[str, float]) -> str:
         """Returns two lines with the advice of `better_num_envs`; empty if there is none."""
-        num_envs = better_num_envs(waits, self._counts)
-        if num_envs is None:
+        sizes = self._topology
+        num_envs = better_num_envs(waits, sizes.num_splits, sizes.envs_per_split, sizes.agents_per_env)
+        if num_envs is None or sizes.rollouts_per_iteration is not None:  # with --async_rl=False
             return ""
         waiting = _waiting("rollout_worker", waits["rollout_worker"])
         return (

@@ -1,62 +1,32 @@
 """Long texts about a run, for the log file and where there is no terminal."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from sample_factory.monitoring.policy_progress import EpisodeStats, PolicyProgress
+from sample_factory.monitoring.run_progress import RunProgress
 
 MAX_PLAIN = 1e9  # larger numbers are shown in scientific notation
 
 
-class FirstBatch(NamedTuple):
-    """Samples taken while the first batch is collected.
+def status_text(progress: RunProgress, bottleneck: str) -> str:
+    """Returns the state of a run in one line, followed by one line for each policy if there are several.
 
-    samples: agent steps of all policies. needed: about how many it takes until every policy has a batch.
-    """
-
-    samples: int
-    needed: int
-
-
-class Status(NamedTuple):
-    """The state of a run at one moment.
-
-    env_frames: of all policies, earlier runs included. target: those at which the run is done; None if there
-        is no such limit.
-    fps: length of the window in seconds -> frames per second, for the windows that the run has covered.
-    steady_fps: over the last minute, or the whole run if it is shorter, up to the last batch: a batch may
-        take many seconds. NaN if it is not known.
-    progress: fraction of --train_for_env_steps; None without that limit.
-    seconds_left: None if it is not known.
     bottleneck: a text; may be empty.
-    first_batch: until the first batch is trained on; then None.
     """
-
-    env_frames: int
-    target: int | None
-    fps: Mapping[float, float]
-    steady_fps: float
-    progress: float | None
-    seconds_left: float | None
-    bottleneck: str
-    policies: Sequence[PolicyProgress]
-    first_batch: FirstBatch | None = None
-
-
-def status_text(status: Status) -> str:
-    """Returns one line, followed by one line for each policy if there are several."""
-    progress = [] if status.progress is None else [f"{100 * status.progress:.1f} %"]
-    if status.seconds_left is not None and math.isfinite(status.seconds_left):
-        progress.append(f"{duration_text(status.seconds_left)} left")
-    frames = f"env frames {status.env_frames:,}" + (f" ({', '.join(progress)})" if progress else "")
-    first_batch = "" if status.first_batch is None else first_batch_text(status.first_batch)
-    rates = [f"{rate:,.0f} ({window:.0f} s)" for window, rate in status.fps.items() if math.isfinite(rate)]
-    fps = f"FPS {', '.join(rates)}" if rates else ""
-    if len(status.policies) == 1:
-        return _joined([frames, first_batch, fps, *_policy_parts(status.policies[0]), status.bottleneck])
-    lines = [_joined([frames, first_batch, fps, status.bottleneck])]
-    for policy_id, policy in enumerate(status.policies):
+    shares = [] if progress.share_done is None else [f"{100 * progress.share_done:.1f} %"]
+    seconds_left = progress.seconds_left()
+    if seconds_left is not None:
+        shares.append(f"{duration_text(seconds_left)} left")
+    frames = f"env frames {progress.total_frames:,}" + (f" ({', '.join(shares)})" if shares else "")
+    first_batch = "" if progress.new_frames else first_batch_text(progress)
+    rates = progress.shown_fps().items()
+    texts = [f"{rate:,.0f} ({window:.0f} s)" for window, rate in rates if math.isfinite(rate)]
+    fps = f"FPS {', '.join(texts)}" if texts else ""
+    if len(progress.policies) == 1:
+        return _joined([frames, first_batch, fps, *_policy_parts(progress.policies[0]), bottleneck])
+    lines = [_joined([frames, first_batch, fps, bottleneck])]
+    for policy_id, policy in enumerate(progress.policies):
         parts = [f"policy {policy_id}: env frames {policy.env_frames:,}", *_policy_parts(policy)]
         lines.append(f"    {_joined(parts)}")
     return "\n".join(lines)
@@ -75,13 +45,14 @@ def _policy_parts(policy: PolicyProgress) -> list[str]:
     return parts
 
 
-def first_batch_text(first_batch: FirstBatch) -> str:
+def first_batch_text(progress: RunProgress) -> str:
     """Returns how much of the first batch has been sampled."""
-    if first_batch.samples == 0:  # rollout workers report every few seconds
-        return f"collecting the first batch of {first_batch.needed:,} samples"
-    if first_batch.samples > first_batch.needed:
-        return f"the first batch is sampled ({first_batch.samples:,} samples so far)"
-    return f"collecting the first batch: {first_batch.samples:,} of {first_batch.needed:,} samples"
+    samples, needed = progress.num_sampled, progress.first_batch
+    if samples == 0:  # rollout workers report every few seconds
+        return f"collecting the first batch of {needed:,} samples"
+    if samples > needed:
+        return f"the first batch is sampled ({samples:,} samples so far)"
+    return f"collecting the first batch: {samples:,} of {needed:,} samples"
 
 
 def episodes_text(episodes: EpisodeStats) -> str:

@@ -68,21 +68,18 @@ class Figures(NamedTuple):
     agents: int = 0
 
 
-class FiguresFile:
-    """Writes figures to a file, one JSON object a line; replaces an existing file.
+def new_figures_file(path: str) -> PendingFile:
+    """Returns the file for `write_figures`; the first line replaces an existing file."""
+    return PendingFile(Path(path).expanduser(), replaces=True)
 
-    Keeps the promises of a PendingFile. While a line is being written, a reader may see a part of it.
-    """
 
-    def __init__(self, path: str):
-        self._file = PendingFile(Path(path).expanduser(), replaces=True)
-
-    def write(self, figures: Figures) -> None:
-        fields = figures._asdict()
-        for name in ("policies", "learners", "processes"):
-            fields[name] = [item._asdict() for item in fields[name]]
-        self._file.records.write(f"{json.dumps(fields)}\n".encode())
-        self._file.flush()
+def write_figures(file: PendingFile, figures: Figures) -> None:
+    """Appends a line to the file. While it is being written, a reader may see a part of it."""
+    fields = figures._asdict()
+    for name in ("policies", "learners", "processes"):
+        fields[name] = [item._asdict() for item in fields[name]]
+    file.records.write(f"{json.dumps(fields)}\n".encode())
+    file.flush()
 
 
 def read_figures(path: Path) -> list[Figures]:
@@ -112,7 +109,7 @@ class FiguresWriter(Subscriber):
     ):
         """status_interval: seconds between lines. monitor: gets each report before this object does.
         processes: returns those that run at the moment."""
-        self._file = FiguresFile(path)
+        self._file = new_figures_file(path)
         self._monitor = monitor
         self._processes = processes
         self._now = now
@@ -151,20 +148,20 @@ class FiguresWriter(Subscriber):
         seconds = 0.0 if self._started is None else now - self._started
         # A window that the run has not covered yet would repeat the rate of the shortest one.
         rates = {window: rate for window, rate in progress.fps().items() if window <= seconds}
-        self._file.write(
-            Figures(
-                now,
-                seconds,
-                progress.new_frames,
-                sum(policy.new_samples for policy in progress.policies),
-                {f"{window:g}": rate for window, rate in rates.items() if math.isfinite(rate)},
-                tuple(
-                    PolicyCounters(policy.new_frames, policy.new_samples, counted_at)
-                    for policy, counted_at in zip(progress.policies, self._counted_at)
-                ),
-                self._monitor.components.means(),
-                tuple(self._learners.values()),
-                tuple(self._processes()),
-                progress.num_agents,
-            )
+        counters = (
+            PolicyCounters(policy.new_frames, policy.new_samples, counted_at)
+            for policy, counted_at in zip(progress.policies, self._counted_at)
         )
+        figures = Figures(
+            time=now,
+            seconds=seconds,
+            env_frames=progress.new_frames,
+            samples=sum(policy.new_samples for policy in progress.policies),
+            fps={f"{window:g}": rate for window, rate in rates.items() if math.isfinite(rate)},
+            policies=tuple(counters),
+            components=self._monitor.components.means(),
+            learners=tuple(self._learners.values()),
+            processes=tuple(self._processes()),
+            agents=progress.num_agents,
+        )
+        write_figures(self._file, figures)

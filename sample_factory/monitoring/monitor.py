@@ -16,11 +16,11 @@ from sample_factory.exchange.messages import (
     StatsReport,
     TrainReport,
 )
+from sample_factory.exchange.topology import Topology
 from sample_factory.monitoring.bottleneck import BottleneckWatch
 from sample_factory.monitoring.component_stats import ComponentStats
 from sample_factory.monitoring.console import duration_text, status_text
-from sample_factory.monitoring.run_progress import RunProgress, RunSizes
-from sample_factory.monitoring.run_summary import RunSummary
+from sample_factory.monitoring.run_progress import RunProgress
 from sample_factory.monitoring.status_line import StatusLine, policy_rows, reward_text
 from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.monitoring.summaries import Summaries, SummaryWriter
@@ -48,23 +48,24 @@ class Monitor(Subscriber):
         self,
         experiment_dir: Path,
         flags: MonitoringFlags,
-        sizes: RunSizes,
+        topology: Topology,
+        max_episode_steps: int | None = None,
         texts: Mapping[str, str] | None = None,
         now: Callable[[], float] = time.monotonic,
         writers: Sequence[SummaryWriter] = (),
     ):
-        """texts: tag -> text about the run, in Markdown, for TensorBoard. writers: receive the same summaries
-        as TensorBoard."""
+        """max_episode_steps: after which an episode ends; None if it is not known. texts: tag -> text about
+        the run, in Markdown, for TensorBoard. writers: receive the same summaries as TensorBoard."""
         self._status_interval = flags.status_interval
         self._now = now
-        self.progress = RunProgress(flags, sizes, now)
-        self.policies = self.progress.policies
         self.components = ComponentStats(now)
-        frames_per_x = 1 if flags.summaries_use_frameskip else sizes.frameskip
+        self.progress = RunProgress(flags, topology, self.components.incidents, now)
+        self.policies = self.progress.policies
+        frames_per_x = 1 if flags.summaries_use_frameskip else topology.frameskip
         self._summaries = Summaries(experiment_dir, flags, frames_per_x, texts or {}, now, writers)
-        self._bottleneck = BottleneckWatch(sizes.envs)
+        self._bottleneck = BottleneckWatch(topology)
         self._status_line = StatusLine()
-        self._max_episode_steps = sizes.max_episode_steps
+        self._max_episode_steps = max_episode_steps
         self._noted_length = 0  # of the longest episode, in the last note about it
         self._has_logged_frames = False
         self._start_timers()
@@ -82,7 +83,7 @@ class Monitor(Subscriber):
                 self.policies[report.policy_id].episodes.add(report)
             case StatsReport():
                 self.components.add(report)
-                self.progress.sampled(report)
+                self.progress.add(report)
             case TrainReport():
                 self._trained(report)
             case ComponentReady() | LearnerReady():
@@ -131,24 +132,24 @@ class Monitor(Subscriber):
 
     def status(self) -> str:
         """Returns the status of the run as text."""
-        return status_text(self.progress.status(self._bottleneck.text(self.components.waits())))
+        self.progress.measure()
+        return status_text(self.progress, self._bottleneck.text(self.components.waits()))
 
-    def summary(self) -> RunSummary:
-        """Returns the results of the run."""
+    def summary(self) -> RunProgress:
+        """Returns the results of the run so far."""
         for policy in self.policies:
             policy.update_best()
-        return self.progress.summary(self.components.incidents)
+        return self.progress
 
     def _log_status(self) -> None:
         for policy in self.policies:
             policy.update_best()
-        waits = self.components.waits()
-        status = self.progress.status(self._bottleneck.text(waits))
-        short = self._status_line.text(status)
+        status = self.status()
+        short = self._status_line.text(self.progress)
         if len(self.policies) > 1 and self._time_for_policy_rows():
             short = "\n ".join([short, *policy_rows(self.policies)])
-        log.info(status_text(status), extra={"short": short, "bold": reward_text(self.policies[0].episodes)})
-        bottleneck = self._bottleneck.news(waits)
+        log.info(status, extra={"short": short, "bold": reward_text(self.policies[0].episodes)})
+        bottleneck = self._bottleneck.news(self.components.waits())
         if bottleneck:  # elsewhere each status has it
             log.info(bottleneck, extra={"only_on_terminals": True})
         note = self._note_on_episodes()

@@ -15,19 +15,13 @@ TAGS = {"reward": "0_aux/avg_reward", "true_objective": "0_aux/avg_true_reward",
 V1_NAMES = {"true_reward": "true_objective"}  # v1's name of a metric -> name here
 
 
-class Lag(NamedTuple):
-    """SGD steps between acting and training, over the last minibatch for which the learner reported them."""
+class Spread(NamedTuple):
+    """Mean and range of one metric. num_episodes: the episodes that report it; 0 if it is not of episodes."""
 
     mean: float
     low: float
     high: float
-
-
-class BestReward(NamedTuple):
-    """The largest mean reward, and the env frames of the policy when it was reached."""
-
-    mean: float
-    env_frames: int
+    num_episodes: int = 0
 
 
 class PolicyProgress:
@@ -35,20 +29,23 @@ class PolicyProgress:
 
     env_frames: trained on in all runs of the experiment.
     new_frames, new_samples: trained on in this run.
-    lag: None before the first summary of the learner.
+    lag: SGD steps between acting and training, over the last minibatch for which the learner reported them;
+        None before the first report.
     eval_reward: the mean of the last evaluation during training; None before the first.
-    best: the largest mean reward over a full window of episodes in this run; None before the first.
+    best_reward, best_at: the largest mean reward over a full window of episodes in this run, and the
+        env_frames at which it was reached; None before the first full window.
     """
 
     def __init__(self, stats_avg: int, num_agents: int = 1):
-        """num_agents: those that the policy plays at the same time, about."""
+        """num_agents: about how many agents the policy plays at the same time."""
         self.episodes = EpisodeStats(stats_avg, num_agents)
         self.env_frames = 0
         self.new_frames = 0
         self.new_samples = 0
-        self.lag: Lag | None = None
+        self.lag: Spread | None = None
         self.eval_reward: float | None = None
-        self.best: BestReward | None = None
+        self.best_reward: float | None = None
+        self.best_at: int | None = None
         self._first: TrainReport | None = None
 
     @property
@@ -65,30 +62,26 @@ class PolicyProgress:
         self.new_samples = max(0, report.samples - self._first.samples)
         stats = report.stats or {}
         if "version_diff_avg" in stats:
-            self.lag = Lag(stats["version_diff_avg"], stats["version_diff_min"], stats["version_diff_max"])
+            self.lag = Spread(stats["version_diff_avg"], stats["version_diff_min"], stats["version_diff_max"])
 
     def update_best(self) -> None:
         """Compares the mean reward of the last episodes with the best so far. To be called repeatedly."""
         mean = None if self.episodes.are_first else self.episodes.mean("reward", self.episodes.window)
-        if mean is not None and math.isfinite(mean) and (self.best is None or mean > self.best.mean):
-            self.best = BestReward(mean, self.env_frames)
-
-
-class Spread(NamedTuple):
-    """Statistics of one metric, over the episodes that report it."""
-
-    num_episodes: int
-    mean: float
-    low: float
-    high: float
+        if mean is None or not math.isfinite(mean):
+            return
+        if self.best_reward is None or mean > self.best_reward:
+            self.best_reward, self.best_at = mean, self.env_frames
 
 
 class EpisodeStats:
-    """The last `window` episodes. A metric is "reward", "true_objective" (v1: "true_reward"), "len" (env
-    frames), or the name of an extra stat or of a metric of the env's family."""
+    """The last `window` episodes.
+
+    A metric is "reward", "true_objective" (v1: "true_reward"), "len" (env frames), or the name of an extra
+    stat or of a metric of the env's family.
+    """
 
     def __init__(self, window: int, num_agents: int = 1):
-        """num_agents: those that play episodes at the same time."""
+        """num_agents: number of agents that play episodes at the same time."""
         self.window = window
         self._num_agents = num_agents
         self._num_added = 0  # since the start or the last `clear`
@@ -144,12 +137,12 @@ class EpisodeStats:
         """Returns the statistics of a metric; None if no episode reports it."""
         if metric in self._family_metrics:
             value = self._family_metrics[metric]
-            return Spread(len(self), value, value, value)
+            return Spread(value, value, value, len(self))
         found = [_value(episode, metric) for episode in self._episodes]
         values = [value for value in found if value is not None]
         if not values:
             return None
-        return Spread(len(values), sum(values) / len(values), min(values), max(values))
+        return Spread(sum(values) / len(values), min(values), max(values), len(values))
 
     def summaries(self) -> dict[str, float]:
         """Returns TensorBoard tag -> value; nothing before MIN_EPISODES episodes or a full window.

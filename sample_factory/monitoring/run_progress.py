@@ -2,55 +2,50 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from sample_factory.config.flags import NEVER
 from sample_factory.config.monitoring_flags import MonitoringFlags
 from sample_factory.exchange.messages import StatsReport
-from sample_factory.monitoring.bottleneck import EnvCounts
-from sample_factory.monitoring.console import FirstBatch, Status
+from sample_factory.exchange.topology import Topology
 from sample_factory.monitoring.policy_progress import PolicyProgress
-from sample_factory.monitoring.run_summary import RunSummary
 from sample_factory.runtime.clock import RateWindow
 
 FPS_SECONDS = (10.0, 60.0, 300.0)
 STEADY_SECONDS = 60.0
 
 
-class RunSizes(NamedTuple):
-    """Counts of a run that its monitor needs.
-
-    num_agents: of all policies. first_batch: samples of all policies that are taken before each of them can
-    have its first batch, about. max_episode_steps: after which an episode ends; None if it is not known.
-    """
-
-    num_policies: int
-    frameskip: int
-    num_agents: int
-    first_batch: int
-    envs: EnvCounts
-    max_episode_steps: int | None = None
-
-
 class RunProgress:
     """Counters and rates of this run; frames and progress include the runs that it resumes.
 
     policies: their counters, updated by the caller.
+    incidents: counts of handled failures by kind, updated by the caller.
     num_agents: in all envs.
     started, stopped: when all workers were ready, and when the run began to save and stop; None before.
+    first_batch: about how many samples are taken before every policy can have its first batch.
+    num_sampled: samples (agent steps) that rollout workers have reported.
     longest_episode: steps of the longest episode that has been reported so far while it was being played.
     """
 
-    def __init__(self, flags: MonitoringFlags, sizes: RunSizes, now: Callable[[], float]):
+    def __init__(
+        self,
+        flags: MonitoringFlags,
+        topology: Topology,
+        incidents: Mapping[str, int],
+        now: Callable[[], float],
+    ):
         self._flags = flags
-        self._sizes = sizes
+        self._frameskip = topology.frameskip
         self._now = now
-        self.num_agents = sizes.num_agents
-        num_policies = sizes.num_policies
-        agents = sizes.num_agents // num_policies
+        self.incidents = incidents
+        self.num_agents = topology.num_agents
+        num_policies = topology.num_policies
+        agents = topology.num_agents // num_policies
         self.policies = [PolicyProgress(flags.stats_avg, agents) for _ in range(num_policies)]
+        # Agents fill their rollouts side by side.
+        rounds = math.ceil(num_policies * topology.trajectories_per_batch / topology.num_agents)
+        self.first_batch = rounds * topology.num_agents * topology.rollout
+        self.num_sampled = 0
         self.longest_episode = 0
-        self._sampled = 0  # agent steps reported by rollout workers
         self._frame_rates = RateWindow(FPS_SECONDS)
         self._sampling_rates = RateWindow(FPS_SECONDS)
         # Frames are counted by whole batches: these rates end at the moment when the last was counted.
@@ -78,22 +73,36 @@ class RunProgress:
         return sum(policy.new_frames for policy in self.policies)
 
     @property
+    def target(self) -> int | None:
+        """Env frames of all policies at which the run is done; None without --train_for_env_steps."""
+        limit = self._flags.train_for_env_steps
+        return None if limit >= NEVER else limit * len(self.policies)
+
+    @property
+    def share_done(self) -> float | None:
+        """Fraction of the target that is reached, 0..1; None without a target."""
+        if self.target is None:
+            return None
+        limit = self._flags.train_for_env_steps
+        return sum(min(policy.env_frames, limit) for policy in self.policies) / self.target
+
+    @property
     def is_done(self) -> bool:
         """Whether all policies have reached --train_for_env_steps, or --train_for_seconds have passed."""
         if self.seconds >= self._flags.train_for_seconds:
             return True
         return all(policy.env_frames >= self._flags.train_for_env_steps for policy in self.policies)
 
-    def sampled(self, report: StatsReport) -> None:
+    def add(self, report: StatsReport) -> None:
         """Adds the counts of a rollout worker."""
-        self._sampled += report.samples
+        self.num_sampled += report.samples
         self.longest_episode = max(self.longest_episode, report.longest_episode)
 
     def measure(self) -> None:
-        """Adds a point to all rates; to be called about every second."""
+        """Adds a point to all rates; to be called about every second, and before rates are shown."""
         now = self._now()
         self._frame_rates.add(now, self.new_frames)
-        self._sampling_rates.add(now, self._sampled * self._sizes.frameskip)
+        self._sampling_rates.add(now, self.num_sampled * self._frameskip)
         for rates, policy in zip(self._sample_rates, self.policies):
             rates.add(now, policy.new_samples)
         then, frames = self._last_steady
@@ -105,52 +114,29 @@ class RunProgress:
         """Returns length of a window in seconds -> env frames per second; NaN where they are not known."""
         return self._frame_rates.rates()
 
+    def shown_fps(self) -> Mapping[float, float]:
+        """Returns the FPS of the windows that the run has covered, and of the shortest one in any case.
+
+        Until the first batch is trained on, these are the rates of sampling.
+        """
+        rates = (self._frame_rates if self.new_frames else self._sampling_rates).rates()
+        return {window: rates[window] for window in rates if window <= max(self.seconds, FPS_SECONDS[0])}
+
+    def steady_fps(self) -> float:
+        """Returns the FPS over the last minute, or the whole run if it is shorter, up to the last batch: a
+        batch may take many seconds. NaN if they are not known."""
+        return (self._steady_rates if self.new_frames else self._sampling_rates).rates()[STEADY_SECONDS]
+
+    def mean_fps(self) -> float:
+        """Returns the env frames per second of this run."""
+        return self.new_frames / self.seconds if self.seconds else 0.0
+
     def samples_per_second(self, policy_id: int) -> float:
         """Returns the mean over the last minute."""
         return self._sample_rates[policy_id].rates()[STEADY_SECONDS]
 
-    def status(self, bottleneck: str) -> Status:
-        """Returns the state of the run now. bottleneck: a text; may be empty."""
-        self.measure()
-        is_first_batch = self.new_frames == 0
-        fps = (self._sampling_rates if is_first_batch else self._frame_rates).rates()
-        steady = self._sampling_rates if is_first_batch else self._steady_rates
-        # The shortest window is always shown. A longer one says the same until the run has covered it.
-        covered = {window: fps[window] for window in fps if window <= max(self.seconds, FPS_SECONDS[0])}
-        limit = self._flags.train_for_env_steps
-        return Status(
-            self.total_frames,
-            None if limit >= NEVER else limit * len(self.policies),
-            covered,
-            steady.rates()[STEADY_SECONDS],
-            self._progress,
-            self._seconds_left(),
-            bottleneck,
-            self.policies,
-            FirstBatch(self._sampled, self._sizes.first_batch) if is_first_batch else None,
-        )
-
-    def summary(self, incidents: Mapping[str, int]) -> RunSummary:
-        """Returns the results of the run. incidents: counts by kind."""
-        return RunSummary(
-            self.new_frames,
-            self.total_frames,
-            self.seconds,
-            self.new_frames / self.seconds if self.seconds else 0.0,
-            self._progress,
-            incidents,
-            self.policies,
-        )
-
-    @property
-    def _progress(self) -> float | None:
-        limit = self._flags.train_for_env_steps
-        if limit >= NEVER:
-            return None
-        return sum(min(policy.env_frames, limit) for policy in self.policies) / (limit * len(self.policies))
-
-    def _seconds_left(self) -> float | None:
-        """Returns the seconds to the first limit, at the `steady_fps`; None if there is none."""
+    def seconds_left(self) -> float | None:
+        """Returns the seconds to the first limit, at the `steady_fps`; None if that is not known."""
         estimates: list[float] = []
         limit = self._flags.train_for_env_steps
         fps = self._steady_rates.rates()[STEADY_SECONDS]

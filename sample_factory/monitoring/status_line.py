@@ -4,8 +4,9 @@ import math
 import re
 from collections.abc import Sequence
 
-from sample_factory.monitoring.console import MAX_PLAIN, Status, first_batch_text
+from sample_factory.monitoring.console import MAX_PLAIN, first_batch_text
 from sample_factory.monitoring.policy_progress import EpisodeStats, PolicyProgress
+from sample_factory.monitoring.run_progress import RunProgress
 
 MAX_WIDTH = 66  # 76 without the time and the two spaces that the log writes before it
 MAX_POLICIES = 8
@@ -22,26 +23,31 @@ class StatusLine:
         self._widths = dict(MIN_WIDTHS)
         self._separator = SEPARATORS[0]
 
-    def text(self, status: Status) -> str:
-        """Returns one line."""
-        if status.first_batch is not None and len(status.policies) == 1:
-            return "   ".join([first_batch_text(status.first_batch), *_fps_cell(status).values()])
-        cells = {"frames": short_count(status.env_frames)}
-        if status.target is not None:
-            target = re.sub(r"\.0+(?=[kMG])", "", short_count(status.target))
+    def text(self, progress: RunProgress) -> str:
+        """Returns the state of a run in one line."""
+        fps = _fps_text(progress)
+        policies = progress.policies
+        if not progress.new_frames and len(policies) == 1:
+            return "   ".join(filter(None, [first_batch_text(progress), fps]))
+        cells = {"frames": short_count(progress.total_frames)}
+        if progress.target is not None:
+            target = re.sub(r"\.0+(?=[kMG])", "", short_count(progress.target))
             cells["frames"] = f"{cells['frames']:>4} / {target}"
-        if status.progress is not None:
-            cells["progress"] = f"{math.floor(100 * status.progress)} %"
-        if status.seconds_left is not None and math.isfinite(status.seconds_left):
-            cells["left"] = f"{clock_text(status.seconds_left)} left"
-        cells.update(_fps_cell(status))
-        if len(status.policies) == 1:
-            cells.update(_policy_cells(status.policies[0]))
+        if progress.share_done is not None:
+            cells["progress"] = f"{math.floor(100 * progress.share_done)} %"
+        seconds_left = progress.seconds_left()
+        if seconds_left is not None:
+            cells["left"] = f"{clock_text(seconds_left)} left"
+        if fps:
+            cells["fps"] = fps
+        if len(policies) == 1:
+            cells.update(_policy_cells(policies[0]))
         else:
-            rewards = _mean_rewards(status.policies)
-            best = best_policy(status.policies)
-            text = "no episode ended yet" if best is None else f"best reward {short_number(rewards[best])}"
-            cells["reward"] = text if best is None else f"{text} (policy {best})"
+            best = best_policy(policies)
+            cells["reward"] = "no episode ended yet"
+            if best is not None:
+                reward = short_number(_mean_rewards(policies)[best])
+                cells["reward"] = f"best reward {reward} (policy {best})"
         return self._aligned(cells)
 
     def _aligned(self, cells: dict[str, str]) -> str:
@@ -120,11 +126,12 @@ def clock_text(seconds: float) -> str:
     return f"{hours}h{minutes:02d}m" if hours else f"{minutes}:{whole_seconds:02d}"
 
 
-def _fps_cell(status: Status) -> dict[str, str]:
-    rate = status.steady_fps
-    if not math.isfinite(rate) or (status.first_batch is not None and status.first_batch.samples == 0):
-        return {}
-    return {"fps": f"{rate:,.0f} FPS" if rate < 1e5 else f"{short_count(rate)} FPS"}
+def _fps_text(progress: RunProgress) -> str:
+    """Returns the speed; empty while it is not known."""
+    rate = progress.steady_fps()
+    if not math.isfinite(rate) or not (progress.new_frames or progress.num_sampled):
+        return ""
+    return f"{rate:,.0f} FPS" if rate < 1e5 else f"{short_count(rate)} FPS"
 
 
 def _policy_cells(policy: PolicyProgress) -> dict[str, str]:

@@ -3,8 +3,10 @@
 import contextlib
 import logging
 import os
+import queue
 import re
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -29,6 +31,8 @@ SETTINGS: dict[str, Any] = {
     "console": "off",  # sys.stdout and sys.stderr stay as they are
     "silent": True,  # wandb prints nothing, and asks for no key
 }
+MAX_PENDING = 10_000  # records that wait for the service process
+GRACE_SECONDS = 10.0  # beyond finish_timeout, before the service process is killed
 
 
 def start_wandb(config: Config) -> tuple[Config, "WandbWriter | None"]:
@@ -49,8 +53,10 @@ class WandbWriter:
     """In the main process: writes all summaries of an experiment into one run of W&B. Promises:
 
     1. A failure after the start is logged once, and training continues.
-    2. It changes no signal handler, no hook of `sys`, and no stream of this process.
-    3. wandb's service process ends with `close`, and with this process, however it ends.
+    2. Neither `write` nor `flush` waits for wandb's service process, and `close` for a limited time: a thread
+       sends the records. The thread alone calls the methods of the run.
+    3. It changes no signal handler, no hook of `sys`, and no stream of this process.
+    4. wandb's service process ends with `close`, and with this process, however it ends.
 
     The x axis of all charts is env_frames. With several policies, tags begin with policy_N/.
     """
@@ -62,40 +68,60 @@ class WandbWriter:
         self._run = _start(config, self._owns_service)
         num_policies = config.sampling.num_policies
         self._prefixes = [f"policy_{i}/" if num_policies > 1 else "" for i in range(num_policies)]
-        for prefix in self._prefixes:
-            self._run.define_metric(f"{prefix}env_frames")
-            self._run.define_metric(f"{prefix}*", step_metric=f"{prefix}env_frames")
         self._upload = f"upload it by: wandb sync {Path(self._run.dir).parent}"
-        self._is_failing = False
         if not self._run.disabled:
             log.info("W&B: %s", f"offline; {self._upload}" if self._run.offline else self._run.url)
+        self._records: queue.SimpleQueue[dict[str, float] | None] = queue.SimpleQueue()  # None: the end
+        self._has_dropped = False
+        self._exit_code = 0
+        self._is_given_up = False
+        self._thread = threading.Thread(target=self._send, name="wandb_writer", daemon=True)
+        self._thread.start()
 
     def write(self, policy_id: int, scalars: Mapping[str, float], env_frames: int) -> None:
-        """Sends tag -> value of a policy at its env frames to the service process."""
-        if self._is_failing:
+        """Queues tag -> value of a policy at its env frames; drops them if MAX_PENDING records wait."""
+        if not self._thread.is_alive():
+            return
+        if self._records.qsize() >= MAX_PENDING:
+            if not self._has_dropped:
+                log.warning("W&B's process does not respond: W&B lacks some summaries. Training continues")
+            self._has_dropped = True
             return
         prefix = self._prefixes[policy_id]
         record = {f"{prefix}{tag}": value for tag, value in scalars.items()}
-        try:
-            self._run.log({**record, f"{prefix}env_frames": env_frames})
-        except Exception as error:  # any error of the package: a tracker must not end a training
-            self._is_failing = True
-            log.error("W&B receives no more summaries: %s. Training continues", one_line(error))
+        self._records.put({**record, f"{prefix}env_frames": env_frames})
 
     def flush(self) -> None:
-        """Does nothing: summaries are sent at once."""
+        """Does nothing: the thread sends summaries at once."""
 
     def close(self, has_failed: bool) -> None:
         """Uploads what is left, within a time limit, and ends the service process."""
         if not self._run.offline and not self._run.disabled:
             log.info("Uploading the last summaries to W&B ...")
-        try:
-            self._run.finish(exit_code=int(has_failed))
-        except Exception as error:  # any error of the package; TimeoutError without a network
-            if not self._is_failing:
-                log.error("W&B lacks the end of the run: %s; %s", one_line(error), self._upload)
+        self._exit_code = int(has_failed)
+        self._records.put(None)
+        limit = self._run.settings.finish_timeout  # 0: none
+        self._thread.join(limit + GRACE_SECONDS if limit > 0 else None)
+        self._is_given_up = self._thread.is_alive()
+        if self._is_given_up:
+            log.error("W&B lacks the end of the run: its process does not respond; %s", self._upload)
         if self._owns_service:
-            _end_service()
+            _end_service(hangs=self._is_given_up)
+
+    def _send(self) -> None:
+        """In the thread: sends the records, then finishes the run."""
+        lacks = "W&B receives no more summaries: %s. Training continues"
+        try:
+            for prefix in self._prefixes:
+                self._run.define_metric(f"{prefix}env_frames")
+                self._run.define_metric(f"{prefix}*", step_metric=f"{prefix}env_frames")
+            for record in iter(self._records.get, None):
+                self._run.log(record)
+            lacks = f"W&B lacks the end of the run: %s; {self._upload}"
+            self._run.finish(exit_code=self._exit_code)
+        except Exception as error:  # any error of the package: a tracker must not end a training
+            if not self._is_given_up:  # otherwise `close` has killed the service process
+                log.error(lacks, one_line(error))
 
 
 def _start(config: Config, owns_service: bool) -> Any:
@@ -140,10 +166,12 @@ def _start(config: Config, owns_service: bool) -> Any:
         sys.exit, sys.excepthook = hooks
 
 
-def _end_service() -> None:
+def _end_service(hangs: bool = False) -> None:
     import wandb
 
     processes = [child for child in psutil.Process().children() if child.name() == "wandb-core"]
+    for process in processes if hangs else ():
+        process.kill()
     with contextlib.suppress(Exception):  # any error of the package: the process has ended already
         wandb.teardown()
     psutil.wait_procs(processes, timeout=5.0)  # one that died stays in the process table until then

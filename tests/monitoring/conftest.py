@@ -1,17 +1,24 @@
 import logging
+from types import SimpleNamespace
 
 import pytest
-
-from sample_factory.monitoring.bottleneck import EnvCounts
-from sample_factory.monitoring.run_progress import RunSizes
 
 FRAMESKIP = 4
 
 
-def run_sizes(num_policies: int = 1, num_agents: int = 1, envs_per_split: int = 8) -> RunSizes:
-    """Returns sizes of a run with a first batch of 4,096 samples."""
-    envs = EnvCounts(num_splits=2, envs_per_split=envs_per_split, agents_per_env=1)
-    return RunSizes(num_policies, FRAMESKIP, num_agents * num_policies, 4096, envs)
+def sizes(num_policies: int = 1, envs_per_split: int = 8, alternates: bool = False) -> SimpleNamespace:
+    """Returns the counts of a Topology that monitoring reads; a first batch has 4,096 samples."""
+    return SimpleNamespace(
+        num_policies=num_policies,
+        frameskip=FRAMESKIP,
+        num_agents=num_policies,
+        num_splits=2,
+        envs_per_split=envs_per_split,
+        agents_per_env=1,
+        trajectories_per_batch=128,
+        rollout=32,
+        rollouts_per_iteration=4 if alternates else None,
+    )
 
 
 class FakeTime:

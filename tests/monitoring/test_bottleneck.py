@@ -2,11 +2,11 @@ import pytest
 
 from sample_factory.monitoring.bottleneck import (
     BottleneckWatch,
-    EnvCounts,
     better_num_envs,
     bottlenecks,
     describe_bottleneck,
 )
+from tests.monitoring.conftest import sizes
 
 
 def waits(simulation: float, inference: float, learner: float) -> dict[str, float]:
@@ -43,29 +43,27 @@ def test_the_text_is_empty_before_two_parts_have_reported(known):
     assert describe_bottleneck(known) == ""
 
 
-DEFAULT = EnvCounts(num_splits=2, envs_per_split=1, agents_per_env=1)
-
-
 @pytest.mark.parametrize(
-    "counts, shares, expected",
+    "envs_per_split, agents_per_env, shares, expected",
     [
-        (DEFAULT, waits(0.7, 0.6, 0.97), 16),
-        (DEFAULT, waits(0.7, 0.1, 0.9), 16),  # inference is the bottleneck, with small batches
-        (DEFAULT._replace(agents_per_env=4), waits(0.7, 0.6, 0.97), 4),
-        (DEFAULT, waits(0.05, 0.8, 0.9), None),  # simulation is
-        (DEFAULT, waits(0.7, 0.8, 0.02), None),  # the learner is
-        (DEFAULT._replace(envs_per_split=8), waits(0.7, 0.6, 0.97), None),
-        (DEFAULT._replace(agents_per_env=100), waits(0.7, 0.6, 0.97), None),
-        (DEFAULT._replace(alternates=True), waits(0.7, 0.6, 0.97), None),
-        (DEFAULT, {}, None),
+        (1, 1, waits(0.7, 0.6, 0.97), 16),
+        (1, 1, waits(0.7, 0.1, 0.9), 16),  # inference is the bottleneck, with small batches
+        (1, 4, waits(0.7, 0.6, 0.97), 4),
+        (1, 1, waits(0.05, 0.8, 0.9), None),  # simulation is
+        (1, 1, waits(0.7, 0.8, 0.02), None),  # the learner is
+        (8, 1, waits(0.7, 0.6, 0.97), None),
+        (1, 100, waits(0.7, 0.6, 0.97), None),
+        (1, 1, {}, None),
     ],
 )
-def test_more_envs_are_advised_where_small_requests_make_all_others_wait(counts, shares, expected):
-    assert better_num_envs(shares, counts) == expected
+def test_more_envs_are_advised_where_small_requests_make_all_others_wait(
+    envs_per_split, agents_per_env, shares, expected
+):
+    assert better_num_envs(shares, 2, envs_per_split, agents_per_env) == expected
 
 
 def test_a_bottleneck_is_news_when_it_has_changed_and_stays():
-    watch = BottleneckWatch(EnvCounts(2, 8, 1))
+    watch = BottleneckWatch(sizes())
     learner, simulation = waits(0.6, 0.5, 0.02), waits(0.05, 0.6, 0.8)
     assert watch.news({"learner": 0.0}) == ""
     assert [watch.news(learner) for _ in range(3)] == ["", "bottleneck: learner, busy 98 %", ""]
@@ -74,7 +72,7 @@ def test_a_bottleneck_is_news_when_it_has_changed_and_stays():
 
 
 def test_the_news_about_few_envs_fit_the_lines_of_a_small_terminal():
-    watch = BottleneckWatch(DEFAULT)
+    watch = BottleneckWatch(sizes(envs_per_split=1))
     shares = waits(0.7, 0.6, 0.97)
     assert watch.news(shares) == ""
     lines = watch.news(shares).splitlines()
@@ -85,3 +83,7 @@ def test_the_news_about_few_envs_fit_the_lines_of_a_small_terminal():
     assert max(map(len, lines)) < 70
     assert "try --num_envs_per_worker=16" in watch.text(shares)
     assert "\n" not in watch.text(shares) and "none in particular" not in watch.text(shares)
+    alternating = BottleneckWatch(sizes(envs_per_split=1, alternates=True))
+    assert "--num_envs" not in alternating.text(shares), (
+        "with --async_rl=False all wait for each other anyway"
+    )

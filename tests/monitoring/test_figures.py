@@ -6,7 +6,7 @@ from sample_factory.config.monitoring_flags import MonitoringFlags
 from sample_factory.exchange.messages import LearnerReady, StatsReport, TrainReport
 from sample_factory.monitoring.figures import FiguresWriter, PolicyCounters, RunProcess, read_figures
 from sample_factory.monitoring.monitor import Monitor
-from tests.monitoring.conftest import run_sizes
+from tests.monitoring.conftest import sizes
 
 MAIN = RunProcess("main", 0, 100)
 WORKER = RunProcess("policy_worker", 0, 123, policy_id=1)
@@ -32,7 +32,7 @@ def file(tmp_path):
 
 @pytest.fixture
 def writer(file, tmp_path, fake_time):
-    monitor = Monitor(tmp_path, MonitoringFlags(), run_sizes(num_policies=2), now=fake_time)
+    monitor = Monitor(tmp_path, MonitoringFlags(), sizes(num_policies=2), now=fake_time)
     writer = FollowingWriter(str(file), 5.0, monitor, lambda: [MAIN, WORKER], fake_time)
     writer.handle(LEARNER)
     for policy_id in range(2):
@@ -79,7 +79,7 @@ def test_components_learners_and_processes_are_data(writer, file):
     assert line.components == {"rollout_worker": {"wait": pytest.approx(0.6), "memory_mb": 20.0}}
     assert line.learners == (LEARNER,)
     assert line.processes == (MAIN, WORKER)
-    assert line.agents == run_sizes(num_policies=2).num_agents
+    assert line.agents == sizes(num_policies=2).num_agents
 
 
 def test_fps_are_known_for_windows_that_the_run_has_covered(writer, file, fake_time):

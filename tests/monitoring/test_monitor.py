@@ -13,14 +13,14 @@ from sample_factory.exchange.messages import (
 )
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.monitoring.run_summary import summary_lines
-from tests.monitoring.conftest import FRAMESKIP, run_sizes
+from tests.monitoring.conftest import FRAMESKIP, sizes
 
 
 @pytest.fixture
 def make_monitor(tmp_path, fake_time):
     def make(num_policies: int = 1, envs_per_split: int = 8, texts=None, **flags) -> Monitor:
-        sizes = run_sizes(num_policies, envs_per_split=envs_per_split)
-        return Monitor(tmp_path, MonitoringFlags(**flags), sizes, texts or {}, now=fake_time)
+        topology = sizes(num_policies, envs_per_split)
+        return Monitor(tmp_path, MonitoringFlags(**flags), topology, texts=texts, now=fake_time)
 
     return make
 
@@ -79,7 +79,7 @@ def test_resumed_frames_are_not_counted_as_new(make_monitor, fake_time):
     assert monitor.policies[0].env_frames == 1_001_000
     assert "FPS 50 (10 s)" in monitor.status()
     summary = monitor.summary()
-    assert (summary.new_frames, summary.total_frames, summary.mean_fps) == (1000, 1_001_000, 50)
+    assert (summary.new_frames, summary.total_frames, summary.mean_fps()) == (1000, 1_001_000, 50)
 
 
 def test_time_left_comes_from_new_frames_and_progress_from_all(make_monitor, fake_time):
@@ -161,7 +161,7 @@ def test_the_time_of_stopping_does_not_count_for_the_mean_fps(make_monitor, fake
     train_steadily(monitor, fake_time, 20, first=0, frames_per_second=50)
     monitor.stopping()
     fake_time.seconds += 30
-    assert monitor.summary().mean_fps == 50
+    assert monitor.summary().mean_fps() == 50
 
 
 def test_the_status_has_means_lag_and_bottleneck(make_monitor):
@@ -346,4 +346,5 @@ def test_the_best_mean_of_a_full_window_is_remembered(make_monitor, fake_time):
         monitor.handle(episode(reward))
         monitor.tick()
         fake_time.seconds += 6
-    assert monitor.policies[0].best == (5.0, 1000), "the window with 9 and 1; 9 alone was no full window"
+    policy = monitor.policies[0]
+    assert (policy.best_reward, policy.best_at) == (5.0, 1000), "9 and 1; 9 alone was no full window"

@@ -10,14 +10,14 @@ def test_only_the_last_episodes_of_the_window_count():
     stats = EpisodeStats(2)
     for reward in (100.0, 1.0, 3.0):
         stats.add(episode(reward))
-    assert stats.spread("reward") == Spread(2, 2.0, 1.0, 3.0)
+    assert stats.spread("reward") == Spread(2.0, 1.0, 3.0, 2)
 
 
 def test_an_extra_stat_is_averaged_over_the_episodes_that_report_it():
     stats = EpisodeStats(10)
     stats.add(episode(0.0, kills=4.0))
     stats.add(episode(0.0))
-    assert stats.spread("kills") == Spread(1, 4.0, 4.0, 4.0)
+    assert stats.spread("kills") == Spread(4.0, 4.0, 4.0, 1)
     assert stats.spread("deaths") is None
 
 
@@ -53,7 +53,7 @@ def test_a_metric_of_the_family_is_a_target_until_the_weights_are_replaced():
     stats = EpisodeStats(10)
     stats.add(episode(1.0))
     stats.set_family_metrics({"score": 7.0})
-    assert stats.spread("score") == Spread(1, 7.0, 7.0, 7.0)
+    assert stats.spread("score") == Spread(7.0, 7.0, 7.0, 1)
     assert stats.mean("score", at_least=2) is None, "as long as few episodes have ended"
     stats.add(episode(1.0))
     assert stats.mean("score", at_least=2) == 7.0

@@ -1,19 +1,23 @@
+from types import SimpleNamespace
+
 from sample_factory.exchange.messages import EpisodeReport, TrainReport
-from sample_factory.monitoring.policy_progress import BestReward, PolicyProgress
-from sample_factory.monitoring.run_summary import RunSummary, short_summary_lines, summary_lines
+from sample_factory.monitoring.policy_progress import PolicyProgress
+from sample_factory.monitoring.run_summary import short_summary_lines, summary_lines
 
 
 def policy(reward: float, episodes: int = 100) -> PolicyProgress:
     made = PolicyProgress(stats_avg=100)
     made.trained(TrainReport(0, 1, 450_000, 0, None))
-    made.best = BestReward(0.8, 412_000)
+    made.best_reward, made.best_at = 0.8, 412_000
     for _ in range(episodes):
         made.episodes.add(EpisodeReport(0, reward, 96, reward, {}))
     return made
 
 
-def summary(*policies: PolicyProgress, total_frames: int = 450_000, incidents=None) -> RunSummary:
-    return RunSummary(450_000, total_frames, 372.0, 1224.0, 0.317, incidents or {}, policies)
+def summary(*policies: PolicyProgress, total_frames: int = 450_000, incidents=None) -> SimpleNamespace:
+    """Returns what the summaries read of a RunProgress."""
+    counts = {"new_frames": 450_000, "total_frames": total_frames, "share_done": 0.317, "seconds": 372.0}
+    return SimpleNamespace(policies=policies, incidents=incidents or {}, mean_fps=lambda: 1224.0, **counts)
 
 
 def test_the_end_says_whether_the_run_is_finished_and_how_fast_and_good_it_was():

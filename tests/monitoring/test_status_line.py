@@ -1,11 +1,11 @@
 """The lines of a status on a terminal."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
 from sample_factory.exchange.messages import EpisodeReport, TrainReport
-from sample_factory.monitoring.console import FirstBatch, Status
 from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.monitoring.status_line import (
     MAX_WIDTH,
@@ -26,9 +26,11 @@ def policy(reward: float | None = 0.78, episodes: int = 100, objective: float | 
     return made
 
 
-def status(*policies: PolicyProgress, frames: int = 182_400, fps: float = 1224.0, **changed) -> Status:
-    fields = Status(frames, 450_000, {10.0: fps}, fps, 0.41, 292.0, "bottleneck: learner", policies)
-    return fields._replace(**changed)
+def status(*policies: PolicyProgress, seconds_left: float | None = 292.0, fps: float = 1224.0, **changed):
+    """Returns what a StatusLine reads of a RunProgress."""
+    counts = {"total_frames": 182_400, "target": 450_000, "share_done": 0.41, "new_frames": 1}
+    fields = {"policies": policies, "num_sampled": 1, "first_batch": 4096, **counts, **changed}
+    return SimpleNamespace(steady_fps=lambda: fps, seconds_left=lambda: seconds_left, **fields)
 
 
 def test_the_status_of_one_policy_is_a_line_of_aligned_columns():
@@ -36,17 +38,16 @@ def test_the_status_of_one_policy_is_a_line_of_aligned_columns():
     assert line.text(status(policy())) == (
         "182k / 450k   41 %   4:52 left   1,224 FPS   reward 0.78   lag 0.4"
     )
-    later = line.text(status(policy(), frames=9_800, fps=950.0, progress=0.02, seconds_left=9.0))
+    later = line.text(status(policy(), total_frames=9_800, fps=950.0, share_done=0.02, seconds_left=9.0))
     assert later == "9.8k / 450k    2 %   0:09 left     950 FPS   reward 0.78   lag 0.4"
-    assert line.text(status(policy(12.5), frames=182_400)).endswith("   reward 12.5   lag 0.4")
+    assert line.text(status(policy(12.5))).endswith("   reward 12.5   lag 0.4")
 
 
 @pytest.mark.parametrize("objective", [None, -12.25])
 def test_a_line_never_exceeds_its_width(objective):
-    widest = status(
-        policy(-1234.5, episodes=99, objective=objective), frames=999_999_999, fps=99_999.0, seconds_left=1e5
-    )
-    assert len(StatusLine().text(widest._replace(target=10**9))) <= MAX_WIDTH
+    wide = policy(-1234.5, episodes=99, objective=objective)
+    widest = status(wide, total_frames=999_999_999, target=10**9, fps=99_999.0, seconds_left=1e5)
+    assert len(StatusLine().text(widest)) <= MAX_WIDTH
 
 
 def test_first_episodes_are_marked_because_short_ones_end_first():
@@ -61,17 +62,18 @@ def test_first_episodes_are_marked_because_short_ones_end_first():
 
 
 def test_before_the_first_batch_the_samples_are_shown():
-    text = StatusLine().text(status(policy(None), first_batch=FirstBatch(3072, 4096), fps=642.0))
+    text = StatusLine().text(status(policy(None), new_frames=0, num_sampled=3072, fps=642.0))
     assert text == "collecting the first batch: 3,072 of 4,096 samples   642 FPS"
-    text = StatusLine().text(status(policy(None), first_batch=FirstBatch(0, 4096), fps=0.0))
+    text = StatusLine().text(status(policy(None), new_frames=0, num_sampled=0, fps=0.0))
     assert text == "collecting the first batch of 4,096 samples"
 
 
 def test_unknown_values_are_left_out():
-    nothing = status(
-        policy(None), target=None, progress=None, seconds_left=None, steady_fps=math.nan, frames=512
+    unknown = {"target": None, "share_done": None, "seconds_left": None, "fps": math.nan}
+    assert (
+        StatusLine().text(status(policy(None), total_frames=512, **unknown))
+        == "512   no episode ended yet   lag 0.4"
     )
-    assert StatusLine().text(nothing) == "512   no episode ended yet   lag 0.4"
 
 
 def test_several_policies_show_the_best_in_the_line_and_at_most_eight_in_rows():

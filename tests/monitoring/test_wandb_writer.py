@@ -1,6 +1,7 @@
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import psutil
@@ -11,6 +12,7 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
 from sample_factory.config.trust import WANDB_RUN_ID
 from sample_factory.envs.env_registry import resolve_family
+from sample_factory.monitoring import wandb_writer
 from sample_factory.monitoring.wandb_writer import start_wandb
 from tests.monitoring.wandb_service import history, own_home, read_records, server
 
@@ -119,6 +121,33 @@ def test_a_service_that_dies_is_logged_once_and_training_continues(own_home, con
         writer.write(0, {"train/loss": 0.5}, frames)
     writer.close(has_failed=False)
     assert len([text for text in texts() if "Training continues" in text]) == 1
+
+
+def test_a_service_that_hangs_delays_no_write_and_close_ends_in_time(own_home, config, monkeypatch, texts):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_FINISH_TIMEOUT", "0.5")
+    monkeypatch.setattr(wandb_writer, "MAX_PENDING", 100)
+    monkeypatch.setattr(wandb_writer, "GRACE_SECONDS", 0.5)
+    _, writer = start_wandb(config())
+    (service,) = service_processes()
+
+    def train():
+        for frames in range(1000):  # more than the buffers of the socket and the queue can take
+            writer.write(0, {f"train/{i}": 0.5 for i in range(100)}, frames)
+        writer.close(has_failed=False)
+
+    run = threading.Thread(target=train, daemon=True)
+    service.suspend()
+    try:
+        run.start()
+        run.join(30)
+        assert not run.is_alive()
+        assert service_processes() == []
+    finally:
+        if service.is_running():
+            service.kill()
+    _, dropped, not_finished = texts()
+    assert "lacks some summaries" in dropped and "wandb sync /" in not_finished
 
 
 def test_a_run_of_other_code_in_the_same_process_is_not_disturbed(own_home, config, tmp_path, monkeypatch):
