@@ -14,7 +14,7 @@ from sample_factory.launch.plan import PlanEvaluation, plan_run
 from sample_factory.launch.processes import ProcessRun
 from sample_factory.launch.resources import allocate
 from sample_factory.launch.serial import SerialRun
-from sample_factory.launch.start_from import log_resumed, trained_frames, why_done
+from sample_factory.launch.start_from import log_resumed, resumed_frames, why_done
 from sample_factory.mainloop.main_loop import MainLoop, MakeSubscriber, Resources
 from sample_factory.mainloop.run_result import DONE, FAILED, STOPPED, RunResult, result_of
 from sample_factory.monitoring.status_line import MAX_WIDTH
@@ -44,7 +44,7 @@ def plan_training(
             done = why_done(config)
             if done is not None:
                 log.info(done)
-                return RunResult(DONE, done, config.experiment_dir, trained_frames(config))
+                return RunResult(DONE, done, config.experiment_dir, sum(resumed_frames(config)))
             log.info("Checking %s ...", config.env_name, extra={"only_on_terminals": True})
             plan = plan_run(config, family, plan_evaluation=plan_evaluation)
             started, wandb_writer = start_wandb(plan.config)
