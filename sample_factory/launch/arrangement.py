@@ -23,8 +23,8 @@ MEMORY_SHARE = 0.5  # of the machine's memory for samplers, and of the free memo
 
 
 def num_inline_samplers(config: Config) -> int:
-    """Returns --inline_samplers. If it is left out: one per core, provided that the rollout workers occupy all
-    cores and the network runs on the CPU too; otherwise 0.
+    """Returns --inline_samplers. If it is left out: one per core if the rollout workers occupy all cores and
+    the network runs on the CPU too; otherwise 0.
 
     With fewer switches between processes, doom_benchmark is sampled 32 % faster on two cores without bf16,
     and trained 7 to 16 % faster. With a GPU, batches of all workers together are faster; with cores to spare,

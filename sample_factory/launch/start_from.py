@@ -4,7 +4,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from sample_factory.checkpoints.damage import is_damaged
+from sample_factory.checkpoints.checkpoint_error import is_damaged
 from sample_factory.checkpoints.milestones import (
     PREFIXES,
     checkpoint_folder,

@@ -7,7 +7,7 @@ import numpy as np
 
 from sample_factory.spaces.observations import Indices
 
-CHANNELS = (1, 2, 3, 4)  # usual numbers of them: grey, two layers of a map, RGB, and RGBA or four frames
+CHANNELS = (1, 2, 3, 4)  # usual numbers of channels: grey, two layers of a map, RGB, RGBA or four frames
 
 
 class ImageShape(NamedTuple):
@@ -35,8 +35,9 @@ class ImageLayout(NamedTuple):
 def image_layout(shape: tuple[int, ...]) -> ImageLayout:
     """Returns how an observation of this shape, of 2 to 4 dimensions, holds an image.
 
-    (height, width); (channels, height, width); or (height, width, channels) if only the last number looks
-    like channels, or only the first two are equal. A fourth dimension before these counts images.
+    The shape is (height, width) or (channels, height, width). It is (height, width, channels) if only the
+    last number is a usual number of channels, or if only the first two are equal. A fourth dimension in front
+    counts images.
     """
     if len(shape) == 2:
         return ImageLayout(ImageShape(1, *shape), is_stack=False, is_hwc=False, is_plane=True)
@@ -49,9 +50,9 @@ def image_layout(shape: tuple[int, ...]) -> ImageLayout:
 
 
 def is_image(space: gym.spaces.Box) -> bool:
-    """Returns whether an observation is an image or a stack of images, and no table of numbers.
+    """Returns whether an observation is an image or a stack of images, rather than a table of numbers.
 
-    Bytes with 2 to 4 dimensions are images. Floats need at least 3: with 2, they are as often a table.
+    Bytes are images if they have 2 to 4 dimensions; floats only with 3 or 4.
     """
     least = 3 if space.dtype == np.float32 else 2
     return not isinstance(space, Indices) and least <= len(space.shape) <= 4

@@ -1,4 +1,4 @@
-"""Observations of any supported Gymnasium space as a flat dict of arrays, the form that is stored."""
+"""Converts observations of any supported Gymnasium space to a flat dict of arrays, the form that is stored."""
 
 import functools
 import logging
@@ -45,11 +45,7 @@ class ObservationLayout(NamedTuple):
 
 
 class _Leaf(NamedTuple):
-    """One entry of the flat dict.
-
-    path: keys and indices that lead to its value in the user's observation.
-    space: of that value.
-    """
+    """One entry of the flat dict. path: keys and indices that lead to its value in the user's observation."""
 
     key: str
     path: tuple[Any, ...]
@@ -59,25 +55,24 @@ class _Leaf(NamedTuple):
 def observation_layout(space: spaces.Space[Any]) -> ObservationLayout:
     """Returns the layout of an observation space.
 
-    Dict spaces keep their keys (nested ones joined by '/'), Tuple entries become obs_0, obs_1, ..., anything
-    else is the single key 'obs'.
+    Keys: those of a Dict (nested ones joined by '/'); obs_0, obs_1, ... for the entries of a Tuple; 'obs' for
+    any other space.
 
-    Box stays (float64 and wide integers become float32), Discrete and MultiDiscrete become Indices,
-    MultiBinary float32. Texts in a Dict or Tuple are left out, with a warning. Raises UnsupportedSpace for
-    other spaces.
+    Spaces: a Box stays one (float64 and wide integers become float32), Discrete and MultiDiscrete become
+    Indices, MultiBinary a Box of float32. Texts in a Dict or Tuple are left out, with a warning. Raises
+    UnsupportedSpace for other spaces.
     """
     return _layout(space, _conversion)
 
 
 def leaf_spaces(space: spaces.Space[Any]) -> dict[str, spaces.Space[Any]]:
-    """Returns the spaces in an observation space as the env has them, by the keys of `observation_layout`."""
+    """Returns the parts of an observation space, not converted, by the keys of `observation_layout`."""
     return {leaf.key: leaf.space for leaf in _leaves(space, "", ())}
 
 
 def batch_layout(space: spaces.Space[Any]) -> ObservationLayout:
-    """Returns the layout like `observation_layout`, with a conversion of batches as VectorEnvs return them.
-
-    There, each Box, Discrete, MultiDiscrete or MultiBinary space in a Dict or Tuple is an array [B, ...].
+    """Returns the same as `observation_layout`, but its `flatten` converts a batch as VectorEnvs return it: each
+    part of a Dict or Tuple is an array [B, ...].
     """
     return _layout(space, _batch_conversion)
 
