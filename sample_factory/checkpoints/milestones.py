@@ -60,7 +60,7 @@ def find_checkpoints(experiment_dir: Path, policy_id: int, kind: str) -> list[Pa
 
 
 def delete_snapshots(experiment_dir: Path) -> None:
-    """Deletes the files of weights to be evaluated, which a run that was killed may have left. Raises OSError."""
+    """Deletes files of weights to be evaluated, which a killed run may have left. Raises OSError."""
     for file in Path(experiment_dir).glob(f"checkpoint_p*/*{SNAPSHOT}"):
         file.unlink(missing_ok=True)
 

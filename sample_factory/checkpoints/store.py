@@ -73,8 +73,8 @@ class Checkpoints:
         return self._write(state, self.folder / "donation.pth")
 
     def supersede(self, version: int) -> None:
-        """Moves checkpoints later than `version`, at which training continues, into superseded/, which nothing
-        reads. In their place, the next checkpoints would not count as the newest.
+        """Moves checkpoints later than `version`, at which training continues, into superseded/, which is
+        never read. In their place, the next checkpoints would not count as the newest.
         """
         later = [path for path in self._sorted("latest") if version_of(path) > version]
         for path in later:
@@ -164,7 +164,7 @@ class Checkpoints:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Returns the contents of one file of any name. Raises CheckpointError if it is damaged or no checkpoint."""
+    """Returns the contents of a file of any name. Raises CheckpointError if it cannot be used."""
     try:
         state = read_state(path)
     except Exception as error:  # whatever a damaged file makes the reader raise

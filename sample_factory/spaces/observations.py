@@ -1,4 +1,4 @@
-"""Converts observations of any supported Gymnasium space to a flat dict of arrays, the form that is stored."""
+"""Converts observations of any supported Gymnasium space to a flat dict of arrays, which is stored."""
 
 import functools
 import logging
@@ -71,8 +71,8 @@ def leaf_spaces(space: spaces.Space[Any]) -> dict[str, spaces.Space[Any]]:
 
 
 def batch_layout(space: spaces.Space[Any]) -> ObservationLayout:
-    """Returns the same as `observation_layout`, but its `flatten` converts a batch as VectorEnvs return it: each
-    part of a Dict or Tuple is an array [B, ...].
+    """Returns the same as `observation_layout`, except that `flatten` converts a batch as VectorEnvs return
+    it: each part of a Dict or Tuple is an array [B, ...].
     """
     return _layout(space, _batch_conversion)
 
