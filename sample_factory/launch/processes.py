@@ -77,12 +77,10 @@ class ProcessRun:
         Returns why the run has failed; an empty list if it has not.
         """
         failures: list[ChildFailed] = []
-        has_started = False
         with self._supervisor:
             with collected(failures):
                 self._supervisor.start_all()
                 self._wait_ready(loop, signals)
-                has_started = not signals.requested
                 self._train(loop, signals)
             if signals.requested:
                 self._log_stopping(signal.Signals(signals.requested).name)
@@ -92,8 +90,6 @@ class ProcessRun:
         failures = [*(failures or failures_of_stopping), *unsaved]
         with collected(failures):
             loop.close(lambda: not failures and not signals.requested)
-        if has_started:
-            loop.log_summary(has_failed=bool(failures))
         return failures
 
     def _log_stopping(self, signal_name: str) -> None:

@@ -80,6 +80,7 @@ def run_training(
         run = make_run(plan, resources, ingest)
         loop = MainLoop(plan, resources, run.processes, make_evaluations)
         failures = run.run(loop, signals)
+        loop.log_summary(has_failed=bool(failures))
     finally:
         folder.lock.release()  # so that this process, or another, can resume the experiment
         is_done = failures == [] and not signals.requested

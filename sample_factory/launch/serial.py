@@ -80,7 +80,6 @@ class SerialRun:
                 worker.close()
             with collected(failures):
                 loop.close(lambda: loop.is_done and not signals.requested)
-        loop.log_summary(has_failed=bool(failures))
         return failures
 
     def _step(self) -> None:

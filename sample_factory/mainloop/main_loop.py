@@ -96,9 +96,6 @@ class Loop:
         may_wait: returns whether work that has begun may be finished; False after a failure or a signal.
         """
 
-    def log_summary(self, has_failed: bool = False) -> None:
-        """Called at the end of a run that has started."""
-
 
 class Resources(NamedTuple):
     """What the main process owns while a run goes on, beside the workers; see `allocate`.
@@ -265,7 +262,9 @@ class MainLoop(Loop):
         return self._monitor.summary()
 
     def log_summary(self, has_failed: bool = False) -> None:
-        """Logs the results of the run, and commands to watch, continue and plot it."""
+        """Logs the results of a run that has started, and commands to watch, continue and plot it."""
+        if not self._has_started:
+            return
         outcome = "failed" if has_failed else "finished" if self.is_done else "stopped"
         if outcome == "finished" and self.stop_reason and not self._monitor.is_done:
             outcome = f"finished early ({self.stop_reason})"

@@ -71,7 +71,10 @@ class Population:
         self._decided_at = [0] * num_policies
         # Policy 0 is never mutated, so that one policy always has settings that have been tried.
         self.members = [default, *(self._mutated(default) for _ in range(1, num_policies))]
-        self._load()
+        try:
+            self._load()
+        except ValueError as error:
+            raise ConfigError(f"{error}; {HOW_TO_REPAIR}") from None
         self._save()
 
     def due(self, env_frames: Sequence[int]) -> int | None:
@@ -139,18 +142,22 @@ class Population:
         return self._folder / "pbt_progress.json"
 
     def _load(self) -> None:
+        """Loads the files in the folder. Raises ValueError if one cannot be used: guessed values would change
+        the experiment without notice."""
         for policy_id, member in enumerate(self.members):
             settings, shaping = self._files(policy_id)
             if settings.exists() and shaping.exists():
-                values = _read(settings, member.hyperparameters)
+                values = _known(member.hyperparameters, read_json(settings), settings)
                 _check_flags(values, settings)
                 if "batch_size" in values:
                     values["batch_size"] = self._mutation.fitting_batch(values["batch_size"])
-                self.members[policy_id] = Member(values, _read(shaping, member.shaping))
+                evolved = _known(member.shaping, read_json(shaping), shaping)
+                self.members[policy_id] = Member(values, evolved)
                 log.info("PBT: policy %d continues with %s", policy_id, settings)
         if self._progress_file.exists():
             never = {str(policy_id): 0 for policy_id in range(len(self.members))}
-            self._decided_at = [int(frames) for frames in _read(self._progress_file, never).values()]
+            decided = _known(never, read_json(self._progress_file), self._progress_file)
+            self._decided_at = [int(frames) for frames in decided.values()]
 
     def _save(self) -> None:
         contents: dict[Path, Mapping[str, Any]] = {}
@@ -173,18 +180,8 @@ def tuned_hyperparameters(flags: PbtFlags, algo: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _read(path: Path, default: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the saved values of the settings in `default`; a setting that the file lacks has its default.
-
-    Raises ConfigError for a damaged file: guessed values would change the experiment without notice.
-    """
-    try:
-        return _known(default, read_json(path), path)
-    except ConfigError as error:
-        raise ConfigError(f"{error}; {HOW_TO_REPAIR}") from None
-
-
 def _known(default: Mapping[str, Any], saved: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Returns the saved values of the settings in `default`, or their defaults. path: for errors."""
     known = {}
     for name, value in default.items():
         found = saved.get(name, value)
@@ -205,10 +202,6 @@ def _has_form(found: Any, value: Any) -> bool:
 
 
 def _check_flags(values: Mapping[str, Any], path: Path) -> None:
-    """Raises ConfigError for values that the command line would not accept."""
-    source = str(path)
-    try:
-        section = LearningFlags(**coerce(LearningFlags, dict(values), source))
-        check_values(section, dict.fromkeys(values, source))
-    except ValueError as error:
-        raise ConfigError(f"{error}; {HOW_TO_REPAIR}") from None
+    """Raises ValueError for values that the command line would not accept."""
+    section = LearningFlags(**coerce(LearningFlags, dict(values), str(path)))
+    check_values(section, dict.fromkeys(values, str(path)))
