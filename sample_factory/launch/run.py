@@ -72,7 +72,7 @@ def run_training(
     config = plan.config
     folder = prepare_folder(config)
     resources: Resources | None = None
-    failures: list[ChildFailed] | None = None
+    failures: list[ChildFailed] | None = None  # None: an exception propagates
     try:
         _log_plan(plan)
         resources = allocate(plan)._replace(lock=folder.lock)

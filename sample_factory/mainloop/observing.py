@@ -1,4 +1,4 @@
-"""Calls users' code that follows a run: observers, and the metrics of an env's family."""
+"""Calls user code that follows a run: observers, and the metrics of an env's family."""
 
 import inspect
 import logging
@@ -28,8 +28,11 @@ Result = TypeVar("Result")
 
 
 def make_observers(config: Config) -> dict[str, Observer]:
-    """Returns the observers that --observers selects, by name. Raises ConfigError for an unknown name, and
-    for an observer that cannot be made or called."""
+    """Returns the observers that --observers selects, by name.
+
+    Raises ConfigError for an unknown name, and for an observer that cannot be made, or cannot be called
+    because a method has other parameters than in Observer.
+    """
     try:
         selected = selected_observers(config.run.observers)
     except ValueError as error:
@@ -38,7 +41,7 @@ def make_observers(config: Config) -> dict[str, Observer]:
 
 
 def follows_episodes(observers: Mapping[str, Observer]) -> bool:
-    """Returns whether any observer follows episodes, so that their infos have to be reported."""
+    """Returns whether an observer overrides `on_episode`: only then the infos of episodes are reported."""
     return any(type(observer).on_episode is not Observer.on_episode for observer in observers.values())
 
 
@@ -78,7 +81,8 @@ def _check_parameters(name: str, observer: Observer) -> None:
 
 
 class ObserversSubscriber(Subscriber):
-    """Calls the observers in the order of their registration. One that raises is called no more."""
+    """In the main process: calls the observers, in the order of their registration. Switches off an observer
+    that raises."""
 
     def __init__(
         self,
@@ -98,7 +102,8 @@ class ObserversSubscriber(Subscriber):
         self._publish = publish
         self._follows_episodes = follows_episodes(observers)
         self._has_started = False
-        self._restored: set[int] = set()  # policies whose learner has reported the counters it starts from
+        # Policies whose learner has sent its first report, with the counters that it has restored.
+        self._restored: set[int] = set()
         self._time_to_summarise = Every(summaries_interval)
         self._numbers = _Numbers()
         for name, observer in observers.items():
@@ -143,7 +148,7 @@ class ObserversSubscriber(Subscriber):
             self._monitor.write(policy_id, scalars)
 
     def _call(self, method: str, call: Callable[[Observer], Result]) -> dict[str, Result]:
-        """Returns what the observers return, by name. Switches off those that raise."""
+        """Returns what the observers return, by name. Switches off an observer that raises."""
         returned = {}
         for name, observer in list(self._observers.items()):
             try:
@@ -155,8 +160,8 @@ class ObserversSubscriber(Subscriber):
 
 
 class FamilyMetricsSubscriber(Subscriber):
-    """Computes the metrics of the env's family from the episodes of each policy, and writes them. If they
-    raise, they are computed no more."""
+    """In the main process: computes the metrics of the env's family from the episodes of each policy, and
+    writes them. Switches them off if they raise."""
 
     def __init__(
         self,
@@ -170,7 +175,7 @@ class FamilyMetricsSubscriber(Subscriber):
         self._monitor = monitor
         self._publish = publish
         self._numbers = _Numbers()
-        self._metrics: Sequence[FamilyMetrics]  # one for each policy; empty once one of them has raised
+        self._metrics: Sequence[FamilyMetrics]  # one for each policy; empty when they are switched off
         try:
             self._metrics = [make_metrics(env_name) for _ in monitor.policies]
         except Exception as error:  # any error of a user's code
@@ -208,19 +213,19 @@ class FamilyMetricsSubscriber(Subscriber):
 
 
 def _switched_off(who: str, method: str, error: BaseException) -> Incident:
-    """Returns the report about user code that is called no more. who: e.g. "observer 'own' is"."""
+    """Returns a report that user code is called no more. who: e.g. "observer 'own' is"."""
     text = f"{who} switched off, and training continues: {method} raised {one_line(error)}"
     return Incident("observer_errors", text, details="".join(traceback.format_exception(error)))
 
 
 class _Numbers:
-    """Selects the numbers among what user code returns; logs the first of each kind that are none."""
+    """Selects the numbers among the values that user code returns; logs other values, once for each name."""
 
     def __init__(self) -> None:
         self._logged: set[str] = set()
 
     def select(self, function: str, values: Any) -> dict[str, float]:
-        """Returns the finite numbers with their names. function: which has returned the values."""
+        """Returns the finite numbers by name. function: the function that has returned the values."""
         if not isinstance(values, Mapping):
             self._log_once(function, f"{function} returned {reprlib.repr(values)}; it should be a dict")
             return {}
