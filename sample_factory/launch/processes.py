@@ -110,7 +110,7 @@ class ProcessRun:
         return processes
 
     def _wait_ready(self, loop: Loop, signals: StopSignals) -> None:
-        """Returns when all workers are ready, or when the loop has begun: its limits must hold from then on.
+        """Returns when all workers are ready, or when the loop has begun; see Loop.has_begun.
 
         Raises ChildFailed if a worker cannot be built.
         """
@@ -177,7 +177,7 @@ class ProcessRun:
         )
         reason = "did not save in time and was killed"
         unsaved = [ChildFailed(name, reason) for name in learners_stopped.killed]
-        # The first learner of each policy has ended the others.
+        # By now, the first learner of each policy has made its other learners end.
         others_stopped = self._supervisor.stop_all([self._children(OTHER_LEARNER)], STOP_GRACE_SECONDS)
         failed = [*stopped.failed, *nodes_stopped.failed, *learners_stopped.failed, *others_stopped.failed]
         return failed, unsaved

@@ -66,7 +66,7 @@ class Record(NamedTuple):
 class League:
     """In the main process: past selves, ratings and win rates. Promises:
 
-    1. Every milestone in the experiment folder is a past self, those of earlier runs included. At most
+    1. Every milestone in the experiment folder is a past self, also those of earlier runs. At most
        --selfplay_max_opponents of each policy are in use.
     2. Results and ratings are kept in league.json.
     """
