@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sample_factory.evaluation.load_policy import load_policy
     from sample_factory.exporting.export_from_python import export_onnx
     from sample_factory.mainloop.run_result import RunResult, TrainingFailed
-    from sample_factory.plotting.read_metrics import read_metrics
+    from sample_factory.plotting.read_summaries import read_metrics
     from sample_factory.train import run
 
 __all__ = [
@@ -54,7 +54,7 @@ _MODULES = {
     "evaluate": "sample_factory.evaluation.evaluate",
     "export_onnx": "sample_factory.exporting.export_from_python",
     "load_policy": "sample_factory.evaluation.load_policy",
-    "read_metrics": "sample_factory.plotting.read_metrics",
+    "read_metrics": "sample_factory.plotting.read_summaries",
     "run": "sample_factory.train",
 }
 

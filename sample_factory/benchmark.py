@@ -17,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     def command(arguments: Sequence[str]) -> None:
         from sample_factory import __version__
         from sample_factory.benchmarking.benchmark import benchmark
-        from sample_factory.benchmarking.benchmark_request import parse_arguments
+        from sample_factory.benchmarking.benchmark_flags import parse_arguments
 
         benchmark(parse_arguments(arguments), __version__)
 

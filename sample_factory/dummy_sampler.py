@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         config, family = parse_arguments(arguments)
         setup_logging("main")
-        print("\n".join(sample(config, family).report()))
+        print("\n".join(sample(config, family)))
 
     return run_command(command, argv)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sample_factory.monitoring.bottleneck import PARTS, EnvCounts, better_num_envs, bottlenecks
+from sample_factory.monitoring.bottleneck import PARTS, better_num_envs, bottlenecks
 
 SATURATED = 0.9  # of the cores' time
 FAST_MICROSECONDS = 50.0  # per step: below that, messages and Python take longer than the env
@@ -12,7 +12,7 @@ FAST_MICROSECONDS = 50.0  # per step: below that, messages and Python take longe
 def advice(
     waits: Mapping[str, float],
     flags: Mapping[str, Any],
-    envs: EnvCounts,
+    agents_per_env: int,
     on_gpu: bool,
     cores: int,
     busy_cores: float | None,
@@ -24,8 +24,10 @@ def advice(
     waits: component -> share of its time, 0..1, in which it waits for others. flags: of the run, by name.
     on_gpu: learner and inference.
     """
-    num_envs = better_num_envs(waits, envs)
-    if num_envs is not None:
+    num_splits = flags["worker_num_splits"]
+    envs_per_split = flags["num_envs_per_worker"] // num_splits
+    num_envs = better_num_envs(waits, num_splits, envs_per_split, agents_per_env)
+    if num_envs is not None and flags["async_rl"]:
         return [
             f"few envs per worker: first try --num_envs_per_worker={num_envs} (now "
             f"{flags['num_envs_per_worker']}): fewer messages and larger batches of inference"

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import importlib.metadata
 import json
+import math
 import platform
 import shlex
 import signal
@@ -14,21 +15,22 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 
 from sample_factory.benchmarking.advice import advice, advice_for_fast_env
-from sample_factory.benchmarking.benchmark_request import (
+from sample_factory.benchmarking.benchmark_flags import (
     SWEPT_FLAGS,
     BenchmarkFlags,
-    BenchmarkRequest,
     parse_arguments,
+    training_flags,
     with_values,
 )
 from sample_factory.benchmarking.stages import OTHERS, STAGES, Stage, StageFailed, num_processes, run_stage
+from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
-from sample_factory.monitoring.bottleneck import EnvCounts, describe_bottleneck
+from sample_factory.monitoring.bottleneck import describe_bottleneck
 from sample_factory.plotting.drawing import COLOURS, LIGHT_GREY, draw_bars
 from sample_factory.plotting.plot_command import aligned
 from sample_factory.runtime.cpu import num_usable_cores
@@ -53,45 +55,35 @@ ROLES = {
 }
 
 
-class Trial(NamedTuple):
-    """One short run of a sweep. fps: None if it failed; `note` then says why."""
-
-    values: Mapping[str, int]
-    changed: str | None  # the flag that was tried; None in the first trial
-    fps: float | None
-    is_kept: bool
-    note: str = ""
-
-
-def benchmark(request: BenchmarkRequest, version: str) -> None:
+def benchmark(config: Config, version: str) -> None:
     """Measures, prints the report and writes the files that the flags name.
 
-    version: of this package, for the --json file.
+    config: from `benchmark_flags.parse_arguments`. version: of this package, for the --json file.
     Raises StageFailed, KeyboardInterrupt, and ConfigError for a file that cannot be written.
     """
-    flags = request.flags
+    flags: BenchmarkFlags = config.extra["benchmark"]
     load = psutil.getloadavg()[0]
-    request = with_chosen_values(request)
-    trials: list[Trial] = []
+    config = first = with_chosen_values(config)
+    trials: list[dict[str, Any]] = []
     with _guarded(), tempfile.TemporaryDirectory(prefix="sample_factory_benchmark_") as folder:
         if flags.sweep:
             seconds = (flags.warmup_seconds, flags.sweep_seconds)
             print(f"sweep: a dozen or so training runs of about {_duration(seconds)}", flush=True)
-            request, trials = sweep(request, lambda tried: _measure(tried, "training", seconds, folder))
+            config, trials = sweep(config, lambda tried: _measure(tried, "training", seconds, folder).fps)
         if flags.sweep_cfg is not None:
-            _write_cfg(request, Path(flags.sweep_cfg).expanduser())
-        runs = run_stages(request, folder)
+            _write_cfg(config, Path(flags.sweep_cfg).expanduser())
+        runs = run_stages(config, folder)
         hardware = describe_hardware()
-        print("\n".join(report(request, runs, hardware, load)))
+        print("\n".join(report(config, runs, hardware, load)))
         if flags.json is not None:
-            text = json.dumps(figures(request, runs, trials, hardware, version), indent=4)
-            Path(flags.json).expanduser().write_text(text + "\n")
+            found = {**figures(config, runs, hardware, version), "sweep": trials}
+            Path(flags.json).expanduser().write_text(json.dumps(found, indent=4) + "\n")
         if flags.chart is not None:
-            _draw_chart(request, flags.chart, runs, hardware)
-    if trials:
-        if request.config.learning.batch_size != trials[0].values["batch_size"]:
+            _draw_chart(config, flags.chart, runs, hardware)
+    if flags.sweep:
+        if config.learning.batch_size != first.learning.batch_size:
             print("\nnote: --batch_size changes not only the speed, but also what is learned from a frame")
-        command = shlex.join(["python", "-m", "sample_factory.train", *request.training_flags])
+        command = shlex.join(["python", "-m", "sample_factory.train", *training_flags(config)])
         print(f"\nthe fastest: {command}")
 
 
@@ -112,24 +104,23 @@ def _guarded() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def with_chosen_values(request: BenchmarkRequest) -> BenchmarkRequest:
-    """Returns the request with the flags that a run would choose itself, so that the report can name them."""
-    # These load gymnasium, which the help does without.
+def with_chosen_values(config: Config) -> Config:
+    """Returns the flags with the values that a run would choose itself, so that the report can name them."""
+    # Not at the top of the file: these load gymnasium, which --help does not need.
     from sample_factory.envs.env_registry import resolve_family
     from sample_factory.launch.plan import plan_run
 
-    config = request.config
     plan = plan_run(config, resolve_family(config.env_name))
     values = {
         "num_envs_per_worker": plan.config.sampling.envs_per_worker,
         "inline_samplers": plan.topology.num_inline_samplers,
     }
-    return with_values(request, values)
+    return with_values(config, values)
 
 
-def _measure(request: BenchmarkRequest, stage: str, seconds: tuple[float, float], folder: str) -> Stage:
+def _measure(config: Config, stage: str, seconds: tuple[float, float], folder: str) -> Stage:
     with tempfile.TemporaryDirectory(dir=folder) as place:
-        return run_stage(request.training_flags, request.config, stage, seconds, Path(place))
+        return run_stage(config, stage, seconds, Path(place))
 
 
 def _duration(seconds: Sequence[float], runs: int = 1) -> str:
@@ -139,87 +130,64 @@ def _duration(seconds: Sequence[float], runs: int = 1) -> str:
     return f"{each:.0f} s each, until about {clock}" if runs > 1 else f"{each:.0f} s, until about {clock}"
 
 
-def sweep(
-    request: BenchmarkRequest, measure: Callable[[BenchmarkRequest], Stage]
-) -> tuple[BenchmarkRequest, list[Trial]]:
+def sweep(config: Config, measure: Callable[[Config], float]) -> tuple[Config, list[dict[str, Any]]]:
     """Searches for faster values of SWEPT_FLAGS, one flag at a time, and prints each trial.
 
     Doubles a flag for as long as that is faster; if it never is, halves it.
 
-    measure: may raise StageFailed, which propagates for the values of the request.
-    Returns the fastest request, and all trials in their order.
+    measure: returns the FPS of a configuration; may raise StageFailed, which propagates for the first one.
+    Returns the fastest configuration, and the `flag`, `value` and `fps` of each trial, 0 if it does not run.
     """
-    now = request.config.flat()
-    values: Mapping[str, int] = {flag: now[flag] for flag in SWEPT_FLAGS}
-    fps = measure(request).fps
-    print(f"  {' '.join(f'--{flag}={value}' for flag, value in values.items())}: {fps:,.0f} FPS", flush=True)
-    trials = [Trial(values, None, fps, True)]
+    fps = measure(config)
+    typed = [f"--{flag}={config.flat()[flag]}" for flag in SWEPT_FLAGS]
+    print(f"  {' '.join(typed)}: {fps:,.0f} FPS", flush=True)
+    trials: list[dict[str, Any]] = []
     for flag in SWEPT_FLAGS:
-        before = request
+        start = config
         for factor in (2.0, 0.5):
-            for value in _ladder(flag, values, factor) if request is before else ():
+            for value in _ladder(flag, config.flat(), factor) if config is start else ():
+                tried, tried_fps = config, 0.0
                 try:
-                    tried = with_values(request, {**values, flag: value})
-                except ConfigError:  # it contradicts another flag
+                    tried = with_values(config, {flag: value})
+                    tried_fps = measure(tried)
+                    result = f"{tried_fps:,.0f} FPS ({100 * (tried_fps / fps - 1):+.0f} %)"
+                except (ConfigError, StageFailed) as failure:
+                    result = f"does not run ({str(failure).splitlines()[-1]})"
+                trials.append({"flag": flag, "value": value, "fps": tried_fps})
+                is_kept = tried_fps > FASTER * fps
+                print(f"  --{flag}={value}: {result}, {'kept' if is_kept else 'not kept'}", flush=True)
+                if not is_kept:
                     break
-                trials.append(_try(tried, {**values, flag: value}, flag, fps, measure))
-                if not trials[-1].is_kept:
-                    break
-                request, values, fps = tried, trials[-1].values, trials[-1].fps or fps
-    return request, trials
+                config, fps = tried, tried_fps
+    return config, trials
 
 
-def _try(
-    request: BenchmarkRequest,
-    values: Mapping[str, int],
-    flag: str,
-    to_beat: float,
-    measure: Callable[[BenchmarkRequest], Stage],
-) -> Trial:
-    """Measures and prints a trial."""
-    try:
-        fps = measure(request).fps
-    except StageFailed as failure:
-        print(f"  --{flag}={values[flag]}: does not run ({failure.note})", flush=True)
-        return Trial(values, flag, None, False, failure.note)
-    gain = fps / to_beat
-    verdict = "kept" if gain > FASTER else "not kept"
-    print(f"  --{flag}={values[flag]}: {fps:,.0f} FPS ({100 * (gain - 1):+.0f} %), {verdict}", flush=True)
-    return Trial(values, flag, fps, gain > FASTER)
-
-
-def _ladder(flag: str, values: Mapping[str, int], factor: float) -> list[int]:
-    """Returns the values of a flag to try, nearest first, as far as they suit this machine."""
-    cores = num_usable_cores()
+def _ladder(flag: str, values: Mapping[str, Any], factor: float) -> list[int]:
+    """Returns the values of a flag to try, nearest first. values: of all flags."""
     if flag == "inline_samplers":  # one per core, or none
-        other = min(cores, values["num_workers"]) if factor > 1 else 0
+        other = min(num_usable_cores(), values["num_workers"]) if factor > 1 else 0
         return [other] if other != values[flag] else []
-    most = {
-        "worker_num_splits": 4,
-        "policy_workers_per_policy": 1 if values["inline_samplers"] else max(1, cores // 2),
-        "batch_size": MAX_BATCH_SIZE,
-        "num_workers": 2 * cores,
-    }
+    if flag == "policy_workers_per_policy" and values["inline_samplers"]:
+        return []  # an inline sampler infers itself
+    most = {"batch_size": MAX_BATCH_SIZE, "num_workers": 2 * num_usable_cores()}.get(flag, math.inf)
     ladder = [values[flag] * factor**step for step in range(1, MAX_STEPS + 1)]
-    fewest = values["inline_samplers"] if flag == "num_workers" else 1
-    return [
-        int(value) for value in ladder if value == int(value) and fewest <= value <= most.get(flag, value)
-    ]
+    return [int(value) for value in ladder if value == int(value) and 1 <= value <= most]
 
 
-def run_stages(request: BenchmarkRequest, folder: str) -> dict[str, list[Stage]]:
+def run_stages(config: Config, folder: str) -> dict[str, list[Stage]]:
     """Runs the stages one after another, --repeats times; returns the runs of each.
 
     Prints what is measured and how long it takes, and the speed of each run.
     """
-    seconds = (request.flags.warmup_seconds, request.flags.seconds)
-    total = len(STAGES) * request.flags.repeats
+    flags: BenchmarkFlags = config.extra["benchmark"]
+    seconds = (flags.warmup_seconds, flags.seconds)
+    total = len(STAGES) * flags.repeats
     print(f"{total} measurements of about {_duration(seconds, total)}", flush=True)
     runs: dict[str, list[Stage]] = {stage: [] for stage in STAGES}
-    for number, stage in enumerate([*STAGES] * request.flags.repeats, start=1):
+    for number, stage in enumerate([*STAGES] * flags.repeats, start=1):
         print(f"{number}/{total} {STAGES[stage]}, about {_duration(seconds)} ... ", end="", flush=True)
         try:
-            run = _measure(request, stage, seconds, folder)
+            run = _measure(config, stage, seconds, folder)
         except BaseException:  # also Ctrl+C: the error message that follows needs a line of its own
             print(flush=True)
             raise
@@ -250,10 +218,9 @@ def describe_hardware() -> dict[str, Any]:
     }
 
 
-def _headings(request: BenchmarkRequest, hardware: Mapping[str, Any]) -> tuple[str, str, str]:
+def _headings(config: Config, hardware: Mapping[str, Any]) -> tuple[str, str, str]:
     """Returns texts about the run, its length, and the machine."""
-    config = request.config
-    flags = request.flags
+    flags: BenchmarkFlags = config.extra["benchmark"]
     envs = f"{config.sampling.num_workers} workers x {config.sampling.envs_per_worker} envs"
     number = "1 run" if flags.repeats == 1 else f"median of {flags.repeats} runs"
     cores = "1 core" if hardware["cores"] == 1 else f"{hardware['cores']} cores"
@@ -266,18 +233,15 @@ def _headings(request: BenchmarkRequest, hardware: Mapping[str, Any]) -> tuple[s
 
 
 def report(
-    request: BenchmarkRequest,
-    runs: Mapping[str, Sequence[Stage]],
-    hardware: Mapping[str, Any],
-    load: float = 0.0,
+    config: Config, runs: Mapping[str, Sequence[Stage]], hardware: Mapping[str, Any], load: float = 0.0
 ) -> list[str]:
     """Returns the lines that are printed at the end. runs: of each stage. load: before them."""
     stages = {name: median_run(several) for name, several in runs.items()}
     simulation, training = stages["simulation"], stages["training"]
-    what, length, machine = _headings(request, hardware)
+    what, length, machine = _headings(config, hardware)
     lines = [f"{what}, {length}; learner {training.learner}", machine, ""]
-    lines += table(request, runs)
-    for name, fps in request.others:
+    lines += table(config, runs)
+    for name, fps in config.extra["benchmark"].others.items():
         lines.append(f"{name}: {fps:,.0f} FPS, {fps / simulation.fps:.0%}")
     lines.append(
         "FPS: env frames per second, frameskip counted; share: of the simulation's speed; below: shares of a "
@@ -285,16 +249,16 @@ def report(
     )
     note = disturbance(stages, load)
     lines += [f"note: {note}: repeat it on an idle machine", ""] if note else [""]
-    flags = request.config.flat()
+    flags = config.flat()
     limits = describe_bottleneck(training.waits)
     if limits:
         in_sampling = describe_bottleneck(stages["sampling"].waits)
         lines += [in_sampling.replace("bottleneck", "bottleneck without learning", 1)] if in_sampling else []
         cores = num_usable_cores()
         busy = training.cores["ours"] if training.cores else None
-        found = advice(
-            training.waits, flags, _env_counts(request, training), training.device != "cpu", cores, busy
-        )
+        num_envs = flags["num_workers"] * flags["num_envs_per_worker"]
+        agents_per_env = max(1, training.agents // num_envs)
+        found = advice(training.waits, flags, agents_per_env, training.device != "cpu", cores, busy)
         frameskip = flags["env_frameskip"] or 1
         each = 1e6 * min(flags["num_workers"], cores) * frameskip / simulation.fps
         lines += [limits, *(f"  {line}" for line in [*found, *advice_for_fast_env(flags, each)])]
@@ -312,17 +276,6 @@ def _wrapped(line: str) -> list[str]:
     )
 
 
-def _env_counts(request: BenchmarkRequest, training: Stage) -> EnvCounts:
-    sampling = request.config.sampling
-    per_worker = sampling.envs_per_worker
-    return EnvCounts(
-        sampling.worker_num_splits,
-        per_worker // sampling.worker_num_splits,
-        max(1, training.agents // (sampling.num_workers * per_worker)),
-        not sampling.async_rl,
-    )
-
-
 def disturbance(stages: Mapping[str, Stage], load: float) -> str:
     """Returns a text about the load of other programs; empty if it was small. load: before the stages."""
     measured = [stage.cores["of_others"] for stage in stages.values() if stage.cores is not None]
@@ -334,7 +287,7 @@ def disturbance(stages: Mapping[str, Stage], load: float) -> str:
     return ""
 
 
-def table(request: BenchmarkRequest, runs: Mapping[str, Sequence[Stage]]) -> list[str]:
+def table(config: Config, runs: Mapping[str, Sequence[Stage]]) -> list[str]:
     """Returns a table with a column for each stage: its speed, where its time goes, and its memory."""
     stages = {name: median_run(several) for name, several in runs.items()}
     rows = [["", *stages]]
@@ -343,7 +296,7 @@ def table(request: BenchmarkRequest, runs: Mapping[str, Sequence[Stage]]) -> lis
         rows.append([label, *("-" if value is None else form.format(value) for value in values)])
 
     add("FPS", "{:,.0f}", [stage.fps for stage in stages.values()])
-    if request.flags.repeats > 1:
+    if config.extra["benchmark"].repeats > 1:
         extremes = [(min(run.fps for run in of), max(run.fps for run in of)) for of in runs.values()]
         spreads = [(most - least) / stage.fps for (least, most), stage in zip(extremes, stages.values())]
         add("spread of the runs / median", "{:.0%}", spreads)
@@ -352,13 +305,13 @@ def table(request: BenchmarkRequest, runs: Mapping[str, Sequence[Stage]]) -> lis
     add("cores busy (in runs of 15 s)", "{:.1f}", busy)
     add("seconds until all is ready", "{:.1f}", [stage.ready_seconds for stage in stages.values()])
     add("seconds until the first frames", "{:.1f}", [stage.first_fps_seconds for stage in stages.values()])
-    learning = request.config.learning
+    learning = config.learning
     units = {
         "rollout_worker": "ms per agent step",
         "policy_worker": "ms per batch",
         "learner": f"ms per {learning.batch_size * learning.num_batches_per_iteration:,} samples",
     }
-    for component, count in num_processes(request.config).items():
+    for component, count in num_processes(config).items():
         of_stages = [stage.parts.get(component, {}) for stage in stages.values()]
         shares = {name: part["share"] or 0.0 for parts in of_stages for name, part in parts.items()}
         if shares:
@@ -370,10 +323,8 @@ def table(request: BenchmarkRequest, runs: Mapping[str, Sequence[Stage]]) -> lis
     for role, name in ROLES.items():
         memory = [stage.memory.get(role) for stage in stages.values()]
         if any(memory):
-            texts = []
-            for of in memory:
-                texts.append(f"{of['processes']} x {of['total_mb'] / of['processes']:,.0f}" if of else "-")
-            rows.append([f"MB of {name}", *texts])
+            each = (of and f"{of['processes']} x {of['total_mb'] / of['processes']:,.0f}" for of in memory)
+            rows.append([f"MB of {name}", *(text or "-" for text in each)])
     return aligned(rows, "<>")
 
 
@@ -388,52 +339,49 @@ def _part_text(part: Mapping[str, Any] | None) -> str:
 
 
 def figures(
-    request: BenchmarkRequest,
-    runs: Mapping[str, Sequence[Stage]],
-    trials: Sequence[Trial],
-    hardware: Mapping[str, Any],
-    version: str,
+    config: Config, runs: Mapping[str, Sequence[Stage]], hardware: Mapping[str, Any], version: str
 ) -> dict[str, Any]:
     """Returns the contents of the --json file. runs: of each stage. version: of this package."""
+    flags: BenchmarkFlags = config.extra["benchmark"]
     stages = {name: median_run(several) for name, several in runs.items()}
     packages = {name: importlib.metadata.version(name) for name in RECORDED_PACKAGES}
     return {
         "hardware": hardware,
-        "env": request.config.env_name,
-        "flags": list(request.training_flags),
-        "seconds": request.flags.seconds,
-        "warmup_seconds": request.flags.warmup_seconds,
-        "repeats": request.flags.repeats,
+        "env": config.env_name,
+        "flags": training_flags(config),
+        "seconds": flags.seconds,
+        "warmup_seconds": flags.warmup_seconds,
+        "repeats": flags.repeats,
         "fps_of_repeats": {name: [run.fps for run in several] for name, several in runs.items()},
         "stages": {name: stage._asdict() for name, stage in stages.items()},
         "bottleneck": describe_bottleneck(stages["training"].waits),
-        "compare": dict(request.others),
-        "sweep": [trial._asdict() for trial in trials],
+        "compare": flags.others,
         "versions": {"sample_factory": version, "python": platform.python_version(), **packages},
     }
 
 
 def _draw_chart(
-    request: BenchmarkRequest, file: str, runs: Mapping[str, Sequence[Stage]], hardware: Mapping[str, Any]
+    config: Config, file: str, runs: Mapping[str, Sequence[Stage]], hardware: Mapping[str, Any]
 ) -> None:
     bars = [(STAGES[name], median_run(several).fps, COLOURS[0]) for name, several in runs.items()]
-    bars += [(name, fps, LIGHT_GREY) for name, fps in request.others]
-    what, length, machine = _headings(request, hardware)
+    others = config.extra["benchmark"].others
+    bars += [(name, fps, LIGHT_GREY) for name, fps in others.items()]
+    what, length, machine = _headings(config, hardware)
     notes = [machine, f"blue: {length}"]
-    if request.others:
+    if others:
         notes.append("grey: other programs, as given by --compare")
     figure = draw_bars(bars, what, "env frames per second", "\n".join(notes))
     figure.savefig(Path(file).expanduser(), dpi="figure")
 
 
-def _write_cfg(request: BenchmarkRequest, file: Path) -> None:
-    """Writes the flags of the sweep, and those that differ from the defaults of the env."""
-    env = request.config.env_name
-    default = parse_arguments([f"--env={env}"]).config.flat()
+def _write_cfg(config: Config, file: Path) -> None:
+    """Writes SWEPT_FLAGS, and the other flags that differ from the defaults of the env."""
+    env = config.env_name
+    default = parse_arguments([f"--env={env}"]).flat()
     not_in_cfg = {*NOT_IN_CFG, *(field.name for field in dataclasses.fields(BenchmarkFlags))}
     flags = {
         name: value
-        for name, value in request.config.flat().items()
+        for name, value in config.flat().items()
         if name in SWEPT_FLAGS or (value != default[name] and name not in not_in_cfg)
     }
     file.write_text(json.dumps({"env": env, **flags}, indent=4) + "\n")

@@ -5,7 +5,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -44,32 +43,11 @@ class RandomSamplerFlags:
     )
 
 
-class Throughput(NamedTuple):
-    """Env frames since every env was ready, and the seconds that they took. A frame counts once for each
-    agent. workers: the same of each worker; empty for a worker."""
-
-    env_frames: int
-    seconds: float
-    workers: tuple["Throughput", ...] = ()
-
-    @property
-    def fps(self) -> float:
-        return self.env_frames / self.seconds if self.seconds > 0 else 0.0
-
-    def report(self) -> list[str]:
-        """Lines for the console."""
-        lines = [
-            f"worker {index}: {worker.env_frames} frames, {worker.fps:.0f} FPS"
-            for index, worker in enumerate(self.workers)
-        ]
-        return [*lines, f"total: {self.env_frames} frames in {self.seconds:.1f} s, {self.fps:.0f} FPS"]
-
-
 class RandomSampler:
     """In the child: steps its envs with random actions, one after another, and counts in shared memory.
 
-    progress: "go" [8], whose first number is nonzero once all workers are to begin; "env_frames" and
-        "microseconds" [workers, 8], of which the first number of a worker's row counts.
+    progress: int64 arrays, of which only the first number of a row is used. "go" [8]: nonzero once all
+        workers are to begin. "env_frames" and "microseconds" [workers, 8]: counted by each worker.
     """
 
     def __init__(
@@ -147,11 +125,13 @@ def _family_in_one_split(env: str) -> EnvFamily:
     return dataclasses.replace(family, defaults=defaults)
 
 
-def sample(config: Config, family: EnvFamily) -> Throughput:
+def sample(config: Config, family: EnvFamily) -> list[str]:
     """In the parent: samples until a limit or a signal, printing the speed every --status_interval, and
     writing it to --figures_file.
 
-    config: from `parse_config` with the extra section `random_sampler`. Raises ChildFailed.
+    config, family: from `parse_arguments`.
+    Returns lines with the frames and the speed of each worker and of all, since every env was ready. A frame
+    counts once for each agent. Raises ChildFailed.
     """
     num_workers = config.sampling.num_workers
     progress = SharedArrays(
@@ -166,14 +146,20 @@ def sample(config: Config, family: EnvFamily) -> Throughput:
         supervisor.start_all()
         supervisor.wait_ready(config.sampling.reset_timeout_seconds, signals)
         write = _figures_writer(config, workers)
-        _watch(supervisor, signals, progress["env_frames"][:, 0], progress["go"], config, write)
+        write(0.0, 0, None)
+        _watch(supervisor, signals, progress, config, write)
         supervisor.stop_all(grace_seconds=STOP_GRACE_SECONDS)
-    counters = zip(progress["env_frames"][:, 0].tolist(), progress["microseconds"][:, 0].tolist())
-    each = tuple(Throughput(env_frames, microseconds / 1e6) for env_frames, microseconds in counters)
-    seconds = max(worker.seconds for worker in each)
-    throughput = Throughput(sum(worker.env_frames for worker in each), seconds, each)
-    write(seconds, throughput.env_frames, throughput.fps)
-    return throughput
+    env_frames = progress["env_frames"][:, 0].tolist()
+    seconds = (progress["microseconds"][:, 0] / 1e6).tolist()
+    fps = [frames / each if each > 0 else 0.0 for frames, each in zip(env_frames, seconds)]
+    lines = [
+        f"worker {index}: {frames} frames, {speed:.0f} FPS"
+        for index, (frames, speed) in enumerate(zip(env_frames, fps))
+    ]
+    total, longest = sum(env_frames), max(seconds)
+    mean_fps = total / longest if longest > 0 else 0.0
+    write(longest, total, mean_fps)
+    return [*lines, f"total: {total} frames in {longest:.1f} s, {mean_fps:.0f} FPS"]
 
 
 def _make_worker(config: Config, family: EnvFamily, progress: SharedArrays, index: int) -> Child:
@@ -190,31 +176,28 @@ def _make_worker(config: Config, family: EnvFamily, progress: SharedArrays, inde
 
 
 def _figures_writer(config: Config, workers: Sequence[Child]) -> Callable[[float, int, float | None], None]:
-    """Returns a function that appends a line to --figures_file, if there is one, and writes the first line.
+    """Returns a function that appends a line to --figures_file, if there is one.
 
     Its arguments: seconds and env frames so far, and FPS over the last --status_interval, if it is known.
     """
-    file = config.monitoring.figures_file
-    if file is None:
+    path = config.monitoring.figures_file
+    if path is None:
         return lambda seconds, env_frames, fps: None
-    figures_file = new_figures_file(file)
+    file = new_figures_file(path)
     samplers = (RunProcess("sampler", index, worker.pid) for index, worker in enumerate(workers))
     processes = (RunProcess("main", 0, os.getpid()), *samplers)
 
     def write(seconds: float, env_frames: int, fps: float | None) -> None:
         by_window = {} if fps is None else {f"{config.monitoring.status_interval:g}": fps}
-        figures = Figures(time.time(), seconds, env_frames, 0, by_window, (), {}, (), processes)
-        write_figures(figures_file, figures)
+        write_figures(file, Figures(time.time(), seconds, env_frames, 0, by_window, (), {}, (), processes))
 
-    write(0.0, 0, None)
     return write
 
 
 def _watch(
     supervisor: Supervisor,
     signals: StopSignals,
-    counters: np.ndarray,
-    go: np.ndarray,
+    progress: SharedArrays,
     config: Config,
     write: Callable[[float, int, float | None], None],
 ) -> None:
@@ -223,11 +206,11 @@ def _watch(
     is_due = Every(config.monitoring.status_interval)
     started = reported_at = time.monotonic()
     reported_frames = 0
-    go[0] = 1
+    progress["go"][0] = 1
     while not signals.requested and time.monotonic() - started < flags.timeout_seconds:
         supervisor.wait(POLL_SECONDS, [signals])
         supervisor.check()
-        env_frames = int(counters.sum())
+        env_frames = int(progress["env_frames"][:, 0].sum())
         if env_frames >= flags.sample_env_frames or all(child.finished for child in supervisor.children):
             return
         if is_due():

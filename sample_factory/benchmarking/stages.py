@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from sample_factory.benchmarking.benchmark_flags import training_flags
 from sample_factory.config.config import Config
 from sample_factory.config.flags import NEVER
 from sample_factory.monitoring.figures import Figures, read_figures
@@ -94,16 +95,15 @@ class Stage(NamedTuple):
         return {name: parts["wait"]["share"] or 0.0 for name, parts in self.parts.items() if "wait" in parts}
 
 
-def run_stage(
-    flags: Sequence[str], config: Config, stage: str, seconds: tuple[float, float], folder: Path
-) -> Stage:
+def run_stage(config: Config, stage: str, seconds: tuple[float, float], folder: Path) -> Stage:
     """Runs a stage and returns what was measured. Raises StageFailed.
 
-    seconds: of warm-up and measurement. folder: for the files that the run writes.
+    config: from `benchmark_flags.parse_arguments`. seconds: of warm-up and measurement. folder: for the files
+    that the run writes.
     """
     total = math.ceil(sum(seconds)) + STATUS_SECONDS
     file = folder / f"{stage}.jsonl"
-    command = [sys.executable, "-m", *_command(flags, config, stage, total, folder)]
+    command = [sys.executable, "-m", *_command(config, stage, total, folder)]
     command += [f"--figures_file={file}", f"--status_interval={STATUS_SECONDS}"]
     limit = config.sampling.reset_timeout_seconds + total + STUCK_SECONDS
     began = time.time()
@@ -116,8 +116,9 @@ def run_stage(
     return found._replace(command=shlex.join(["python", *command[1:]]))
 
 
-def _command(flags: Sequence[str], config: Config, stage: str, seconds: int, folder: Path) -> list[str]:
+def _command(config: Config, stage: str, seconds: int, folder: Path) -> list[str]:
     """Returns module and flags. Where a flag is given twice, the last value counts."""
+    flags = training_flags(config)
     if stage == "simulation":
         sampling = config.sampling
         same = [f"--{name}={vars(sampling)[name]}" for name in ("num_envs_per_worker", "worker_num_splits")]
@@ -290,7 +291,7 @@ def num_processes(config: Config) -> dict[str, int]:
 def parts_of_work(
     stats: Mapping[str, Mapping[str, float]], fps: float, config: Config
 ) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Returns component -> name -> share and milliseconds, see Stage; those of each process on its own."""
+    """Returns component -> name -> share and milliseconds of one process, see Stage."""
     steps = fps / (config.env.env_frameskip or 1)  # of agents, per second
     rows = stats.get("policy_worker", {}).get("avg_batch_size", 0.0)
     samples_per_iteration = config.learning.batch_size * config.learning.num_batches_per_iteration

@@ -24,7 +24,7 @@ from sample_factory.monitoring.best_policies import BestPolicies
 from sample_factory.monitoring.figures import FiguresWriter, RunProcess
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.monitoring.run_progress import RunProgress
-from sample_factory.monitoring.run_summary import short_summary_lines, summary_lines
+from sample_factory.monitoring.status_line import short_summary_lines, summary_lines
 from sample_factory.monitoring.subscriber import Subscriber
 from sample_factory.monitoring.summaries import JsonlWriter
 from sample_factory.population.league import League

@@ -22,8 +22,8 @@ class BestPolicies(Subscriber):
 
     1. Only means over a full window of episodes count. A mean over fewer episodes varies more, and the best
        of many such means would be luck.
-    2. The value of the last best checkpoint, which the learner reports, has to be exceeded, also in a resumed
-       run.
+    2. A mean has to exceed the value of the last best checkpoint, which the learner reports, also in a
+       resumed run.
     3. A request without a result, for example because the disk is full, is repeated after RETRY_SECONDS.
     """
 
@@ -38,7 +38,7 @@ class BestPolicies(Subscriber):
         self._policies = policies
         self._send_to_learner = send_to_learner
         self._now = now
-        self._best_values: dict[int, float | None] = {}  # by policy, for those whose learner has reported
+        self._best_values: dict[int, float | None] = {}  # by policy; no entry until its learner has reported
         self._not_before = [now()] * len(policies)  # time of the next request
         self._time_to_test = [Every(flags.save_best_every_sec, now=now) for _ in policies]
         self._has_warned = [False] * len(policies)
@@ -56,29 +56,27 @@ class BestPolicies(Subscriber):
 
     def _test(self, policy_id: int) -> None:
         """Sends a request if the mean of --save_best_metric is the best so far."""
-        episodes = self._policies[policy_id].episodes
-        if self._policies[policy_id].env_frames <= self._flags.save_best_after:
+        policy = self._policies[policy_id]
+        episodes = policy.episodes
+        if policy.env_frames <= self._flags.save_best_after or len(episodes) < episodes.window:
             return
-        if policy_id not in self._best_values or len(episodes) < episodes.window:
-            return
-        if self._now() < self._not_before[policy_id]:  # the last request has no result yet
-            return
-        spread = episodes.spread(self._flags.save_best_metric)
-        if spread is None:
+        if policy_id not in self._best_values or self._now() < self._not_before[policy_id]:
+            return  # the learner has not reported yet, or the last request has no result yet
+        metric = self._flags.save_best_metric
+        mean = episodes.mean(metric, at_least=1)
+        if mean is None:
             if not self._has_warned[policy_id]:
                 log.warning(
                     "No best checkpoint of policy %d: its episodes do not report --save_best_metric=%s; "
                     "choose one of %s",
                     policy_id,
-                    self._flags.save_best_metric,
+                    metric,
                     ", ".join(episodes.metrics),
                 )
             self._has_warned[policy_id] = True
             return
         best_value = self._best_values[policy_id]
-        if not math.isfinite(spread.mean):  # no later value could exceed infinity
-            return
-        if best_value is not None and not spread.mean > best_value + MIN_IMPROVEMENT:
-            return
-        self._not_before[policy_id] = self._now() + RETRY_SECONDS
-        self._send_to_learner(policy_id, SaveRequest(self._flags.save_best_metric, spread.mean))
+        is_best = best_value is None or mean > best_value + MIN_IMPROVEMENT
+        if is_best and math.isfinite(mean):  # no later value could exceed infinity
+            self._not_before[policy_id] = self._now() + RETRY_SECONDS
+            self._send_to_learner(policy_id, SaveRequest(metric, mean))

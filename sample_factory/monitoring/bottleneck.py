@@ -19,7 +19,7 @@ MUCH_WAIT = 0.3  # share of the time of a part that could do more
 
 
 def bottlenecks(waits: Mapping[str, float]) -> list[str]:
-    """Returns the busiest component and those about as busy; none if all wait for most of their time.
+    """Returns the busiest component and any that is about as busy; none if all wait for most of their time.
 
     waits: component -> share of its time, 0..1, in which it waits for others. Every part of a run waits for
         the slowest, which does not wait.
@@ -80,8 +80,8 @@ class BottleneckWatch:
 
     def __init__(self, topology: Topology):
         self._topology = topology
-        self._shown: tuple[object, ...] = ()
-        self._last: tuple[object, ...] = ()
+        self._shown: list[str] = []  # what limited the run when it was described last
+        self._last: list[str] = []  # in the last call
 
     def text(self, waits: Mapping[str, float]) -> str:
         """Returns the whole text in one line, as `describe_bottleneck`, or with the advice about envs."""
@@ -89,16 +89,15 @@ class BottleneckWatch:
 
     def news(self, waits: Mapping[str, float]) -> str:
         """Returns a short text if the bottleneck has changed and was the same in the last two calls."""
-        if len([component for component in PARTS if component in waits]) < 2:
+        if len(waits.keys() & PARTS.keys()) < 2:
             return ""
         few_envs = self._few_envs(waits)
-        limiting = tuple(bottlenecks(waits))
-        now = ("envs",) if few_envs else limiting
-        is_stable = now == self._last
-        self._last = now
-        if not is_stable or now == self._shown:
+        limiting = ["envs"] if few_envs else bottlenecks(waits)
+        is_stable = limiting == self._last
+        self._last = limiting
+        if not is_stable or limiting == self._shown:
             return ""
-        self._shown = now
+        self._shown = limiting
         if few_envs:
             return few_envs
         if len(limiting) in (0, len(PARTS)):

@@ -2,6 +2,7 @@
 
 import collections
 import logging
+import statistics
 from collections.abc import Callable, Iterable
 
 from sample_factory.exchange.messages import INCIDENTS, Incident, StatsReport
@@ -43,7 +44,7 @@ class ComponentStats:
             log.log(level, incident.text, extra=details(incident.details))
 
     def add(self, report: StatsReport) -> None:
-        """Adds a report and discards those that are older than KEEP_SECONDS."""
+        """Adds a report and discards reports that are older than KEEP_SECONDS."""
         reports = self._reports.setdefault((report.component, report.policy_id), collections.deque())
         reports.append((self._now(), report))
         while reports[0][0] < self._now() - KEEP_SECONDS:
@@ -55,33 +56,29 @@ class ComponentStats:
 
     def means(self) -> dict[str, dict[str, float]]:
         """Returns component -> stat -> mean over all processes of the component."""
-        found: dict[str, dict[str, list[float]]] = {}
-        for (component, _), reports in self._reports.items():
-            for name, values in _by_name(reports).items():
-                found.setdefault(component, {}).setdefault(name, []).extend(values)
-        return {
-            component: {name: sum(values) / len(values) for name, values in stats.items()}
-            for component, stats in found.items()
-        }
+        reports: dict[str, list[tuple[float, StatsReport]]] = {}
+        for (component, _), of_policy in self._reports.items():
+            reports.setdefault(component, []).extend(of_policy)
+        return {component: _means(of_component) for component, of_component in reports.items()}
 
     def summaries(self, policy_id: int) -> dict[str, float]:
         """Returns TensorBoard tag -> mean over the components of a policy.
 
-        Policy 0 also has the values of the whole run: those of rollout workers and the counts of incidents.
+        Policy 0 also has the values of the whole run: of rollout workers, and the counts of incidents.
         """
         scalars: dict[str, float] = {}
         if policy_id == 0:
             scalars.update({f"health/{kind}": count for kind, count in self.incidents.items()})
         for (component, policy), reports in self._reports.items():
-            for name, values in sorted(_by_name(reports).items()) if policy == policy_id else ():
-                tag = V1_TAGS.get((component, name), f"stats/{component}_{name}")
-                scalars[tag] = sum(values) / len(values)
+            for name, mean in sorted(_means(reports).items()) if policy == policy_id else ():
+                scalars[V1_TAGS.get((component, name), f"stats/{component}_{name}")] = mean
         return scalars
 
 
-def _by_name(reports: Iterable[tuple[float, StatsReport]]) -> dict[str, list[float]]:
+def _means(reports: Iterable[tuple[float, StatsReport]]) -> dict[str, float]:
+    """Returns stat -> mean over the reports that have it."""
     found: dict[str, list[float]] = {}
     for _, report in reports:
         for name, value in report.stats.items():
             found.setdefault(name, []).append(value)
-    return found
+    return {name: statistics.fmean(values) for name, values in found.items()}

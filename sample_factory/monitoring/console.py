@@ -1,7 +1,6 @@
 """Long texts about a run, for the log file and where there is no terminal."""
 
 import math
-from collections.abc import Sequence
 
 from sample_factory.monitoring.policy_progress import EpisodeStats, PolicyProgress
 from sample_factory.monitoring.run_progress import RunProgress
@@ -23,17 +22,12 @@ def status_text(progress: RunProgress, bottleneck: str) -> str:
     rates = progress.shown_fps().items()
     texts = [f"{rate:,.0f} ({window:.0f} s)" for window, rate in rates if math.isfinite(rate)]
     fps = f"FPS {', '.join(texts)}" if texts else ""
-    if len(progress.policies) == 1:
-        return _joined([frames, first_batch, fps, *_policy_parts(progress.policies[0]), bottleneck])
-    lines = [_joined([frames, first_batch, fps, bottleneck])]
-    for policy_id, policy in enumerate(progress.policies):
-        parts = [f"policy {policy_id}: env frames {policy.env_frames:,}", *_policy_parts(policy)]
-        lines.append(f"    {_joined(parts)}")
-    return "\n".join(lines)
-
-
-def _joined(parts: Sequence[str]) -> str:
-    return " | ".join(part for part in parts if part)
+    policies = progress.policies
+    only = _policy_parts(policies[0]) if len(policies) == 1 else []
+    rows = [[frames, first_batch, fps, *only, bottleneck]]
+    for policy_id, policy in enumerate(policies if len(policies) > 1 else ()):
+        rows.append([f"policy {policy_id}: env frames {policy.env_frames:,}", *_policy_parts(policy)])
+    return "\n    ".join(" | ".join(filter(None, row)) for row in rows)
 
 
 def _policy_parts(policy: PolicyProgress) -> list[str]:
@@ -63,7 +57,7 @@ def episodes_text(episodes: EpisodeStats) -> str:
     if reward is None or length is None or true_objective is None:
         return "no episode has ended yet"
     objective = f", true objective {number_text(true_objective.mean)}" if episodes.has_own_objective else ""
-    # Short episodes end first, so that the first means are those of short episodes.
+    # Short episodes end first, so the first means are over short episodes.
     first = "the first " if episodes.are_first else ""
     number = "1 episode" if reward.num_episodes == 1 else f"{first}{reward.num_episodes} episodes"
     return f"reward {number_text(reward.mean)}{objective}, length {length.mean:.0f} frames ({number})"

@@ -108,7 +108,7 @@ class FiguresWriter(Subscriber):
         now: Callable[[], float] = time.time,
     ):
         """status_interval: seconds between lines. monitor: gets each report before this object does.
-        processes: returns those that run at the moment."""
+        processes: returns the processes that run at the moment."""
         self._file = new_figures_file(path)
         self._monitor = monitor
         self._processes = processes

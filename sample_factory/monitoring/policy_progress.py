@@ -54,7 +54,7 @@ class PolicyProgress:
         return self._first is not None
 
     def trained(self, report: TrainReport) -> None:
-        """Updates the counters. The first report of a run has those that the learner has restored."""
+        """Updates the counters. The first report of a run has the counters that the learner has restored."""
         if self._first is None:
             self._first = report
         self.env_frames = report.env_frames
@@ -109,7 +109,7 @@ class EpisodeStats:
     @property
     def are_first(self) -> bool:
         """Whether these are the first episodes: there is no full window yet, or fewer episodes have ended
-        than agents play. Their means are those of short episodes, which end first."""
+        than agents play. Their means are over short episodes, which end first."""
         return self._num_added < max(self.window, self._num_agents)
 
     @property
@@ -172,11 +172,6 @@ def tag_of(metric: str) -> str:
 
 
 def _value(episode: EpisodeReport, metric: str) -> float | None:
+    of_all = {"reward": episode.reward, "true_objective": episode.true_objective, "len": episode.length}
     metric = V1_NAMES.get(metric, metric)
-    if metric == "reward":
-        return episode.reward
-    if metric == "true_objective":
-        return episode.true_objective
-    if metric == "len":
-        return episode.length
-    return episode.extra_stats.get(metric)
+    return of_all[metric] if metric in of_all else episode.extra_stats.get(metric)

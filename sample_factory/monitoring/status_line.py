@@ -1,10 +1,10 @@
-"""The status of a run in lines of at most 76 characters with aligned columns, for a terminal."""
+"""The status of a run in lines of at most 76 characters with aligned columns, and its results at the end."""
 
 import math
 import re
 from collections.abc import Sequence
 
-from sample_factory.monitoring.console import MAX_PLAIN, first_batch_text
+from sample_factory.monitoring.console import MAX_PLAIN, duration_text, episodes_text, first_batch_text
 from sample_factory.monitoring.policy_progress import EpisodeStats, PolicyProgress
 from sample_factory.monitoring.run_progress import RunProgress
 
@@ -17,7 +17,7 @@ DROP_ORDER = ("lag", "objective", "eval", "progress", "left")
 
 
 class StatusLine:
-    """Formats statuses one below the other: a column is as wide as its widest cell so far."""
+    """Formats one status after another: a column is as wide as its widest cell so far."""
 
     def __init__(self) -> None:
         self._widths = dict(MIN_WIDTHS)
@@ -71,7 +71,7 @@ class StatusLine:
 
 
 def reward_text(episodes: EpisodeStats) -> str:
-    """Returns the mean reward, marked while it is that of the first episodes; empty if none has ended."""
+    """Returns the mean reward, marked while only the first episodes have ended; empty if none has ended."""
     spread = episodes.spread("reward")
     if spread is None:
         return ""
@@ -80,7 +80,7 @@ def reward_text(episodes: EpisodeStats) -> str:
 
 
 def policy_rows(policies: Sequence[PolicyProgress]) -> list[str]:
-    """Returns a row for each policy; the last one sums up those beyond MAX_POLICIES."""
+    """Returns at most MAX_POLICIES rows, one for each policy; the last row sums up the remaining policies."""
     shown = policies if len(policies) <= MAX_POLICIES else policies[: MAX_POLICIES - 1]
     rows = [
         [f"policy {policy_id}", short_count(policy.env_frames), *_policy_cells(policy).values()]
@@ -153,6 +153,55 @@ def best_policy(policies: Sequence[PolicyProgress]) -> int | None:
 
 
 def _mean_rewards(policies: Sequence[PolicyProgress]) -> dict[int, float]:
-    """Returns policy -> mean reward of its last episodes, for those that have ended any."""
+    """Returns policy -> mean reward of its last episodes, without policies that have not ended any."""
     spreads = [policy.episodes.spread("reward") for policy in policies]
     return {policy_id: spread.mean for policy_id, spread in enumerate(spreads) if spread is not None}
+
+
+def summary_lines(progress: RunProgress, outcome: str) -> list[str]:
+    """Returns the results for the log file. outcome: "stopped", "failed", or begins with "finished"."""
+    fps = f"{progress.mean_fps():,.0f} FPS on average"
+    lines = [
+        f"{_outcome(progress, outcome)}: {progress.new_frames:,} env frames in "
+        f"{duration_text(progress.seconds)}, {fps}; {progress.total_frames:,} env frames in all runs of this "
+        "experiment"
+    ]
+    for policy_id, policy in enumerate(progress.policies):
+        results = f"{policy.env_frames:,} env frames, {episodes_text(policy.episodes)}"
+        lines.append(f"Policy {policy_id}: {results}{_best(policy)}")
+    return [*lines, *_incidents(progress)]
+
+
+def short_summary_lines(progress: RunProgress, outcome: str) -> list[str]:
+    """Returns the results for a terminal."""
+    total = progress.total_frames
+    resumed = f" ({short_count(total)} in all)" if total > progress.new_frames else ""
+    lines = [
+        f"{_outcome(progress, outcome)}: {short_count(progress.new_frames)} frames{resumed} in "
+        f"{duration_text(progress.seconds)}, {progress.mean_fps():,.0f} FPS on average"
+    ]
+    best = best_policy(progress.policies)
+    if best is not None:
+        policy = progress.policies[best]
+        which = f"the best is policy {best}: " if len(progress.policies) > 1 else ""
+        lines.append(f"{which}{reward_text(policy.episodes)}{_best(policy)}")
+    elif len(progress.policies) == 1:
+        lines.append("no episode has ended")
+    return [*lines, *_incidents(progress)]
+
+
+def _outcome(progress: RunProgress, outcome: str) -> str:
+    if outcome.startswith("finished") or progress.share_done is None:
+        return outcome
+    return f"{outcome} at {math.floor(100 * progress.share_done)} %"
+
+
+def _best(policy: PolicyProgress) -> str:
+    if policy.best_reward is None or policy.best_at is None:
+        return ""
+    return f"; best mean reward {short_number(policy.best_reward)} at {short_count(policy.best_at)} frames"
+
+
+def _incidents(progress: RunProgress) -> list[str]:
+    found = [f"{count:,} {kind.replace('_', ' ')}" for kind, count in progress.incidents.items() if count]
+    return [f"incidents: {', '.join(found)}; see sf_log.txt"] if found else []

@@ -13,7 +13,7 @@ class Subscriber:
     """
 
     def handle(self, report: Report) -> None:
-        """Called with every report of every component; ignores those that do not concern it.
+        """Called with every report of every component; ignores reports that do not concern it.
 
         Also called while the workers start, before the first `tick`.
         """

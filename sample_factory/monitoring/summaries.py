@@ -125,11 +125,11 @@ class TensorboardWriter:
         from tensorboard.compat.proto.types_pb2 import DT_STRING
 
         metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
-        tensors = {
-            tag: TensorProto(dtype=DT_STRING, string_val=[text.encode()]) for tag, text in texts.items()
-        }
-        values = [Summary.Value(tag=tag, metadata=metadata, tensor=tensor) for tag, tensor in tensors.items()]
-        self._add(step=x, summary=Summary(value=values))
+        for tag, text in texts.items():
+            tensor = TensorProto(dtype=DT_STRING, string_val=[text.encode()])
+            self._add(
+                step=x, summary=Summary(value=[Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])
+            )
 
     def flush(self) -> None:
         """Appends the pending scalars to the file."""

@@ -59,25 +59,6 @@ class Averaging(NamedTuple):
     smooth: float = 0.0
 
 
-def group_alike(experiments: Sequence[TrainedExperiment]) -> list[Group]:
-    """Groups experiments that differ in nothing but chance; labels are the flags that differ."""
-    flags = dict.fromkeys(name for experiment in experiments for name in experiment.flags)
-    return _grouped(experiments, [name for name in flags if name not in NOT_THE_EXPERIMENT])
-
-
-def group_by_flags(experiments: Sequence[TrainedExperiment], names: Sequence[str]) -> list[Group]:
-    """Groups experiments with the same values of these flags, in the order of the values. Raises ConfigError
-    for the name of a flag that no experiment has."""
-    known = {name for experiment in experiments for name in experiment.flags}
-    for name in names:
-        if name not in known:
-            raise ConfigError(f"--group_by={name}: no experiment has that flag{nearest(name, known)}")
-    ordered = sorted(
-        experiments, key=lambda experiment: [_rank(experiment.flags.get(name)) for name in names]
-    )
-    return _grouped(ordered, names, all_names=True)
-
-
 def group_labelled(labelled: Mapping[str, Sequence[TrainedExperiment]]) -> list[Group]:
     """Returns a group for each env and label."""
     members: dict[tuple[str, str], list[TrainedExperiment]] = {}
@@ -87,26 +68,38 @@ def group_labelled(labelled: Mapping[str, Sequence[TrainedExperiment]]) -> list[
     return [Group(env, label, found) for (env, label), found in members.items()]
 
 
-def _grouped(
-    experiments: Sequence[TrainedExperiment], names: Sequence[str], all_names: bool = False
+def group_by_flags(
+    experiments: Sequence[TrainedExperiment], names: Sequence[str] | None = None
 ) -> list[Group]:
     """Groups experiments with the same env, version, and values of flags.
 
-    all_names: labels have all these flags, not only those that differ.
+    names: the flags to compare, which are also the label; groups are in the order of their values. None: all
+        flags but NOT_THE_EXPERIMENT; a label has the flags that differ within an env.
+
+    Raises ConfigError for the name of a flag that no experiment has.
     """
+    known = dict.fromkeys(name for experiment in experiments for name in experiment.flags)
+    for name in names or ():
+        if name not in known:
+            raise ConfigError(f"--group_by={name}: no experiment has that flag{nearest(name, known)}")
+    compared = [name for name in known if name not in NOT_THE_EXPERIMENT] if names is None else names
+    if names is not None:
+        experiments = sorted(
+            experiments, key=lambda experiment: [_rank(experiment.flags.get(name)) for name in compared]
+        )
     panels: dict[str, dict[tuple[int, tuple[str | None, ...]], list[TrainedExperiment]]] = {}
     for experiment in experiments:
-        values = tuple(experiment.flags.get(name) for name in names)
+        values = tuple(experiment.flags.get(name) for name in compared)
         panels.setdefault(experiment.env, {}).setdefault((experiment.version, values), []).append(experiment)
     groups = []
     for env, panel in panels.items():
         has_versions = len({version for version, _ in panel}) > 1
         for (version, values), members in panel.items():
-            others = [other for other_version, other in panel if other_version == version]
+            alike = [others for other_version, others in panel if other_version == version]
             shown = [
                 f"{name}={_plain(value)}"
-                for name, value, of_others in zip(names, values, zip(*others))
-                if all_names or len(set(of_others)) > 1
+                for name, value, of_others in zip(compared, values, zip(*alike))
+                if names is not None or len(set(of_others)) > 1
             ]
             if len(shown) > MAX_FLAGS + 1:
                 shown[MAX_FLAGS:] = [f"and {len(shown) - MAX_FLAGS} more flags"]
@@ -149,12 +142,10 @@ def mean_of(group: Group, tag: str, averaging: Averaging, longest: float) -> tup
         raise ConfigError(f"these runs of one line have no {averaging.against} in common so far: {folders}")
     grid = np.unique(np.concatenate(xs))
     grid = grid[(grid >= first) & (grid <= last)]
-    rows = []
-    for x, experiment in zip(xs, group.experiments):
-        smooth = _smoothed(x, experiment.curves[tag].values, averaging.smooth * longest)
-        rows.append(np.interp(grid, x, smooth))
-    values = np.array(rows)
-    return grid, values.mean(0), *_edges(values, averaging.band)
+    window = averaging.smooth * longest
+    smooth = [_smoothed(x, run.curves[tag].values, window) for x, run in zip(xs, group.experiments)]
+    rows = np.array([np.interp(grid, x, values) for x, values in zip(xs, smooth)])
+    return grid, rows.mean(0), *_edges(rows, averaging.band)
 
 
 def xs_of(experiment: TrainedExperiment, tag: str, against: str) -> np.ndarray:

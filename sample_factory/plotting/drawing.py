@@ -58,14 +58,15 @@ class Line(NamedTuple):
     """A line of a panel; arrays [points] of float64.
 
     key: lines with the same key look the same in all panels. label: text in the legend.
-    band: lower and upper edge of a shaded area. marks: points (x, y, key of the line that the marker is of).
+    band: lower and upper edge of a shaded area; empty: none. marks: points (x, y, key of the line that the
+        marker is of).
     """
 
     key: str
     label: str
     x: np.ndarray
     y: np.ndarray
-    band: tuple[np.ndarray, np.ndarray] | None = None
+    band: Sequence[np.ndarray] = ()
     marks: Sequence[tuple[float, float, str]] = ()
 
 
@@ -140,8 +141,9 @@ def _draw_panel(axes: "Axes", panel: Panel, numbers: Mapping[str, int]) -> None:
         drawn.set_drawstyle("steps-post" if panel.steps else "default")
         if len(line.x) == 1:  # a line of one point is invisible without a marker
             drawn.set_marker("o")
-        if line.band is not None:
-            axes.fill_between(line.x, *line.band, color=colour(number), alpha=0.18, linewidth=0)
+        if line.band:
+            lower, upper = line.band
+            axes.fill_between(line.x, lower, upper, color=colour(number), alpha=0.18, linewidth=0)
     for line in panel.lines:
         for x, y, key in line.marks:
             (mark,) = axes.plot([x], [y], linestyle="none", zorder=3)

@@ -24,7 +24,7 @@ def add_out(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def check_out(path: Path, flag: str = "--out") -> None:
-    """Raises ConfigError unless the name is that of a picture."""
+    """Raises ConfigError unless the name ends in one of OUT_SUFFIXES."""
     if path.suffix.lower() not in OUT_SUFFIXES:
         raise ConfigError(f"{flag}={path} should end in one of {', '.join(OUT_SUFFIXES)}")
 

@@ -19,14 +19,7 @@ from sample_factory.config.help import make_command_parser
 from sample_factory.config.unknown_flags import nearest, parse_words
 from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.plotting import plot_command
-from sample_factory.plotting.curve_groups import (
-    BANDS,
-    Averaging,
-    Group,
-    group_alike,
-    group_by_flags,
-    group_labelled,
-)
+from sample_factory.plotting.curve_groups import BANDS, Averaging, group_by_flags, group_labelled
 from sample_factory.plotting.plot_groups import draw_picture, read_runs
 
 
@@ -135,34 +128,27 @@ def labelled_folders(words: Sequence[str]) -> dict[str, list[str]]:
     return labelled
 
 
-def _groups(arguments: argparse.Namespace, notes: list[str]) -> list[Group]:
-    """Reads the experiments. notes: receives a line about each one that is left out. Raises ConfigError."""
+def plot(arguments: argparse.Namespace) -> list[str]:
+    """Writes the picture; returns the table and notes. Raises ConfigError."""
     labelled = labelled_folders(arguments.folders)
     has_labels = list(labelled) != [""]
     if has_labels and "" in labelled:
         raise ConfigError(f"{labelled[''][0]} has no label, and others have: write LABEL={labelled[''][0]}")
     if has_labels and arguments.group_by:
         raise ConfigError("--group_by has no effect on folders with labels: leave out one of them")
+    notes: list[str] = []
     found = {
         label: read_runs(folders, arguments.tag, arguments.policy_index, False, notes)
         for label, folders in labelled.items()
     }
-    if has_labels:
-        return group_labelled(found)
-    return group_by_flags(found[""], arguments.group_by) if arguments.group_by else group_alike(found[""])
-
-
-def plot(arguments: argparse.Namespace) -> list[str]:
-    """Writes the picture; returns the table and notes. Raises ConfigError."""
-    notes: list[str] = []
-    groups = _groups(arguments, notes)
+    groups = group_labelled(found) if has_labels else group_by_flags(found[""], arguments.group_by)
     envs = list(dict.fromkeys(group.env for group in groups))
     for env, _ in arguments.level:
         if env not in envs:
             raise ConfigError(f"--level={env}=...: no experiment has that env{nearest(env, envs)}")
     averaging = Averaging(arguments.against, arguments.band, arguments.smooth)
-    picture = draw_picture(groups, arguments.out, arguments.tag, averaging, arguments.title, arguments.level)
-    return [*picture.table, *picture.notes, *notes]
+    lines = draw_picture(groups, arguments.out, arguments.tag, averaging, arguments.title, arguments.level)
+    return [*lines, *notes]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -5,7 +5,6 @@ import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -37,17 +36,6 @@ LABEL_WIDTH = 36  # characters in a line of a legend
 TIME_UNITS = ((600, "seconds", 1), (3 * 3600, "minutes", 60), (math.inf, "hours", 3600))  # longest line
 
 
-class Picture(NamedTuple):
-    """A picture that was written. table: lines of text with the last values of every line.
-
-    notes: lines of text about means that end early, and runs that were left out.
-    """
-
-    path: Path
-    table: list[str]
-    notes: list[str]
-
-
 def plot_groups(
     groups: Mapping[str, Sequence[Folder]],
     out: Folder,
@@ -58,7 +46,7 @@ def plot_groups(
     title: str | None = None,
     policy_index: int = 0,
     skip_unreadable: bool = False,
-) -> Picture:
+) -> list[str]:
     """Draws the mean of each group of runs, with a shaded band, and a panel for each env and tag.
 
     groups: label of a line -> folders of experiments, or folders in which they lie.
@@ -69,18 +57,21 @@ def plot_groups(
     smooth: 0 to 1, share of the x axis before each point over which a run is averaged.
     skip_unreadable: leave out runs without the tags, with a note, instead of raising ConfigError.
 
+    Returns lines of text: a table with the last values of every line of the picture, then notes about means
+    that end early and runs that were left out.
+
     Raises ConfigError if there is nothing to draw, if a file cannot be used, or if matplotlib is missing.
     """
     path = Path(out)
     check_out(path)
     tags = [tags] if isinstance(tags, str) else list(tags)
-    labelled: dict[str, list[TrainedExperiment]] = {}
     notes: list[str] = []
-    for label, folders in groups.items():
-        labelled[label] = read_runs(folders, tags, policy_index, skip_unreadable, notes)
+    labelled = {
+        label: read_runs(folders, tags, policy_index, skip_unreadable, notes)
+        for label, folders in groups.items()
+    }
     averaging = Averaging(against, band, smooth)
-    picture = draw_picture(group_labelled(labelled), path, tags, averaging, title)
-    return picture._replace(notes=[*picture.notes, *notes])
+    return [*draw_picture(group_labelled(labelled), path, tags, averaging, title), *notes]
 
 
 def read_runs(
@@ -88,13 +79,12 @@ def read_runs(
 ) -> list[TrainedExperiment]:
     """Reads all experiments in some folders; a folder that is given twice counts once.
 
-    skip: leave out experiments that cannot be read, also those that are named. notes: receives a line of text
-    about each one that is left out. Raises ConfigError.
+    skip: leave out every experiment that cannot be read; False: raise ConfigError if it was named itself.
+    notes: receives a line of text about each experiment that is left out.
     """
     found = []
-    for folder in {
-        Path(folder).expanduser().resolve(): Path(folder).expanduser() for folder in folders
-    }.values():
+    paths = [Path(folder).expanduser() for folder in folders]
+    for folder in {path.resolve(): path for path in paths}.values():
         experiments = find_experiments(folder) or [folder]
         for experiment in experiments:
             try:
@@ -113,8 +103,11 @@ def draw_picture(
     averaging: Averaging,
     title: str | None = None,
     levels: Sequence[tuple[str, float]] = (),
-) -> Picture:
-    """Writes a picture. levels: (env, value) of dashed lines for the first tag. Raises ConfigError."""
+) -> list[str]:
+    """Writes a picture; returns a table with the last values, and notes about means that end early.
+
+    levels: (env, value) of dashed lines for the first tag. Raises ConfigError.
+    """
     if not groups:
         raise ConfigError("there is no run to draw: none of them has numbers under the tag so far")
     against = averaging.against
@@ -150,7 +143,7 @@ def draw_picture(
     columns = ["tag", "env", "group", "runs", against, "mean", *BANDS[averaging.band][1]]
     rows = [columns, *sorted(rows, key=lambda row: tags.index(row[0]))]
     table = aligned([row[1:] for row in rows], "<<>") if len(tags) == 1 else aligned(rows, "<<<>")
-    return Picture(out, table, [note for group in groups if (note := cut_note(group, tags[0], against))])
+    return [*table, *filter(None, (cut_note(group, tags[0], against) for group in groups))]
 
 
 def _line(group: Group, x: np.ndarray, mean: np.ndarray, edges: Sequence[np.ndarray]) -> Line:
@@ -158,7 +151,7 @@ def _line(group: Group, x: np.ndarray, mean: np.ndarray, edges: Sequence[np.ndar
     label = "1 run" if num_runs == 1 else f"{num_runs} runs"
     if group.label:
         label = textwrap.fill(f"{group.label} ({label})", LABEL_WIDTH)
-    return Line(group.label, label, x, mean, (edges[0], edges[1]) if num_runs > 1 else None)
+    return Line(group.label, label, x, mean, edges if num_runs > 1 else ())
 
 
 def _in_units_of_time(panels: Sequence[Panel]) -> list[Panel]:

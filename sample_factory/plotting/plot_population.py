@@ -41,14 +41,12 @@ def make_panels(policies: Policies, objective: str, stats_avg: int) -> list[Pane
     if not panels[0].lines:
         raise ConfigError(f"no policy has numbers under the tag {objective}: too few episodes have ended")
     for tag in dict.fromkeys(tag for curves in policies for tag in curves):
+        name = tag.removeprefix(FLAG_TAG).removeprefix(SHAPING_TAG)
         if tag.startswith(FLAG_TAG):
-            name = tag.removeprefix(FLAG_TAG)
             panels.append(_panel(policies, tag, name.replace("_", " "), f"--{name}", is_setting=True))
         elif tag.startswith(SHAPING_TAG):
-            name = tag.removeprefix(SHAPING_TAG)
-            panels.append(
-                _panel(policies, tag, f"reward shaping: {name}", f"weight of {name}", is_setting=True)
-            )
+            title = f"reward shaping: {name}"
+            panels.append(_panel(policies, tag, title, f"weight of {name}", is_setting=True))
     return [panels[0], *(panel for panel in panels[1:] if np.ptp(_heights(panel.lines)) > 0)]
 
 
@@ -83,15 +81,13 @@ def _marks(line: Line, takeovers: Curve | None, is_setting: bool) -> list[tuple[
     """Returns the points at which another policy's weights were taken over, if they change the line."""
     marks = []
     for frames, donor in zip(takeovers.steps, takeovers.values) if takeovers else ():
+        height = np.interp(frames, line.x, line.y)
         if is_setting:
-            after, before = (
-                line.y[max(0, int(np.searchsorted(line.x, at, side="right")) - 1)]
-                for at in (frames, frames - 1)
-            )
-            if after != before:
-                marks.append((float(frames), float(after), f"policy {int(donor)}"))
-        else:
-            marks.append((float(frames), float(np.interp(frames, line.x, line.y)), f"policy {int(donor)}"))
+            numbers = np.searchsorted(line.x, [frames - 1, frames], side="right")
+            before, height = line.y[np.maximum(numbers, 1) - 1]
+            if height == before:
+                continue
+        marks.append((float(frames), float(height), f"policy {int(donor)}"))
     return marks
 
 
@@ -99,19 +95,13 @@ def _table(panels: Sequence[Panel], policies: Policies) -> list[str]:
     """Returns a table of the last values, with a column for each policy."""
     names = [f"policy {policy}" for policy in range(len(policies))]
     frames = [max(curve.steps[-1] for curve in curves.values()) for curves in policies]
-    rows = [
-        ["policy", *map(str, range(len(policies)))],
-        ["env frames", *(f"{count:,.0f}" for count in frames)],
-    ]
+    rows = [["policy", *map(str, range(len(policies)))], ["env frames", *(f"{n:,.0f}" for n in frames)]]
     for panel in panels:
         last = {line.key: rounded(float(line.y[-1])) for line in panel.lines}
         rows.append([panel.title, *(last.get(name, "-") for name in names)])
-    nobody = np.empty(0)
-    donors = [curves[REPLACED_BY_TAG].values if REPLACED_BY_TAG in curves else nobody for curves in policies]
-    rows.append(["takeovers", *(str(len(of_policy)) for of_policy in donors)])
-    rows.append(
-        ["the last from", *(f"{of_policy[-1]:.0f}" if len(of_policy) else "-" for of_policy in donors)]
-    )
+    donors = [curves[REPLACED_BY_TAG].values if REPLACED_BY_TAG in curves else [] for curves in policies]
+    rows.append(["takeovers", *(str(len(found)) for found in donors)])
+    rows.append(["the last from", *(f"{found[-1]:.0f}" if len(found) else "-" for found in donors)])
     return aligned(rows, "<>")
 
 

@@ -1,6 +1,6 @@
 """Reads curves of finished or running experiments from their cfg.json and TensorBoard files.
 
-Also those of versions 1 and 2: their curves get the tags of this version.
+Curves of experiments of versions 1 and 2 get the tags of this version.
 """
 
 import difflib
@@ -8,16 +8,27 @@ import itertools
 import json
 import math
 import operator
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from sample_factory.config.experiment_folder import SAVED_NAMES, old_version
+from sample_factory.config.experiment_folder import (
+    SAVED_NAMES,
+    experiment_folder,
+    find_experiment,
+    old_version,
+    read_saved,
+)
 from sample_factory.config.flags import ConfigError
-from sample_factory.config.sections import TRAINING_SECTIONS, flat_values
+from sample_factory.config.parsing import in_words_of_python
+from sample_factory.config.sections import TRAINING_SECTIONS, RunFlags, flat_values
 from sample_factory.monitoring.policy_progress import TAGS, tag_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 CURRENT_VERSION = 3
 # Version 1 has no flag summaries_use_frameskip: it counts env frames.
@@ -66,7 +77,7 @@ class TrainedExperiment(NamedTuple):
     folder: Path
     env: str
     version: int  # of Sample Factory
-    flags: Mapping[str, str]  # name -> JSON text; of older versions, only those in their file
+    flags: Mapping[str, str]  # name -> JSON text; of older versions, only the flags in their file
     curves: Mapping[str, Curve]  # by tag
     stats_avg: int  # episodes in a mean
 
@@ -82,7 +93,7 @@ def find_experiments(folder: Path) -> list[Path]:
 def read_experiment(folder: Path, tags: Sequence[str], policy_index: int) -> TrainedExperiment:
     """Reads the curves of these tags. Raises ConfigError if there is no experiment or no such curve.
 
-    tags: also those of version 2, or the name of a metric such as "reward".
+    tags: of this version or of version 2, or names of metrics such as "reward".
     """
     values, version = _read_cfg(folder)
     known = _read_curves(folder, policy_index, values, version)
@@ -107,17 +118,58 @@ def read_policies(folder: Path) -> tuple[dict[str, Any], list[dict[str, Curve]]]
     return values, [_read_curves(folder, index, values, version) for index in range(values["num_policies"])]
 
 
+def read_metrics(
+    experiment: str | os.PathLike[str],
+    train_dir: str | os.PathLike[str] | None = None,
+    tags: str | Sequence[str] | None = None,
+) -> "DataFrame":
+    """Reads all numbers that an experiment has written for TensorBoard, also while it is trained.
+
+    experiment: its name in `train_dir` (by default ./train_dir), or its folder.
+    tags: one tag or several, e.g. "0_aux/avg_reward"; None: all of them.
+
+    Returns a table with a row for each number, in the order of policy, tag and env_frames. Columns: `policy`
+    (int64), `tag` (text), `env_frames` (int64: trained on so far, in all runs), `seconds` (float64: since the
+    first number, without pauses between runs), `value` (float64). For a table with a column per tag, call
+    `.pivot(index="env_frames", columns="tag", values="value")` on the rows of one policy.
+
+    Raises ConfigError (a ValueError) if there is no such experiment (it names its neighbours) or a tag that
+    no policy has, and ImportError if pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError(f"read_metrics needs pandas ({error}): pip install -e '.[pandas]'") from None
+    try:
+        place = find_experiment(experiment, train_dir).keywords
+        read_saved(place, {}, evaluation=True)  # raises, with the experiments that there are
+        _, policies = read_policies(experiment_folder(RunFlags(**place)))
+        known = {tag for curves in policies for tag in curves}
+        wanted = known if tags is None else {tags} if isinstance(tags, str) else set(tags)
+        for tag in sorted(wanted - known):
+            raise ConfigError(f"there are no numbers under the tag {tag}{what_else(tag, known)}")
+    except ConfigError as error:
+        raise in_words_of_python(error) from None
+    tables = [
+        pandas.DataFrame(
+            {
+                "policy": policy,
+                "tag": tag,
+                "env_frames": curves[tag].steps.astype(np.int64),
+                "seconds": curves[tag].seconds,
+                "value": curves[tag].values,
+            }
+        )
+        for policy, curves in enumerate(policies)
+        for tag in sorted(wanted & set(curves))
+    ]
+    return pandas.concat(tables, ignore_index=True)
+
+
 def current_tag(tag: str) -> str:
     """Returns the tag of this version. tag: a tag of any version, or the name of a metric like "reward"."""
-    return tag_of(_translated(tag))
-
-
-def _translated(tag: str) -> str:
-    """Returns the tag of this version for one of version 2."""
-    for old, new in TAGS_OF_VERSION_2:
-        if tag.startswith(old):
-            return new + tag.removeprefix(old)
-    return tag
+    old, new = next((pair for pair in TAGS_OF_VERSION_2 if tag.startswith(pair[0])), ("", ""))
+    return tag_of(new + tag.removeprefix(old))
 
 
 def label_of(tag: str, stats_avg: int) -> str:
@@ -187,7 +239,7 @@ def _read_curves(
     curves = {}
     for tag, of_tag in points.items():
         rows = np.array([(step * frames, *of_tag[step]) for step in sorted(of_tag)], np.float64)
-        curves[_translated(tag) if version == 2 else tag] = Curve(*rows.T)
+        curves[current_tag(tag) if version == 2 else tag] = Curve(*rows.T)
     return curves
 
 

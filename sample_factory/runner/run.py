@@ -166,10 +166,10 @@ def draw_curves(path: Path, jobs: Sequence[Job]) -> list[str]:
         label = " ".join([*([job.group] if has_several or not words else []), *words])
         groups.setdefault(label, []).append(job.folder)
     try:
-        picture = plot_groups(groups, path, skip_unreadable=True)
+        lines = plot_groups(groups, path, skip_unreadable=True)
     except (ConfigError, OSError) as error:
         return [f"no picture: {error}"]
-    return [*picture.table, *picture.notes, f"written: {path}"]
+    return [*lines, f"written: {path}"]
 
 
 def last_line(log: Path) -> str:

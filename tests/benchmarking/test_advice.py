@@ -1,11 +1,13 @@
 import pytest
 
 from sample_factory.benchmarking.advice import advice, advice_for_fast_env
-from sample_factory.monitoring.bottleneck import PARTS, EnvCounts
+from sample_factory.monitoring.bottleneck import PARTS
 
 FLAGS = {
     "num_workers": 2,
     "num_envs_per_worker": 16,
+    "worker_num_splits": 2,
+    "async_rl": True,
     "policy_workers_per_policy": 1,
     "inline_samplers": 0,
     "batch_size": 2048,
@@ -16,10 +18,10 @@ FLAGS = {
 }
 
 
-def advised(limiting, busy_cores=4.0, on_gpu=False, envs_per_split=8, **changes):
+def advised(limiting, busy_cores=4.0, on_gpu=False, **changes):
     waits = {part: 0.0 if part in limiting else 0.6 for part in PARTS}
     flags = {name: value for name, value in (FLAGS | changes).items() if value is not None}
-    return "\n".join(advice(waits, flags, EnvCounts(2, envs_per_split, 1), on_gpu, 8, busy_cores))
+    return "\n".join(advice(waits, flags, 1, on_gpu, 8, busy_cores))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +45,8 @@ def advised(limiting, busy_cores=4.0, on_gpu=False, envs_per_split=8, **changes)
         (["rollout_worker", "learner"], {"busy_cores": None}, ["simulation: ", "learner: "], ["cores:"]),
         ([], {}, ["--sweep"], ["learner:"]),
         (list(PARTS), {"busy_cores": 8.0}, ["cores: 8.0 of 8"], ["try"]),
-        ([], {"envs_per_split": 1, "num_envs_per_worker": 2}, ["--num_envs_per_worker=16"], ["--sweep"]),
+        ([], {"num_envs_per_worker": 2}, ["--num_envs_per_worker=16"], ["--sweep"]),
+        ([], {"num_envs_per_worker": 2, "async_rl": False}, ["--sweep"], ["--num_envs_per_worker=16"]),
     ],
 )
 def test_advice_names_the_flag_that_helps_here(limiting, changes, words, not_words):

@@ -12,7 +12,12 @@ import pytest
 from sample_factory import benchmark
 from sample_factory.benchmarking import benchmark as benchmark_module
 from sample_factory.benchmarking.benchmark import report, sweep
-from sample_factory.benchmarking.benchmark_request import SWEPT_FLAGS, parse_arguments, with_values
+from sample_factory.benchmarking.benchmark_flags import (
+    SWEPT_FLAGS,
+    parse_arguments,
+    training_flags,
+    with_values,
+)
 from sample_factory.benchmarking.stages import Stage, StageFailed
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_family
@@ -23,20 +28,20 @@ CARTPOLE = ["--env=gym_CartPole-v1", "--num_workers=2", "--num_envs_per_worker=4
 
 def test_flags_of_training_are_passed_on_as_typed():
     typed = [*CARTPOLE, "--encoder_mlp_layers", "16", "8", "--normalize_input", "--seed=3"]
-    request = parse_arguments(
+    config = parse_arguments(
         ["--seconds=5", *typed, "--sweep", "--compare", "v1=1e3", "--compare=v2 (a=b)=20"]
     )
-    assert list(request.training_flags) == typed
-    flags = request.flags
+    assert training_flags(config) == typed
+    flags = config.extra["benchmark"]
     assert (flags.seconds, flags.warmup_seconds, flags.sweep) == (5.0, 15.0, True)
-    assert request.others == (("v1", 1000.0), ("v2 (a=b)", 20.0))
-    assert request.config.model.encoder_mlp_layers == (16, 8)
+    assert flags.others == {"v1": 1000.0, "v2 (a=b)": 20.0}
+    assert config.model.encoder_mlp_layers == (16, 8)
 
 
 def test_a_saved_experiment_of_the_same_name_is_ignored(tmp_path):
     (tmp_path / "default_experiment").mkdir()
     (tmp_path / "default_experiment" / "cfg.json").write_text('{"env": "doom_basic", "batch_size": 64}')
-    assert parse_arguments([*CARTPOLE, f"--train_dir={tmp_path}"]).config.learning.batch_size == 1024
+    assert parse_arguments([*CARTPOLE, f"--train_dir={tmp_path}"]).learning.batch_size == 1024
 
 
 @pytest.mark.parametrize(
@@ -70,19 +75,20 @@ def test_a_chart_without_matplotlib_is_an_error_before_anything_runs(capsys, mon
 
 
 def test_other_values_replace_those_that_were_typed():
-    request = parse_arguments(["--num_workers", "2", "--env=gym_CartPole-v1", "--seed=3", "--batch_size=64"])
-    changed = with_values(request, {"num_workers": 4, "batch_size": 128})
-    assert list(changed.training_flags) == [
+    typed = ["--num_workers", "2", "--env=gym_CartPole-v1", "--repeats=2", "--seed=3", "--batch_size=64"]
+    changed = with_values(parse_arguments(typed), {"num_workers": 4, "batch_size": 128})
+    assert changed.extra["benchmark"].repeats == 2
+    assert training_flags(changed) == [
         "--env=gym_CartPole-v1",
         "--seed=3",
         "--num_workers=4",
         "--batch_size=128",
     ]
-    assert changed.config.sampling.num_workers == 4 and changed.config.learning.batch_size == 128
+    assert changed.sampling.num_workers == 4 and changed.learning.batch_size == 128
 
 
 def test_a_sweep_measures_with_the_fastest_values_and_prints_the_command(capsys, monkeypatch, tmp_path):
-    def fake_run(flags, config, name, seconds, folder):
+    def fake_run(config, name, seconds, folder):
         measured.append((name, seconds))
         return Stage(1000.0 * config.sampling.num_envs_per_worker)
 
@@ -92,10 +98,9 @@ def test_a_sweep_measures_with_the_fastest_values_and_prints_the_command(capsys,
     argv += ["--num_envs_per_worker=2", "--inline_samplers=0", f"--sweep_cfg={tmp_path / 'fast.json'}"]
     assert benchmark.main(argv) == 0
     printed = capsys.readouterr().out.splitlines()
-    best = "--num_envs_per_worker=16 --inline_samplers=0 --worker_num_splits=2 --policy_workers_per_policy=1"
     assert printed[-1] == (
-        "the fastest: python -m sample_factory.train --env=gym_CartPole-v1 "
-        f"{best} --batch_size=1024 --num_workers=2"
+        "the fastest: python -m sample_factory.train --env=gym_CartPole-v1 --num_workers=2 "
+        "--inline_samplers=0 --num_envs_per_worker=16"
     )
     fast = tmp_path / "fast.json"
     assert any(str(fast) in line for line in printed)
@@ -106,7 +111,7 @@ def test_a_sweep_measures_with_the_fastest_values_and_prints_the_command(capsys,
     assert measured[-3:] == [(name, (15.0, 30.0)) for name in ("simulation", "sampling", "training")]
     found = json.loads((tmp_path / "all.json").read_text())
     assert found["stages"]["training"]["fps"] == 16000
-    assert found["sweep"][1]["values"]["num_envs_per_worker"] == 4
+    assert found["sweep"][0] == {"flag": "num_envs_per_worker", "value": 4, "fps": 4000.0}
 
 
 def test_an_env_that_cannot_be_made_is_found_before_the_first_stage(capsys):
@@ -125,80 +130,76 @@ START = {
 
 
 def swept(monkeypatch, speed, cores=4, **changes):
-    """Returns the values that a sweep finds, and its trials. speed: FPS by the values of START."""
+    """Returns the values that a sweep finds, and flag -> values that were tried.
+
+    speed: FPS by the values of START.
+    """
     monkeypatch.setattr(benchmark_module, "num_usable_cores", lambda: cores)
     typed = [f"--{name}={value}" for name, value in {**START, **changes}.items()]
-    request = parse_arguments(["--env=gym_CartPole-v1", *typed])
+    config = parse_arguments(["--env=gym_CartPole-v1", *typed])
 
-    def measure(tried):
-        return Stage(float(speed({name: tried.config.flat()[name] for name in START})))
+    def values_of(config):
+        return {name: config.flat()[name] for name in START}
 
-    best, trials = sweep(request, measure)
-    return {name: best.config.flat()[name] for name in START}, trials
-
-
-def tried(trials, flag):
-    return [trial.values[flag] for trial in trials if trial.changed == flag]
+    best, trials = sweep(config, lambda tried: float(speed(values_of(tried))))
+    tried = {name: [trial["value"] for trial in trials if trial["flag"] == name] for name in START}
+    return values_of(best), tried
 
 
 def test_a_sweep_climbs_each_flag_for_as_long_as_it_gets_faster(monkeypatch):
-    best, trials = swept(
+    best, tried = swept(
         monkeypatch, lambda values: min(values["num_envs_per_worker"], 32) * values["worker_num_splits"]
     )
-    assert tried(trials, "num_envs_per_worker") == [16, 32, 64]
-    assert tried(trials, "worker_num_splits") == [4]  # the most; none downwards
-    assert best == {**START, "num_envs_per_worker": 32, "worker_num_splits": 4}
+    assert tried["num_envs_per_worker"] == [16, 32, 64]
+    assert tried["worker_num_splits"] == [4, 8, 16], "none downwards"
+    assert best == {**START, "num_envs_per_worker": 32, "worker_num_splits": 16}
 
 
 def test_a_sweep_tries_smaller_values_where_larger_ones_are_slower(monkeypatch):
-    best, trials = swept(monkeypatch, lambda values: 1000 / values["batch_size"])
-    assert tried(trials, "batch_size") == [2048, 512, 256, 128]
+    best, tried = swept(monkeypatch, lambda values: 1000 / values["batch_size"])
+    assert tried["batch_size"] == [2048, 512, 256, 128]
     assert best == {**START, "batch_size": 128}
 
 
 def test_a_gain_that_may_be_chance_is_not_kept(monkeypatch):
-    best, trials = swept(monkeypatch, lambda values: 1000 + 29 * (values != START))
+    best, _ = swept(monkeypatch, lambda values: 1000 + 29 * (values != START))
     assert best == START
-    assert [trial.is_kept for trial in trials] == [True] + [False] * (len(trials) - 1)
 
 
-def test_a_sweep_tries_only_valid_values_that_suit_the_machine(monkeypatch):
-    _, trials = swept(monkeypatch, lambda values: 100, cores=1, num_envs_per_worker=6, batch_size=96)
-    assert tried(trials, "num_envs_per_worker") == [12]  # 3 envs do not make 2 equal splits
-    assert tried(trials, "worker_num_splits") == [1]
-    assert tried(trials, "policy_workers_per_policy") == []
-    assert tried(trials, "batch_size") == [192]  # 48 samples are no whole trajectories of 32
-    assert tried(trials, "num_workers") == [2]  # 8 are too many for one core
+def test_a_value_that_contradicts_other_flags_is_not_kept(monkeypatch):
+    best, _ = swept(
+        monkeypatch, lambda values: 1 / sum(values.values()), num_envs_per_worker=6, batch_size=96
+    )
+    assert best["num_envs_per_worker"] == 6, "3 envs do not make 2 equal splits"
+    assert best["batch_size"] == 96, "48 samples are no whole trajectories of 32"
 
 
 def test_a_sweep_tries_an_inline_sampler_per_core_and_none(monkeypatch):
-    _, trials = swept(monkeypatch, lambda values: 1000 + values["inline_samplers"], num_workers=3)
-    assert tried(trials, "inline_samplers") == [3]
-    _, trials = swept(monkeypatch, lambda values: 1000 + 100 * values["inline_samplers"])
-    assert tried(trials, "inline_samplers") == [4]
-    assert tried(trials, "policy_workers_per_policy") == [], "an inline sampler has one"
-    assert tried(trials, "num_workers") == [8], "2 workers cannot be shared out among 4 samplers"
-    _, trials = swept(monkeypatch, lambda values: 1000 - 100 * values["inline_samplers"], inline_samplers=4)
-    assert tried(trials, "inline_samplers") == [0]
+    _, tried = swept(monkeypatch, lambda values: 1000 + values["inline_samplers"], num_workers=3)
+    assert tried["inline_samplers"] == [3]
+    best, tried = swept(monkeypatch, lambda values: 1000 + 100 * values["inline_samplers"])
+    assert best["inline_samplers"] == 4 and tried["policy_workers_per_policy"] == []
+    _, tried = swept(monkeypatch, lambda values: 1000 - 100 * values["inline_samplers"], inline_samplers=4)
+    assert tried["inline_samplers"] == [0]
 
 
-def test_a_trial_that_does_not_run_is_recorded_and_skipped_and_a_start_that_does_not_run_fails(monkeypatch):
+def test_a_trial_that_does_not_run_is_skipped_and_a_start_that_does_not_run_fails(monkeypatch, capsys):
     def speed(values):
         if values["batch_size"] != 1024:
             raise StageFailed("training", "failed", "out of memory")
         return values["num_workers"]
 
-    best, trials = swept(monkeypatch, speed)
-    assert tried([trial for trial in trials if trial.note == "out of memory"], "batch_size") == [2048, 512]
+    best, tried = swept(monkeypatch, speed)
+    assert tried["batch_size"] == [2048, 512] and "out of memory" in capsys.readouterr().out
     assert best["num_workers"] == 8
     with pytest.raises(StageFailed):
         swept(monkeypatch, speed, batch_size=512)
 
 
 def reported(runs, load=0.0, *flags):
-    request = parse_arguments([*CARTPOLE, "--num_batches_per_iteration=2", "--compare=v1=2000", *flags])
+    own = ["--inline_samplers=0", "--num_batches_per_iteration=2", "--compare=v1=2000"]
     machine = {"cpu": "a CPU", "cores": 8, "memory_gb": 9.7, "gpus": []}
-    lines = report(with_values(request, {"inline_samplers": 0}), runs, machine, load)
+    lines = report(parse_arguments([*CARTPOLE, *own, *flags]), runs, machine, load)
     assert max(map(len, lines)) <= 80, "readable on a small terminal"
     return [re.split(r"\s{2,}", line.strip()) for line in lines], " ".join(lines)
 
@@ -289,9 +290,11 @@ def test_all_three_stages_of_a_real_run(capsys, monkeypatch, tmp_path):
     temporary.mkdir()
     out.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    small = ["--rollout=16", "--batch_size=64", "--encoder_mlp_layers", "16", "--hidden_size=16"]
+    # So small that even a busy machine completes many batches in each second.
+    small = ["--num_workers=1", "--num_envs_per_worker=2", "--inline_samplers=1", "--rollout=8"]
+    small += ["--batch_size=16", "--encoder_mlp_layers", "16", "--hidden_size=16", "--device=cpu"]
     files = [f"--json={out / 'all.json'}", f"--chart={out / 'bars.png'}", "--compare=v1=1000"]
-    argv = [*CARTPOLE, *small, "--device=cpu", "--seconds=4", "--warmup_seconds=0", *files]
+    argv = ["--env=gym_CartPole-v1", *small, "--seconds=3", "--warmup_seconds=0", *files]
     assert benchmark.main(argv) == 0
     printed = capsys.readouterr().out
     found = json.loads((out / "all.json").read_text())

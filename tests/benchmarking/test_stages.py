@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from sample_factory.benchmarking import stages
-from sample_factory.benchmarking.benchmark_request import parse_arguments
+from sample_factory.benchmarking.benchmark_flags import parse_arguments
 from sample_factory.benchmarking.stages import (
     StageFailed,
     Usage,
@@ -35,7 +35,7 @@ def line(time, env_frames=0, policies=(), components=None, learners=()):
 def config():
     flags = ["--num_workers=3", "--num_policies=2", "--policy_workers_per_policy=2", "--env_frameskip=4"]
     flags += ["--batch_size=512", "--num_batches_per_iteration=2", "--rollout=32", "--inline_samplers=0"]
-    return parse_arguments(["--env=gym_CartPole-v1", *flags]).config
+    return parse_arguments(["--env=gym_CartPole-v1", *flags])
 
 
 def test_simulation_counts_from_the_first_figures_after_the_warmup(config):
@@ -154,7 +154,7 @@ def test_a_usage_has_the_memory_of_each_process_by_its_id():
 
 
 def test_flags_that_do_not_fit_together_are_found_by_the_stage_itself(tmp_path):
-    request = parse_arguments(["--env=gym_CartPole-v1", "--async_rl=False", "--batch_size=96"])
+    config = parse_arguments(["--env=gym_CartPole-v1", "--async_rl=False", "--batch_size=96"])
     with pytest.raises(StageFailed, match="exit code 2") as failure:
-        run_stage(request.training_flags, request.config, "training", (0.0, 2.0), tmp_path)
+        run_stage(config, "training", (0.0, 2.0), tmp_path)
     assert "--async_rl=False" in failure.value.note and len(str(failure.value).splitlines()) <= 21

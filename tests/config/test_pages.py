@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sample_factory.benchmarking.benchmark_request import parse_arguments as parse_benchmark
+from sample_factory.benchmarking.benchmark_flags import parse_arguments as parse_benchmark
 from sample_factory.benchmarking.random_sampler import RandomSamplerFlags
 from sample_factory.config.flags import ConfigError
 from sample_factory.config.parsing import parse_config
@@ -158,7 +158,7 @@ def test_every_command_of_the_pages_is_parsed(module, flags, tmp_path):
         assert parse_tb(shlex.split(flags)).filters
         return
     if module == "benchmark":
-        assert parse_benchmark(shlex.split(flags)).config.unknown == {}
+        assert parse_benchmark(shlex.split(flags)).unknown == {}
         return
     extra = {
         "dummy_sampler": {"random_sampler": RandomSamplerFlags},

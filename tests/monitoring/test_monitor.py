@@ -12,7 +12,7 @@ from sample_factory.exchange.messages import (
     TrainReport,
 )
 from sample_factory.monitoring.monitor import Monitor
-from sample_factory.monitoring.run_summary import summary_lines
+from sample_factory.monitoring.status_line import summary_lines
 from tests.monitoring.conftest import FRAMESKIP, sizes
 
 

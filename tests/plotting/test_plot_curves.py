@@ -10,7 +10,7 @@ from matplotlib.image import imread
 
 from sample_factory.config.flags import ConfigError
 from sample_factory.monitoring import summaries
-from sample_factory.plotting.curve_groups import Averaging, Group, group_alike, group_by_flags, mean_of
+from sample_factory.plotting.curve_groups import Averaging, Group, group_by_flags, mean_of
 from sample_factory.plotting.drawing import Line, Panel, colour, dashes, draw_panels, short_number
 from sample_factory.plotting.plot_curves import labelled_folders, main
 from sample_factory.plotting.plot_groups import plot_groups
@@ -43,7 +43,7 @@ def train(tmp_path, fake_time, monkeypatch):
 
 
 def groups_of(folders):
-    return group_alike([read_experiment(folder, [TAG], 0) for folder in folders])
+    return group_by_flags([read_experiment(folder, [TAG], 0) for folder in folders])
 
 
 def curve_of(folder):
@@ -317,15 +317,15 @@ def test_groups_are_drawn_from_python_and_runs_without_curves_are_left_out_if_as
     out = tmp_path / "groups.svg"
     with pytest.raises(ConfigError, match="grid/c"):
         plot_groups(groups, out)
-    picture = plot_groups(groups, out, ["reward", "train/loss"], skip_unreadable=True)
-    assert [row.split() for row in picture.table] == [
+    lines = plot_groups(groups, out, ["reward", "train/loss"], skip_unreadable=True)
+    assert [row.split() for row in lines[:5]] == [
         ["tag", "env", "group", "runs", "frames", "mean", "min", "max"],
         ["reward", "doom_basic", "all", "2", "100", "1.500", "1.000", "2.000"],
         ["reward", "doom_basic", "other", "1", "100", "7.000", "7.000", "7.000"],
         ["train/loss", "doom_basic", "all", "2", "100", "-1.500", "-2.000", "-1.000"],
         ["train/loss", "doom_basic", "other", "1", "100", "-7.000", "-7.000", "-7.000"],
     ]
-    assert len(picture.notes) == 2 and all(str(failed) in note for note in picture.notes)
+    assert len(lines) == 7 and all(str(failed) in note for note in lines[5:])
     texts = re.findall(r"<!-- (.*?) -->", out.read_text())
     assert {"all (2 runs)", "other (1 run)"} <= set(texts)
     assert any(text.startswith("line: mean of the runs; band: ") for text in texts)
@@ -355,7 +355,7 @@ def three_versions(train, tmp_path):
 
 @pytest.mark.parametrize("tag", ["0_aux/avg_reward", "reward/reward", "reward"])
 def test_runs_of_all_versions_are_compared_under_the_tag_of_any_of_them(three_versions, tag):
-    groups = group_alike([read_experiment(folder, [tag], 0) for folder in three_versions])
+    groups = group_by_flags([read_experiment(folder, [tag], 0) for folder in three_versions])
     found = [(group.label, *mean_of(group, tag, Averaging(), 0)[:2]) for group in groups]
     assert found == [("version 1", [100], [1]), ("version 2", [400], [2]), ("version 3", [100], [3])]
 

@@ -5,7 +5,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from sample_factory.config.commands import BENCHMARK
 from sample_factory.config.config import Config
@@ -54,32 +53,23 @@ class BenchmarkFlags:
         metavar="FILE",
     )
 
-
-class BenchmarkRequest(NamedTuple):
-    """The parsed command line of `benchmark`."""
-
-    training_flags: tuple[str, ...]  # as typed
-    config: Config
-    flags: BenchmarkFlags
-    others: tuple[tuple[str, float], ...]  # (name, FPS) of --compare
+    @property
+    def others(self) -> dict[str, float]:
+        """Name -> FPS of --compare. Raises ConfigError."""
+        return dict(map(_name_and_fps, self.compare))
 
 
-def parse_arguments(argv: Sequence[str]) -> BenchmarkRequest:
-    """Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help."""
+def parse_arguments(argv: Sequence[str]) -> Config:
+    """Returns the configuration of training with the extra section `benchmark`, BenchmarkFlags.
+
+    Raises ConfigError and UnknownEnvError. Prints the help and exits with 0 on --help.
+    """
     from sample_factory.envs.env_registry import resolve_family
 
-    argv = _join_repeated(argv)
-    parser = make_parser()
-    add_flags(parser, BenchmarkFlags)
-    training_flags = parse_known(parser, argv)[1]
-    config = parse_config(
-        argv, resolve_family, extra_sections={"benchmark": BenchmarkFlags}, command=BENCHMARK
-    )
-    flags: BenchmarkFlags = config.extra["benchmark"]
-    _check_files(flags)
-    return BenchmarkRequest(
-        tuple(training_flags), config, flags, tuple(_name_and_fps(text) for text in flags.compare)
-    )
+    extra = {"benchmark": BenchmarkFlags}
+    config = parse_config(_join_repeated(argv), resolve_family, extra_sections=extra, command=BENCHMARK)
+    _check(config.extra["benchmark"])
+    return config
 
 
 def _join_repeated(argv: Sequence[str]) -> list[str]:
@@ -102,8 +92,9 @@ def _name_and_fps(text: str) -> tuple[str, float]:
     return name, fps
 
 
-def _check_files(flags: BenchmarkFlags) -> None:
+def _check(flags: BenchmarkFlags) -> None:
     """Finds before the measurement what would otherwise fail after it. Raises ConfigError."""
+    _ = flags.others
     if flags.sweep_cfg is not None and not flags.sweep:
         raise ConfigError("--sweep_cfg: nothing is found without --sweep; add --sweep=True")
     for name, file in (("json", flags.json), ("chart", flags.chart), ("sweep_cfg", flags.sweep_cfg)):
@@ -114,14 +105,20 @@ def _check_files(flags: BenchmarkFlags) -> None:
         house_style()  # raises if matplotlib is missing
 
 
-def with_values(request: BenchmarkRequest, values: Mapping[str, int]) -> BenchmarkRequest:
-    """Returns the request with other values of SWEPT_FLAGS, which are appended to the typed flags.
+def training_flags(config: Config) -> list[str]:
+    """Returns the arguments without the flags of the benchmark, as typed."""
+    parser = make_parser()
+    add_flags(parser, BenchmarkFlags)
+    return parse_known(parser, config.argv)[1]
+
+
+def with_values(config: Config, values: Mapping[str, int]) -> Config:
+    """Returns the configuration with other values of SWEPT_FLAGS, which are appended to the typed flags.
 
     Raises ConfigError if they contradict each other or other flags.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in values:
         parser.add_argument(f"--{name}")
-    _, others = parser.parse_known_args(request.training_flags)
-    changed = parse_arguments([*others, *(f"--{name}={value}" for name, value in values.items())])
-    return changed._replace(flags=request.flags, others=request.others)
+    _, others = parser.parse_known_args(config.argv)
+    return parse_arguments([*others, *(f"--{name}={value}" for name, value in values.items())])
