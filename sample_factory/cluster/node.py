@@ -132,17 +132,12 @@ class Node:
         """Returns when there are MIN_TRAJECTORIES, after GATHER_SECONDS if there is at least one, and after
         PULL_SECONDS in any case."""
         began = time.monotonic()
-        while (count := self._count_tickets()) < MIN_TRAJECTORIES:
+        while (count := self._receive_tickets()) < MIN_TRAJECTORIES:
             seconds = time.monotonic() - began
             if seconds > (GATHER_SECONDS if count else PULL_SECONDS):
                 return
             self._raise_failure()
             time.sleep(POLL_SECONDS)
-
-    def _count_tickets(self) -> int:
-        for policy_id in self._tickets:
-            self._receive_tickets(policy_id)
-        return sum(map(len, self._tickets.values()))
 
     def _take_trajectories(self) -> list[Packed]:
         buffers = self._resources.buffers
@@ -158,16 +153,18 @@ class Node:
             del tickets[:MAX_TRAJECTORIES]
         return packed
 
-    def _receive_tickets(self, policy_id: int) -> None:
+    def _receive_tickets(self) -> int:
+        """Returns how many trajectories are ready."""
         buffers = self._resources.buffers
-        tickets = self._tickets[policy_id]
-        incarnations = buffers.incarnations.copy()
-        messages = self._resources.channels.learners[policy_id].get_many(0.0, MAX_MESSAGES)
-        for message in messages:
-            if isinstance(message, Trajectories):
-                tickets.extend(message.buffer_indices)
-        if len(messages) < MAX_MESSAGES:  # the inbox was read to its end
-            buffers.release_lost(policy_id, incarnations, tickets)
+        for policy_id, tickets in self._tickets.items():
+            incarnations = buffers.incarnations.copy()
+            messages = self._resources.channels.learners[policy_id].get_many(0.0, MAX_MESSAGES)
+            for message in messages:
+                if isinstance(message, Trajectories):
+                    tickets.extend(message.buffer_indices)
+            if len(messages) < MAX_MESSAGES:  # the inbox was read to its end
+                buffers.release_lost(policy_id, incarnations, tickets)
+        return sum(map(len, self._tickets.values()))
 
     def stop(self) -> None:
         """Stops all workers."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import itertools
 import logging
 import os
 import shlex
@@ -91,15 +92,9 @@ def _make_room(folder: ExperimentFolder, behavior: str) -> ExperimentFolder:
         if behavior == "overwrite":
             shutil.rmtree(folder.path)
         else:
-            moved_aside = folder.path.rename(_unused_name(folder.path))
+            names = (folder.path.with_name(f"{folder.path.name}_old{i:04d}") for i in itertools.count())
+            moved_aside = folder.path.rename(next(name for name in names if not name.exists()))
     finally:
         folder.lock.release()
     folder.path.mkdir()
     return ExperimentFolder(folder.path, FolderLock(folder.path), [folder.path], moved_aside)
-
-
-def _unused_name(folder: Path) -> Path:
-    number = 0
-    while (candidate := folder.with_name(f"{folder.name}_old{number:04d}")).exists():
-        number += 1
-    return candidate

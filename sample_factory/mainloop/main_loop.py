@@ -247,8 +247,8 @@ class MainLoop(Loop):
         self._monitor.stopping()
 
     def close(self, may_wait: Callable[[], bool] = lambda: False) -> None:
-        """Handles the last reports. While `may_wait()`, lets the subscribers finish what they have begun, such
-        as an evaluation. Then closes all of them, the monitor last, even if one raises."""
+        """Handles the last reports. While `may_wait()`, lets the subscribers finish what they have begun.
+        Then closes all of them, the monitor last, even if one raises."""
         with contextlib.ExitStack() as closing:
             for subscriber in self._subscribers:
                 closing.callback(subscriber.close)

@@ -30,8 +30,11 @@ def next_commands(
         return []
     commands = []
     program = _program(command_line)
-    is_own = program.split(".")[0] == "sample_factory" or _is_console_script(program)
-    if is_own or (program.endswith(".py") and _is_watched_without_script(config)):
+    is_console_script = os.path.basename(program).startswith("sample-factory")
+    is_watched = program.split(".")[0] == "sample_factory" or is_console_script
+    if program.endswith(".py"):  # `enjoy` would not find an env or a network that only the script registers
+        is_watched = are_found_without_script(config.model) and is_found_by_all_commands(config.env_name)
+    if is_watched:
         commands.append(("watch", _watch(config, environment)))
     typed = _continue(config, command_line, is_done)
     if (commands or program.endswith(".py")) and typed is not None:
@@ -55,16 +58,6 @@ def _program(command_line: Sequence[str]) -> str:
         elif not argument.startswith("-"):
             return argument
     return ""
-
-
-def _is_console_script(program: str) -> bool:
-    return os.path.basename(program).startswith("sample-factory")
-
-
-def _is_watched_without_script(config: Config) -> bool:
-    """Returns whether `enjoy` finds the env and the network: a user's script may have registered them."""
-    has_network = are_found_without_script(config.model)
-    return has_network and is_found_by_all_commands(config.env_name)
 
 
 def _watch(config: Config, environment: Mapping[str, str]) -> str:
