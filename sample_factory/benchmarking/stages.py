@@ -167,8 +167,7 @@ def run_program(
                 usages += usage_of(process.pid)
         exit_code = process.poll()
     finally:
-        if process.poll() is None:
-            end_program(process)
+        end_program(process)
     return exit_code, output_file.read_text(errors="replace"), usages
 
 
@@ -200,13 +199,12 @@ def usage_of(pid: int) -> list[Usage]:
 
 
 def end_program(process: "subprocess.Popen[bytes]") -> None:
-    """Sends SIGINT, then SIGTERM, then kills the process; its children end with it."""
+    """Sends SIGINT, then SIGTERM, then kills the group of a process that has not ended yet."""
     try:
         for number, seconds in GRACE_SECONDS:
-            process.send_signal(number)
+            process.send_signal(number)  # does nothing once the process has ended
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(seconds)
-                return
     finally:  # also when a second Ctrl+C ends the wait
         if process.poll() is None:
             kill_group(process.pid)
@@ -229,8 +227,8 @@ def measure(
         raise StageFailed(stage, "it wrote no figures")
     start = figures[0].time + seconds[0]
     window = (start, start + seconds[1])
-    fps = [frame_rate(figures, policy_id, window) for policy_id in range(len(figures[0].policies))]
-    total = sum(fps) if fps else frame_rate(figures, None, window)
+    policies = range(len(figures[0].policies)) or (None,)  # `dummy_sampler` has none
+    total = sum(frame_rate(figures, policy_id, window) for policy_id in policies)
     if not total > 0:
         raise StageFailed(stage, "no batch was completed while it was measured: give it more --seconds")
     # Each line holds means over the last 20 s, which in a measurement of that length is free of the warm-up.

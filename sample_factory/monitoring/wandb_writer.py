@@ -53,8 +53,8 @@ class WandbWriter:
     """In the main process: writes all summaries of an experiment into one run of W&B. Promises:
 
     1. A failure after the start is logged once, and training continues.
-    2. Neither `write` nor `flush` waits for wandb's service process, and `close` for a limited time: a thread
-       sends the records. The thread alone calls the methods of the run.
+    2. `write` and `flush` never wait for wandb's service process, and `close` waits for a limited time (unless
+       WANDB_FINISH_TIMEOUT=0): a thread sends the records and finishes the run.
     3. It changes no signal handler, no hook of `sys`, and no stream of this process.
     4. wandb's service process ends with `close`, and with this process, however it ends.
 
@@ -68,9 +68,9 @@ class WandbWriter:
         self._run = _start(config, self._owns_service)
         num_policies = config.sampling.num_policies
         self._prefixes = [f"policy_{i}/" if num_policies > 1 else "" for i in range(num_policies)]
-        self._upload = f"upload it by: wandb sync {Path(self._run.dir).parent}"
+        self._upload = f"Upload it by: wandb sync {Path(self._run.dir).parent}"
         if not self._run.disabled:
-            log.info("W&B: %s", f"offline; {self._upload}" if self._run.offline else self._run.url)
+            log.info("W&B: %s", f"offline. {self._upload}" if self._run.offline else self._run.url)
         self._records: queue.SimpleQueue[dict[str, float] | None] = queue.SimpleQueue()  # None: the end
         self._has_dropped = False
         self._exit_code = 0
@@ -104,24 +104,24 @@ class WandbWriter:
         self._thread.join(limit + GRACE_SECONDS if limit > 0 else None)
         self._is_given_up = self._thread.is_alive()
         if self._is_given_up:
-            log.error("W&B lacks the end of the run: its process does not respond; %s", self._upload)
+            log.error("W&B lacks the end of the run: its process does not respond. %s", self._upload)
         if self._owns_service:
             _end_service(hangs=self._is_given_up)
 
     def _send(self) -> None:
         """In the thread: sends the records, then finishes the run."""
-        lacks = "W&B receives no more summaries: %s. Training continues"
+        failure, then = "receives no more summaries", "Training continues"
         try:
             for prefix in self._prefixes:
                 self._run.define_metric(f"{prefix}env_frames")
                 self._run.define_metric(f"{prefix}*", step_metric=f"{prefix}env_frames")
             for record in iter(self._records.get, None):
                 self._run.log(record)
-            lacks = f"W&B lacks the end of the run: %s; {self._upload}"
+            failure, then = "lacks the end of the run", self._upload
             self._run.finish(exit_code=self._exit_code)
         except Exception as error:  # any error of the package: a tracker must not end a training
             if not self._is_given_up:  # otherwise `close` has killed the service process
-                log.error(lacks, one_line(error))
+                log.error("W&B %s: %s. %s", failure, one_line(error), then)
 
 
 def _start(config: Config, owns_service: bool) -> Any:

@@ -99,7 +99,9 @@ def _table(panels: Sequence[Panel], policies: Policies) -> list[str]:
     for panel in panels:
         last = {line.key: rounded(float(line.y[-1])) for line in panel.lines}
         rows.append([panel.title, *(last.get(name, "-") for name in names)])
-    donors = [curves[REPLACED_BY_TAG].values if REPLACED_BY_TAG in curves else [] for curves in policies]
+    donors = [
+        list(curves[REPLACED_BY_TAG].values) if REPLACED_BY_TAG in curves else [] for curves in policies
+    ]
     rows.append(["takeovers", *(str(len(found)) for found in donors)])
     rows.append(["the last from", *(f"{found[-1]:.0f}" if len(found) else "-" for found in donors)])
     return aligned(rows, "<>")

@@ -112,11 +112,11 @@ def test_the_objective_is_that_of_the_experiment(population, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("policies", "argument", "message"),
     [
-        ([{0: {OBJECTIVE: 1.0}}] * 2, "--out=a.png", "was not trained with --with_pbt=True"),
-        ([{0: {RATE: 1.0}}] * 2, "--out=a.png", "no policy has numbers under the tag"),
-        ([{0: {RATE: 1.0}}, {}], "--out=a.png", "has no summaries of policy 1 yet"),
-        (POLICIES, "--out=a.gif", "should end in one of .png"),
-        (POLICIES, "--ou=a.png", "did you mean --out?"),
+        ([{0: {OBJECTIVE: 1.0}}] * 2, "--out=a.png", "--with_pbt=True"),
+        ([{0: {RATE: 1.0}}] * 2, "--out=a.png", "0_aux/avg_reward"),
+        ([{0: {RATE: 1.0}}, {}], "--out=a.png", "policy 1"),
+        (POLICIES, "--out=a.gif", "a.gif"),
+        (POLICIES, "--ou=a.png", "--out"),
     ],
 )
 def test_bad_input_is_one_clear_line(population, tmp_path, monkeypatch, capsys, policies, argument, message):
