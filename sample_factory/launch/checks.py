@@ -29,8 +29,7 @@ from sample_factory.runtime.local_ray import find_cluster
 from sample_factory.runtime.queues import check_transport
 from sample_factory.sampling.matchmaking.registry import registered_matchmaking
 from sample_factory.spaces.actions import action_layout
-from sample_factory.spaces.images import is_image
-from sample_factory.spaces.observations import Indices
+from sample_factory.spaces.observations import Indices, is_image
 
 # Built-in part -> how its flags begin. They have no effect if the part is replaced. A whole network of the
 # user's own may read all of them.
