@@ -1,7 +1,6 @@
 """The flags of `benchmark`. Imports neither torch nor matplotlib, so that bad flags are reported at once."""
 
 import argparse
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError, add_flags, flag, make_parser, parse_known
 from sample_factory.config.parsing import parse_config
 from sample_factory.plotting.drawing import house_style
-from sample_factory.plotting.plot_command import check_out
+from sample_factory.plotting.plot_command import check_out, named_number
 
 # In the order of the search of --sweep. The first ones matter most, and change nothing about what is learned.
 SWEPT_FLAGS = (
@@ -56,7 +55,8 @@ class BenchmarkFlags:
     @property
     def others(self) -> dict[str, float]:
         """Name -> FPS of --compare. Raises ConfigError."""
-        return dict(map(_name_and_fps, self.compare))
+        form = "NAME=FPS, e.g. v2=1400"
+        return dict(named_number("--compare", text, form, least=0.0) for text in self.compare)
 
 
 def parse_arguments(argv: Sequence[str]) -> Config:
@@ -79,17 +79,6 @@ def _join_repeated(argv: Sequence[str]) -> list[str]:
     found, rest = parser.parse_known_args(list(argv))
     values = [value for several in found.compare for value in several]
     return [*rest, "--compare", *values] if values else rest
-
-
-def _name_and_fps(text: str) -> tuple[str, float]:
-    name, _, number = text.rpartition("=")
-    try:
-        fps = float(number)
-    except ValueError:
-        fps = math.nan
-    if not name or not 0 <= fps < math.inf:
-        raise ConfigError(f"--compare={text}: should be NAME=FPS, e.g. v2=1400")
-    return name, fps
 
 
 def _check(flags: BenchmarkFlags) -> None:

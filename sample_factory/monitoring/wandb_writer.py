@@ -53,7 +53,7 @@ class WandbWriter:
     """In the main process: writes all summaries of an experiment into one run of W&B. Promises:
 
     1. A failure after the start is logged once, and training continues.
-    2. `write` and `flush` never wait for wandb's service process, and `close` waits for a limited time (unless
+    2. `write` and `flush` never wait for wandb's service process, and `close` for a limited time only (unless
        WANDB_FINISH_TIMEOUT=0): a thread sends the records and finishes the run.
     3. It changes no signal handler, no hook of `sys`, and no stream of this process.
     4. wandb's service process ends with `close`, and with this process, however it ends.

@@ -1,6 +1,7 @@
 """Arguments, tables and exit codes of the commands that draw a picture."""
 
 import argparse
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -27,6 +28,18 @@ def check_out(path: Path, flag: str = "--out") -> None:
     """Raises ConfigError unless the name ends in one of OUT_SUFFIXES."""
     if path.suffix.lower() not in OUT_SUFFIXES:
         raise ConfigError(f"{flag}={path} should end in one of {', '.join(OUT_SUFFIXES)}")
+
+
+def named_number(flag: str, text: str, form: str, least: float = -math.inf) -> tuple[str, float]:
+    """Returns the name and the number of NAME=NUMBER. form: describes the text, for the ConfigError."""
+    name, _, number = text.rpartition("=")
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not name or not math.isfinite(value) or value < least:
+        raise ConfigError(f"{flag}={text}: should be {form}")
+    return name, value
 
 
 def run(

@@ -8,7 +8,6 @@ grouped in another way.
 
 import argparse
 import glob
-import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,17 +20,6 @@ from sample_factory.monitoring.policy_progress import TAGS
 from sample_factory.plotting import plot_command
 from sample_factory.plotting.curve_groups import BANDS, Averaging, group_by_flags, group_labelled
 from sample_factory.plotting.plot_groups import draw_picture, read_runs
-
-
-def _level(text: str) -> tuple[str, float]:
-    env, _, number = text.rpartition("=")
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
-    if not env or not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{text!r} should be ENV=NUMBER, e.g. doom_basic=0.75")
-    return env, value
 
 
 def _flag_names(text: str) -> list[str]:
@@ -90,7 +78,6 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--level",
-        type=_level,
         action="append",
         default=[],
         metavar="ENV=NUMBER",
@@ -107,6 +94,8 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         raise ConfigError("no experiment was given: name at least one folder like train_dir/my_experiment")
     if not 0 <= arguments.smooth < 1:
         raise ConfigError(f"--smooth={arguments.smooth} should be a share of the x axis, e.g. 0.05")
+    form = "ENV=NUMBER, e.g. doom_basic=0.75"
+    arguments.level = [plot_command.named_number("--level", text, form) for text in arguments.level]
     arguments.tag = list(dict.fromkeys(arguments.tag or [TAGS["reward"]]))
     return arguments
 
