@@ -195,7 +195,8 @@ class NodeLink:
             raise NodeUnavailable(f"{self.name} cannot be reached at the moment") from None
         except RayActorError as error:
             if error.actor_init_failed:
-                raise NodeFailed(f"{self.name} cannot start: {_last_line(error)}") from None
+                last_line = str(error).strip().rpartition("\n")[2]
+                raise NodeFailed(f"{self.name} cannot start: {last_line}") from None
             raise NodeDied(f"{self.name} died: {_first_line(error)}") from None
         except RayError as error:
             raise NodeDied(f"{self.name} is lost: {_first_line(error)}") from None
@@ -216,7 +217,3 @@ class NodeLink:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0].rstrip(".")
-
-
-def _last_line(error: Exception) -> str:
-    return str(error).strip().rpartition("\n")[2]

@@ -148,7 +148,9 @@ class Population:
             settings, shaping = self._files(policy_id)
             if settings.exists() and shaping.exists():
                 values = _known(member.hyperparameters, read_json(settings), settings)
-                _check_flags(values, settings)
+                # Raises for values that the command line would not accept.
+                section = LearningFlags(**coerce(LearningFlags, values, str(settings)))
+                check_values(section, dict.fromkeys(values, str(settings)))
                 if "batch_size" in values:
                     values["batch_size"] = self._mutation.fitting_batch(values["batch_size"])
                 evolved = _known(member.shaping, read_json(shaping), shaping)
@@ -199,9 +201,3 @@ def _has_form(found: Any, value: Any) -> bool:
         is_list = isinstance(found, (tuple, list)) and len(found) == len(value)
         return is_list and all(map(_has_form, found, value))
     return isinstance(found, (int, float)) and abs(found) <= MAX_FLOAT
-
-
-def _check_flags(values: Mapping[str, Any], path: Path) -> None:
-    """Raises ValueError for values that the command line would not accept."""
-    section = LearningFlags(**coerce(LearningFlags, dict(values), str(path)))
-    check_values(section, dict.fromkeys(values, str(path)))
