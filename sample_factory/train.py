@@ -22,14 +22,30 @@ def train(argv: Sequence[str], command: Command = TRAIN) -> int:
 
 
 def train_config(config: "Config", keeps_process: bool = False) -> "RunResult":
-    """Trains with all parts of the package, and returns how the run has ended; see `train_experiment`."""
+    """Trains until the run is done, is stopped by a signal, or has failed; returns the result, and writes it
+    to the experiment folder.
+
+    keeps_process: a second Ctrl+C raises KeyboardInterrupt instead of ending this process.
+
+    Raises as `plan_training` and `run_training`.
+    """
     from sample_factory.envs.env_registry import resolve_family
     from sample_factory.evaluation.during_training import Evaluations
     from sample_factory.evaluation.measure import plan_evaluation
-    from sample_factory.launch.run import HigherParts, train_experiment
+    from sample_factory.launch.run import plan_training, run_training
+    from sample_factory.launch.start_from import describe_last_checkpoints
+    from sample_factory.mainloop.run_result import RunResult, write_result
+    from sample_factory.runtime.supervisor import StopSignals
 
-    higher = HigherParts(plan_evaluation, Evaluations, "sample_factory.cluster.ingest:Ingest")
-    return train_experiment(config, resolve_family(config.env_name), higher, keeps_process)
+    family = resolve_family(config.env_name)
+    with StopSignals(lambda: describe_last_checkpoints(config), keeps_process) as signals:
+        planned = plan_training(config, family, plan_evaluation, signals)
+        if isinstance(planned, RunResult):
+            result = planned
+        else:
+            result = run_training(planned, Evaluations, "sample_factory.cluster.ingest:Ingest", signals)
+    write_result(result)
+    return result
 
 
 def exit_code(result: "RunResult") -> int:

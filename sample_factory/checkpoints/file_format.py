@@ -10,18 +10,18 @@ from typing import Any
 
 import torch
 
-from sample_factory.checkpoints.damage import check_undamaged
+from sample_factory.checkpoints.checkpoint_error import check_undamaged
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """Returns the contents of a checkpoint on the CPU; runs no code of the file's.
+    """Returns the contents of a checkpoint, on the CPU. Runs no code that the file contains.
 
-    Raises ValueError if the file is damaged or holds something else, or whatever else torch raises then.
+    Raises ValueError, or what torch raises, if the file is damaged or is no checkpoint.
     """
     check_undamaged(path)
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:  # torch's message explains in 1,000 characters how to run the code
+    except pickle.UnpicklingError:  # torch's own message has 1,000 characters
         raise ValueError(
             "it holds more than tensors and numbers, and loading the rest could run code"
         ) from None
@@ -31,10 +31,9 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def check_fits(saved: Any, own: Mapping[str, Any]) -> None:
-    """Raises ValueError, with the first difference, unless a saved state of a model fits.
+    """Raises ValueError, with the first difference, unless both have the same tensors in the same shapes.
 
-    saved: what a checkpoint has for the model. own: the state_dict of the model. Both should have the same
-    tensors in the same shapes.
+    saved: the weights of a model in a checkpoint. own: the state_dict of the model.
     """
     if not isinstance(saved, Mapping):
         raise ValueError("it has no weights of a model")
@@ -51,7 +50,7 @@ def check_fits(saved: Any, own: Mapping[str, Any]) -> None:
 
 
 def write_state(state: Mapping[str, Any], path: Path, temporary: Path) -> None:
-    """Writes under the name `temporary`, then renames: a file named `path` is always complete.
+    """Writes to the file `temporary`, then renames it, so that a file named `path` is always complete.
 
     Raises OSError or RuntimeError; see `why_not_written`.
     """
@@ -64,7 +63,7 @@ def write_state(state: Mapping[str, Any], path: Path, temporary: Path) -> None:
 
 
 def why_not_written(state: Mapping[str, Any], folder: Path, error: Exception) -> str:
-    """Returns the cause of an error of `write_state`, in one line. folder: exists, on the same disk."""
+    """Returns the cause of an error of `write_state` in one line. folder: any on the same disk."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OSError):
         cause = cause.__context__  # torch's own words for a full disk are "unexpected pos 768 vs 662"

@@ -1,4 +1,4 @@
-"""Names of checkpoint files; milestones, the checkpoints that are never deleted. Imports no torch."""
+"""Names of checkpoint files, and milestones: checkpoints that are never deleted. Imports no torch."""
 
 import re
 import time
@@ -10,7 +10,7 @@ from sample_factory.runtime.clock import Every, Now
 FOLDER = "milestones"
 PREFIXES = {"latest": "checkpoint", "best": "best"}  # of file names, by --load_checkpoint_kind
 NAME = re.compile(r"checkpoint_(\d+)_(\d+)\.pth\.milestone")
-SNAPSHOT = "evaluated.pth"  # a policy's weights while they are evaluated
+SNAPSHOT = "evaluated.pth"  # the file of weights that are being evaluated
 RETRY_SECONDS = 30.0  # after a milestone that could not be saved, for example because the disk is full
 
 
@@ -60,26 +60,26 @@ def find_checkpoints(experiment_dir: Path, policy_id: int, kind: str) -> list[Pa
 
 
 def delete_snapshots(experiment_dir: Path) -> None:
-    """Deletes the files that are evaluated, or were when a run was killed. Raises OSError."""
+    """Deletes files of weights to be evaluated, which a killed run may have left. Raises OSError."""
     for file in Path(experiment_dir).glob(f"checkpoint_p*/*{SNAPSHOT}"):
         file.unlink(missing_ok=True)
 
 
 class Milestone(NamedTuple):
-    """A policy at one time of its training; as an opponent, it is called a past self."""
+    """A checkpoint that is never deleted. As an opponent, it is called a past self of its policy."""
 
     policy_id: int
     version: int  # SGD steps
     env_frames: int
 
     def path(self, experiment_dir: Path) -> Path:
-        """Returns the file in an experiment folder. `path(Path())` is relative to that folder."""
+        """Returns its file. `path(Path())` is relative to the experiment folder."""
         name = f"{checkpoint_name(self.version, self.env_frames)}.milestone"
         return checkpoint_folder(experiment_dir, self.policy_id) / FOLDER / name
 
 
 def find_milestones(experiment_dir: Path, policy_id: int) -> list[Milestone]:
-    """Returns the milestones of a policy on disk, by version. Files with any other name are ignored."""
+    """Returns the milestones of a policy on disk, by version. Ignores files with other names."""
     found = []
     for path in (checkpoint_folder(experiment_dir, policy_id) / FOLDER).glob("*.milestone"):
         match = NAME.fullmatch(path.name)
@@ -91,8 +91,8 @@ def find_milestones(experiment_dir: Path, policy_id: int) -> list[Milestone]:
 
 
 class MilestoneSchedule:
-    """Says when a milestone is due: every so many seconds, and whenever the env frames have passed a multiple
-    of `every_frames`. A milestone stays due until it has been saved.
+    """Says when a milestone is due: every `every_sec` seconds, and whenever the env frames pass a multiple of
+    `every_frames`. A milestone stays due until it has been saved.
     """
 
     def __init__(
@@ -103,9 +103,10 @@ class MilestoneSchedule:
         has_milestone: bool,
         now: Now = time.monotonic,
     ):
-        """every_sec: -1 for never; every_frames: 0 for never; env_frames: at the start of this run.
+        """every_sec: -1 for never. every_frames: 0 for never. env_frames: at the start of this run.
 
-        has_milestone: without one, the first is due at once, so that there always is a past self.
+        has_milestone: whether the policy has one. Otherwise the first is due at once, so that there always is
+            a past self.
         """
         self._time_is_due = Every(every_sec if every_sec > 0 else float("inf"), now=now)
         self._is_overdue = False
@@ -115,13 +116,13 @@ class MilestoneSchedule:
         self._not_before = now()
 
     def is_due(self, env_frames: int) -> bool:
-        """env_frames: those that the policy has been trained on by now."""
+        """Returns whether to save a milestone now. env_frames: that the policy was trained on so far."""
         self._is_overdue |= self._time_is_due()
         is_wanted = self._is_overdue or self._multiple_of(env_frames) > self._multiple
         return is_wanted and self._now() >= self._not_before
 
     def record(self, env_frames: int, is_saved: bool) -> None:
-        """Called after a milestone was due, with whether it could be saved; if not, it is due again later."""
+        """Called after the attempt to save a milestone. If it failed, the milestone is due again later."""
         if is_saved:
             self._is_overdue = False
             self._multiple = self._multiple_of(env_frames)

@@ -29,9 +29,9 @@ TEMPORARY_NAME = ".temp_checkpoint"  # no glob for checkpoints matches it
 class Checkpoints:
     """The folder checkpoint_p<policy> of an experiment. Promises:
 
-    1. A file under a checkpoint's name is complete: it was written under another name, synced and renamed.
+    1. A file with the name of a checkpoint is complete: it was written under another name, synced, renamed.
     2. The newest `keep` checkpoints, every milestone and the best checkpoint are kept.
-    3. `load` never returns None where checkpoints exist: it falls back to an older one, or raises.
+    3. If there are checkpoints, `load` never returns None: it falls back to an older one, or raises.
     """
 
     def __init__(self, experiment_dir: Path, policy_id: int, keep: int):
@@ -43,7 +43,7 @@ class Checkpoints:
     def save(self, state: Mapping[str, Any], version: int, env_frames: int) -> Path | None:
         """Writes checkpoint_<version>_<env frames>.pth and deletes the oldest ones beyond `keep`.
 
-        Returns None if the file could not be written; the reason is logged. So do the other `save_*`.
+        This and every other `save` method returns None, and logs the reason, if the file cannot be written.
         """
         path = self._write(state, self.folder / checkpoint_name(version, env_frames))
         if path is not None:
@@ -65,17 +65,16 @@ class Checkpoints:
         return path
 
     def save_snapshot(self, state: Mapping[str, Any]) -> Path | None:
-        """Writes the one file that is to be evaluated; it is no checkpoint to resume from."""
+        """Writes, or replaces, the file of weights to be evaluated. A run does not resume from it."""
         return self._write(state, self.folder / SNAPSHOT, is_logged=False)
 
     def save_donation(self, state: Mapping[str, Any]) -> Path | None:
-        """Writes the one file that another policy takes over; it is no checkpoint to resume from."""
+        """Writes, or replaces, the file that another policy takes over. A run does not resume from it."""
         return self._write(state, self.folder / "donation.pth")
 
     def supersede(self, version: int) -> None:
-        """Moves checkpoints later than `version`, at which training continues, into superseded/.
-
-        Nothing reads that folder. Otherwise the next checkpoints would count as older than those.
+        """Moves checkpoints later than `version`, at which training continues, into superseded/, which is
+        never read. In their place, the next checkpoints would not count as the newest.
         """
         later = [path for path in self._sorted("latest") if version_of(path) > version]
         for path in later:
@@ -89,10 +88,11 @@ class Checkpoints:
     def load(
         self, kind: str = "latest", check: Callable[[dict[str, Any]], None] = lambda state: None
     ) -> dict[str, Any] | None:
-        """Returns the newest usable checkpoint of a kind ("latest" or "best"), or None without any.
+        """Returns the newest usable checkpoint of a kind ("latest" or "best"); None if there are no files.
 
-        `check(state)` raises if the contents do not fit. Raises CheckpointError if files exist but none is
-        usable.
+        check: called with the contents; raises if they do not fit.
+
+        Raises CheckpointError if there are files, but none is usable.
         """
         paths = self._sorted(kind)
         milestones = self.milestones()
@@ -107,7 +107,7 @@ class Checkpoints:
                 state = read_state(path)
                 check(state)
             except Exception as error:  # whatever a damaged file makes the reader raise
-                if not os.path.lexists(path):  # a run that is still training has saved a newer one since
+                if not os.path.lexists(path):  # the run is still training, and has replaced it by a newer one
                     return self.load(kind, check)
                 reason = _reason(error)
                 failures.setdefault(reason, []).append(path.name)
@@ -164,10 +164,7 @@ class Checkpoints:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Returns the contents of one file, whatever its name.
-
-    Raises CheckpointError if it is damaged or holds something else.
-    """
+    """Returns the contents of a file of any name. Raises CheckpointError if it cannot be used."""
     try:
         state = read_state(path)
     except Exception as error:  # whatever a damaged file makes the reader raise
@@ -181,7 +178,7 @@ def _log_loaded(path: Path) -> None:
 
 
 def _short(path: Path) -> str:
-    """Returns a path within the experiment folder, for terminals."""
+    """Returns the folder and the name of a checkpoint, for terminals."""
     return f"{path.parent.name}/{path.name}"
 
 
@@ -191,7 +188,7 @@ def _reason(error: Exception) -> str:
 
 
 def _delete(paths: Iterable[Path]) -> None:
-    """Deletes files; one that cannot be deleted is logged, since it is no reason to stop."""
+    """Deletes files. An OSError is logged: it is no reason to stop a training."""
     for path in paths:
         try:
             path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""On the learner's machine: the process that lets nodes sample, and writes their trajectories to buffers."""
+"""On the learner's machine: the process that starts nodes and writes their trajectories to buffers."""
 
 import logging
 import time
@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import ray
 
-from sample_factory.cluster.node import NodePlan, Pulled
-from sample_factory.cluster.node_link import NodeDied, NodeLink, NodeUnavailable
+from sample_factory.cluster.node import NodeFailed, Pulled
 from sample_factory.cluster.packing import THREADS, unpack, write
-from sample_factory.cluster.ray_cluster import Machine, NodeFailed, RayCluster
-from sample_factory.cluster.traffic import Traffic
-from sample_factory.cluster.weights_sync import SyncRule
+from sample_factory.cluster.ray_cluster import Machine, NodeDied, NodeLink, NodeUnavailable, RayCluster
+from sample_factory.cluster.traffic import Traffic, are_weights_due
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.messages import (
     ComponentReady,
@@ -35,14 +33,14 @@ log = logging.getLogger("sample_factory")
 
 WAIT_SECONDS = 0.02
 SEARCH_SECONDS = 2.0  # between searches for machines that have joined
-RETRY_SECONDS = 30.0  # before the next node on a machine whose last one has not delivered anything
+RETRY_SECONDS = 30.0  # before the next attempt on a machine where a node has failed or delivered nothing
 SILENT_SECONDS = 30.0  # without an answer, before a warning
 REPORT_SECONDS = 5.0
 STOP_SECONDS = 25.0
 
 
 class Place:
-    """One of --num_nodes: it has a node, or waits for a machine that has none."""
+    """A place for one of the --num_nodes. link: its node; None while it waits for a free machine."""
 
     def __init__(self, number: int, inbox: Queue):
         """inbox: messages of the main process for the rollout workers of the node."""
@@ -58,16 +56,16 @@ class Place:
         self.send_again()
 
     def send_again(self) -> None:
-        """Sends the last message of each kind about each policy again."""
+        """Makes the last message of each type about each policy unsent, for a node that may not have it."""
         self._unsent = list(self._latest.values())
 
     def take_messages(self) -> list[RolloutMessage]:
-        """Returns the messages for its node since the last call."""
+        """Returns the unsent messages for its node."""
         unsent, self._unsent = self._unsent, []
         return unsent
 
     def receive(self) -> None:
-        """Receives messages; also without a node, so that the inbox never becomes full."""
+        """Reads the inbox; also without a node, so that it never becomes full."""
         for message in self._inbox.get_many(timeout=0.0):
             self._latest[type(message), message.policy_id] = message
             self._unsent.append(message)
@@ -76,10 +74,9 @@ class Place:
 
 
 class Ingest:
-    """In the child: starts nodes on the machines that are there, keeps calls to each of them running, and
-    stores what they return.
+    """In the child: starts a node on each free machine, calls it again and again, and stores what it returns.
 
-    A node's next call is made when its trajectories have found free buffers, which is the back-pressure.
+    Back-pressure: a node is called again only when its last trajectories have found free buffers.
     """
 
     def __init__(self, plan: RunPlan, buffers: TrajectoryBuffers, channels: Channels, context: ChildContext):
@@ -89,13 +86,11 @@ class Ingest:
         self._channels = channels
         self._context = context
         self._partition = buffers.topology.num_workers
-        self._newest: dict[int, tuple[Stamp, Any]] = {}  # by policy: stamp and reference
-        self._rule = SyncRule(plan.config.cluster, plan.config.sampling.max_policy_lag)
+        self._newest: dict[int, tuple[Stamp, Any]] = {}  # weights in Ray, by policy: stamp and reference
         self._traffic = Traffic()
         self._threads = ThreadPoolExecutor(THREADS)
         self._time_to_report = Every(REPORT_SECONDS)
         self._time_to_search = Every(SEARCH_SECONDS, at_first=True)
-        self._last_answer: dict[int, float] = {}  # by number of a place
         self._retry_at: dict[str, float] = {}  # id of a machine -> time.monotonic() of the next start
         self._has_received = False  # trajectories of any node
         self._num_missing = 0
@@ -116,7 +111,7 @@ class Ingest:
             self._stop()
 
     def step(self) -> None:
-        """Handles the answers that arrive within WAIT_SECONDS, and makes the next calls."""
+        """Makes the next calls, and handles the answers that arrive within WAIT_SECONDS."""
         if self._time_to_search():
             self._search_machines()
             self._warn_of_silence()
@@ -148,7 +143,6 @@ class Ingest:
         machines = [machine for machine in machines if now >= self._retry_at.get(machine.ray_id, 0.0)]
         for place, machine in zip(free_places, machines):
             self._start_node(place, machine)
-            self._last_answer[place.number] = now
         if num_missing > self._num_missing:
             log.warning(
                 "%d of %d other machines are not connected; they are used when they join Ray "
@@ -161,7 +155,7 @@ class Ingest:
     def _start_node(self, place: Place, machine: Machine) -> None:
         has_machine = not self._cluster.is_local
         in_use = self._cluster.resources_in_use(machine) if has_machine else ""
-        link = NodeLink(NodePlan(place.number, self._plan), machine, has_machine)
+        link = NodeLink(place.number, self._plan, machine, has_machine)
         if in_use:
             log.warning("%s waits for its whole machine: other jobs of Ray use %s", link.name, in_use)
         place.connect(link)
@@ -169,9 +163,9 @@ class Ingest:
     def _warn_of_silence(self) -> None:
         now = time.monotonic()
         for place in self._places:
-            if place.link is not None and now - self._last_answer[place.number] > SILENT_SECONDS:
+            if place.link is not None and now - place.link.silent_since > SILENT_SECONDS:
                 log.warning("%s has not answered for %.0f s", place.link.name, SILENT_SECONDS)
-                self._last_answer[place.number] = now
+                place.link.silent_since = now
 
     def _call(self, place: Place, link: NodeLink) -> None:
         while link.may_pull:
@@ -182,7 +176,9 @@ class Ingest:
                 link.update(weights)
 
     def _due_weights(self, link: NodeLink) -> dict[int, tuple[Stamp, Any]]:
-        """Returns the weights that the node is to get now, by policy."""
+        """Returns the weights that the node is to get now, by policy: stamp and reference."""
+        flags = self._plan.config.cluster
+        max_policy_lag = self._plan.config.sampling.max_policy_lag
         due = {}
         for policy_id, channel in enumerate(self._channels.weights):
             newest = channel.newest
@@ -190,7 +186,7 @@ class Ingest:
             if newest.version == NOTHING_PUBLISHED or newest == held:
                 continue
             diverged = int(self._channels.progress["diverged"][policy_id])
-            is_due = self._rule.is_due(held, newest, diverged)
+            is_due = are_weights_due(flags, max_policy_lag, held, newest, diverged)
             if is_due:
                 due[policy_id] = self._put(policy_id)
             if is_due or link.offered.get(policy_id) != newest:
@@ -199,7 +195,7 @@ class Ingest:
         return due
 
     def _put(self, policy_id: int) -> tuple[Stamp, Any]:
-        """Puts the newest weights into Ray's object store, once for all nodes."""
+        """Returns the newest weights, which it puts into Ray's object store once for all nodes."""
         channel = self._channels.weights[policy_id]
         if policy_id not in self._newest or self._newest[policy_id][0] != channel.newest:
             slot = np.empty(channel.slot_bytes, np.uint8)
@@ -208,16 +204,16 @@ class Ingest:
         return self._newest[policy_id]
 
     def _receive(self, place: Place, link: NodeLink, ended: list[Any]) -> None:
-        """Takes the results of calls that have ended.
+        """Takes the results of calls that have ended. A node that has died or failed leaves its place.
 
-        Raises NodeFailed if the workers of a node have failed before any node has delivered anything.
-        Later, a fault of one machine does not end the run.
+        Raises NodeFailed if a node has failed before any node has delivered trajectories: most likely, every
+        node would. Later, the failure of one node does not end the run.
         """
         lost: NodeDied | NodeFailed | None = None
         for call in ended:
             was_reachable = link.is_reachable
             try:
-                self._take(place, link, link.take(call))
+                self._take(link, link.take(call))
             except NodeUnavailable as unavailable:
                 if was_reachable:
                     log.warning("%s; the results of its calls are lost", unavailable)
@@ -235,10 +231,9 @@ class Ingest:
         text = f"{lost}; it is replaced when its machine or another one is free"
         self._report([Incident("node_restarts", text)])
 
-    def _take(self, place: Place, link: NodeLink, pulled: Pulled | None) -> None:
+    def _take(self, link: NodeLink, pulled: Pulled | None) -> None:
         if pulled is None:
             return
-        self._last_answer[place.number] = time.monotonic()
         self._report(pulled.reports)
         if pulled.packed and not link.has_answered:
             link.has_answered = self._has_received = True
@@ -253,25 +248,25 @@ class Ingest:
             self._channels.reports.put(Reports([report]), self._context.keep_going)
 
     def _store(self, link: NodeLink) -> None:
-        """Writes trajectories of a node to buffers, as far as there are free ones."""
+        """Writes trajectories of a node to free buffers, as many as there are, and tells the learners."""
         while link.unstored:
             trajectories = link.unstored[0]
             indices = self._acquire(trajectories.num_trajectories)
             if not len(indices):
                 return
-            stored, others = trajectories.split(len(indices))
+            stored, rest = trajectories.split(len(indices))
             write(self._buffers, stored, indices)
             acted = np.zeros((len(indices), self._buffers.topology.num_policies), bool)
             acted[:, stored.policy_id] = True
             self._buffers.hand_over(self._partition, indices, self._owners(len(indices)), acted)
             tickets = Trajectories(indices.tolist())
             self._channels.learners[stored.policy_id].put(tickets, self._context.keep_going)
-            link.unstored[0] = others
-            if not others.num_trajectories:
+            link.unstored[0] = rest
+            if not rest.num_trajectories:
                 link.unstored.pop(0)
 
     def _acquire(self, count: int) -> np.ndarray:
-        """Returns `count` free buffers, or half as many until there are enough; [n] int64."""
+        """Returns the indices, [n] int64, of `count` free buffers, or half as many until there are enough."""
         while count:
             indices = self._buffers.acquire(self._partition, self._owners(count))
             if indices is not None:
@@ -280,7 +275,7 @@ class Ingest:
         return np.empty(0, np.int64)
 
     def _owners(self, count: int) -> np.ndarray:
-        """Ids of the agents of nodes, which are no agents of this machine."""
+        """Returns an id that no agent of this machine has, for the agents of nodes."""
         return np.full(count, self._buffers.topology.num_agents)
 
     def _stop(self) -> None:

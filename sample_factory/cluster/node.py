@@ -3,15 +3,15 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import ray
 
 from sample_factory.cluster.packing import THREADS, Packed, pack
-from sample_factory.cluster.ray_cluster import NodeFailed
 from sample_factory.config import VERSION
 from sample_factory.config.sampling_flags import ClusterFlags
 from sample_factory.exchange.messages import (
@@ -30,63 +30,55 @@ from sample_factory.launch.resources import allocate
 from sample_factory.mainloop.main_loop import DeadProcess, Loop, Resources
 from sample_factory.mainloop.subscribers import Outbox
 from sample_factory.runtime import cpu
-from sample_factory.runtime.failures import ChildFailed
+from sample_factory.runtime.failures import ChildFailed, Explained
 from sample_factory.runtime.log import setup_logging
 from sample_factory.runtime.supervisor import StopSignals
 
 log = logging.getLogger("sample_factory")
 
 MAX_TRAJECTORIES = 64  # of a policy in one answer
-MIN_TRAJECTORIES = 16  # fewer are returned only after GATHER_SECONDS, since a call takes milliseconds
+MIN_TRAJECTORIES = 16  # in an answer, unless GATHER_SECONDS have passed: a call takes milliseconds
 GATHER_SECONDS = 0.1
 PULL_SECONDS = 0.5  # longest wait for the first trajectory
 STOP_SECONDS = 20.0
-SEEDS_OF_A_NODE = 100_003  # the seeds of its envs begin that far from those of the node before
+SEEDS_OF_A_NODE = 100_003  # distance between the seeds of two nodes
 POLL_SECONDS = 0.01
-MAX_MESSAGES = 1000  # of a policy in one turn
+MAX_MESSAGES = 1000  # of a policy, received in one turn
 
 
-class NodePlan(NamedTuple):
-    """Everything that a node needs to know. number: 1 for the first node beside the learner's machine."""
-
-    number: int
-    run: RunPlan
-    package_version: str = VERSION
+class NodeFailed(Explained, RuntimeError):
+    """The workers of a node have failed for good."""
 
 
 class Pulled(NamedTuple):
-    """Answer of a node: what its workers have produced since the last one."""
+    """Answer of a node: what its workers have produced since the previous answer."""
 
     packed: list[Packed]
     reports: list[Report]
 
 
-# Returns the weights, uint8, of a reference.
-Fetch = Callable[[Any], np.ndarray]
-
-
 class Node:
-    """In the process of a node: starts its workers, and answers `pull` and `update`.
+    """In the process of a node, a Ray actor: starts the workers, and answers `pull` and `update`.
 
-    One thread calls `pull`, which owns the tickets, one `update`, one `stop`; another one supervises the
-    workers.
+    `pull`, `update` and `stop` are each called by a thread of their own; a fourth thread supervises the
+    workers. Only `pull` touches the tickets.
     """
 
-    def __init__(self, plan: NodePlan, fetch: Fetch):
-        """fetch: waits for weights and returns them.
+    def __init__(self, number: int, plan: RunPlan, package_version: str):
+        """number: 1 for the first node beside the learner's machine.
+        plan, package_version: the plan of the run and the version of this package on that machine.
 
         Raises NodeFailed if another version of this package is installed here.
         """
-        if plan.package_version != VERSION:
+        if package_version != VERSION:
             raise NodeFailed(
-                f"sample-factory {VERSION} is installed there, and {plan.package_version} on the learner's "
+                f"sample-factory {VERSION} is installed there, and {package_version} on the learner's "
                 "machine; install the same version"
             )
-        setup_logging(f"node_{plan.number}")
+        setup_logging(f"node_{number}")
         cpu.raise_open_files_limit()
-        self._name = f"node {plan.number}"
-        self._fetch = fetch
-        self._plan = plan_of_node(plan)
+        self._name = f"node {number}"
+        self._plan = plan_of_node(number, plan)
         self._resources = allocate(self._plan)
         num_policies = self._plan.topology.num_policies
         self._tickets: dict[int, list[int]] = {policy_id: [] for policy_id in range(num_policies)}
@@ -104,16 +96,16 @@ class Node:
             self._failures = [error]
 
     def update(self, weights: Mapping[int, tuple[Stamp, Any]]) -> None:
-        """Publishes new weights to the policy workers of this node.
+        """Publishes new weights to the policy workers of this node, as soon as they have arrived. Meanwhile,
+        the node samples with its present weights.
 
-        weights: by policy, the stamp and a reference for `fetch`. They may take long to arrive; meanwhile the
-        node samples with those that it has.
+        weights: by policy, the stamp and Ray's reference of the slot, uint8.
         """
         for policy_id, (stamp, reference) in weights.items():
-            self._resources.channels.weights[policy_id].publish({"slot": self._fetch(reference)}, stamp)
+            self._resources.channels.weights[policy_id].publish({"slot": ray.get(reference)}, stamp)
 
     def pull(self, messages: Sequence[Any]) -> Pulled:
-        """Returns trajectories, as soon as there are enough, and reports.
+        """Returns trajectories and reports, as soon as there are enough trajectories or after a short wait.
 
         messages: for the rollout workers. Raises NodeFailed.
         """
@@ -125,7 +117,7 @@ class Node:
         return Pulled(packed, [self._named(report) for report in self._loop.take_reports()])
 
     def _named(self, report: Report) -> Report:
-        """Returns the report with the name of this node in it, if it is one for the log."""
+        """Returns the report; with the name of this node if it has a text for the log."""
         if isinstance(report, Incident) and report.text:
             return report._replace(text=f"{self._name}: {report.text}")
         return report
@@ -137,19 +129,15 @@ class Node:
             raise NodeFailed(f"{name}{first}") from first
 
     def _wait_for_trajectories(self) -> None:
-        """Waits for MIN_TRAJECTORIES, GATHER_SECONDS for as many as there are, PULL_SECONDS for one."""
+        """Returns when there are MIN_TRAJECTORIES, after GATHER_SECONDS if there is at least one, and after
+        PULL_SECONDS in any case."""
         began = time.monotonic()
-        while (count := self._count_tickets()) < MIN_TRAJECTORIES:
+        while (count := self._receive_tickets()) < MIN_TRAJECTORIES:
             seconds = time.monotonic() - began
             if seconds > (GATHER_SECONDS if count else PULL_SECONDS):
                 return
             self._raise_failure()
             time.sleep(POLL_SECONDS)
-
-    def _count_tickets(self) -> int:
-        for policy_id in self._tickets:
-            self._receive_tickets(policy_id)
-        return sum(map(len, self._tickets.values()))
 
     def _take_trajectories(self) -> list[Packed]:
         buffers = self._resources.buffers
@@ -165,16 +153,18 @@ class Node:
             del tickets[:MAX_TRAJECTORIES]
         return packed
 
-    def _receive_tickets(self, policy_id: int) -> None:
+    def _receive_tickets(self) -> int:
+        """Returns how many trajectories are ready."""
         buffers = self._resources.buffers
-        tickets = self._tickets[policy_id]
-        incarnations = buffers.incarnations.copy()
-        messages = self._resources.channels.learners[policy_id].get_many(0.0, MAX_MESSAGES)
-        for message in messages:
-            if isinstance(message, Trajectories):
-                tickets.extend(message.buffer_indices)
-        if len(messages) < MAX_MESSAGES:  # the inbox was read to its end
-            buffers.release_lost(policy_id, incarnations, tickets)
+        for policy_id, tickets in self._tickets.items():
+            incarnations = buffers.incarnations.copy()
+            messages = self._resources.channels.learners[policy_id].get_many(0.0, MAX_MESSAGES)
+            for message in messages:
+                if isinstance(message, Trajectories):
+                    tickets.extend(message.buffer_indices)
+            if len(messages) < MAX_MESSAGES:  # the inbox was read to its end
+                buffers.release_lost(policy_id, incarnations, tickets)
+        return sum(map(len, self._tickets.values()))
 
     def stop(self) -> None:
         """Stops all workers."""
@@ -182,9 +172,8 @@ class Node:
         self._supervisor.join(STOP_SECONDS)
 
 
-def plan_of_node(plan: NodePlan) -> RunPlan:
-    """Returns the plan of the workers of this node alone, without a learner."""
-    run = plan.run
+def plan_of_node(number: int, run: RunPlan) -> RunPlan:
+    """Returns the plan of the workers of this node alone, without a learner. number, run: see Node."""
     flags = run.config.cluster
     sampling = run.config.sampling
     num_workers = flags.node_workers or cpu.num_usable_cores()
@@ -203,7 +192,7 @@ def plan_of_node(plan: NodePlan) -> RunPlan:
     topology = make_topology(config, run.info, num_inline_samplers=num_inline_samplers(config))
     topology = replace(
         topology,
-        # To fill, and as many that wait to be sent: no batch is collected here, and what waits gets old.
+        # One buffer of each agent is filled, and one waits to be sent. More would only make samples older.
         buffers_per_worker=2 * topology.agents_per_worker,
         learners_per_policy=0,
     )
@@ -211,25 +200,27 @@ def plan_of_node(plan: NodePlan) -> RunPlan:
         config=config,
         topology=topology,
         policies=tuple(policy._replace(device=_device(policy.device)) for policy in run.policies),
-        seed=run.seed + SEEDS_OF_A_NODE * plan.number,
+        seed=run.seed + SEEDS_OF_A_NODE * number,
     )
 
 
 def _device(device: str) -> str:
-    """Returns --device for a node: the machine may have no GPU where that of the learner has one."""
+    """Returns --device for a node: its machine may have no GPU although the learner's machine has one."""
     return "auto" if device == "gpu" else device
 
 
 class NodeLoop(Loop):
-    """A `Loop`: keeps the reports of the workers for the learner's machine, and sends them its messages."""
+    """In the process of a node: keeps the reports of the workers for `Node.pull`, and passes the messages
+    from the learner's machine to the workers."""
 
     def __init__(self, resources: Resources):
         self._is_done = False
         self._reports_queue = resources.channels.reports
         self._outbox = Outbox(resources.channels)
-        self._lock = threading.Lock()  # of the two following: one thread pulls, another one supervises
+        self._lock = threading.Lock()  # for the next two fields: one thread pulls, another one supervises
         self._reports: list[Report] = []
-        self._latest: dict[tuple[type, int], Any] = {}  # messages for a worker that replaces a dead one
+        # By type and policy: the last messages, for the successor of a dead worker.
+        self._latest: dict[tuple[type, int], Any] = {}
 
     @property
     def is_done(self) -> bool:
@@ -253,13 +244,13 @@ class NodeLoop(Loop):
         return reports
 
     def receive(self, timeout: float) -> None:
-        """Keeps the reports that arrive within `timeout` seconds."""
+        """Stores the reports that arrive within `timeout` seconds."""
         reports = reports_in(self._reports_queue.get_many(timeout))
         with self._lock:
             self._reports.extend(report for report in reports if not isinstance(report, ComponentReady))
 
     def process_replaced(self, dead: DeadProcess) -> None:
-        """Reports its death, and sends its successor what the dead one had received."""
+        """Reports the death of the process, and sends the last messages to its successor."""
         with self._lock:
             self._reports.append(dead.incident)
             latest = list(self._latest.values())

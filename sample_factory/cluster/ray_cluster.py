@@ -1,26 +1,32 @@
-"""The Ray cluster of a run: the connection to it, and its machines."""
+"""On the learner's machine: the Ray cluster of a run, its machines, and the connection to each node."""
 
 import logging
+import time
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import ray
 from ray._private.state import available_resources_per_node
+from ray.exceptions import ActorUnavailableError, ObjectLostError, RayActorError, RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from sample_factory.cluster.node import Node, NodeFailed, Pulled
+from sample_factory.cluster.packing import Unpacked
+from sample_factory.config import VERSION
 from sample_factory.config.config import Config
-from sample_factory.runtime.failures import Explained
+from sample_factory.exchange.messages import RolloutMessage
+from sample_factory.exchange.policy_weights import Stamp
+from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.runtime.local_ray import LocalRay, find_cluster
 
-# What nodes log is in the log files of Ray on their machines; what concerns the run arrives as reports.
+# Ray keeps what nodes log in files on their machines; what concerns the run arrives as reports.
 OPTIONS: dict[str, Any] = {"logging_level": logging.WARNING, "log_to_driver": False}
-
-
-class NodeFailed(Explained, RuntimeError):
-    """The workers of a node have failed for good."""
+PULLS_IN_FLIGHT = 2
+RETRY_SECONDS = 1.0  # between calls to a node that cannot be reached
 
 
 class Machine(NamedTuple):
-    """A machine of the cluster, a "node" in Ray's words."""
+    """A machine of the cluster; Ray calls it a node. resources: by Ray's names, e.g. {"CPU": 8.0}."""
 
     ray_id: str
     address: str
@@ -31,7 +37,7 @@ class RayCluster:
     """The connection of this process to a Ray cluster."""
 
     def __init__(self, config: Config):
-        """Connects to the cluster of --ray_address; without one, starts Ray on this machine alone.
+        """Connects to the cluster of --ray_address, or starts Ray on this machine alone if there is none.
 
         Raises CommandFailed if the cluster cannot be reached, or Ray does not start.
         """
@@ -44,10 +50,10 @@ class RayCluster:
         self._own_id = ray.get_runtime_context().get_node_id()
 
     def free_machines(self, in_use: Collection[str]) -> list[Machine]:
-        """Returns the machines on which a node could be started; in_use: ids of those that have one.
+        """Returns the machines on which a node can be started. in_use: ids of the machines that have one.
 
-        The learner's machine is none of them, except if Ray was started for this run alone: then it is the
-        only one, and can have any number of nodes.
+        The learner's machine is not among them, except if Ray was started for this run alone: then it is the
+        only machine, and can have any number of nodes.
         """
         list_nodes: Any = ray.nodes
         machines = [
@@ -60,7 +66,8 @@ class RayCluster:
         return [machine for machine in machines if machine.ray_id not in {*in_use, self._own_id}]
 
     def resources_in_use(self, machine: Machine) -> str:
-        """Returns how many of its CPUs and GPUs other jobs of Ray use, e.g. "3 of 8 CPUs"; empty if none."""
+        """Returns how many CPUs and GPUs of a machine other jobs of Ray use, e.g. "3 of 8 CPUs"; empty if
+        none."""
         free_by_machine: Any = available_resources_per_node
         return describe_use(machine.resources, free_by_machine().get(machine.ray_id, {}))
 
@@ -70,7 +77,7 @@ class RayCluster:
         return self._local_ray is not None
 
     def close(self) -> None:
-        """Disconnects; ends a Ray that was started for this run."""
+        """Disconnects, or ends the Ray that was started for this run."""
         if self._local_ray is None:
             ray.shutdown()
         else:
@@ -80,7 +87,133 @@ class RayCluster:
 def describe_use(resources: Mapping[str, float], free: Mapping[str, float]) -> str:
     """Returns how many CPUs and GPUs of a machine are in use, e.g. "3 of 8 CPUs"; empty if none.
 
-    resources, free: by Ray's name; a resource of which nothing is left is missing in `free`.
+    resources, free: amounts by Ray's names; a resource of which nothing is left is missing in `free`.
     """
     used = {name: resources.get(name, 0) - free.get(name, 0) for name in ("CPU", "GPU")}
     return " and ".join(f"{used[name]:g} of {resources[name]:g} {name}s" for name in used if used[name] > 0)
+
+
+class NodeDied(Exception):
+    """The process of a node or its machine has ended, or Ray regards it as lost."""
+
+
+class NodeUnavailable(Exception):
+    """A node cannot be reached at the moment, and the result of a call is lost."""
+
+
+class NodeLink:
+    """A Node as a Ray actor, and the calls to it. The actor is not restarted: a new link replaces a dead one.
+
+    held: by policy, the weights that the node has.
+    offered: by policy, the newest weights when they were last compared with `held`.
+    unstored: trajectories that the node has returned, and that are in no buffer yet.
+    has_answered: whether it has returned trajectories.
+    silent_since: time.monotonic() of its last answer, of its start, or of the last warning about it.
+    """
+
+    def __init__(self, number: int, plan: RunPlan, machine: Machine, has_machine: bool):
+        """number: 1 for the first node beside the learner's machine. plan: of the run on that machine.
+
+        has_machine: whether the node reserves the whole machine, or shares it with other nodes.
+        """
+        self.machine = machine
+        self.name = f"node {number} ({machine.address})"
+        self.held: dict[int, Stamp] = {}
+        self.offered: dict[int, Stamp] = {}
+        self.unstored: list[Unpacked] = []
+        self.has_answered = False
+        self.silent_since = time.monotonic()
+        self.is_reachable = True
+        self._pulls: list[Any] = []
+        self._next_pull = 0.0  # time.monotonic()
+        self._update: Any = None
+        self._on_the_way: dict[int, Stamp] = {}  # weights that `update` is sending, by policy
+        # Each group has a thread: weights may take long to arrive, and stopping must not wait for `pull`.
+        remote: Any = ray.remote
+        actor_class: Any = remote(concurrency_groups={"weights": 1, "control": 1})(Node)
+        resources = machine.resources if has_machine else {}
+        self._actor: Any = actor_class.options(
+            num_cpus=resources.get("CPU", 0),
+            num_gpus=resources.get("GPU", 0),
+            max_restarts=0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(machine.ray_id, soft=False),
+        ).remote(number, plan, VERSION)
+
+    @property
+    def calls(self) -> list[Any]:
+        """References of all running calls."""
+        return self._pulls if self._update is None else [*self._pulls, self._update]
+
+    @property
+    def may_pull(self) -> bool:
+        """Whether `pull` may be called: not before all its trajectories are stored."""
+        limit = PULLS_IN_FLIGHT if self.is_reachable else 1
+        return len(self._pulls) < limit and not self.unstored and time.monotonic() >= self._next_pull
+
+    @property
+    def may_update(self) -> bool:
+        """Whether `update` may be called: not before the previous weights have arrived."""
+        return self._update is None and self.is_reachable
+
+    def pull(self, messages: list[RolloutMessage]) -> None:
+        """Calls Node.pull."""
+        self._pulls.append(self._actor.pull.remote(messages))
+
+    def update(self, weights: Mapping[int, tuple[Stamp, Any]]) -> None:
+        """Calls Node.update. weights: by policy, stamp and reference of the slot."""
+        # Ray replaces references by their values, except in a dict: Node.update itself waits for the values.
+        self._update = self._actor.update.options(concurrency_group="weights").remote(weights)
+        self._on_the_way = {policy_id: stamp for policy_id, (stamp, _) in weights.items()}
+
+    def take(self, call: Any) -> Pulled | None:
+        """Returns the result of a call that has ended; None if it was an `update`.
+
+        Raises NodeUnavailable, NodeDied, or NodeFailed if the workers of the node have failed for good.
+        """
+        is_update = call == self._update
+        if is_update:
+            self._update = None
+        else:
+            self._pulls.remove(call)
+        result = self._result(call)
+        if is_update:
+            self.held.update(self._on_the_way)
+            return None
+        self.is_reachable = True
+        self.silent_since = time.monotonic()
+        return result
+
+    def _result(self, call: Any) -> Pulled | None:
+        try:
+            result: Pulled | None = ray.get(call)
+            return result
+        except RayTaskError as error:
+            raise NodeFailed(f"{self.name}: {error.cause}") from None
+        except (ActorUnavailableError, ObjectLostError):  # ObjectLostError: while the result is transferred
+            self.is_reachable = False
+            self._next_pull = time.monotonic() + RETRY_SECONDS
+            raise NodeUnavailable(f"{self.name} cannot be reached at the moment") from None
+        except RayActorError as error:
+            if error.actor_init_failed:
+                last_line = str(error).strip().rpartition("\n")[2]
+                raise NodeFailed(f"{self.name} cannot start: {last_line}") from None
+            raise NodeDied(f"{self.name} died: {_first_line(error)}") from None
+        except RayError as error:
+            raise NodeDied(f"{self.name} is lost: {_first_line(error)}") from None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether, as far as is known, the workers of the node run and it can be reached."""
+        return self.has_answered and self.is_reachable
+
+    def ask_to_stop(self) -> Any:
+        """Calls Node.stop; returns the reference of the call."""
+        return self._actor.stop.options(concurrency_group="control").remote()
+
+    def close(self) -> None:
+        """Kills the actor."""
+        ray.kill(self._actor)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".")

@@ -1,6 +1,6 @@
 """RunPlan: everything that is decided about a run before any of its processes starts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ class RunPlan(NamedTuple):
         are sent to child processes, whose registries know only what is built in.
     transfer_from: by policy, the checkpoint with whose weights it starts (--transfer_from), or None.
     observers: name -> Observer; for the main process only.
+    writers: SummaryWriters beside those for files, e.g. of W&B; for the main process only.
     reports_infos: whether an observer reads the infos of episodes.
     notes: lines for the log of the run.
     evaluation: the plan of the evaluations during training (--eval_every_env_steps).
@@ -48,10 +49,11 @@ class RunPlan(NamedTuple):
     matchmaking: Any
     transfer_from: tuple[Path | None, ...]
     observers: Mapping[str, Any] = {}
+    writers: Sequence[Any] = ()
     reports_infos: bool = False
     notes: tuple[Note, ...] = ()
     evaluation: "RunPlan | None" = None
 
     def to_send(self) -> "RunPlan":
         """Returns the plan without what only the main process uses, and others could not unpickle."""
-        return self._replace(observers={}, notes=(), evaluation=None)
+        return self._replace(observers={}, writers=(), notes=(), evaluation=None)

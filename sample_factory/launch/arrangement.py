@@ -1,4 +1,4 @@
-"""How a run is divided among processes and envs where the flags leave it open: by the machine and the env."""
+"""Chooses the numbers of inline samplers and of envs that are left out, by the machine and the env."""
 
 import math
 from dataclasses import replace
@@ -12,24 +12,23 @@ from sample_factory.runtime.cpu import memory_limit_mb, num_usable_cores
 from sample_factory.runtime.gpu import may_have_gpu
 
 USUAL_AGENTS = 16  # of a rollout worker
-SERIAL_AGENTS = 2
-MOST_AGENTS = 64  # where a step takes FAST_SECONDS at most
-MOST_BATCHES = 8  # that all agents together fill in a rollout
-FEW_BATCHES = 2  # the same, for more than USUAL_AGENTS
+SERIAL_AGENTS = 2  # of the rollout worker in serial mode
+MOST_AGENTS = 64  # of a rollout worker, if a step of the env takes at most FAST_SECONDS
 FAST_SECONDS = 1e-4
-SIMULATOR_MB = 100.0  # of an env with a process of its own
-SAMPLER_MB = 300.0  # of an inline sampler, with torch and a network
-MEMORY_SHARE = 0.5  # of the machine, for samplers, and of what is free, for simulators
+MOST_BATCHES = 8  # batches that one rollout of all agents may fill
+FEW_BATCHES = 2  # the same, if workers have more than USUAL_AGENTS
+SIMULATOR_MB = 100.0  # memory of an env with a process of its own
+SAMPLER_MB = 300.0  # memory of an inline sampler, with torch and a network
+MEMORY_SHARE = 0.5  # of the machine's memory for samplers, and of the free memory for simulators
 
 
 def num_inline_samplers(config: Config) -> int:
-    """Returns --inline_samplers; where it is left out, one per core if the rollout workers occupy all cores
-    and the network runs on them too, otherwise 0.
+    """Returns --inline_samplers. If it is left out: one per core if the rollout workers occupy all cores and
+    the network runs on the CPU too; otherwise 0.
 
-    On two cores without bf16, doom_benchmark is trained 7 to 16 % faster than by separate processes, and
-    sampled 32 % faster: there are fewer switches between processes. With a GPU, batches of all workers
-    together are faster; with cores to spare, simulation overlaps with inference in another process. In serial
-    mode all workers are in one process anyway.
+    With fewer switches between processes, doom_benchmark is sampled 32 % faster on two cores without bf16,
+    and trained 7 to 16 % faster. With a GPU, batches of all workers together are faster; with cores to spare,
+    simulation overlaps with inference in another process. In serial mode there is only one process anyway.
     """
     sampling = config.sampling
     if sampling.serial_mode:
@@ -44,7 +43,7 @@ def num_inline_samplers(config: Config) -> int:
         or sampling.policy_workers_per_policy > 1
         or bool(sampling.actor_worker_gpus)
     )
-    # Not the free memory, which changes while a run starts.
+    # Of the total memory: the free memory changes while a run starts.
     has_memory = cores * SAMPLER_MB <= MEMORY_SHARE * memory_limit_mb(psutil.virtual_memory().total)
     if needs_separate_processes or sampling.num_workers < cores or may_have_gpu(config.run.device):
         return 0
@@ -53,11 +52,11 @@ def num_inline_samplers(config: Config) -> int:
 
 def arrange(config: Config, info: EnvInfo) -> tuple[Config, int, list[Note]]:
     """Returns the configuration with a number for --num_envs_per_worker, the number of inline samplers, and
-    a line for the log if the former was left out."""
+    lines for the log about the choice of the first."""
     num_inline = num_inline_samplers(config)
     if config.sampling.num_envs_per_worker is not None:
         return config, num_inline, []
-    num_envs = chosen_num_envs(config, info)
+    num_envs = _choose_num_envs(config, info)
     config = replace(config, sampling=replace(config.sampling, num_envs_per_worker=num_envs))
     short = f"{num_envs} envs per worker; --num_envs_per_worker sets another number"
     return config, num_inline, [Note(f"{num_envs} envs per worker{_reason(config, info)}", short)]
@@ -77,13 +76,15 @@ def _reason(config: Config, info: EnvInfo) -> str:
     return reason
 
 
-def chosen_num_envs(config: Config, info: EnvInfo) -> int:
-    """Returns the number of envs that gives a rollout worker USUAL_AGENTS.
+def _choose_num_envs(config: Config, info: EnvInfo) -> int:
+    """Returns a number of envs per rollout worker, a multiple of --worker_num_splits.
 
-    Fewer where all agents together would fill more than MOST_BATCHES in a rollout, since experience that
-    waits for the learner gets old; up to MOST_AGENTS if an env steps in FAST_SECONDS, as long as they fill
-    FEW_BATCHES at most. Fewer where simulators would need more memory than MEMORY_SHARE of what is free.
-    SERIAL_AGENTS in serial mode, which depends on no time. A multiple of --worker_num_splits.
+    - Usually the worker gets USUAL_AGENTS.
+    - Fewer if a rollout of all agents would fill more than MOST_BATCHES: samples that wait for the learner
+      get old.
+    - Up to MOST_AGENTS if the env steps within FAST_SECONDS, as long as they fill at most FEW_BATCHES.
+    - Fewer if the simulators would need more than MEMORY_SHARE of the free memory.
+    - SERIAL_AGENTS in serial mode, where the number must not depend on a measured time.
     """
     sampling = config.sampling
     learning = config.learning

@@ -1,4 +1,4 @@
-"""Checks of a configuration that need more than its flags: registered parts, the machine, the env."""
+"""Checks of a configuration against registered parts, the machine and the env."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,10 +29,10 @@ from sample_factory.runtime.local_ray import find_cluster
 from sample_factory.runtime.queues import check_transport
 from sample_factory.sampling.matchmaking.registry import registered_matchmaking
 from sample_factory.spaces.actions import action_layout
-from sample_factory.spaces.images import is_image
-from sample_factory.spaces.observations import Indices
+from sample_factory.spaces.observations import Indices, is_image
 
-# How the flags that describe a built-in part begin. A whole network may use those of all parts.
+# Built-in part -> how its flags begin. They have no effect if the part is replaced. A whole network of the
+# user's own may read all of them.
 REPLACED_FLAGS = {
     CORE: ("use_rnn", "rnn_", *(f"{name}_" for name in CORES)),
     DECODER: ("decoder_mlp_layers",),
@@ -42,7 +42,7 @@ REPLACED_FLAGS = {
 def check_names(config: Config) -> tuple[Any, Any]:
     """Returns the factories that --algo and --matchmaking name; a "module:attribute" is left as it is.
 
-    Raises ConfigError for a name that is not registered, also of a network or a part of one.
+    Raises ConfigError for a name that is not registered, also of a network or its parts.
     """
     try:
         network_registry.check_names(config.model)
@@ -52,7 +52,7 @@ def check_names(config: Config) -> tuple[Any, Any]:
 
 
 def check_machine(config: Config) -> None:
-    """Raises ConfigError without the GPU of --device=gpu, ImportError if a package for --queue or --num_nodes
+    """Raises ConfigError if --device=gpu cannot be used, ImportError if a package for --queue or --num_nodes
     is missing, and CommandFailed if the Ray cluster cannot be reached."""
     why = call_in_child("gpu_probe", why_no_gpu) if config.run.device == "gpu" else None
     if why is not None:
@@ -69,7 +69,7 @@ def check_machine(config: Config) -> None:
 
 
 def probe_env(config: Config, family: EnvFamily) -> EnvInfo:
-    """Returns the properties of the env, found out in a child. Raises ConfigError and ChildFailed."""
+    """Makes the env in a child process and returns its properties. Raises ConfigError and ChildFailed."""
     try:
         return probe_env_info(family, config.namespace())
     except ChildFailed as failure:
@@ -120,10 +120,10 @@ def _check_normalized_keys(config: Config, info: EnvInfo) -> None:
 
 
 def describe_networks(config: Config, info: EnvInfo) -> list[Note]:
-    """Returns lines with what encodes each observation of each kind of agents, and with the user's own parts;
-    warnings of very large layers and of flags without effect.
+    """Returns lines for the log: the encoder of each observation of each kind of agents, or the user's own
+    parts; and warnings of very large layers and of flags without effect.
 
-    Raises ConfigError if the encoder that was typed on the command line cannot encode the observations.
+    Raises ConfigError if the encoder that was typed cannot encode the observations.
     """
     names = named_parts(config.model)
     if ACTOR_CRITIC in names:
@@ -165,8 +165,8 @@ def _flags_without_effect(config: Config, info: EnvInfo) -> list[Note]:
 
 
 def probe_networks(config: Config, policies: Sequence[PolicySpec], algorithm: Any) -> int:
-    """Returns the number of floats in the recurrent state of an agent. Makes and tries out a network and an
-    algorithm of the user's own, in a child: this process does not load torch.
+    """Returns the number of floats in the recurrent state of an agent. Tries out a network and an algorithm
+    of the user's own in a child process, since this process does not load torch.
 
     Raises ConfigError or ChildFailed if they cannot be used.
     """

@@ -1,4 +1,4 @@
-"""Exit codes of the commands, and the lines that say why a command or a run has failed."""
+"""Exit codes of the commands, and the log lines that say why a command or a run has failed."""
 
 import logging
 import sys
@@ -14,20 +14,19 @@ DONE = 0
 FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130  # as shells report a program that was ended by Ctrl+C
-# By name, because this process does not load torch.
+# A name, because this process does not load torch.
 OUT_OF_GPU_MEMORY = "torch.OutOfMemoryError"
 ENV_PROBE = "env_probe"
 
 
 def run_command(command: Callable[[Sequence[str]], int | None], argv: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit code; prints expected failures to stderr.
+    """Runs a command and returns its exit code. An expected failure is printed to stderr in one line,
+    followed by a short traceback if user code has raised an exception.
 
     command: called with the arguments; returns an exit code, or None for 0.
-    argv: the arguments; None: those of this process.
+    argv: the arguments; None: the arguments of this process.
 
-    A failure is one line. A short traceback follows if user code raised an exception.
-
-    0: done, or stopped by a signal that the command handles. 1: ChildFailed, an Explained such as
+    Exit codes: 0: done, or stopped by a signal that the command handles. 1: ChildFailed, an Explained such as
     CommandFailed, or too little memory. 2: ConfigError, UnknownEnvError or a missing package. 130: Ctrl+C
     that the command does not handle.
     """
@@ -56,10 +55,10 @@ def run_command(command: Callable[[Sequence[str]], int | None], argv: Sequence[s
 def log_failures(
     failures: Sequence[ChildFailed], env_name: str | None = None, has_log_file: bool = False
 ) -> None:
-    """Logs why the run has failed, one line for failures with the same reason, with advice if there is some.
+    """Logs why a run has failed: one line per reason, and advice for a GPU that is out of memory.
 
     env_name: of the run, if it is known here.
-    has_log_file: whether the log is written to a file that stays: it gets the whole traceback. Otherwise the
+    has_log_file: whether there is a log file that stays: the whole traceback is written there. Otherwise the
         console gets a short one, unless the exception explains itself.
     """
     shown: set[str] = set()

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import itertools
 import logging
 import os
 import shlex
@@ -27,9 +28,9 @@ FILES_OF_AN_EXPERIMENT = {"cfg.json", "config.json", "sf_log.txt"}
 class ExperimentFolder:
     """The locked folder of a run.
 
-    lock: keeps other runs out of the folder. created: the folders that did not exist before this run, the
-    innermost first. moved_aside: the new name of the experiment that was there before, for
-    --restart_behavior=restart.
+    lock: keeps other runs out of the folder.
+    created: the folders that did not exist before this run, the innermost first.
+    moved_aside: with --restart_behavior=restart, the new path of the experiment that was there before.
     """
 
     path: Path
@@ -38,7 +39,7 @@ class ExperimentFolder:
     moved_aside: Path | None = None
 
     def remove(self) -> None:
-        """Removes the folder and the folders that were created for it; restores what was moved aside."""
+        """Removes the folder, and its parents that were created for it; restores what was moved aside."""
         with contextlib.suppress(FileNotFoundError):  # the user has deleted it during the run
             shutil.rmtree(self.path)
         if self.moved_aside is not None:
@@ -49,10 +50,11 @@ class ExperimentFolder:
 
 
 def prepare_folder(config: Config) -> ExperimentFolder:
-    """Creates, resumes, moves aside or empties the experiment folder, as --restart_behavior says.
+    """Creates, resumes, moves aside or empties the experiment folder, as --restart_behavior says, and starts
+    logging to its sf_log.txt. Returns the folder, locked.
 
-    Starts logging to the folder's sf_log.txt. Returns the folder, locked. Raises ConfigError if the folder is
-    in use, cannot be written to, or would be overwritten but is no experiment.
+    Raises ConfigError if the folder is in use, cannot be written to, or is to be overwritten but is no
+    experiment.
     """
     path = config.experiment_dir
     behavior = config.run.restart_behavior
@@ -72,7 +74,7 @@ def prepare_folder(config: Config) -> ExperimentFolder:
         if not os.access(path, os.W_OK):
             folder.lock.release()
             raise PermissionError(errno.EACCES, "Permission denied")
-        delete_snapshots(path)  # a run that was killed has left them
+        delete_snapshots(path)  # left by a run that was killed
     except FolderInUse as error:
         raise ConfigError(f"{error}; stop that run, or choose another --experiment") from None
     except OSError as error:
@@ -84,21 +86,15 @@ def prepare_folder(config: Config) -> ExperimentFolder:
 
 
 def _make_room(folder: ExperimentFolder, behavior: str) -> ExperimentFolder:
-    """Deletes a locked experiment, or moves it aside. Returns the empty folder in its place, locked."""
+    """Deletes a locked experiment, or moves it aside. Returns a new, empty folder of its name, locked."""
     moved_aside = None
     try:
         if behavior == "overwrite":
             shutil.rmtree(folder.path)
         else:
-            moved_aside = folder.path.rename(_unused_name(folder.path))
+            names = (folder.path.with_name(f"{folder.path.name}_old{i:04d}") for i in itertools.count())
+            moved_aside = folder.path.rename(next(name for name in names if not name.exists()))
     finally:
         folder.lock.release()
     folder.path.mkdir()
     return ExperimentFolder(folder.path, FolderLock(folder.path), [folder.path], moved_aside)
-
-
-def _unused_name(folder: Path) -> Path:
-    number = 0
-    while (candidate := folder.with_name(f"{folder.name}_old{number:04d}")).exists():
-        number += 1
-    return candidate

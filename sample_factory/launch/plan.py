@@ -1,4 +1,4 @@
-"""The plan of a run: every check and every choice, made in one pass before any of its processes starts."""
+"""The plan of a run: every check and every choice, in one pass, before any worker starts."""
 
 import random
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from sample_factory.launch.start_from import transfer_files
 from sample_factory.mainloop.observing import follows_episodes, make_observers
 from sample_factory.models.policy_spec import make_policy_spec
 
-# Returns the plan of the evaluations during a training that is planned, or None if there are none.
+# Returns the plan of the evaluations during a training, given its plan; None if there are none.
 PlanEvaluation = Callable[[RunPlan], RunPlan | None]
 
 
@@ -35,10 +35,10 @@ def plan_run(
 ) -> RunPlan:
     """Returns the plan of a training, or of an evaluation.
 
-    num_episodes: of an evaluation, in which nothing is learned. None: a training.
-    info, state_size: the properties of the env and the size of a recurrent state, where they are known;
-        otherwise an env, and a network of the user's own, are made in child processes.
-    plan_evaluation: plans the evaluations during training, which are above this package.
+    num_episodes: of an evaluation. None: a training.
+    info, state_size: the properties of the env and the size of a recurrent state, if the caller knows them.
+        Otherwise an env, and a network of the user's own, are tried out in child processes.
+    plan_evaluation: plans the evaluations during training; it is above this package.
 
     Raises ConfigError with what is wrong and what would be right, ImportError for a missing package,
     CommandFailed if the Ray cluster cannot be reached, and ChildFailed if the env, or a network or algorithm

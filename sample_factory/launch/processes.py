@@ -1,10 +1,10 @@
-"""Runs an experiment in processes, which is the default."""
+"""Runs the workers of an experiment in processes of their own, which is the default."""
 
 import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -35,7 +35,7 @@ STOP_GRACE_SECONDS = 8.0
 POLL_SECONDS = 0.1
 FIRST_WAIT_SECONDS = 5.0  # before the first line about workers that are not ready yet
 NEXT_WAIT_SECONDS = 15.0  # after the start; each later line comes after twice the time
-# Role -> what a run waits for; of several, the first one is named.
+# Role -> what the run waits for. If several roles are starting, the first in this order is named.
 STARTING = {
     ROLLOUT_WORKER: "the envs are starting",
     INLINE_SAMPLER: "the envs are starting",
@@ -49,11 +49,11 @@ class ProcessRun:
     """In the parent: the child processes of one run. `run` starts them, runs the main loop, stops them."""
 
     def __init__(self, plan: RunPlan, resources: Resources, ingest: str | None = None):
-        """ingest: the class of the process that stores the trajectories of other machines."""
+        """ingest: see `worker_specs`."""
         self._buffers = resources.buffers
         self._stepping = resources.channels.progress["stepping"]
         specs = worker_specs(plan, resources, ingest)
-        # By the name of the child: a successor has the name of the worker that it replaces.
+        # By the name of the child: the successor of a dead worker has the same name.
         self._specs = {spec.name: spec for spec in specs}
         self._limits = Limits(
             start_seconds=plan.config.sampling.reset_timeout_seconds,
@@ -62,23 +62,25 @@ class ProcessRun:
         children = [spec.make_child(resources) for spec in specs]
         restartable = [child for child in children if self._specs[child.name].rollout_workers]
         self._supervisor = Supervisor(children, restartable, self._limits)
-        self._start_log = StartLog(
-            len(specs), self._starting_roles, find_cluster(plan.config.cluster.ray_address)
-        )
+        self._ray = find_cluster(plan.config.cluster.ray_address)
+        self._are_ready = False
+        self._began = time.monotonic()
+        self._next_line = FIRST_WAIT_SECONDS  # of the log, after the start
 
     def _children(self, *roles: str) -> list[Child]:
         """Returns the current processes of these roles."""
         return [child for child in self._supervisor.children if self._specs[child.name].role in roles]
 
     def run(self, loop: Loop, signals: StopSignals) -> list[ChildFailed]:
-        """Returns why the run has failed; an empty list if it is done or was stopped by a signal."""
+        """Runs the main loop until it is done or a signal arrives. Called once.
+
+        Returns why the run has failed; an empty list if it has not.
+        """
         failures: list[ChildFailed] = []
-        has_started = False
         with self._supervisor:
             with collected(failures):
                 self._supervisor.start_all()
                 self._wait_ready(loop, signals)
-                has_started = not signals.requested
                 self._train(loop, signals)
             if signals.requested:
                 self._log_stopping(signal.Signals(signals.requested).name)
@@ -88,8 +90,6 @@ class ProcessRun:
         failures = [*(failures or failures_of_stopping), *unsaved]
         with collected(failures):
             loop.close(lambda: not failures and not signals.requested)
-        if has_started:
-            loop.log_summary(has_failed=bool(failures))
         return failures
 
     def _log_stopping(self, signal_name: str) -> None:
@@ -110,35 +110,46 @@ class ProcessRun:
         return processes
 
     def _wait_ready(self, loop: Loop, signals: StopSignals) -> None:
-        """Returns when all workers are ready, or earlier, when the loop has begun, so that its limits hold.
-        Raises ChildFailed if a worker cannot be built."""
+        """Returns when all workers are ready, or when the loop has begun; see Loop.has_begun.
+
+        Raises ChildFailed if a worker cannot be built.
+        """
 
         def meanwhile() -> bool:
-            self._start_log.write()
+            self._log_start()
             loop.receive(0.0)
             return loop.has_begun or loop.is_done
 
         self._supervisor.wait_ready(self._limits.start_seconds, signals, meanwhile)
         if not signals.requested:
-            self._start_log.write()
+            self._log_start()
             loop.started()
 
-    def _starting_roles(self) -> list[str]:
-        """Returns the role of each worker that is not ready."""
+    def _log_start(self) -> None:
+        """Logs from time to time how many processes are ready, and once that all are."""
+        if self._are_ready:
+            return
+        seconds = time.monotonic() - self._began
         children = self._supervisor.children
-        return [self._specs[child.name].shown_role for child in children if not child.ready]
+        starting = [self._specs[child.name].shown_role for child in children if not child.ready]
+        if not starting:
+            self._are_ready = True
+            log.info("All processes are ready after %.1f s", seconds)
+        elif seconds >= self._next_line:
+            self._next_line = max(NEXT_WAIT_SECONDS, 2 * self._next_line)
+            log.info(starting_text(len(children), starting, seconds, self._ray))
 
     def _train(self, loop: Loop, signals: StopSignals) -> None:
         """Runs the main loop until the run is done or to be stopped. Raises ChildFailed."""
         while not loop.is_done and not signals.requested:
-            self._start_log.write()
+            self._log_start()
             loop.turn(POLL_SECONDS)
             for dead in self._supervisor.check():
                 self._replace(dead, loop)
 
     def _replace(self, dead: Child, loop: Loop) -> None:
-        """Reclaims the buffers of a process with rollout workers that has died, and starts a new one in its
-        place."""
+        """Reclaims the trajectory buffers of a dead rollout worker or inline sampler, and starts its
+        successor."""
         spec = self._specs[dead.name]
         call = env_call(spec.rollout_workers, self._stepping)
         self._stepping[spec.rollout_workers] = NO_ENV
@@ -154,9 +165,9 @@ class ProcessRun:
         log.info("Reclaimed %d buffers of %s.", count, dead.name)
 
     def _stop_workers(self) -> tuple[list[ChildFailed], list[ChildFailed]]:
-        """Stops all workers. Returns (failures while stopping, failures to save)."""
+        """Stops all workers. Returns (failures while stopping, learners that did not save)."""
         learners = self._children(LEARNER)
-        for learner in learners:  # it finishes an iteration and saves while the others stop
+        for learner in learners:  # finishes an iteration and saves while the other workers stop
             learner.stop()
         stages = [self._children(ROLLOUT_WORKER), self._children(POLICY_WORKER, INLINE_SAMPLER)]
         stopped = self._supervisor.stop_all(stages, STOP_GRACE_SECONDS, self._describe)
@@ -166,7 +177,7 @@ class ProcessRun:
         )
         reason = "did not save in time and was killed"
         unsaved = [ChildFailed(name, reason) for name in learners_stopped.killed]
-        # The first learner of each policy has ended the others.
+        # By now, the first learner of each policy has made its other learners end.
         others_stopped = self._supervisor.stop_all([self._children(OTHER_LEARNER)], STOP_GRACE_SECONDS)
         failed = [*stopped.failed, *nodes_stopped.failed, *learners_stopped.failed, *others_stopped.failed]
         return failed, unsaved
@@ -180,9 +191,9 @@ class ProcessRun:
 
 
 def env_call(rollout_workers: Sequence[int], stepping: np.ndarray) -> str:
-    """Returns the call on an env that one of a process's rollout workers is in, e.g. "step of env 1", with
-    the worker if there are several; empty if there is none.
+    """Returns the call on an env in which a process is, e.g. "step of env 1"; empty if it is in none.
 
+    rollout_workers: indices of those in the process; of several, the text names the one in the call.
     stepping: see make_progress.
     """
     for index in rollout_workers:
@@ -193,38 +204,13 @@ def env_call(rollout_workers: Sequence[int], stepping: np.ndarray) -> str:
     return ""
 
 
-class StartLog:
-    """In the main process: logs from time to time which workers are not ready, and once that all are."""
-
-    def __init__(self, num_processes: int, starting: Callable[[], Sequence[str]], ray: Cluster | None):
-        """starting: returns the roles of the workers that are not ready. ray: the cluster of --num_nodes."""
-        self._num_processes = num_processes
-        self._starting = starting
-        self._ray = ray
-        self._began = time.monotonic()
-        self._next_line = FIRST_WAIT_SECONDS  # after the start
-        self._is_over = False
-
-    def write(self) -> None:
-        """Logs what is due. To be called about every second."""
-        if self._is_over:
-            return
-        seconds = time.monotonic() - self._began
-        starting = self._starting()
-        if not starting:
-            self._is_over = True
-            log.info("All processes are ready after %.1f s", seconds)
-        elif seconds >= self._next_line:
-            self._next_line = max(NEXT_WAIT_SECONDS, 2 * self._next_line)
-            log.info(starting_text(self._num_processes, starting, seconds, self._ray))
-
-
 def starting_text(
     num_processes: int, starting: Sequence[str], seconds: float, ray: Cluster | None = None
 ) -> str:
-    """Returns a text that fits into a line of 76 characters with the time before it, except with `ray`.
+    """Returns how many processes are ready, and what the run waits for, in one line of a terminal.
 
-    starting: roles of the processes that are not ready yet. seconds: since the start.
+    starting: roles of the processes that are not ready yet. seconds: since the start. ray: the cluster of
+        --num_nodes.
     """
     num_ready = num_processes - len(starting)
     waiting = next(text for role, text in STARTING.items() if role in starting)

@@ -1,4 +1,4 @@
-"""From the plan to what the main process owns: shared memory, queues, the population, the league."""
+"""Makes what the main process of a run owns: shared memory, queues, the population, the league."""
 
 import logging
 from collections.abc import Sequence
@@ -10,7 +10,6 @@ from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.mainloop.main_loop import Resources
 from sample_factory.population.league import League
-from sample_factory.population.mutation import MutationRule
 from sample_factory.population.pbt import Member, Population, tuned_hyperparameters
 from sample_factory.runtime.queues import LocalQueue, Queue, make_queue
 
@@ -18,8 +17,8 @@ log = logging.getLogger("sample_factory")
 
 
 def allocate(plan: RunPlan) -> Resources:
-    """Allocates the shared memory and the queues of a run; for a training, loads the population and the
-    league of an earlier run.
+    """Allocates the shared memory and the queues of a run; for a training, also makes the population and the
+    league, or loads those of an earlier run.
 
     Raises ConfigError if files in the experiment folder cannot be read.
     """
@@ -45,20 +44,19 @@ def allocate(plan: RunPlan) -> Resources:
 
 
 def _starting_text(plan: RunPlan) -> str:
-    """Returns what is about to start, e.g. "Starting 16 envs in 2 workers, and a learner (seed 1) ..."."""
+    """Returns a line for terminals, e.g. "Starting 16 envs in 2 workers, and a learner (seed 1) ..."."""
     topology = plan.topology
-    num_envs = topology.envs_per_split * topology.num_splits * topology.num_workers
+    num_envs = topology.num_agents // topology.agents_per_env
     agents = f" of {topology.agents_per_env} agents" if topology.agents_per_env > 1 else ""
-    learners = ", and a learner" if topology.num_policies == 1 else f", and {topology.num_policies} learners"
-    if topology.learners_per_policy == 0:
-        learners = ""
     workers = "1 worker" if topology.num_workers == 1 else f"{topology.num_workers} workers"
-    return f"Starting {num_envs} envs{agents} in {workers}{learners} (seed {plan.seed}) ..."
+    learners = "a learner" if topology.num_policies == 1 else f"{topology.num_policies} learners"
+    learning = f", and {learners}" if topology.learners_per_policy else ""
+    return f"Starting {num_envs} envs{agents} in {workers}{learning} (seed {plan.seed}) ..."
 
 
 def _make_channels(plan: RunPlan) -> Channels:
     topology = plan.topology
-    num_inline = topology.num_inline_samplers  # whose rollout and policy workers share queues of their own
+    num_inline = topology.num_inline_samplers  # each has queues for the rollout and policy workers in it
     return Channels(
         inboxes=_make_queues(plan, (num_inline or topology.num_workers) + topology.num_nodes),
         requests=_make_queues(plan, 0 if num_inline else topology.num_policies),
@@ -81,10 +79,8 @@ def _make_queues(plan: RunPlan, count: int) -> Sequence[Queue]:
 
 
 def make_population(plan: RunPlan) -> Population | None:
-    """Returns the settings of all policies, loaded from the experiment folder if they are stored there.
-
-    None without --with_pbt, and with --sampler_only, where nothing is learned.
-    """
+    """Returns the population, with the settings that are stored in the experiment folder; None without
+    --with_pbt, and with --sampler_only, where nothing is learned."""
     config = plan.config
     flags = config.population
     learning = config.learning
@@ -92,18 +88,14 @@ def make_population(plan: RunPlan) -> Population | None:
         return None
     names = tuned_hyperparameters(flags, config.run.algo)
     default = Member({name: getattr(learning, name) for name in names}, plan.info.reward_shaping)
-    rule = MutationRule(
-        flags.pbt_mutation_rate,
-        flags.pbt_perturb_min,
-        flags.pbt_perturb_max,
-        learning.rollout,
-        learning.batch_size,
+    return Population(
+        flags, default, learning, config.experiment_dir, config.sampling.num_policies, plan.seed
     )
-    return Population(flags, default, rule, config.experiment_dir, config.sampling.num_policies, plan.seed)
 
 
 def make_league(plan: RunPlan) -> League | None:
-    """Returns the past selves and results in the experiment folder. None without --selfplay_past_share."""
+    """Returns the league, with the results that are stored in the experiment folder; None without
+    --selfplay_past_share."""
     config = plan.config
     if config.selfplay.selfplay_past_share == 0:
         return None

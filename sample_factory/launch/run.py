@@ -1,8 +1,7 @@
-"""Runs one experiment from start to end."""
+"""A training from start to end: its plan, then its processes and its result."""
 
 import logging
 import signal
-from typing import NamedTuple
 
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import read_expectation
@@ -15,16 +14,11 @@ from sample_factory.launch.plan import PlanEvaluation, plan_run
 from sample_factory.launch.processes import ProcessRun
 from sample_factory.launch.resources import allocate
 from sample_factory.launch.serial import SerialRun
-from sample_factory.launch.start_from import (
-    describe_last_checkpoints,
-    log_resumed,
-    trained_frames,
-    why_done,
-)
+from sample_factory.launch.start_from import log_resumed, resumed_frames, why_done
 from sample_factory.mainloop.main_loop import MainLoop, MakeSubscriber, Resources
-from sample_factory.mainloop.run_result import DONE, FAILED, STOPPED, RunResult, result_of, write_result
+from sample_factory.mainloop.run_result import DONE, FAILED, STOPPED, RunResult, result_of
 from sample_factory.monitoring.status_line import MAX_WIDTH
-from sample_factory.monitoring.wandb_writer import WandbWriter, start_wandb
+from sample_factory.monitoring.wandb_writer import start_wandb
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildFailed
 from sample_factory.runtime.log import setup_logging
@@ -33,76 +27,60 @@ from sample_factory.runtime.supervisor import StopRequested, StopSignals
 log = logging.getLogger("sample_factory")
 
 
-class HigherParts(NamedTuple):
-    """The parts of a training that lie above this package; the command that starts it hands them in.
+def plan_training(
+    config: Config, family: EnvFamily, plan_evaluation: PlanEvaluation, signals: StopSignals
+) -> RunPlan | RunResult:
+    """Returns the plan of a training, or its result if it ends here: there is nothing left to train, a signal
+    has stopped it, or the env or a network cannot be made.
 
-    plan_evaluation, make_evaluations: plan the evaluations during training, and make their subscriber.
-    ingest: "module:attribute" of the process that stores the trajectories of other machines.
-    """
-
-    plan_evaluation: PlanEvaluation
-    make_evaluations: MakeSubscriber
-    ingest: str
-
-
-def train_experiment(
-    config: Config, family: EnvFamily, higher: HigherParts, keeps_process: bool = False
-) -> RunResult:
-    """Trains until the run is done, is stopped by a signal, or has failed; logs and returns the result.
-
-    Writes the result to the experiment folder. The files of an existing experiment are not touched before all
-    checks have passed. Raises ConfigError if the flags do not fit together, the env or the machine, or if the
-    experiment folder cannot be used. In serial mode, an exception of a worker propagates.
-
-    keeps_process: a second Ctrl+C raises KeyboardInterrupt instead of ending this process.
+    Touches no file of an existing experiment. Raises as `plan_run`, and ConfigError if W&B refuses the run.
     """
     setup_logging("main")
     cpu.raise_open_files_limit()  # every queue and every child needs file descriptors
     for name in set(config.typed) & set(RETIRED_FLAGS):
         log.warning("--%s has no effect: %s", name, RETIRED_FLAGS[name])
-    with StopSignals(lambda: describe_last_checkpoints(config), keeps_process) as signals:
-        try:
-            with signals.interrupting():
-                done = why_done(config)
-                if done is None:
-                    log.info("Checking %s ...", config.env_name, extra={"only_on_terminals": True})
-                    plan = plan_run(config, family, plan_evaluation=higher.plan_evaluation)
-                    started, wandb_writer = start_wandb(plan.config)
-                    plan = plan._replace(config=started)
-        except StopRequested:
-            log.info("Stopped before the training began")
-            result = RunResult(STOPPED, _why_stopped(signals), config.experiment_dir)
-        except ChildFailed as failure:
-            log_failures([failure], config.env_name, has_log_file=False)
-            result = RunResult(FAILED, describe(failure, config.env_name), config.experiment_dir)
-        else:
-            if done is None:
-                result = _run_planned(plan, higher, wandb_writer, signals)
-            else:
+    try:
+        with signals.interrupting():
+            done = why_done(config)
+            if done is not None:
                 log.info(done)
-                result = RunResult(DONE, done, config.experiment_dir, trained_frames(config))
-    write_result(result)
-    return result
+                return RunResult(DONE, done, config.experiment_dir, sum(resumed_frames(config)))
+            log.info("Checking %s ...", config.env_name, extra={"only_on_terminals": True})
+            plan = plan_run(config, family, plan_evaluation=plan_evaluation)
+            started, wandb_writer = start_wandb(plan.config)
+            return plan._replace(config=started, writers=[] if wandb_writer is None else [wandb_writer])
+    except StopRequested:
+        log.info("Stopped before the training began")
+        return RunResult(STOPPED, _why_stopped(signals), config.experiment_dir)
+    except ChildFailed as failure:
+        log_failures([failure], config.env_name)
+        return RunResult(FAILED, describe(failure, config.env_name), config.experiment_dir)
 
 
-def _run_planned(
-    plan: RunPlan, higher: HigherParts, wandb_writer: WandbWriter | None, signals: StopSignals
+def run_training(
+    plan: RunPlan, make_evaluations: MakeSubscriber, ingest: str, signals: StopSignals
 ) -> RunResult:
-    """Trains in the experiment folder. A run that fails or is stopped before anything was learned leaves no
-    folder."""
+    """Trains until the run is done, is stopped by a signal, or has failed; logs and returns the result.
+
+    A run that fails or is stopped before it has learned anything leaves no folder.
+
+    make_evaluations: see MainLoop. ingest: see `worker_specs`.
+
+    Raises ConfigError if the experiment folder cannot be used. In serial mode, an exception of a worker
+    propagates.
+    """
     config = plan.config
     folder = prepare_folder(config)
     resources: Resources | None = None
-    failures: list[ChildFailed] | None = None
+    failures: list[ChildFailed] | None = None  # None: an exception propagates
     try:
         _log_plan(plan)
-        writers = [] if wandb_writer is None else [wandb_writer]
-        resources = allocate(plan)._replace(lock=folder.lock, writers=writers)
+        resources = allocate(plan)._replace(lock=folder.lock)
         make_run = SerialRun if config.sampling.serial_mode else ProcessRun
-        run = make_run(plan, resources, higher.ingest)
-        further = [] if plan.evaluation is None else [higher.make_evaluations]
-        loop = MainLoop(plan, resources, run.processes, further)
+        run = make_run(plan, resources, ingest)
+        loop = MainLoop(plan, resources, run.processes, make_evaluations)
         failures = run.run(loop, signals)
+        loop.log_summary(has_failed=bool(failures))
     finally:
         folder.lock.release()  # so that this process, or another, can resume the experiment
         is_done = failures == [] and not signals.requested
@@ -110,20 +88,21 @@ def _run_planned(
         if not stays:
             setup_logging("main")  # closes the log file
             folder.remove()
-        if wandb_writer is not None:
-            wandb_writer.close(has_failed=failures != [])
+        for writer in plan.writers:
+            writer.close(has_failed=failures != [])
     if signals.requested and not stays:
         log.info("Stopped before anything was learned: the folder of the run is removed")
     log_failures(failures, config.env_name, has_log_file=stays and config.monitoring.log_to_file)
+    status, reason = STOPPED, _why_stopped(signals)
     if failures:
-        return result_of(FAILED, describe(failures[0], config.env_name), folder.path, loop.summary())
-    if is_done:
-        return result_of(DONE, loop.stop_reason, folder.path, loop.summary())
-    return result_of(STOPPED, _why_stopped(signals), folder.path, loop.summary())
+        status, reason = FAILED, describe(failures[0], config.env_name)
+    elif is_done:
+        status, reason = DONE, loop.stop_reason
+    return result_of(status, reason, folder.path, loop.summary())
 
 
 def _log_plan(plan: RunPlan) -> None:
-    """Logs what a start resumes, what was chosen, and which flags have no effect."""
+    """Logs what is resumed, what was chosen, which flags have no effect, and what reward to expect."""
     log_resumed(plan.config)
     for note in plan.notes:
         short = note.text if note.short is None else note.short
@@ -137,7 +116,7 @@ def _log_plan(plan: RunPlan) -> None:
 
 
 def _why_stopped(signals: StopSignals) -> str:
-    """Returns which signal has stopped the run, e.g. "SIGINT received"."""
+    """Returns which signal has stopped the run, e.g. "SIGINT received"; empty if none has."""
     return "" if signals.requested is None else f"{signal.Signals(signals.requested).name} received"
 
 

@@ -1,4 +1,4 @@
-"""Runs an experiment in one process: --serial_mode=True, for debugging and exact tests."""
+"""Runs all workers of an experiment in one process: --serial_mode=True, for debugging and exact tests."""
 
 import os
 import time
@@ -19,8 +19,8 @@ POLL_SECONDS = 0.05
 class SerialRun:
     """The workers of one run, all in this process.
 
-    They are built in two stages, with the main loop in between: envs receive its first messages before their
-    first reset.
+    Rollout workers are built last, after the main loop, so that their envs have its first messages before
+    their first reset.
     """
 
     def __init__(
@@ -32,7 +32,8 @@ class SerialRun:
     ):
         """Builds the learners and the policy workers.
 
-        ingest: not used, since --num_nodes is refused in serial mode. context: gets the heartbeats.
+        ingest: as for ProcessRun; not used, since --num_nodes is refused in serial mode.
+        context: gets the heartbeats of the rollout worker.
         """
         self._plan = plan
         self._resources = resources
@@ -44,21 +45,21 @@ class SerialRun:
     def _build(self, role: str) -> list[Any]:
         shared = self._resources.buffers, self._resources.channels, self._context
         specs = [spec for spec in worker_specs(self._plan, self._resources) if spec.role == role]
-        return [resolve(spec.build_from())(*spec.args, *shared) for spec in specs]
+        return [resolve(spec.factory)(*spec.args, *shared) for spec in specs]
 
     def processes(self) -> list[RunProcess]:
         """Returns this process."""
         return [RunProcess("main", 0, os.getpid())]
 
     def make_envs(self) -> None:
-        """Builds the rollout workers: afterwards, the envs have been reset."""
+        """Builds the rollout workers, which make their envs and reset them."""
         self._rollout_workers = self._build(ROLLOUT_WORKER)
 
     def run(self, loop: Loop, signals: StopSignals) -> list[ChildFailed]:
-        """Lets the workers take turns until the run is done or to be stopped. Called once.
+        """Lets the workers take turns until the loop is done or a signal arrives. Called once.
 
-        Returns why the main loop has failed. An exception of a worker propagates, after the learners have
-        saved.
+        Returns why the main loop has failed; an empty list if it has not. An exception of a worker
+        propagates, after the learners have saved.
         """
         failures: list[ChildFailed] = []
         if not self._rollout_workers:
@@ -75,11 +76,10 @@ class SerialRun:
         finally:
             for learner in self._learners:
                 learner.save()
-            for worker in self._rollout_workers:  # afterwards: an env's `close` may not return
+            for worker in self._rollout_workers:  # after saving, since `close` of an env may not return
                 worker.close()
             with collected(failures):
                 loop.close(lambda: loop.is_done and not signals.requested)
-        loop.log_summary(has_failed=bool(failures))
         return failures
 
     def _step(self) -> None:

@@ -1,10 +1,10 @@
-"""Finds the checkpoints that a start begins with: those of the experiment itself, or of --transfer_from."""
+"""Finds the checkpoints that a run starts from: the experiment's own, or those of --transfer_from."""
 
 import logging
 from dataclasses import replace
 from pathlib import Path
 
-from sample_factory.checkpoints.damage import is_damaged
+from sample_factory.checkpoints.checkpoint_error import is_damaged
 from sample_factory.checkpoints.milestones import (
     PREFIXES,
     checkpoint_folder,
@@ -20,16 +20,15 @@ log = logging.getLogger("sample_factory")
 MAX_LISTED = 4  # checkpoints in a line
 
 
-def newest_checkpoints(config: Config, kind: str) -> list[Path]:
-    """Returns the newest checkpoint of each policy of the experiment that has one, "latest" or "best"."""
+def _checkpoints(config: Config, kind: str) -> list[list[Path]]:
+    """Returns the checkpoints of each policy of the experiment by version. kind: "latest" or "best"."""
     policies = range(config.sampling.num_policies)
-    found = (find_checkpoints(config.experiment_dir, policy_id, kind) for policy_id in policies)
-    return [paths[-1] for paths in found if paths]
+    return [find_checkpoints(config.experiment_dir, policy_id, kind) for policy_id in policies]
 
 
 def describe_last_checkpoints(config: Config) -> str:
     """Returns a sentence with the last checkpoint of each policy, for a run that ends without saving."""
-    newest = newest_checkpoints(config, "latest")
+    newest = [paths[-1] for paths in _checkpoints(config, "latest") if paths]
     if not newest:
         return "It did not save, and there is no checkpoint."
     listed = ", ".join(f"{path} ({env_frames_of(path):,} env frames)" for path in newest[:MAX_LISTED])
@@ -37,27 +36,20 @@ def describe_last_checkpoints(config: Config) -> str:
     return f"It did not save; the last checkpoint is {listed}{more}"
 
 
-def _resumed_frames(config: Config) -> list[int]:
-    """Returns the env frames of each policy that has a checkpoint to resume from: as for the learner, the
-    newest that is not damaged."""
-    kind = config.monitoring.load_checkpoint_kind
-    policies = range(config.sampling.num_policies)
-    found = (reversed(find_checkpoints(config.experiment_dir, policy_id, kind)) for policy_id in policies)
-    usable = (next((path for path in paths if not is_damaged(path)), None) for paths in found)
+def resumed_frames(config: Config) -> list[int]:
+    """Returns the env frames of each policy that has a checkpoint to resume from: the newest undamaged one,
+    which its learner will load."""
+    found = _checkpoints(config, config.monitoring.load_checkpoint_kind)
+    usable = (next((path for path in reversed(paths) if not is_damaged(path)), None) for paths in found)
     return [env_frames_of(path) for path in usable if path is not None]
 
 
-def trained_frames(config: Config) -> int:
-    """Returns the env frames of all policies in the checkpoints from which a start resumes."""
-    return sum(_resumed_frames(config))
-
-
 def why_done(config: Config) -> str | None:
-    """Returns a sentence if all policies have reached --train_for_env_steps in earlier runs, else None."""
+    """Returns a sentence if earlier runs have trained all policies up to --train_for_env_steps, else None."""
     limit = config.monitoring.train_for_env_steps
     if config.resumed is None or config.sampling.sampler_only or config.sampling.benchmark:
         return None
-    frames = _resumed_frames(config)
+    frames = resumed_frames(config)
     if len(frames) < config.sampling.num_policies or min(frames) < limit:
         return None
     return (
@@ -67,11 +59,11 @@ def why_done(config: Config) -> str | None:
 
 
 def log_resumed(config: Config) -> None:
-    """Logs what a start resumes, and which flags it changes. Does nothing for a new experiment."""
+    """For a resumed experiment, logs its progress, the flags that have changed, and flags without effect."""
     if config.resumed is None:
         return
     name = config.run.experiment
-    frames = trained_frames(config)
+    frames = sum(resumed_frames(config))
     changes = ", ".join(map(str, config.resumed.changed))
     log.info(
         "Resuming %s at %s env frames%s", name, f"{frames:,}", f"; changed: {changes}" if changes else ""
@@ -94,30 +86,33 @@ def log_resumed(config: Config) -> None:
 
 
 def has_checkpoints(config: Config) -> bool:
-    """Returns whether the experiment is resumed from checkpoints of its own."""
+    """Returns whether the run resumes from the experiment's own checkpoints."""
     if config.run.restart_behavior != "resume":
         return False
-    return any(newest_checkpoints(config, kind) for kind in PREFIXES)
+    return any(any(_checkpoints(config, kind)) for kind in PREFIXES)
 
 
 def transfer_files(config: Config) -> tuple[Path | None, ...]:
-    """Returns for each policy the checkpoint with whose weights it starts in a new experiment; None without
-    --transfer_from, and for an experiment that has checkpoints of its own.
+    """Returns for each policy the checkpoint of --transfer_from that gives it its first weights. All are None
+    without the flag, and if the experiment has checkpoints of its own.
 
     Raises ConfigError if there is no such checkpoint.
     """
-    policies = range(config.sampling.num_policies)
+    num_policies = config.sampling.num_policies
     name = config.run.transfer_from
     if name is None or has_checkpoints(config):
-        return tuple(None for _ in policies)
+        return (None,) * num_policies
     source = _find_source(config, name)
     if source == config.experiment_dir:
         raise ConfigError(f"--transfer_from={name} is the experiment itself; choose another --experiment")
-    return tuple(source if source.is_file() else _transferred(config, source, policy) for policy in policies)
+    if source.is_file():
+        return (source,) * num_policies
+    return tuple(_transferred(config, source, policy_id) for policy_id in range(num_policies))
 
 
 def _transferred(config: Config, source: Path, policy_id: int) -> Path:
-    """Returns the newest checkpoint of a policy in another experiment; of its policy 0 if it has fewer."""
+    """Returns the newest checkpoint of a policy in another experiment, or of its policy 0 if it has no such
+    policy."""
     kind = config.monitoring.load_checkpoint_kind
     paths = find_checkpoints(source, policy_id, kind) or find_checkpoints(source, 0, kind)
     if not paths:

@@ -1,6 +1,6 @@
-"""From the plan to the processes of a run: which there are, and how each is started.
+"""Lists the worker processes of a run, and how each is started.
 
-Workers are named as "module:attribute" strings, which the child imports: the main process never loads torch.
+Their classes are named as "module:attribute", which the child imports: the main process never loads torch.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from sample_factory.runtime.launch import Factory
 
 CORES_PER_LEARNER_THREAD = 4
 NODES_GRACE_SECONDS = 40.0
-LEARNER_GRACE_SECONDS = 120.0  # to finish an iteration of training and save after the request to stop
+LEARNER_GRACE_SECONDS = 120.0  # after the request to stop: to finish an iteration of training and save
 LEARNER = "learner"
 OTHER_LEARNER = "other_learner"
 POLICY_WORKER = "policy_worker"
@@ -37,24 +37,24 @@ class WorkerSpec(NamedTuple):
     """How a worker of a run is started.
 
     role: one of the constants above.
-    worker_index: counts the workers of one role, policy workers and learners for each policy.
-    args: the first arguments of its class; the buffers, the channels and the child's context follow.
+    worker_index: among the workers of the role; of learners and policy workers, among those of the policy.
+    factory: its class, or a function that makes it.
+    args: its first arguments. The buffers, the channels and the ChildContext follow.
     policy_id: of a learner or policy worker.
     rollout_workers: indices of the rollout workers in the process.
-    factory: "module:attribute" of its class, which the child imports; None: the one in FACTORIES.
     """
 
     role: str
     worker_index: int
+    factory: Factory
     args: tuple[Any, ...]
     options: ChildOptions
     policy_id: int | None = None
     rollout_workers: Sequence[int] = ()
-    factory: Factory | None = None
 
     @property
     def shown_role(self) -> str:
-        """The role in logs and in --figures_file: all learners of a policy are learners."""
+        """The role in logs and in --figures_file, where an "other learner" is a learner too."""
         return LEARNER if self.role == OTHER_LEARNER else self.role
 
     @property
@@ -66,20 +66,17 @@ class WorkerSpec(NamedTuple):
             return f"learner_{self.policy_id}"
         return f"{self.shown_role}_{self.policy_id}_{self.worker_index}"
 
-    def build_from(self) -> Factory:
-        """Returns its class, or a function in its place."""
-        return self.factory or FACTORIES[self.role]
-
     def make_child(self, resources: Resources) -> Child:
         """In the parent: returns the process, not yet started."""
         args = (*self.args, resources.buffers, resources.channels)
-        return Child(self.name, self.build_from(), args, self.options)
+        return Child(self.name, self.factory, args, self.options)
 
 
 def worker_specs(plan: RunPlan, resources: Resources, ingest: str | None = None) -> list[WorkerSpec]:
-    """Returns the specifications of all workers of a run, in the order in which they are started.
+    """Returns how all workers of a run are started, in the order of their start.
 
-    ingest: the class of the process that stores the trajectories of other machines, with --num_nodes.
+    ingest: with --num_nodes, the class of the process that stores the trajectories of other machines, as
+        "module:attribute".
     """
     topology = plan.topology
     sent = plan.to_send()
@@ -103,8 +100,8 @@ def worker_specs(plan: RunPlan, resources: Resources, ingest: str | None = None)
 
 
 def _rollout_worker(plan: RunPlan, index: int) -> WorkerSpec:
-    """The worker is pinned to one core together with its simulators, because their round trips take much
-    less time on one core."""
+    """The worker is pinned to one core together with its simulators, which makes their round trips much
+    faster."""
     sampling = plan.config.sampling
     cores = cpu.worker_cores(index, plan.topology.num_workers) if sampling.set_workers_cpu_affinity else None
     gpus = sampling.actor_worker_gpus
@@ -112,8 +109,10 @@ def _rollout_worker(plan: RunPlan, index: int) -> WorkerSpec:
     niceness = sampling.default_niceness + ROLLOUT_WORKER_NICENESS
     options = ChildOptions(cores, niceness, environment | _thread_limits(plan), own_session=True)
     # Without the user's networks and algorithm: the worker would have to load torch.
-    sent = plan._replace(policies=(), algorithm=None)
-    return WorkerSpec(ROLLOUT_WORKER, index, (sent, index), options, rollout_workers=[index])
+    args = (plan._replace(policies=(), algorithm=None), index)
+    return WorkerSpec(
+        ROLLOUT_WORKER, index, FACTORIES[ROLLOUT_WORKER], args, options, rollout_workers=[index]
+    )
 
 
 def _thread_limits(plan: RunPlan) -> dict[str, str]:
@@ -126,14 +125,17 @@ def _policy_worker(plan: RunPlan, policy_id: int, index: int) -> WorkerSpec:
     # Without the env and its flags: the worker would have to import their modules.
     config = replace(plan.config, family=None, extra={})
     sent = plan._replace(config=config, family=None, algorithm=None, matchmaking=None)
-    return WorkerSpec(POLICY_WORKER, index, (sent, policy_id, index), options, policy_id)
+    args = (sent, policy_id, index)
+    return WorkerSpec(POLICY_WORKER, index, FACTORIES[POLICY_WORKER], args, options, policy_id)
 
 
 def _inline_sampler(plan: RunPlan, index: int) -> WorkerSpec:
     niceness = plan.config.sampling.default_niceness + POLICY_WORKER_NICENESS
     options = ChildOptions(None, niceness, _thread_limits(plan), own_session=True)
-    rollout_workers = plan.topology.workers_of_sampler(index)
-    return WorkerSpec(INLINE_SAMPLER, index, (plan, index), options, rollout_workers=rollout_workers)
+    workers = plan.topology.workers_of_sampler(index)
+    return WorkerSpec(
+        INLINE_SAMPLER, index, FACTORIES[INLINE_SAMPLER], (plan, index), options, rollout_workers=workers
+    )
 
 
 def _ingest(plan: RunPlan, factory: str) -> WorkerSpec:
@@ -142,11 +144,11 @@ def _ingest(plan: RunPlan, factory: str) -> WorkerSpec:
         grace_seconds=NODES_GRACE_SECONDS,  # the nodes stop their workers first
         exit_hint="Ray ends this process when its head, or its part of this machine, has died or was stopped",
     )
-    return WorkerSpec(INGEST, 0, (plan,), options, factory=factory)
+    return WorkerSpec(INGEST, 0, factory, (plan,), options)
 
 
 def _learner(plan: RunPlan, resources: Resources, policy_id: int, rank: int) -> WorkerSpec:
-    """rank: among the learners of the policy; 0 is the one that saves and publishes."""
+    """rank: among the learners of the policy; 0 saves and publishes."""
     config = plan.config
     sampling = config.sampling
     cores = cpu.num_usable_cores() // plan.topology.learners_per_policy
@@ -171,4 +173,4 @@ def _learner(plan: RunPlan, resources: Resources, policy_id: int, rank: int) -> 
         grace_seconds=LEARNER_GRACE_SECONDS,
     )
     role = LEARNER if rank == 0 else OTHER_LEARNER
-    return WorkerSpec(role, rank, (args,), options, policy_id)
+    return WorkerSpec(role, rank, FACTORIES[role], (args,), options, policy_id)

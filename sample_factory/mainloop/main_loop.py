@@ -19,18 +19,14 @@ from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.mainloop.next_commands import next_commands, relative_path
 from sample_factory.mainloop.observed_run import ObservedRun, TrainingInfoSubscriber
 from sample_factory.mainloop.observing import FamilyMetricsSubscriber, ObserversSubscriber
-from sample_factory.mainloop.subscribers import (
-    LeagueSubscriber,
-    Outbox,
-    PopulationSubscriber,
-)
+from sample_factory.mainloop.subscribers import Evolution, LeagueSubscriber, Outbox
 from sample_factory.monitoring.best_policies import BestPolicies
 from sample_factory.monitoring.figures import FiguresWriter, RunProcess
 from sample_factory.monitoring.monitor import Monitor
 from sample_factory.monitoring.run_progress import RunProgress
 from sample_factory.monitoring.status_line import short_summary_lines, summary_lines
 from sample_factory.monitoring.subscriber import Subscriber
-from sample_factory.monitoring.summaries import JsonlWriter, SummaryWriter
+from sample_factory.monitoring.summaries import JsonlWriter
 from sample_factory.population.league import League
 from sample_factory.population.pbt import Population
 from sample_factory.runtime.clock import Every
@@ -43,9 +39,9 @@ LOOK_SECONDS = 30.0  # between looks for cfg.json
 
 
 class DeadProcess(NamedTuple):
-    """A process with rollout workers that has died and is replaced.
+    """A process that has died and is replaced: a rollout worker or an inline sampler.
 
-    inbox: index of its queue in Channels.inboxes. rollout_workers: indices of those that it had.
+    inbox: index of its queue in Channels.inboxes. rollout_workers: indices of the rollout workers in it.
     incident: its death, for the log and the summaries.
     """
 
@@ -54,26 +50,26 @@ class DeadProcess(NamedTuple):
     incident: Incident
 
 
-# Makes a subscriber of (plan, monitor, outbox, publish); `publish` hands a report to all subscribers.
+# Called with (plan, monitor, outbox, publish); `publish` hands a report to all subscribers.
 MakeSubscriber = Callable[[RunPlan, Monitor, Outbox, Callable[[Report], None]], Subscriber]
 
 
 class Loop:
-    """In the main process: what it does while the workers run. A subclass overrides what it needs."""
+    """In the main process: its work while the workers run. A subclass overrides what it needs."""
 
     @property
     def is_done(self) -> bool:
-        """Whether the workers are to be stopped."""
+        """Whether the run is complete, so that the workers are stopped."""
         raise NotImplementedError
 
     @property
     def has_begun(self) -> bool:
-        """Whether the workers that are ready have already done what `turn` has to look at."""
+        """Whether `turn` must be called now, although some workers are not ready: the others have begun."""
         return False
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is done for which a run in serial mode waits."""
+        """Whether something is going on, such as an evaluation, for which a run in serial mode waits."""
         return False
 
     def receive(self, timeout: float) -> None:
@@ -88,24 +84,24 @@ class Loop:
         self.receive(timeout)
 
     def process_replaced(self, dead: DeadProcess) -> None:
-        """Called when a process with rollout workers has died, before its successor starts."""
+        """Called when a rollout worker or an inline sampler has died, before its successor starts."""
         raise NotImplementedError
 
     def stopping(self) -> None:
         """Called when the workers are about to be stopped."""
 
     def close(self, may_wait: Callable[[], bool]) -> None:
-        """Called when they have stopped. may_wait: whether there is no reason to hurry."""
+        """Called when the workers have stopped.
 
-    def log_summary(self, has_failed: bool = False) -> None:
-        """Called at the end of a run that has started."""
+        may_wait: returns whether work that has begun may be finished; False after a failure or a signal.
+        """
 
 
 class Resources(NamedTuple):
-    """What exists in the main process, beside the workers, while a run goes on. Made from its plan.
+    """What the main process owns while a run goes on, beside the workers; see `allocate`.
 
     lock: of the experiment folder. population: with population-based training. league: with self-play
-    against past selves. writers: of summaries, beside those for files of the experiment.
+    against past selves.
     """
 
     buffers: TrajectoryBuffers
@@ -113,69 +109,62 @@ class Resources(NamedTuple):
     lock: FolderLock | None = None
     population: Population | None = None
     league: League | None = None
-    writers: Sequence[SummaryWriter] = ()
 
 
 class MainLoop(Loop):
-    """In the main process: hands every report to all subscribers, and lets them do what is due."""
+    """In the main process of a training: hands every report to all subscribers, and lets them take turns."""
 
     def __init__(
         self,
         plan: RunPlan,
         resources: Resources,
         processes: Callable[[], Sequence[RunProcess]],
-        further: Sequence[MakeSubscriber] = (),
+        make_evaluations: MakeSubscriber | None = None,
     ):
-        """processes: returns those that run at the moment, for --figures_file.
+        """processes: returns the processes that run at the moment, for --figures_file.
 
-        further: make the subscribers that are above this package.
+        make_evaluations: makes the subscriber for evaluations during training, which is above this package.
         """
         self._config = plan.config
         self._reports = resources.channels.reports
         self._outbox = Outbox(resources.channels)
-        self._monitor = _make_monitor(plan, resources)
-        self._training_info = self._make_training_info(plan)
+        self._monitor = _make_monitor(plan)
+        self._training_info: TrainingInfoSubscriber | None = None
+        if plan.info.receives_training_info:
+            self._training_info = TrainingInfoSubscriber(
+                plan.topology.num_policies, self._outbox.rollout_workers, self._config.sampling.serial_mode
+            )
         self._observed_run = ObservedRun(self._config, self._monitor.policies, self._training_info)
         self._subscribers = self._make_subscribers(plan, resources, processes)
-        self._subscribers += [make(plan, self._monitor, self._outbox, self.publish) for make in further]
-        for index in range(self._outbox.num_rollout_workers):
+        if plan.evaluation is not None and make_evaluations is not None:
+            self._subscribers.append(make_evaluations(plan, self._monitor, self._outbox, self.publish))
+        for index in range(len(self._outbox.rollout_workers)):
             self._start_worker(index)
         self._has_started = False
         self._time_to_look = Every(LOOK_SECONDS)
-
-    def _make_training_info(self, plan: RunPlan) -> TrainingInfoSubscriber | None:
-        if not plan.info.receives_training_info:
-            return None
-        num_policies = len(self._monitor.policies)
-        is_serial = plan.config.sampling.serial_mode
-        return TrainingInfoSubscriber(num_policies, self._outbox.rollout_workers, is_serial)
 
     def _make_subscribers(
         self, plan: RunPlan, resources: Resources, processes: Callable[[], Sequence[RunProcess]]
     ) -> list[Subscriber]:
         """Returns the subscribers in the order in which they get reports and take turns.
 
-        The monitor is first, so that the others see its counters with the current report included.
+        The monitor is first, so that its counters include a report when the other subscribers get it.
         """
         config = plan.config
+        flags = config.monitoring
         monitor = self._monitor
+        outbox = self._outbox
         subscribers: list[Subscriber] = [monitor]
-        if not config.monitoring.save_best_metric.startswith(EVALUATED):
-            subscribers.append(
-                BestPolicies(config.monitoring, monitor.policies, self._outbox.send_to_learner)
-            )
+        if not flags.save_best_metric.startswith(EVALUATED):
+            subscribers.append(BestPolicies(flags, monitor.policies, outbox.send_to_learner))
         if plan.family.metrics is not None:
-            subscribers.append(
-                FamilyMetricsSubscriber(plan.family.metrics, config.env_name, monitor, self.publish)
-            )
+            metrics = plan.family.metrics
+            subscribers.append(FamilyMetricsSubscriber(metrics, config.env_name, monitor, self.publish))
         if resources.population is not None:
             metric = config.population.pbt_target_objective
-            subscribers.append(
-                PopulationSubscriber(resources.population, metric, monitor, self._outbox, self.publish)
-            )
+            subscribers.append(Evolution(resources.population, metric, monitor, outbox, self.publish))
         if resources.league is not None:
-            subscribers.append(LeagueSubscriber(resources.league, config, monitor, self._outbox))
-        flags = config.monitoring
+            subscribers.append(LeagueSubscriber(resources.league, config, monitor, outbox))
         if flags.figures_file is not None:
             subscribers.append(FiguresWriter(flags.figures_file, flags.status_interval, monitor, processes))
         if plan.observers:
@@ -194,34 +183,34 @@ class MainLoop(Loop):
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything has been learned in this run, or counted with --sampler_only."""
+        """Whether this run has learned something, or sampled with --sampler_only."""
         return self._monitor.progress.new_frames > 0
 
     @property
     def is_busy(self) -> bool:
-        """Whether an evaluation is played, which would otherwise make a run in serial mode depend on time."""
+        """Whether an evaluation is played: if a run in serial mode went on, it would depend on time."""
         return any(subscriber.is_busy for subscriber in self._subscribers)
 
     @property
     def stop_reason(self) -> str:
-        """Why an observer has ended the run early; empty if none has."""
+        """The reason that an observer gave for ending the run early; empty if none has ended it."""
         return self._observed_run.stop_reason
 
     def receive(self, timeout: float) -> None:
         """Hands the reports that arrive within `timeout` seconds to the subscribers.
 
-        Also called while workers start, when no subscriber takes turns yet.
+        Also called while workers start, before the first `turn`.
         """
         for report in reports_in(self._reports.get_many(timeout)):
             self.publish(report)
 
     def started(self) -> None:
-        """Saves the flags: not earlier, since by now they are known to work."""
+        """Saves the flags. Not earlier: only now is it known that workers can be built with them."""
         self._config.save()
         self._has_started = True
 
     def turn(self, timeout: float) -> None:
-        """Receives reports and lets every subscriber take its turn. The first call starts the run's time."""
+        """Receives reports and lets every subscriber take its turn. The clock of the run starts here."""
         self.receive(timeout)
         for subscriber in self._subscribers:
             subscriber.tick()
@@ -229,7 +218,7 @@ class MainLoop(Loop):
             self._keep_flags()
 
     def _keep_flags(self) -> None:
-        """Writes cfg.json again if it is gone: without it, no program can use the coming checkpoints."""
+        """Writes cfg.json again if it was deleted: without it, no program can use the next checkpoints."""
         path = self._config.experiment_dir / "cfg.json"
         if self._has_started and not os.path.exists(path):
             log.warning(
@@ -245,7 +234,7 @@ class MainLoop(Loop):
             subscriber.handle(report)
 
     def process_replaced(self, dead: DeadProcess) -> None:
-        """Reports its death, and sends its successor what the dead one had received."""
+        """Reports the death of the process, and sends the messages that it had received to its successor."""
         self.publish(dead.incident)
         self._start_worker(dead.inbox)
 
@@ -254,12 +243,12 @@ class MainLoop(Loop):
             subscriber.worker_started(inbox)
 
     def stopping(self) -> None:
-        """Ends the time of the run: saving and stopping do not count for its mean FPS."""
+        """Stops the clock of the run: its mean FPS does not include saving and stopping."""
         self._monitor.stopping()
 
     def close(self, may_wait: Callable[[], bool] = lambda: False) -> None:
-        """Handles the last reports and closes all subscribers, the monitor last, also if one of them raises.
-        Before, they finish what they have begun, such as an evaluation, while `may_wait()`."""
+        """Handles the last reports. While `may_wait()`, lets the subscribers finish what they have begun.
+        Then closes all of them, the monitor last, even if one raises."""
         with contextlib.ExitStack() as closing:
             for subscriber in self._subscribers:
                 closing.callback(subscriber.close)
@@ -273,13 +262,15 @@ class MainLoop(Loop):
         return self._monitor.summary()
 
     def log_summary(self, has_failed: bool = False) -> None:
-        """Logs the results of the run and the commands that follow it."""
+        """Logs the results of a run that has started, and commands to watch, continue and plot it."""
+        if not self._has_started:
+            return
         outcome = "failed" if has_failed else "finished" if self.is_done else "stopped"
         if outcome == "finished" and self.stop_reason and not self._monitor.is_done:
             outcome = f"finished early ({self.stop_reason})"
         summary = self.summary()
         if summary.total_frames == 0:
-            if outcome != "stopped":  # `run_experiment` logs that, with what becomes of the folder
+            if outcome != "stopped":  # `run_training` logs that, with what becomes of the folder
                 log.info("%s before anything was learned", outcome)
             return
         commands = next_commands(self._config, sys.orig_argv, self._monitor.is_done)
@@ -295,7 +286,7 @@ class MainLoop(Loop):
             log.info(line, extra={"short": ""})  # on a terminal they are part of the first text
 
 
-def _make_monitor(plan: RunPlan, resources: Resources) -> Monitor:
+def _make_monitor(plan: RunPlan) -> Monitor:
     config = plan.config
     flags = config.monitoring
     if config.sampling.benchmark:
@@ -304,9 +295,6 @@ def _make_monitor(plan: RunPlan, resources: Resources) -> Monitor:
         "run/command_line": f"    {shlex.join(sys.orig_argv)}",
         "run/flags": textwrap.indent(json.dumps(config.flat(), indent=4), "    "),
     }
-    writers = [*resources.writers]
-    if flags.jsonl_summaries:
-        writers.append(JsonlWriter(config.experiment_dir))
-    return Monitor(
-        config.experiment_dir, flags, plan.topology, plan.info.max_episode_steps, texts, writers=writers
-    )
+    folder = config.experiment_dir
+    writers = [*plan.writers, JsonlWriter(folder)] if flags.jsonl_summaries else plan.writers
+    return Monitor(folder, flags, plan.topology, plan.info.max_episode_steps, texts, writers=writers)

@@ -1,4 +1,4 @@
-"""Commands that follow a run, ready to copy: how to watch it, continue it and see its curves."""
+"""Commands to use after a run, ready to copy: to watch its policy, continue it and see its curves."""
 
 import os
 import shlex
@@ -21,18 +21,20 @@ def next_commands(
     is_done: bool,
     environment: Mapping[str, str] = os.environ,
 ) -> list[tuple[str, str]]:
-    """Returns (purpose, command) pairs.
+    """Returns (purpose, command) pairs. Leaves out a command that may not work after a user's own script.
 
-    command_line: of this process, the interpreter included (`sys.orig_argv`). A command that may not work
-        for a script of the user is left out.
+    command_line: of this process, the interpreter included (`sys.orig_argv`).
     is_done: whether the run has reached the limit of its flags.
     """
     if config.sampling.sampler_only or config.sampling.benchmark:
         return []
     commands = []
     program = _program(command_line)
-    is_own = program.split(".")[0] == "sample_factory" or _is_console_script(program)
-    if is_own or (program.endswith(".py") and _is_watched_without_script(config)):
+    is_console_script = os.path.basename(program).startswith("sample-factory")
+    is_watched = program.split(".")[0] == "sample_factory" or is_console_script
+    if program.endswith(".py"):  # `enjoy` would not find an env or a network that only the script registers
+        is_watched = are_found_without_script(config.model) and is_found_by_all_commands(config.env_name)
+    if is_watched:
         commands.append(("watch", _watch(config, environment)))
     typed = _continue(config, command_line, is_done)
     if (commands or program.endswith(".py")) and typed is not None:
@@ -43,7 +45,7 @@ def next_commands(
 
 
 def _program(command_line: Sequence[str]) -> str:
-    """Returns the module or the script that the interpreter runs; empty if it is neither."""
+    """Returns the module or the script that the interpreter runs; empty if it runs neither."""
     arguments = list(command_line[1:])
     while arguments:
         argument = arguments.pop(0)
@@ -56,16 +58,6 @@ def _program(command_line: Sequence[str]) -> str:
         elif not argument.startswith("-"):
             return argument
     return ""
-
-
-def _is_console_script(program: str) -> bool:
-    return os.path.basename(program).startswith("sample-factory")
-
-
-def _is_watched_without_script(config: Config) -> bool:
-    """Returns whether the command `enjoy` finds the env and the network without what a script registers."""
-    has_network = are_found_without_script(config.model)
-    return has_network and is_found_by_all_commands(config.env_name)
 
 
 def _watch(config: Config, environment: Mapping[str, str]) -> str:
@@ -82,9 +74,10 @@ def _watch(config: Config, environment: Mapping[str, str]) -> str:
 
 
 def _continue(config: Config, command_line: Sequence[str], is_done: bool) -> str | None:
-    """Returns the command of this run without flags that would delete or rename its folder.
+    """Returns the command that continues this run: without --restart_behavior, and with a larger limit if the
+    present one is reached.
 
-    None if flags have to change that a script sets itself, instead of reading them from the command line.
+    None if one of these flags would have to change, but the script sets its flags itself.
     """
     arguments = list(command_line[1:])
     limit = config.monitoring.train_for_env_steps
@@ -110,7 +103,7 @@ def _without(arguments: Sequence[str], flag: str) -> list[str]:
 
 
 def relative_path(folder: Path) -> str:
-    """Returns the path from the working directory if the folder is inside, else the whole path."""
+    """Returns the path relative to the working directory if the folder is inside it, else the whole path."""
     try:
         return str(folder.relative_to(Path.cwd()))
     except (ValueError, FileNotFoundError):  # not inside; the working directory was deleted during the run

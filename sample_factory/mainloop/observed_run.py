@@ -1,4 +1,4 @@
-"""The run as its observers see it, and the values that they send to its envs."""
+"""What observers see of a run, and the values that they send to its envs."""
 
 import logging
 import pickle
@@ -24,11 +24,12 @@ MAX_INFO_BYTES = 100_000  # pickled; half of what a message may have
 
 
 class TrainingInfoSubscriber(Subscriber):
-    """In the main process: sends values to the envs with the ability TrainingInfo. They are the env frames so
-    far, under version 2's name, and what observers have sent."""
+    """In the main process: sends values to the envs with the ability TrainingInfo: the env frames so far,
+    under version 2's name, and the values that observers have sent."""
 
     def __init__(self, num_policies: int, inboxes: Sequence[Queue], is_serial: bool):
-        """is_serial: a serial run must be repeatable, so what it sends does not depend on time."""
+        """is_serial: send whenever something changes. A serial run must be repeatable, so its messages must
+        not depend on time."""
         self._values: list[dict[str, Any]] = [{} for _ in range(num_policies)]
         self._env_frames = [0] * num_policies
         self._changed: set[int] = set()
@@ -40,7 +41,7 @@ class TrainingInfoSubscriber(Subscriber):
         )
 
     def update(self, values: Mapping[str, Any], policy_id: int | None = None) -> None:
-        """Replaces the values of the same names, for the envs of a policy; None: of all policies.
+        """Adds values for the envs of a policy (None: of all policies), or replaces those of the same names.
 
         Raises TypeError or ValueError if they cannot be sent; then nothing changes.
         """
@@ -79,7 +80,7 @@ class TrainingInfoSubscriber(Subscriber):
 
 
 def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a copy, which does not change with objects that an observer changes later.
+    """Returns a deep copy: an observer may change its objects later.
 
     Raises TypeError or ValueError for values that cannot be sent to another process.
     """
@@ -100,10 +101,10 @@ def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class ObservedRun:
-    """In the main process: what observers see of a run, and what they can do to it.
+    """In the main process: what observers see of a run, and how they can act on it.
 
-    cfg: all flags, as attributes. folder: of the experiment, for files of an observer's own.
-    policies: of each policy the counters, such as `env_frames`, and the last `episodes`, such as
+    cfg: all flags, as attributes. folder: of the experiment; observers may write files there.
+    policies: of each policy, the counters, e.g. `env_frames`, and the last episodes, e.g.
         `episodes.mean("reward", at_least=10)`; see PolicyProgress.
     stop_reason: the text given to `stop`; empty before.
     """
@@ -128,13 +129,13 @@ class ObservedRun:
 
     @property
     def env_frames(self) -> int:
-        """Env frames that all policies were trained on, in all runs of the experiment."""
+        """Env frames that all policies together were trained on, in all runs of the experiment."""
         return sum(policy.env_frames for policy in self.policies)
 
     def stop(self, reason: str) -> None:
-        """Ends the run as done: it saves, and its last lines show the reason.
+        """Ends the run as done: it saves, and logs the reason. Of several calls, the first counts.
 
-        Raises TypeError unless the reason is a text. Of several calls, the first counts.
+        Raises TypeError unless the reason is a text.
         """
         if not isinstance(reason, str) or not reason.strip():
             raise TypeError(f"stop({reason!r}): the reason should be a text, e.g. stop('solved')")
@@ -144,10 +145,10 @@ class ObservedRun:
 
     def send_to_envs(self, values: Mapping[str, Any], policy_id: int | None = None) -> None:
         """Sends values to the envs with the ability TrainingInfo, which receive them before their next
-        episodes. Earlier values of other names stay.
+        episode. Earlier values of other names stay.
 
         values: name -> number, text or other small object that can be pickled.
-        policy_id: only for the envs that this policy plays; None: for all envs.
+        policy_id: send only to the envs that this policy plays; None: to all envs.
 
         Raises TypeError or ValueError for values that cannot be sent, and for a policy that does not exist.
         """

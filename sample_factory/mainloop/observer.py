@@ -1,4 +1,4 @@
-"""Observers: a user's code that follows a run. Imports little, since scripts import it to register one."""
+"""Observers: user code that follows a run. Imports little, because scripts import it to register them."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -11,37 +11,37 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """In the main process: methods that a run calls; a subclass overrides those it needs.
+    """In the main process: methods that are called during a run. A subclass overrides the ones it needs.
 
     All are called from the main thread, which also replaces dead workers and writes summaries: none may
-    block. `run` is what can be seen of the run, and done to it. An observer that raises is switched off, with
-    a line in the log, and training continues; one that raises in `on_init` prevents the start.
+    block. `run` shows the state of the run, and can stop it. An observer that raises is switched off with a
+    line in the log, and training continues; if it raises in `on_init`, the run does not start.
 
-    The names are those of version 2's AlgoObserver; `run` is in place of its `runner`.
+    The methods have the names of version 2's AlgoObserver; `run` takes the place of its `runner`.
     """
 
     def on_init(self, run: "ObservedRun") -> None:
-        """Called before the envs are made: they receive values that are sent now before their first reset."""
+        """Called before the envs are made. Values sent now reach them before their first reset."""
 
     def on_start(self, run: "ObservedRun") -> None:
         """Called when all workers are ready, or after the first iteration of training if that is earlier."""
 
     def on_episode(self, run: "ObservedRun", episode: "EpisodeReport") -> None:
-        """Called when the episode of an agent has ended. Also before `on_start`: some workers start earlier.
+        """Called when the episode of an agent has ended; also before `on_start`, while some workers start.
 
-        episode: policy_id, reward, length (in env frames), true_objective; extra_stats, what the env reported
-            as `episode_extra_stats`; info, the numbers and short texts in the info of the last step.
+        episode: has policy_id, reward, length (in env frames), true_objective; extra_stats: what the env
+            reported as `episode_extra_stats`; info: the numbers and short texts in the info of the last step.
         """
 
     def on_training_step(self, run: "ObservedRun", report: "TrainReport") -> None:
         """Called after each iteration of training of a policy.
 
-        report: policy_id, env_frames, version (the number of SGD steps); stats, the learner's summaries by
-            name, or None: they are not computed in every iteration.
+        report: has policy_id, env_frames, version (number of SGD steps); stats: the learner's summaries by
+            name, or None, since they are not computed in every iteration.
         """
 
     def extra_summaries(self, run: "ObservedRun", policy_id: int) -> Mapping[str, float]:
-        """Returns tag -> number, written like all other summaries of the policy.
+        """Returns tag -> number, to be written like all other summaries of the policy.
 
         Called every --experiment_summaries_interval seconds, and at the end of the run.
         """
@@ -60,20 +60,20 @@ _REGISTRY = Registry("observers", {})
 def register_observer(name: str, factory: ObserverFactory | Observer | str) -> None:
     """Adds an observer to the runs that this program starts from now on.
 
-    factory: a class derived from Observer, or another function without parameters that returns one; or an
-        Observer, which then follows all runs. A "module:attribute" string is imported when a run starts.
+    factory: a class derived from Observer, or another function without parameters that returns an Observer;
+        or an Observer, which then follows all runs; or any of these as "module:attribute", which is imported
+        when a run starts.
 
-    All registered observers are active, unless --observers names those that are, or is "none". Registering a
-    name again replaces the observer.
+    All registered observers are active, unless --observers names the active ones, or is "none". Registering
+    a name again replaces the observer.
     """
     _REGISTRY.register(name, factory)
 
 
 def selected_observers(names: tuple[str, ...]) -> dict[str, ObserverFactory | Observer | str]:
-    """Returns name -> factory of the observers that --observers selects: registered names, or
-    "module:attribute"; all registered ones if it is empty.
+    """Returns name -> factory of the observers that --observers selects; all registered ones if it is empty.
 
-    Raises ValueError for an unknown name.
+    names: registered names, or "module:attribute". Raises ValueError for an unknown name.
     """
     if names == (NO_OBSERVERS,):
         return {}

@@ -1,11 +1,11 @@
-"""Calls users' code that follows a run: observers, and the metrics of an env's family."""
+"""Calls user code that follows a run: observers, and the metrics of an env's family."""
 
 import inspect
 import logging
 import math
 import reprlib
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from sample_factory.config.config import Config
@@ -28,8 +28,11 @@ Result = TypeVar("Result")
 
 
 def make_observers(config: Config) -> dict[str, Observer]:
-    """Returns the observers that --observers selects, by name. Raises ConfigError for an unknown name, and
-    for an observer that cannot be made or called."""
+    """Returns the observers that --observers selects, by name.
+
+    Raises ConfigError for an unknown name, and for an observer that cannot be made, or cannot be called
+    because a method has other parameters than in Observer.
+    """
     try:
         selected = selected_observers(config.run.observers)
     except ValueError as error:
@@ -38,7 +41,7 @@ def make_observers(config: Config) -> dict[str, Observer]:
 
 
 def follows_episodes(observers: Mapping[str, Observer]) -> bool:
-    """Returns whether any observer follows episodes, so that their infos have to be reported."""
+    """Returns whether an observer overrides `on_episode`: only then the infos of episodes are reported."""
     return any(type(observer).on_episode is not Observer.on_episode for observer in observers.values())
 
 
@@ -77,8 +80,58 @@ def _check_parameters(name: str, observer: Observer) -> None:
             ) from None
 
 
+class _UserCode:
+    """Calls methods of user code. Switches it off after one has raised: then `call` does nothing."""
+
+    def __init__(self, name: str, verb: str, publish: Callable[[Report], None]):
+        """name, verb: begin a sentence for the log, e.g. "observer 'own'", "is"."""
+        self._name = name
+        self._verb = verb
+        self._publish = publish
+        self._logged: set[str] = set()
+        self.is_on = True
+
+    def call(self, method: str, function: Callable[..., Result], *args: Any) -> Result | None:
+        """Returns function(*args); None if it raises, or is switched off."""
+        if not self.is_on:
+            return None
+        try:
+            return function(*args)
+        except (Exception, SystemExit) as error:  # any error of a user's code; sys.exit ends no run
+            self.is_on = False
+            reason = f"{method} raised {one_line(error)}"
+            text = f"{self._name} {self._verb} switched off, and training continues: {reason}"
+            trace = "".join(traceback.format_exception(error))
+            self._publish(Incident("observer_errors", text, details=trace))
+            return None
+
+    def numbers(self, method: str, values: Any) -> dict[str, float]:
+        """Returns the finite numbers among the values that a method has returned, by name. Logs values of
+        other kinds, once for each name."""
+        source = f"{self._name}: {method} returned"
+        if not isinstance(values, Mapping):
+            self._log_once(method, f"{source} {reprlib.repr(values)}; it should be a dict")
+            return {}
+        numbers = {}
+        for name, value in values.items():
+            number = to_float(value)
+            if number is None or not isinstance(name, str) or not name.isprintable():
+                shown = f"{reprlib.repr(name)}: {reprlib.repr(value)}"
+                text = f"{source} {shown}, which is left out; it should map texts to numbers"
+                self._log_once(f"{method} {reprlib.repr(name)}", text)
+            elif math.isfinite(number):
+                numbers[name] = number
+        return numbers
+
+    def _log_once(self, kind: str, text: str) -> None:
+        if kind not in self._logged:
+            self._logged.add(kind)
+            log.warning("%s", text)
+
+
 class ObserversSubscriber(Subscriber):
-    """Calls the observers in the order of their registration. One that raises is called no more."""
+    """In the main process: calls the observers, in the order of their registration. Switches off an observer
+    that raises."""
 
     def __init__(
         self,
@@ -92,15 +145,16 @@ class ObserversSubscriber(Subscriber):
 
         Raises ConfigError if an observer raises in on_init: nothing has started yet.
         """
-        self._observers = dict(observers)
+        self._observers = [
+            (observer, _UserCode(f"observer {name!r}", "is", publish)) for name, observer in observers.items()
+        ]
         self._run = run
         self._monitor = monitor
-        self._publish = publish
         self._follows_episodes = follows_episodes(observers)
         self._has_started = False
-        self._restored: set[int] = set()  # policies whose learner has reported the counters it starts from
+        # Policies whose learner has sent its first report, with the counters that it has restored.
+        self._restored: set[int] = set()
         self._time_to_summarise = Every(summaries_interval)
-        self._numbers = _Numbers()
         for name, observer in observers.items():
             try:
                 observer.on_init(run)
@@ -109,54 +163,39 @@ class ObserversSubscriber(Subscriber):
 
     def handle(self, report: Report) -> None:
         match report:
-            case EpisodeReport():
-                if self._follows_episodes:
-                    self._call("on_episode", lambda observer: observer.on_episode(self._run, report))
+            case EpisodeReport() if self._follows_episodes:
+                for observer, code in self._observers:
+                    code.call("on_episode", observer.on_episode, self._run, report)
             case TrainReport():
                 if report.policy_id in self._restored:
-                    self._call(
-                        "on_training_step", lambda observer: observer.on_training_step(self._run, report)
-                    )
+                    for observer, code in self._observers:
+                        code.call("on_training_step", observer.on_training_step, self._run, report)
                 self._restored.add(report.policy_id)
 
     def tick(self) -> None:
         if not self._has_started:
             self._has_started = True
-            self._call("on_start", lambda observer: observer.on_start(self._run))
+            for observer, code in self._observers:
+                code.call("on_start", observer.on_start, self._run)
         if self._time_to_summarise():
             self._summarise()
 
     def close(self) -> None:
         self._summarise()
-        self._call("on_stop", lambda observer: observer.on_stop(self._run))
+        for observer, code in self._observers:
+            code.call("on_stop", observer.on_stop, self._run)
 
     def _summarise(self) -> None:
         for policy_id in sorted(self._restored):
-            self._summarise_policy(policy_id)
-
-    def _summarise_policy(self, policy_id: int) -> None:
-        returned = self._call(
-            "extra_summaries", lambda observer: observer.extra_summaries(self._run, policy_id)
-        )
-        for name, values in returned.items():
-            scalars = self._numbers.select(f"observer {name!r}: extra_summaries", values)
-            self._monitor.write(policy_id, scalars)
-
-    def _call(self, method: str, call: Callable[[Observer], Result]) -> dict[str, Result]:
-        """Returns what the observers return, by name. Switches off those that raise."""
-        returned = {}
-        for name, observer in list(self._observers.items()):
-            try:
-                returned[name] = call(observer)
-            except (Exception, SystemExit) as error:  # any error of a user's code; sys.exit ends no run
-                del self._observers[name]
-                self._publish(_switched_off(f"observer {name!r} is", method, error))
-        return returned
+            for observer, code in self._observers:
+                values = code.call("extra_summaries", observer.extra_summaries, self._run, policy_id)
+                if code.is_on:
+                    self._monitor.write(policy_id, code.numbers("extra_summaries", values))
 
 
 class FamilyMetricsSubscriber(Subscriber):
-    """Computes the metrics of the env's family from the episodes of each policy, and writes them. If they
-    raise, they are computed no more."""
+    """In the main process: computes the metrics of the env's family from the episodes of each policy, and
+    writes them. Switches them off if they raise."""
 
     def __init__(
         self,
@@ -166,76 +205,30 @@ class FamilyMetricsSubscriber(Subscriber):
         publish: Callable[[Report], None],
     ):
         """publish: hands a report to all subscribers. Raises ConfigError if make_metrics raises."""
-        self._name = f"the metrics of env {env_name!r}"
+        name = f"the metrics of env {env_name!r}"
+        self._code = _UserCode(name, "are", publish)
         self._monitor = monitor
-        self._publish = publish
-        self._numbers = _Numbers()
-        self._metrics: Sequence[FamilyMetrics]  # one for each policy; empty once one of them has raised
         try:
             self._metrics = [make_metrics(env_name) for _ in monitor.policies]
         except Exception as error:  # any error of a user's code
-            raise ConfigError(f"{self._name} cannot be made: {one_line(error)}") from error
+            raise ConfigError(f"{name} cannot be made: {one_line(error)}") from error
 
     def handle(self, report: Report) -> None:
-        if not self._metrics:
+        if not self._code.is_on:
             return
         match report:
             case EpisodeReport():
                 self._add(report)
             case PolicyReplaced():
-                metrics = self._metrics[report.policy_id]
-                self._call("clear", metrics.clear)
+                self._code.call("clear", self._metrics[report.policy_id].clear)
+        if not self._code.is_on:  # nothing may be decided by values of the past
+            for policy in self._monitor.policies:
+                policy.episodes.set_family_metrics({})
 
     def _add(self, episode: EpisodeReport) -> None:
-        metrics = self._metrics[episode.policy_id]
-        returned = self._call("add", lambda: metrics.add(episode.extra_stats))
-        values = self._numbers.select(f"{self._name}: add", {} if returned is None else returned)
+        returned = self._code.call("add", self._metrics[episode.policy_id].add, episode.extra_stats)
+        values = self._code.numbers("add", {} if returned is None else returned)
         if values:
             self._monitor.policies[episode.policy_id].episodes.set_family_metrics(values)
             scalars = {tag_of(metric): value for metric, value in values.items()}
             self._monitor.write(episode.policy_id, scalars)
-
-    def _call(self, method: str, call: Callable[[], Result]) -> Result | None:
-        """Returns what a method of the metrics returns. Switches them off if it raises."""
-        try:
-            return call()
-        except (Exception, SystemExit) as error:  # any error of a user's code; sys.exit ends no run
-            self._metrics = ()
-            for policy in self._monitor.policies:
-                policy.episodes.set_family_metrics({})
-            self._publish(_switched_off(f"{self._name} are", method, error))
-            return None
-
-
-def _switched_off(who: str, method: str, error: BaseException) -> Incident:
-    """Returns the report about user code that is called no more. who: e.g. "observer 'own' is"."""
-    text = f"{who} switched off, and training continues: {method} raised {one_line(error)}"
-    return Incident("observer_errors", text, details="".join(traceback.format_exception(error)))
-
-
-class _Numbers:
-    """Selects the numbers among what user code returns; logs the first of each kind that are none."""
-
-    def __init__(self) -> None:
-        self._logged: set[str] = set()
-
-    def select(self, function: str, values: Any) -> dict[str, float]:
-        """Returns the finite numbers with their names. function: which has returned the values."""
-        if not isinstance(values, Mapping):
-            self._log_once(function, f"{function} returned {reprlib.repr(values)}; it should be a dict")
-            return {}
-        numbers = {}
-        for name, value in values.items():
-            number = to_float(value)
-            if number is None or not isinstance(name, str) or not name.isprintable():
-                shown = f"{reprlib.repr(name)}: {reprlib.repr(value)}"
-                text = f"{function} returned {shown}, which is left out; it should map texts to numbers"
-                self._log_once(f"{function} {reprlib.repr(name)}", text)
-            elif math.isfinite(number):
-                numbers[name] = number
-        return numbers
-
-    def _log_once(self, kind: str, text: str) -> None:
-        if kind not in self._logged:
-            self._logged.add(kind)
-            log.warning("%s", text)

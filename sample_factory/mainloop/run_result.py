@@ -1,16 +1,14 @@
-"""How a run has ended, for the Python code that has started it."""
+"""How a run has ended, for the code or the program that has started it."""
 
 import json
 import logging
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from sample_factory.config.experiment_folder import write_atomically
 from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.monitoring.run_progress import RunProgress
-from sample_factory.runtime.child import ChildFailed
 from sample_factory.runtime.failures import CommandFailed
 
 log = logging.getLogger("sample_factory")
@@ -24,9 +22,11 @@ RESULT_FILE = "result.json"  # in the experiment folder: how its last run has en
 class PolicyResult(NamedTuple):
     """One policy at the end of a run. Means are over its last --stats_avg episodes; nan if none has ended.
 
-    env_frames: trained on in all runs of the experiment. num_episodes: those in the means. length: in env
-    frames. true_objective: the reward where the env reports no other. best_reward: the largest mean reward of
-    this run; None before there were --stats_avg episodes.
+    env_frames: trained on in all runs of the experiment.
+    num_episodes: number of episodes in the means.
+    true_objective: the reward, unless the env reports an objective of its own.
+    length: env frames.
+    best_reward: the largest mean reward of this run; None before --stats_avg episodes have ended.
     """
 
     env_frames: int
@@ -40,14 +40,15 @@ class PolicyResult(NamedTuple):
 class RunResult(NamedTuple):
     """How a run has ended.
 
-    status: "done": it has trained for as long as the flags say; "stopped", e.g. by Ctrl+C; or "failed".
-    reason: one line that says why a run was stopped, also by an observer, has failed, or had nothing to do;
-        empty for others.
-    experiment_dir: the folder of the experiment. A run that learned nothing before it was stopped or failed
-        leaves none.
+    status: "done", "stopped" (e.g. by Ctrl+C) or "failed". A run is done when a limit of the flags is reached
+        or an observer has ended it.
+    reason: one line: why the run was stopped, was ended by an observer, has failed, or had nothing to do;
+        otherwise empty.
+    experiment_dir: the folder of the experiment. It does not exist if the run was stopped or failed before it
+        learned anything.
     env_frames: trained on in all runs of the experiment, by all policies.
     fps: env frames per second, the mean of this run. seconds: of training in this run.
-    policies: results of each policy; empty for a run that ended before training began.
+    policies: the result of each policy; empty for a run that ended before training began.
     """
 
     status: str
@@ -66,45 +67,25 @@ class RunResult(NamedTuple):
 
 
 class TrainingFailed(CommandFailed):
-    """A run has failed; the message says why, and `result` has what was reached until then."""
+    """A run has failed; the message says why, and `result` is what it had reached."""
 
     def __init__(self, result: RunResult):
         super().__init__(result.reason)
         self.result = result
 
 
-class RunEnd(NamedTuple):
-    """The end of a run whose workers had been started.
-
-    failures: why it has failed; empty if it is done or was stopped.
-    summary: of the training; None of an evaluation.
-    stop_reason: why an observer has ended it early; empty otherwise.
-    """
-
-    failures: Sequence[ChildFailed]
-    summary: RunProgress | None
-    stop_reason: str = ""
-
-    def raise_failure(self) -> None:
-        """Raises the first failure, if there is one."""
-        if self.failures:
-            raise self.failures[0]
-
-
-def result_of(status: str, reason: str, experiment_dir: Path, summary: RunProgress | None) -> RunResult:
-    """Returns the result of a run. summary: None if it ended before any worker was started."""
-    if summary is None:
-        return RunResult(status, reason, experiment_dir)
-    policies = tuple(map(_policy_result, summary.policies))
+def result_of(status: str, reason: str, experiment_dir: Path, progress: RunProgress) -> RunResult:
+    """Returns the result of a run whose workers had been started."""
+    policies = tuple(map(_policy_result, progress.policies))
     return RunResult(
-        status, reason, experiment_dir, summary.total_frames, summary.mean_fps(), summary.seconds, policies
+        status, reason, experiment_dir, progress.total_frames, progress.mean_fps(), progress.seconds, policies
     )
 
 
 def write_result(result: RunResult) -> None:
-    """Writes RESULT_FILE for programs that have started the run: status, reason and env_frames.
+    """Writes RESULT_FILE for the program that has started the run: status, reason and env_frames.
 
-    Does nothing if the run has left no folder. A file that cannot be written is logged.
+    Does nothing if the run has left no folder. An OSError is logged.
     """
     if not result.experiment_dir.is_dir():
         return

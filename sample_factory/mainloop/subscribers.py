@@ -1,23 +1,27 @@
-"""Subscribers for the population and the league, and what subscribers send messages with."""
+"""Subscribers that steer a run: population-based training and the league; and how they send messages."""
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from sample_factory.config.config import Config
-from sample_factory.config.population_flags import REPLACED_BY_TAG
+from sample_factory.config.population_flags import FLAG_TAG, REPLACED_BY_TAG, SHAPING_TAG
 from sample_factory.exchange.channels import Channels
 from sample_factory.exchange.latest_sender import LatestSender
 from sample_factory.exchange.messages import (
+    Donated,
+    DonateRequest,
     LearnerMessage,
+    NewSettings,
+    NewShaping,
     PolicyReplaced,
     Report,
     RolloutMessage,
+    SettingsTaken,
 )
 from sample_factory.monitoring.monitor import Monitor
-from sample_factory.monitoring.policy_progress import EpisodeStats
 from sample_factory.monitoring.subscriber import Subscriber
-from sample_factory.population.evolution import Evolution
 from sample_factory.population.league import League
 from sample_factory.population.pbt import Decision, Population
 from sample_factory.runtime.clock import Every
@@ -25,28 +29,23 @@ from sample_factory.runtime.queues import Queue
 
 log = logging.getLogger("sample_factory")
 
-MIN_EPISODES = 10  # of each policy before population-based training compares their means
+MIN_EPISODES = 10  # of each policy, before population-based training compares their means
+RETRY_SECONDS = 30.0  # after a decision that could not be carried out, e.g. because the disk is full
 PBT_SUMMARY_SECONDS = 300.0
 SAVE_LEAGUE_SECONDS = 30.0
 SEND_SECONDS = 5.0  # a learner reads its messages even while it trains; a dead one does not
 
 
 class Outbox:
-    """In the main process: sends messages to learners, and to rollout workers or inline samplers."""
+    """In the main process: sends messages to learners, and to rollout workers or inline samplers.
+
+    rollout_workers: the inboxes of the rollout workers, or of the inline samplers, which pass messages on to
+        their rollout workers; for messages that must not wait.
+    """
 
     def __init__(self, channels: Channels):
         self._learners = channels.learners
-        self._rollout_workers = channels.inboxes
-
-    @property
-    def num_rollout_workers(self) -> int:
-        """Number of rollout workers, or of inline samplers, which pass messages on to those in them."""
-        return len(self._rollout_workers)
-
-    @property
-    def rollout_workers(self) -> Sequence[Queue]:
-        """The inboxes of the rollout workers, for messages that must not wait."""
-        return self._rollout_workers
+        self.rollout_workers: Sequence[Queue] = channels.inboxes
 
     def send_to_learner(self, policy_id: int, message: LearnerMessage) -> bool:
         """Returns whether there was room for the message within SEND_SECONDS."""
@@ -54,10 +53,10 @@ class Outbox:
 
     def send_to_rollout_worker(self, index: int, message: RolloutMessage) -> bool:
         """Returns whether there was room for the message within SEND_SECONDS."""
-        return _send(self._rollout_workers[index], message)
+        return _send(self.rollout_workers[index], message)
 
     def send_to_all_rollout_workers(self, message: RolloutMessage) -> None:
-        for inbox in self._rollout_workers:
+        for inbox in self.rollout_workers:
             _send(inbox, message)
 
 
@@ -69,8 +68,18 @@ def _send(inbox: Queue, message: LearnerMessage | RolloutMessage) -> bool:
     return is_sent
 
 
-class PopulationSubscriber(Subscriber):
-    """Steers population-based training: gives it the objectives, sends its messages, writes its summaries."""
+class Evolution(Subscriber):
+    """In the main process: carries out the decisions of a Population, one at a time; no process waits for it.
+
+    A policy takes over the weights of a donor in these steps:
+
+    1. `tick` sends DonateRequest to the donor's learner. It writes a file and answers with Donated.
+    2. `handle` sends NewSettings with that file to the learner of the policy. It loads the file and the new
+       hyperparameters, and answers with SettingsTaken.
+    3. `handle` stores the decision in the Population and sends NewShaping to the rollout workers.
+
+    A policy that keeps its weights starts at step 2, and one that keeps its settings too at step 3.
+    """
 
     def __init__(
         self,
@@ -79,59 +88,142 @@ class PopulationSubscriber(Subscriber):
         monitor: Monitor,
         outbox: Outbox,
         publish: Callable[[Report], None],
+        now: Callable[[], float] = time.monotonic,
     ):
         """metric: --pbt_target_objective. publish: hands a report to all subscribers."""
-        self._evolution = Evolution(
-            population, outbox.send_to_learner, outbox.send_to_all_rollout_workers, self._accepted
-        )
+        self._population = population
         self._metric = metric
         self._monitor = monitor
         self._outbox = outbox
         self._publish = publish
+        self._now = now
         self._metric_is_checked = False
+        self._retry_at = 0.0
+        self._pending: Decision | None = None
+        # Answers of learners carry it, so that answers to an earlier decision are recognised.
+        self._request_id = 0
+        self._decided_at = 0  # env frames of the policy at the pending decision
         self._time_to_summarise = Every(PBT_SUMMARY_SECONDS, at_first=True)
 
-    def handle(self, report: Report) -> None:
-        self._evolution.handle(report)
-
     def tick(self) -> None:
-        policies = self._monitor.policies
-        episodes = [policy.episodes for policy in policies]
-        if not self._metric_is_checked and sum(map(len, episodes)) >= MIN_EPISODES:
-            self._metric_is_checked = True
-            _warn_unless_reported(self._metric, episodes)
-        objectives = [stats.mean(self._metric, MIN_EPISODES) for stats in episodes]
-        self._evolution.tick([policy.env_frames for policy in policies], objectives)
+        """Starts to carry out a decision if one is due and none is pending; writes summaries."""
+        if not self._metric_is_checked:
+            self._check_metric()
+        if self._pending is None and self._now() >= self._retry_at:
+            self._decide()
         if self._time_to_summarise():
-            for policy_id in range(len(policies)):
-                self._monitor.write(policy_id, self._evolution.summaries(policy_id))
+            for policy_id in range(len(self._population.members)):
+                self._monitor.write(policy_id, self._summaries(policy_id))
+
+    def _check_metric(self) -> None:
+        """Warns, once there are enough episodes, if none of them has reported the metric."""
+        policies = [policy.episodes for policy in self._monitor.policies]
+        if sum(map(len, policies)) < MIN_EPISODES:
+            return
+        self._metric_is_checked = True
+        if all(episodes.spread(self._metric) is None for episodes in policies):
+            reported = dict.fromkeys(name for episodes in policies for name in episodes.metrics)
+            log.warning(
+                "PBT: no episode has reported --pbt_target_objective=%s, and nothing is decided before one "
+                "does. Choose one of the reported statistics: %s",
+                self._metric,
+                ", ".join(reported),
+            )
+
+    def _decide(self) -> None:
+        env_frames = [policy.env_frames for policy in self._monitor.policies]
+        policy_id = self._population.due(env_frames)
+        if policy_id is None:
+            return
+        objectives = [policy.episodes.mean(self._metric, MIN_EPISODES) for policy in self._monitor.policies]
+        decision = self._population.decide(policy_id, objectives)
+        if decision is None:
+            return
+        self._pending = decision
+        self._request_id += 1
+        self._decided_at = env_frames[policy_id]
+        text = "keeps its weights" if decision.donor is None else f"takes over policy {decision.donor}"
+        rounded = [round(value, 3) for value in objectives if value is not None]
+        log.info("PBT: policy %d %s; objectives %s", policy_id, text, rounded)
+        if decision.donor is not None:
+            self._send(decision, decision.donor, DonateRequest(self._request_id))
+        elif decision.member == self._population.members[policy_id]:
+            self._accept(decision)
+        else:
+            self._send_settings(decision, None)
+
+    def handle(self, report: Report) -> None:
+        """Handles the answers of learners to the pending decision; ignores all other reports."""
+        decision = self._pending
+        if decision is None or not isinstance(report, (Donated, SettingsTaken)):
+            return
+        if report.request_id != self._request_id:
+            return
+        match report:
+            case Donated(path=None):
+                self._give_up(decision, "the donor could not write its file")
+            case Donated():
+                self._send_settings(decision, report)
+            case SettingsTaken(error=""):
+                self._accept(decision)
+            case SettingsTaken(error=error):
+                self._give_up(decision, error)
 
     def worker_started(self, index: int) -> None:
-        for message in self._evolution.shaping():
-            self._outbox.send_to_rollout_worker(index, message)
+        """Sends the reward shaping of all policies: the worker knows only that of the command line."""
+        for policy_id, member in enumerate(self._population.members):
+            self._outbox.send_to_rollout_worker(index, NewShaping(policy_id, member.shaping))
 
-    def _accepted(self, decision: Decision) -> None:
-        """Called when a decision is in effect."""
-        scalars = self._evolution.summaries(decision.policy_id)
+    def _send_settings(self, decision: Decision, donation: Donated | None) -> None:
+        settings = NewSettings(self._request_id, decision.member.hyperparameters, donation)
+        self._send(decision, decision.policy_id, settings)
+
+    def _send(self, decision: Decision, policy_id: int, message: LearnerMessage) -> None:
+        if not self._outbox.send_to_learner(policy_id, message):
+            self._give_up(decision, f"the learner of policy {policy_id} does not read its messages")
+
+    def _accept(self, decision: Decision) -> None:
+        policy_id = decision.policy_id
+        self._pending = None
+        self._population.accept(decision, self._decided_at)
+        self._outbox.send_to_all_rollout_workers(NewShaping(policy_id, decision.member.shaping))
+        scalars = self._summaries(policy_id)
         if decision.donor is not None:
-            self._publish(PolicyReplaced(decision.policy_id, decision.donor))
+            self._publish(PolicyReplaced(policy_id, decision.donor))
             scalars[REPLACED_BY_TAG] = float(decision.donor)
-        self._monitor.write(decision.policy_id, scalars)
+        self._monitor.write(policy_id, scalars)
+        values = _flat(decision.member.hyperparameters, "").items()
+        text = ", ".join(f"{name} {value:.4g}" for name, value in values)
+        log.info("PBT: policy %d continues with %s", policy_id, text)
+
+    def _give_up(self, decision: Decision, reason: str) -> None:
+        """Drops the pending decision; the population decides again after RETRY_SECONDS."""
+        log.error("PBT: policy %d keeps its weights and settings: %s", decision.policy_id, reason)
+        self._pending = None
+        self._retry_at = self._now() + RETRY_SECONDS
+
+    def _summaries(self, policy_id: int) -> dict[str, float]:
+        """Returns TensorBoard tag -> value for the settings of a policy."""
+        member = self._population.members[policy_id]
+        return _flat(member.hyperparameters, FLAG_TAG) | _flat(member.shaping, SHAPING_TAG)
 
 
-def _warn_unless_reported(metric: str, policies: Sequence[EpisodeStats]) -> None:
-    if all(episodes.spread(metric) is None for episodes in policies):
-        reported = dict.fromkeys(name for episodes in policies for name in episodes.metrics)
-        log.warning(
-            "PBT: no episode has reported --pbt_target_objective=%s, and nothing is decided before one does. "
-            "Choose one of the reported statistics: %s",
-            metric,
-            ", ".join(reported),
-        )
+def _flat(values: Mapping[str, Any], prefix: str) -> dict[str, float]:
+    """Flattens nested settings as v1's tags do: names are joined by '_', items of a tuple are counted."""
+    flat: dict[str, float] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat.update(_flat(value, f"{prefix}{name}_"))
+        elif isinstance(value, (tuple, list)):
+            flat.update({f"{prefix}{name}_{i}": float(item) for i, item in enumerate(value)})
+        else:
+            flat[f"{prefix}{name}"] = float(value)
+    return flat
 
 
 class LeagueSubscriber(Subscriber):
-    """Keeps the league up to date, sends its past selves to rollout workers, saves and summarises it."""
+    """In the main process: updates the league, sends its past selves to rollout workers, saves it and writes
+    its summaries."""
 
     def __init__(self, league: League, config: Config, monitor: Monitor, outbox: Outbox):
         self._league = league
@@ -147,7 +239,7 @@ class LeagueSubscriber(Subscriber):
 
     def handle(self, report: Report) -> None:
         self._league.handle(report)
-        # Not only in `tick`: the workers that are ready play already while others start.
+        # Not only in `tick`: the workers that are ready already play while others start.
         self._sender.send_changes()
 
     def tick(self) -> None:

@@ -9,8 +9,7 @@ import numpy as np
 
 from sample_factory.config.sections import ModelFlags
 from sample_factory.spaces.actions import ACTION_MASK
-from sample_factory.spaces.images import ImageLayout, ImageShape, image_layout
-from sample_factory.spaces.observations import Indices
+from sample_factory.spaces.observations import ImageLayout, ImageShape, Indices, image_layout
 
 
 class Conv(NamedTuple):

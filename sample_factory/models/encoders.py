@@ -25,8 +25,7 @@ from sample_factory.models.encoder_choice import (
 )
 from sample_factory.models.network_registry import ENCODER
 from sample_factory.models.normalizers import autocast_dtype
-from sample_factory.spaces.images import ImageLayout
-from sample_factory.spaces.observations import Indices
+from sample_factory.spaces.observations import ImageLayout, Indices
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"elu": ELU, "relu": nn.ReLU, "tanh": nn.Tanh}
 

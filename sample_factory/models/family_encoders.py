@@ -25,8 +25,7 @@ from sample_factory.models.encoders import (
     make_observation_encoder,
     mlp,
 )
-from sample_factory.spaces.images import ImageLayout, ImageShape, image_layout
-from sample_factory.spaces.observations import Indices
+from sample_factory.spaces.observations import ImageLayout, ImageShape, Indices, image_layout
 
 VIZDOOM_MEASUREMENTS_WIDTHS = (128, 128)
 

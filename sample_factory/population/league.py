@@ -1,13 +1,13 @@
-"""The past selves of all policies, the results against them, and how often each is chosen as an opponent.
+"""Self-play: the past selves of all policies, their Elo ratings and win rates, and how often each is drawn.
 
-Prioritised fictitious self-play: Vinyals et al. 2019 (AlphaStar), "Prioritized fictitious self-play".
+Prioritised fictitious self-play is from Vinyals et al. 2019 (AlphaStar).
 """
 
 import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from sample_factory.exchange.messages import (
     PolicyReplaced,
     Report,
 )
-from sample_factory.population.rating import START_ELO, Record, elo_gain
 
 log = logging.getLogger("sample_factory")
 
@@ -31,12 +30,43 @@ FILE_NAME = "league.json"
 HOW_TO_REPAIR = "repair it, or delete it to start with no results"
 MATCHES_PER_UPDATE = 50  # between updates of the prioritised weights
 MIN_WEIGHT = 1e-3  # an opponent that never wins is still drawn sometimes, so that its win rate stays current
+START_ELO = 1000.0
+ELO_SCALE = 400.0
+ELO_STEP = 8.0  # the K factor: a won match between equals changes both ratings by half of it
+WINDOW = 100  # matches over which a win rate is averaged
+
+
+def expected_score(own_elo: float, other_elo: float) -> float:
+    """Returns the expected score, 1 / (1 + 10^((R_other - R_own) / 400)); a draw counts 0.5 (Elo 1978)."""
+    odds: float = 10.0 ** ((other_elo - own_elo) / ELO_SCALE)
+    return 1.0 / (1.0 + odds)
+
+
+def elo_gain(own_elo: float, other_elo: float, score: float) -> float:
+    """Returns how much a score of 1, 0.5 or 0 adds to the own rating, and subtracts from the opponent's."""
+    return ELO_STEP * (score - expected_score(own_elo, other_elo))
+
+
+class Record(NamedTuple):
+    """Results of a live policy against one past self.
+
+    win_rate: the mean score over the first WINDOW matches, then an exponential moving average, because the
+    live policy changes. It starts as if one match had been drawn.
+    """
+
+    matches: int = 0
+    win_rate: float = 0.5
+
+    def with_result(self, score: float) -> "Record":
+        """Returns the record after one more match with a score of 1 (won), 0.5 (drawn) or 0 (lost)."""
+        matches = self.matches + 1
+        return Record(matches, self.win_rate + (score - self.win_rate) / min(matches + 1, WINDOW))
 
 
 class League:
     """In the main process: past selves, ratings and win rates. Promises:
 
-    1. Every milestone in the experiment folder is a past self, those of earlier runs included. At most
+    1. Every milestone in the experiment folder is a past self, also those of earlier runs. At most
        --selfplay_max_opponents of each policy are in use.
     2. Results and ratings are kept in league.json.
     """
@@ -74,18 +104,16 @@ class League:
 
     def opponents(self, policy: int) -> Opponents:
         """Returns the past selves of a policy that are in use now, with their weights."""
-        used = self._in_use(self._past_selves[policy])
+        used = self._in_use(policy)
         weights = [
             [self._weight(live, past_self) for past_self in used] for live in range(self._num_policies)
         ]
         return Opponents(policy, tuple(used), np.array(weights, np.float32))
 
     def summaries(self, policy_id: int) -> dict[str, float]:
-        """Returns TensorBoard tag -> value for a live policy, over the past selves in use that it has met.
-
-        With some assignments of policies to agents, it never meets the past selves of certain policies.
-        """
-        used = [past_self for past_selves in self._past_selves for past_self in self._in_use(past_selves)]
+        """Returns TensorBoard tag -> value for a live policy, over the past selves in use that it has met: a
+        matchmaking may never let it meet those of some policies."""
+        used = [past_self for policy in range(self._num_policies) for past_self in self._in_use(policy)]
         records = [self._record(policy_id, past_self) for past_self in used]
         rates = [record.win_rate for record in records if record.matches]
         scalars = {"elo": self._live_elo[policy_id], "num_opponents": float(len(rates))}
@@ -146,8 +174,8 @@ class League:
         weight: float = difficulty**self._flags.selfplay_priority_exponent
         return max(MIN_WEIGHT, weight)
 
-    def _in_use(self, past_selves: Sequence[Milestone]) -> list[Milestone]:
-        return thinned(past_selves, self._flags.selfplay_max_opponents)
+    def _in_use(self, policy: int) -> list[Milestone]:
+        return thinned(self._past_selves[policy], self._flags.selfplay_max_opponents)
 
     def _record(self, live: int, past_self: Milestone) -> Record:
         return self._records.get((live, past_self), Record())
@@ -159,7 +187,10 @@ class League:
 
     def _load(self) -> None:
         file = self._folder / FILE_NAME
-        saved = _read(file) if file.exists() else {}
+        try:
+            saved = read_json(file) if file.exists() else {}
+        except ConfigError as error:
+            raise ConfigError(f"{error}; {HOW_TO_REPAIR}") from None
         try:
             for policy, entry in enumerate(saved.get("policies", [])):
                 if policy < self._num_policies:
@@ -183,9 +214,9 @@ class League:
 def thinned(milestones: Sequence[Milestone], limit: int) -> list[Milestone]:
     """Returns at most `limit` of a policy's milestones, spread evenly over its env frames.
 
-    milestones: by env frames. They are added in turn; when there are too many, the one with the closest
-    neighbours is removed. So a new milestone replaces at most one, and the first is always kept, except with
-    a limit of 1, which keeps the newest.
+    milestones: in the order of their env frames. They are added in turn; when there are too many, the one
+    between the two closest neighbours is removed. So a new milestone replaces at most one, and the first is
+    always kept. With a limit of 1, only the newest is kept.
     """
     kept: list[Milestone] = []
     for milestone in milestones:
@@ -201,10 +232,3 @@ def thinned(milestones: Sequence[Milestone], limit: int) -> list[Milestone]:
 def _name(past_self: Milestone) -> str:
     """Returns the key in league.json: the path relative to the experiment folder, which may be moved."""
     return str(past_self.path(Path()))
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return read_json(path)
-    except ConfigError as error:
-        raise ConfigError(f"{error}; {HOW_TO_REPAIR}") from None

@@ -1,104 +1,77 @@
-"""How population-based training changes numbers (Jaderberg et al. 2017, "explore"; Petrenko et al. 2020)."""
+"""Random changes of settings in population-based training (Jaderberg et al. 2017, "explore"; Petrenko et al.
+2020)."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from sample_factory.config.population_flags import MAX_BATCH_GROWTH
+from sample_factory.config.population_flags import MAX_BATCH_GROWTH, PbtFlags
 
-RESET_CHANCE = 0.05  # probability that a number is reset to its default instead of being changed
+RESET_CHANCE = 0.05  # probability that a changed number is reset to its default instead of being mutated
 NEAR_ONE_FACTORS = (1.01, 1.2)  # range of the factor by which 1 - gamma changes
 TINY = 1e-8
 BATCH_FACTOR = 1.2
 
 
-class MutationRule(NamedTuple):
-    """How numbers change.
+class Mutation:
+    """Mutates settings. A number changes with a probability of --pbt_mutation_rate: it is multiplied or
+    divided by a factor between --pbt_perturb_min and --pbt_perturb_max."""
 
-    rate: probability that a number changes.
-    low, high: range of the factor by which it is multiplied or divided.
-    rollout, initial_batch_size: a batch consists of whole rollouts, and of at most MAX_BATCH_GROWTH times its
-        first size.
-    """
-
-    rate: float
-    low: float
-    high: float
-    rollout: int
-    initial_batch_size: int
-
-
-Change = Callable[[Any, MutationRule, np.random.Generator], Any]
-
-
-def mutate(
-    values: Mapping[str, Any], defaults: Mapping[str, Any], rule: MutationRule, rng: np.random.Generator
-) -> dict[str, Any]:
-    """Returns a changed copy. Each number in nested mappings and tuples changes on its own.
-
-    defaults: of the same shape. At the top level, gamma, batch_size and learning_rate have their own rules,
-    which keep them within the bounds of their flags.
-    """
-    changed = {}
-    for name, value in values.items():
-        change = SPECIAL_RULES.get(name, _change)
-        changed[name] = _mutate_value(value, defaults.get(name, value), change, rule, rng)
-    return changed
-
-
-def _mutate_value(
-    value: Any, default: Any, change: Change, rule: MutationRule, rng: np.random.Generator
-) -> Any:
-    if isinstance(value, Mapping):
-        known = default if isinstance(default, Mapping) else {}
-        return {
-            name: _mutate_value(item, known.get(name, item), _change, rule, rng)
-            for name, item in value.items()
+    def __init__(self, flags: PbtFlags, rollout: int, batch_size: int, rng: np.random.Generator):
+        """batch_size: of the command line."""
+        self._flags = flags
+        self._rollout = rollout
+        self._max_batch = MAX_BATCH_GROWTH * batch_size
+        self._rng = rng
+        # These keep the values within the bounds of their flags.
+        self._special: Mapping[str, Callable[[Any], Any]] = {
+            "gamma": self._mutate_near_one,
+            "batch_size": lambda value: self.fitting_batch(self._scaled(value, BATCH_FACTOR)),
+            "learning_rate": lambda value: min(1.0, self._mutate_number(value)),
         }
-    if isinstance(value, (tuple, list)):
-        defaults = default if isinstance(default, (tuple, list)) and len(default) == len(value) else value
-        pairs = zip(value, defaults)
-        return type(value)(_mutate_value(item, known, change, rule, rng) for item, known in pairs)
-    if rng.random() >= rule.rate:
-        return value
-    if value != default and rng.random() < RESET_CHANCE:
-        return default
-    if isinstance(value, bool):
-        return not value
-    return change(value, rule, rng)
 
+    def mutated(self, values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns a mutated copy. Each number in nested mappings and tuples changes on its own.
 
-def _grow_or_shrink(value: float, factor: float, rng: np.random.Generator) -> float:
-    return value * factor if rng.random() < 0.5 else value / factor
+        defaults: of the same form as `values`.
+        """
+        return {
+            name: self._mutate(value, defaults.get(name, value), self._special.get(name, self._mutate_number))
+            for name, value in values.items()
+        }
 
+    def fitting_batch(self, size: float) -> int:
+        """Returns the largest batch size up to `size` that has whole rollouts and fits the buffers."""
+        whole_rollouts = int(min(size, self._max_batch)) // self._rollout
+        return max(1, whole_rollouts) * self._rollout
 
-def _change(value: float, rule: MutationRule, rng: np.random.Generator) -> float:
-    return _grow_or_shrink(value, rng.uniform(rule.low, rule.high), rng)
+    def _mutate(self, value: Any, default: Any, mutate_number: Callable[[Any], Any]) -> Any:
+        if isinstance(value, Mapping):
+            known = default if isinstance(default, Mapping) else {}
+            return {
+                name: self._mutate(item, known.get(name, item), self._mutate_number)
+                for name, item in value.items()
+            }
+        if isinstance(value, (tuple, list)):
+            fits = isinstance(default, (tuple, list)) and len(default) == len(value)
+            pairs = zip(value, default if fits else value)
+            return type(value)(self._mutate(item, known, mutate_number) for item, known in pairs)
+        if self._rng.random() >= self._flags.pbt_mutation_rate:
+            return value
+        if value != default and self._rng.random() < RESET_CHANCE:
+            return default
+        return not value if isinstance(value, bool) else mutate_number(value)
 
+    def _mutate_number(self, value: float) -> float:
+        factor = self._rng.uniform(self._flags.pbt_perturb_min, self._flags.pbt_perturb_max)
+        return self._scaled(value, factor)
 
-def _change_near_one(value: float, rule: MutationRule, rng: np.random.Generator) -> float:
-    """Changes 1 - value: for a discount factor of 0.99, 0.01 determines the horizon."""
-    difference = _grow_or_shrink(1.0 - value, rng.uniform(*NEAR_ONE_FACTORS), rng)
-    return 1.0 - min(1.0, max(TINY, difference))
+    def _mutate_near_one(self, value: float) -> float:
+        """Mutates 1 - value: a discount factor of 0.99 has a horizon of 1 / 0.01 steps."""
+        difference = self._scaled(1.0 - value, self._rng.uniform(*NEAR_ONE_FACTORS))
+        return 1.0 - min(1.0, max(TINY, difference))
 
-
-def _change_up_to_one(value: float, rule: MutationRule, rng: np.random.Generator) -> float:
-    return min(1.0, _change(value, rule, rng))
-
-
-def fitting_batch(size: float, rule: MutationRule) -> int:
-    """Returns the largest batch size up to `size` that has whole rollouts and fits in the allotted memory."""
-    size = min(size, MAX_BATCH_GROWTH * rule.initial_batch_size)
-    return max(rule.rollout, int(size) // rule.rollout * rule.rollout)
-
-
-def _change_batch_size(value: int, rule: MutationRule, rng: np.random.Generator) -> int:
-    return fitting_batch(_grow_or_shrink(value, BATCH_FACTOR, rng), rule)
-
-
-SPECIAL_RULES: Mapping[str, Change] = {
-    "gamma": _change_near_one,
-    "batch_size": _change_batch_size,
-    "learning_rate": _change_up_to_one,
-}
+    def _scaled(self, value: float, factor: float) -> float:
+        """Multiplies or divides by the factor, with equal probability."""
+        return value * factor if self._rng.random() < 0.5 else value / factor

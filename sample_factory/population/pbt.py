@@ -1,7 +1,7 @@
-"""Population-based training: which policy takes over the weights of which, and how its settings change.
+"""Population-based training: which policy takes over the weights of another, and how its settings change.
 
-Jaderberg et al. 2017, "Population Based Training of Neural Networks"; the rules are those of Petrenko et al.
-2020 (Sample Factory), section 3.5.
+Jaderberg et al. 2017, "Population Based Training of Neural Networks"; rules of Petrenko et al. 2020 (Sample
+Factory), section 3.5.
 """
 
 import json
@@ -18,7 +18,7 @@ from sample_factory.config.experiment_folder import read_json, write_atomically
 from sample_factory.config.flags import MAX_FLOAT, ConfigError, check_values, coerce
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.population_flags import PbtFlags
-from sample_factory.population.mutation import MutationRule, fitting_batch, mutate
+from sample_factory.population.mutation import Mutation
 
 log = logging.getLogger("sample_factory")
 
@@ -28,14 +28,14 @@ HOW_TO_REPAIR = "repair it, or delete it to start from the flags"
 
 
 class Member(NamedTuple):
-    """The settings of one policy that evolve. shaping: reward shaping of the env, {} if it has none."""
+    """The evolving settings of one policy. shaping: reward shaping of the env, {} if it has none."""
 
     hyperparameters: Mapping[str, Any]
     shaping: Mapping[str, Any]
 
 
 class Decision(NamedTuple):
-    """How a policy continues: with new settings, and with the weights of its donor, or its own if None."""
+    """How a policy continues: with the settings `member`, and with the weights of `donor` (None: its own)."""
 
     policy_id: int
     donor: int | None
@@ -51,7 +51,13 @@ class Population:
     """
 
     def __init__(
-        self, flags: PbtFlags, default: Member, rule: MutationRule, folder: Path, num_policies: int, seed: int
+        self,
+        flags: PbtFlags,
+        default: Member,
+        learning: LearningFlags,
+        folder: Path,
+        num_policies: int,
+        seed: int,
     ):
         """default: the settings on the command line, to which a mutation may reset a value.
 
@@ -59,16 +65,21 @@ class Population:
         """
         self._flags = flags
         self._default = default
-        self._rule = rule
         self._folder = folder
         self._rng = np.random.default_rng(seed)
+        self._mutation = Mutation(flags, learning.rollout, learning.batch_size, self._rng)
         self._decided_at = [0] * num_policies
-        self.members = [self._first_member(policy) for policy in range(num_policies)]
-        self._load()
+        # Policy 0 is never mutated, so that one policy always has settings that have been tried.
+        self.members = [default, *(self._mutated(default) for _ in range(1, num_policies))]
+        try:
+            self._load()
+        except ValueError as error:
+            raise ConfigError(f"{error}; {HOW_TO_REPAIR}") from None
         self._save()
 
     def due(self, env_frames: Sequence[int]) -> int | None:
-        """Returns the policy to decide on: the one that has waited for the most frames; None if none is due.
+        """Returns the policy to decide on: the one with the most env frames since its last decision; None if
+        none is due.
 
         env_frames: trained on so far, by policy.
         """
@@ -101,28 +112,24 @@ class Population:
             if self._is_much_better(known[candidate], known[policy_id]):
                 donor = candidate
         source = self.members[policy_id if donor is None else donor]
-        # Policy 0 is never mutated, so that one policy always has settings that have been tried.
         member = source if policy_id == 0 else self._mutated(source)
         return Decision(policy_id, donor, member)
 
     def accept(self, decision: Decision, env_frames: int) -> None:
-        """Stores a decision that has been carried out. env_frames: of its policy when it was decided on."""
+        """Stores a decision that has been carried out. env_frames: of its policy when it was made."""
         self.members[decision.policy_id] = decision.member
         self._decided_at[decision.policy_id] = env_frames
         self._save()
 
     def _is_much_better(self, other: float, own: float) -> bool:
-        """Unlike the original, relates the gap to the larger objective: the candidate's own may be near 0."""
+        """Unlike the original, compares the gap with the larger objective: `other` alone may be near 0."""
         relative = self._flags.pbt_replace_reward_gap * max(abs(other), abs(own))
         return other - own > max(relative, self._flags.pbt_replace_reward_gap_absolute)
 
-    def _first_member(self, policy_id: int) -> Member:
-        return self._default if policy_id == 0 else self._mutated(self._default)
-
     def _mutated(self, member: Member) -> Member:
         return Member(
-            mutate(member.hyperparameters, self._default.hyperparameters, self._rule, self._rng),
-            mutate(member.shaping, self._default.shaping, self._rule, self._rng),
+            self._mutation.mutated(member.hyperparameters, self._default.hyperparameters),
+            self._mutation.mutated(member.shaping, self._default.shaping),
         )
 
     def _files(self, policy_id: int) -> tuple[Path, Path]:
@@ -135,18 +142,24 @@ class Population:
         return self._folder / "pbt_progress.json"
 
     def _load(self) -> None:
+        """Loads the files in the folder. Raises ValueError if one cannot be used: guessed values would change
+        the experiment without notice."""
         for policy_id, member in enumerate(self.members):
             settings, shaping = self._files(policy_id)
             if settings.exists() and shaping.exists():
-                values = _read(settings, member.hyperparameters)
-                _check_flags(values, settings)
+                values = _known(member.hyperparameters, read_json(settings), settings)
+                # Raises for values that the command line would not accept.
+                section = LearningFlags(**coerce(LearningFlags, values, str(settings)))
+                check_values(section, dict.fromkeys(values, str(settings)))
                 if "batch_size" in values:
-                    values["batch_size"] = fitting_batch(values["batch_size"], self._rule)
-                self.members[policy_id] = Member(values, _read(shaping, member.shaping))
+                    values["batch_size"] = self._mutation.fitting_batch(values["batch_size"])
+                evolved = _known(member.shaping, read_json(shaping), shaping)
+                self.members[policy_id] = Member(values, evolved)
                 log.info("PBT: policy %d continues with %s", policy_id, settings)
         if self._progress_file.exists():
             never = {str(policy_id): 0 for policy_id in range(len(self.members))}
-            self._decided_at = [int(frames) for frames in _read(self._progress_file, never).values()]
+            decided = _known(never, read_json(self._progress_file), self._progress_file)
+            self._decided_at = [int(frames) for frames in decided.values()]
 
     def _save(self) -> None:
         contents: dict[Path, Mapping[str, Any]] = {}
@@ -169,18 +182,8 @@ def tuned_hyperparameters(flags: PbtFlags, algo: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _read(path: Path, default: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the saved values of the settings in `default`; a setting that the file lacks has its default.
-
-    Raises ConfigError for a damaged file: guessed values would change the experiment without notice.
-    """
-    try:
-        return _known(default, read_json(path), path)
-    except ConfigError as error:
-        raise ConfigError(f"{error}; {HOW_TO_REPAIR}") from None
-
-
 def _known(default: Mapping[str, Any], saved: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Returns the saved values of the settings in `default`, or their defaults. path: for errors."""
     known = {}
     for name, value in default.items():
         found = saved.get(name, value)
@@ -198,13 +201,3 @@ def _has_form(found: Any, value: Any) -> bool:
         is_list = isinstance(found, (tuple, list)) and len(found) == len(value)
         return is_list and all(map(_has_form, found, value))
     return isinstance(found, (int, float)) and abs(found) <= MAX_FLOAT
-
-
-def _check_flags(values: Mapping[str, Any], path: Path) -> None:
-    """Raises ConfigError for values that the command line would not accept."""
-    source = str(path)
-    try:
-        section = LearningFlags(**coerce(LearningFlags, dict(values), source))
-        check_values(section, dict.fromkeys(values, source))
-    except ValueError as error:
-        raise ConfigError(f"{error}; {HOW_TO_REPAIR}") from None

@@ -5,10 +5,11 @@ space's `start`) and one per element of a Box, in the order of the space. Logits
 Discrete component of n choices; means, then logarithms of standard deviations, per Box.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -78,39 +79,36 @@ def action_layout(space: spaces.Space[Any]) -> ActionLayout:
     box_actions: list[int] = []
     logit = 0
     action = 0
-    for is_box, size in _components(space):
-        if is_box:
+    for part in _leaves(space):
+        if isinstance(part, spaces.Box):
+            size = math.prod(part.shape)
             means += range(logit, logit + size)
             log_stds += range(logit + size, logit + 2 * size)
             box_actions += range(action, action + size)
-        else:
-            sizes.append(size)
-            discrete_logits += range(logit, logit + size)
+            logit += 2 * size
+            action += size
+            continue
+        for n in np.ravel(part.n if isinstance(part, spaces.Discrete) else part.nvec).tolist():
+            sizes.append(n)
+            discrete_logits += range(logit, logit + n)
             discrete_actions.append(action)
-        logit += 2 * size if is_box else size
-        action += size if is_box else 1
+            logit += n
+            action += 1
     columns = (sizes, discrete_logits, means, log_stds, discrete_actions, box_actions)
     return ActionLayout(*map(tuple, columns))
 
 
-class _Component(NamedTuple):
-    """A single choice (size: number of choices) or a Box (size: number of elements)."""
-
-    is_box: bool
-    size: int
-
-
-def _components(space: spaces.Space[Any]) -> list[_Component]:
-    """Returns the parts of the space in order."""
-    if isinstance(space, spaces.Discrete):
-        return [_Component(False, int(space.n))]
-    if isinstance(space, spaces.MultiDiscrete):
-        return [_Component(False, int(n)) for n in space.nvec.reshape(-1)]
-    if isinstance(space, spaces.Box):
-        return [_Component(True, math.prod(space.shape))]
+def _leaves(space: spaces.Space[Any]) -> list[spaces.Discrete | spaces.MultiDiscrete | spaces.Box]:
+    """Returns the parts of the space in order, without Tuples. Raises UnsupportedSpace."""
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.Box):
+        return [space]
     if isinstance(space, spaces.Tuple):
-        return [component for part in space.spaces for component in _components(part)]
-    raise UnsupportedSpace(
+        return [leaf for part in space.spaces for leaf in _leaves(part)]
+    raise _unsupported(space)
+
+
+def _unsupported(space: spaces.Space[Any]) -> UnsupportedSpace:
+    return UnsupportedSpace(
         f"action space {space} is not supported; use Discrete, MultiDiscrete (also for MultiBinary), Box, or "
         "a Tuple of these (also for Dict)"
     )
@@ -125,47 +123,33 @@ def action_decoder(space: spaces.Space[Any]) -> Callable[[np.ndarray], Any]:
         start = int(space.start)
         return lambda row: int(row[0]) + start
     if isinstance(space, spaces.MultiDiscrete):
-        return _multi_discrete_decoder(space)
+        offset = np.ravel(space.start)
+        shape = space.nvec.shape
+        dtype = space.dtype
+        return lambda row: (row.astype(dtype) + offset).reshape(shape)
     if isinstance(space, spaces.Box):
-        return _box_decoder(space)
-    if isinstance(space, spaces.Tuple):
-        return _tuple_decoder(space)
-    _components(space)  # raises
-    raise AssertionError(f"{space} has a layout, but no decoder")
-
-
-def _multi_discrete_decoder(space: spaces.MultiDiscrete) -> Callable[[np.ndarray], Any]:
-    offset = np.asarray(space.start).ravel()
-    shape = space.nvec.shape
-    dtype = space.dtype
-    return lambda row: (row.astype(dtype) + offset).reshape(shape)
-
-
-def _box_decoder(space: spaces.Box) -> Callable[[np.ndarray], Any]:
-    low = space.low
-    high = space.high
-    shape = space.shape
-    dtype = space.dtype
-    return lambda row: np.clip(row.reshape(shape), low, high).astype(dtype)
-
-
-def _tuple_decoder(space: "spaces.Tuple[Any]") -> Callable[[np.ndarray], Any]:
+        low = space.low
+        high = space.high
+        return lambda row: np.clip(row.reshape(low.shape), low, high).astype(low.dtype)
+    if not isinstance(space, spaces.Tuple):
+        raise _unsupported(space)
     starts = [int(part.start) for part in space.spaces if isinstance(part, spaces.Discrete)]
     if len(starts) == len(space.spaces):
         # Only Discrete parts: one conversion of the row to Python numbers serves all of them.
         return lambda row: tuple([int(value) + start for value, start in zip(row.tolist(), starts)])
-    parts = []
-    begin = 0
-    for part in space.spaces:
-        size = action_layout(part).num_action_values
-        parts.append((slice(begin, begin + size), action_decoder(part)))
-        begin += size
+    parts = list(zip(_columns(space), map(action_decoder, space.spaces)))
     return lambda row: tuple(decode(row[columns]) for columns, decode in parts)
+
+
+def _columns(space: "spaces.Tuple[Any]") -> list[slice]:
+    """Returns the columns of each part of a Tuple in a row of actions."""
+    sizes = [action_layout(part).num_action_values for part in space.spaces]
+    return [slice(end - size, end) for size, end in zip(sizes, itertools.accumulate(sizes))]
 
 
 def batch_action_decoder(space: spaces.Space[Any]) -> Callable[[np.ndarray], Any]:
     """Returns a function from rows, [B, num_action_values] float32, to a batch of actions of the space, as
-    Gymnasium's vector envs accept it: an array [B, ...], and for a Tuple, a tuple of those.
+    Gymnasium's vector envs accept it: an array [B, ...]; for a Tuple, a tuple of such arrays.
 
     Box actions are clipped to the bounds. Raises UnsupportedSpace.
     """
@@ -181,15 +165,10 @@ def batch_action_decoder(space: spaces.Space[Any]) -> Callable[[np.ndarray], Any
         low = space.low
         high = space.high
         return lambda rows: np.clip(rows.reshape(-1, *low.shape), low, high).astype(low.dtype)
-    if isinstance(space, spaces.Tuple):
-        sizes = [action_layout(part).num_action_values for part in space.spaces]
-        ends = np.cumsum(sizes)
-        decoders = list(map(batch_action_decoder, space.spaces))
-        return lambda rows: tuple(
-            decode(rows[:, end - size : end]) for decode, size, end in zip(decoders, sizes, ends)
-        )
-    _components(space)  # raises
-    raise AssertionError(f"{space} has a layout, but no decoder")
+    if not isinstance(space, spaces.Tuple):
+        raise _unsupported(space)
+    parts = list(zip(_columns(space), map(batch_action_decoder, space.spaces)))
+    return lambda rows: tuple(decode(rows[:, columns]) for columns, decode in parts)
 
 
 def action_encoder(space: spaces.Space[Any]) -> Callable[[Any], np.ndarray]:
@@ -203,7 +182,6 @@ def action_encoder(space: spaces.Space[Any]) -> Callable[[Any], np.ndarray]:
     if isinstance(space, spaces.Box):
         return lambda action: np.asarray(action, np.float32).ravel()
     if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
-        start = np.asarray(space.start).ravel()
+        start = np.ravel(space.start)
         return lambda action: (np.asarray(action).ravel() - start).astype(np.float32)
-    _components(space)  # raises
-    raise AssertionError(f"{space} has a layout, but no encoder")
+    raise _unsupported(space)

@@ -1,4 +1,5 @@
-"""Observations of any supported Gymnasium space as a flat dict of arrays, the form that is stored."""
+"""Converts observations of any supported Gymnasium space to a flat dict of arrays, which is stored; and says
+which of them are images."""
 
 import functools
 import logging
@@ -14,6 +15,7 @@ log = logging.getLogger("sample_factory")
 
 STORED_DTYPES = (np.uint8, np.int8, np.float32)  # every other dtype is stored as float32
 MAX_CHOICES = 2**31 - 1  # indices are stored as int32
+CHANNELS = (1, 2, 3, 4)  # usual numbers of channels: grey, two layers of a map, RGB, RGBA or four frames
 
 
 class UnsupportedSpace(Explained, ValueError):
@@ -45,11 +47,7 @@ class ObservationLayout(NamedTuple):
 
 
 class _Leaf(NamedTuple):
-    """One entry of the flat dict.
-
-    path: keys and indices that lead to its value in the user's observation.
-    space: of that value.
-    """
+    """One entry of the flat dict. path: keys and indices that lead to its value in the user's observation."""
 
     key: str
     path: tuple[Any, ...]
@@ -59,25 +57,24 @@ class _Leaf(NamedTuple):
 def observation_layout(space: spaces.Space[Any]) -> ObservationLayout:
     """Returns the layout of an observation space.
 
-    Dict spaces keep their keys (nested ones joined by '/'), Tuple entries become obs_0, obs_1, ..., anything
-    else is the single key 'obs'.
+    Keys: those of a Dict (nested ones joined by '/'); obs_0, obs_1, ... for the entries of a Tuple; 'obs' for
+    any other space.
 
-    Box stays (float64 and wide integers become float32), Discrete and MultiDiscrete become Indices,
-    MultiBinary float32. Texts in a Dict or Tuple are left out, with a warning. Raises UnsupportedSpace for
-    other spaces.
+    Spaces: a Box stays one (float64 and wide integers become float32), Discrete and MultiDiscrete become
+    Indices, MultiBinary a Box of float32. Texts in a Dict or Tuple are left out, with a warning. Raises
+    UnsupportedSpace for other spaces.
     """
     return _layout(space, _conversion)
 
 
 def leaf_spaces(space: spaces.Space[Any]) -> dict[str, spaces.Space[Any]]:
-    """Returns the spaces in an observation space as the env has them, by the keys of `observation_layout`."""
+    """Returns the parts of an observation space, not converted, by the keys of `observation_layout`."""
     return {leaf.key: leaf.space for leaf in _leaves(space, "", ())}
 
 
 def batch_layout(space: spaces.Space[Any]) -> ObservationLayout:
-    """Returns the layout like `observation_layout`, with a conversion of batches as VectorEnvs return them.
-
-    There, each Box, Discrete, MultiDiscrete or MultiBinary space in a Dict or Tuple is an array [B, ...].
+    """Returns the same as `observation_layout`, except that `flatten` converts a batch as VectorEnvs return
+    it: each part of a Dict or Tuple is an array [B, ...].
     """
     return _layout(space, _batch_conversion)
 
@@ -196,3 +193,51 @@ def _stored_box(space: spaces.Box) -> spaces.Box:
     dtype = space.dtype if space.dtype in STORED_DTYPES else np.dtype(np.float32)
     # Bounds of the box's own dtype avoid Gymnasium's warning about precision.
     return spaces.Box(space.low.astype(dtype), space.high.astype(dtype), space.shape, dtype)
+
+
+class ImageShape(NamedTuple):
+    """Size of one image, without the batch."""
+
+    channels: int
+    height: int
+    width: int
+
+
+class ImageLayout(NamedTuple):
+    """How an observation holds an image.
+
+    is_stack: the first axis counts images; their channels are concatenated.
+    is_hwc: the last axis counts channels.
+    is_plane: there is no axis of channels.
+    """
+
+    size: ImageShape
+    is_stack: bool
+    is_hwc: bool
+    is_plane: bool
+
+
+def image_layout(shape: tuple[int, ...]) -> ImageLayout:
+    """Returns how an observation of this shape, of 2 to 4 dimensions, holds an image.
+
+    The shape is (height, width) or (channels, height, width). It is (height, width, channels) if only the
+    last number is a usual number of channels, or if only the first two are equal. A fourth dimension in front
+    counts images.
+    """
+    if len(shape) == 2:
+        return ImageLayout(ImageShape(1, *shape), is_stack=False, is_hwc=False, is_plane=True)
+    *stack, first, second, last = shape
+    is_hwc = (last in CHANNELS and first not in CHANNELS) or first == second != last
+    size = ImageShape(last, first, second) if is_hwc else ImageShape(first, second, last)
+    if stack:
+        size = size._replace(channels=stack[0] * size.channels)
+    return ImageLayout(size, bool(stack), is_hwc, is_plane=False)
+
+
+def is_image(space: spaces.Box) -> bool:
+    """Returns whether an observation is an image or a stack of images, rather than a table of numbers.
+
+    Bytes are images if they have 2 to 4 dimensions; floats only with 3 or 4.
+    """
+    least = 3 if space.dtype == np.float32 else 2
+    return not isinstance(space, Indices) and least <= len(space.shape) <= 4

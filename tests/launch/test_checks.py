@@ -59,29 +59,28 @@ def test_a_very_large_encoder_is_warned_of_unless_it_is_a_users_own():
 def test_a_ray_cluster_that_cannot_be_reached_is_an_error_before_the_start(monkeypatch):
     monkeypatch.setattr(local_ray, "CONNECT_SECONDS", 0.0)
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    with pytest.raises(CommandFailed, match="RAY_ADDRESS=127.0.0.1:1: no Ray cluster can be reached"):
+    with pytest.raises(CommandFailed, match="RAY_ADDRESS=127.0.0.1:1"):
         plan_run(config("--num_nodes=2"), resolve_family("gym_CartPole-v1"))
 
 
 def test_a_preset_is_refused_before_anything_starts_only_if_it_was_typed():
-    message = "gym_CartPole-v1: --encoder_subtype=convnet_atari: convnet_atari needs 36x36 pixels"
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match="gym_CartPole-v1: --encoder_subtype=convnet_atari"):
         describe_networks(config("--encoder_subtype=convnet_atari"), info(SPACE))
 
 
 def test_evaluation_during_training_is_refused_where_one_policy_cannot_play_all_agents():
     kinds = AgentKinds((*info(SPACE).kinds.spaces, *info(S.Box(-1, 1, (3,))).kinds.spaces), (0, 1))
     plan = make_plan(config("--eval_every_env_steps=100", "--num_envs_per_worker=2"), CountingEnv())
-    with pytest.raises(ConfigError, match="the agents of this env have different spaces; leave it out"):
+    with pytest.raises(ConfigError, match="--eval_every_env_steps"):
         plan_evaluation(plan._replace(info=EnvInfo(kinds, 1)))
     assert plan_evaluation(make_plan(config("--num_envs_per_worker=2"), CountingEnv())) is None
 
 
 def test_an_index_cannot_be_normalised():
     check_env(config("--normalize_input_keys", "grid", "table"), info(SPACE))
-    with pytest.raises(ConfigError, match="place is Discrete or MultiDiscrete"):
+    with pytest.raises(ConfigError, match="--normalize_input_keys: place"):
         check_env(config("--normalize_input_keys", "grid", "place"), info(SPACE))
-    with pytest.raises(ConfigError, match="no observation pixels; it has grid, place, table"):
+    with pytest.raises(ConfigError, match="pixels.*grid, place, table"):
         check_env(config("--normalize_input_keys", "pixels"), info(SPACE))
 
 
@@ -99,9 +98,7 @@ def test_flags_of_a_part_that_is_replaced_are_announced_as_without_effect():
     assert not lines(config("--core_custom=a:B"), table, warnings=True)
     replaced = config("--core_custom=a:B", "--rnn_type=lstm", "--use_rnn=False")
     (warning,) = lines(replaced, table, warnings=True)
-    assert (
-        "--rnn_type" in warning and "--use_rnn" in warning and "no effect beside --core_custom=a:B" in warning
-    )
+    assert all(flag in warning for flag in ("--rnn_type", "--use_rnn", "--core_custom=a:B"))
 
 
 def test_a_core_of_the_main_script_is_built_in_a_child_which_gives_the_size_of_its_state():
@@ -123,5 +120,5 @@ def test_a_core_of_the_main_script_is_built_in_a_child_which_gives_the_size_of_i
 def test_a_faulty_algorithm_is_found_before_training():
     register_algorithm("OF_THIS_TEST", lambda flags, policy, rng: object())
     own = config("--algo=OF_THIS_TEST")
-    with pytest.raises(ChildFailed, match="algorithm OF_THIS_TEST: object has no modules, fixes_targets"):
+    with pytest.raises(ChildFailed, match="OF_THIS_TEST.*fixes_targets"):
         plan_run(own, resolve_family(own.env_name))

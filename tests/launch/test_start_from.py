@@ -60,9 +60,9 @@ def test_a_source_is_a_name_a_folder_or_a_file(make, tmp_path):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("none", "there is no experiment of this name in"),
-        ("empty", r"there is no checkpoint_\*.pth in .*empty/checkpoint_p0"),
-        ("new", "is the experiment itself"),
+        ("none", "no experiment"),
+        ("empty", "empty/checkpoint_p0"),
+        ("new", "the experiment itself"),
     ],
 )
 def test_a_source_without_checkpoints_is_refused(make, source, message):
@@ -79,11 +79,9 @@ def test_an_experiment_with_checkpoints_continues_with_its_own_weights_and_says_
     changes = Resumed((Change("batch_size", 512, 1024),), (Change("gamma", 0.9, 0.99),))
     with caplog.at_level(logging.INFO, "sample_factory"):
         log_resumed(replace(config, resumed=changes, typed={"transfer_from": "none"}))
-    assert caplog.messages == [
-        "Resuming new at 182,272 env frames; changed: batch_size 512 -> 1024",
-        "gamma = 0.99 in --cfg=None has no effect: new was started with 0.9, which stays unless it is typed",
-        "--transfer_from=none has no effect: new exists, and continues with its own weights",
-    ]
+    resumed, ignored, transfer = caplog.messages
+    assert resumed == "Resuming new at 182,272 env frames; changed: batch_size 512 -> 1024"
+    assert ignored.startswith("gamma = 0.99 in --cfg") and transfer.startswith("--transfer_from=none has no")
 
 
 def test_the_last_checkpoints_are_listed(make):
@@ -102,10 +100,8 @@ def test_a_run_whose_limit_is_reached_has_nothing_to_train(make):
     checkpoint(config, "checkpoint_000000009_199.pth", policy_id=1)
     assert why_done(config) is None
     checkpoint(config, "checkpoint_000000010_250.pth", policy_id=1)
-    assert why_done(config) == (
-        "a has 450 env frames, and --train_for_env_steps=200 is reached; train for longer with "
-        "--train_for_env_steps=400"
-    )
+    done = why_done(config)
+    assert done is not None and "450 env frames" in done and "--train_for_env_steps=400" in done
     assert why_done(replace(config, resumed=None)) is None, "a new experiment"
 
 

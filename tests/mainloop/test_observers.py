@@ -131,6 +131,7 @@ def test_a_run_that_an_observer_ends_is_done_and_shows_the_reason(make_loop, cap
 
     caplog.set_level(logging.INFO)
     loop, channels, _ = make_loop(Stopping())
+    loop.started()
     report(loop, channels, trained(env_frames=0), trained(env_frames=100))
     assert not loop.is_done
     report(loop, channels, EPISODE)

@@ -8,7 +8,17 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.population_flags import SelfplayFlags
 from sample_factory.exchange.messages import MatchReport, MilestoneSaved, OpponentLost, PolicyReplaced
 from sample_factory.population import league as league_module
-from sample_factory.population.league import FILE_NAME, MATCHES_PER_UPDATE, League, thinned
+from sample_factory.population.league import (
+    ELO_STEP,
+    FILE_NAME,
+    MATCHES_PER_UPDATE,
+    WINDOW,
+    League,
+    Record,
+    elo_gain,
+    expected_score,
+    thinned,
+)
 
 
 @pytest.fixture
@@ -186,3 +196,35 @@ def test_a_new_milestone_is_always_in_use_and_replaces_at_most_one():
             before, now = thinned(milestones[:count], limit), thinned(milestones[: count + 1], limit)
             assert now[-1] == milestones[count] and len(set(before) - set(now)) <= 1
             assert len(now) == min(limit, count + 1)
+
+
+@pytest.mark.parametrize(("gap", "expected"), [(0, 0.5), (400, 10 / 11), (-400, 1 / 11), (200, 0.7597)])
+def test_the_expected_score_follows_elos_formula(gap, expected):
+    assert expected_score(1000 + gap, 1000) == pytest.approx(expected, abs=1e-4)
+
+
+def test_expected_scores_of_both_sides_add_up_to_one():
+    assert expected_score(1100, 950) + expected_score(950, 1100) == pytest.approx(1.0)
+
+
+def test_an_expected_result_changes_no_rating_and_a_surprising_one_changes_it_most():
+    assert elo_gain(1000, 1000, 0.5) == 0.0
+    assert elo_gain(1000, 1000, 1.0) == ELO_STEP / 2
+    assert elo_gain(800, 1200, 1.0) == pytest.approx(ELO_STEP * 10 / 11)
+
+
+def test_a_win_rate_begins_at_a_half_and_is_a_mean_of_the_first_matches():
+    record = Record()
+    assert record.win_rate == 0.5
+    for score in (1.0, 1.0, 0.0):
+        record = record.with_result(score)
+    assert record == (3, pytest.approx((0.5 + 2) / 4))
+
+
+def test_old_matches_lose_their_weight():
+    record = Record()
+    for _ in range(10 * WINDOW):
+        record = record.with_result(1.0)
+    for _ in range(WINDOW):
+        record = record.with_result(0.0)
+    assert record.win_rate == pytest.approx((1 - 1 / WINDOW) ** WINDOW, abs=0.01)

@@ -1,15 +1,16 @@
 import numpy as np
 import pytest
 
-from sample_factory.population.mutation import MutationRule, mutate
+from sample_factory.config.population_flags import PbtFlags
+from sample_factory.population.mutation import Mutation
 
-ALWAYS = MutationRule(rate=1.0, low=1.1, high=1.5, rollout=32, initial_batch_size=1024)
 TRIALS = 300
 
 
-def mutations(values, defaults=None, rule=ALWAYS):
-    rng = np.random.default_rng(0)
-    return [mutate(values, defaults or values, rule, rng) for _ in range(TRIALS)]
+def mutations(values, defaults=None, rate=1.0):
+    flags = PbtFlags(pbt_mutation_rate=rate, pbt_perturb_min=1.1, pbt_perturb_max=1.5)
+    mutation = Mutation(flags, rollout=32, batch_size=1024, rng=np.random.default_rng(0))
+    return [mutation.mutated(values, defaults or values) for _ in range(TRIALS)]
 
 
 def factors(name, value, of=lambda x: x):
@@ -53,9 +54,8 @@ def test_a_switch_is_flipped():
 
 
 def test_the_mutation_rate_is_the_share_of_numbers_that_change():
-    rule = ALWAYS._replace(rate=0.15)
     values = {f"number_{i}": 1.0 for i in range(100)}
-    changed = [sum(new != 1.0 for new in found.values()) for found in mutations(values, rule=rule)]
+    changed = [sum(new != 1.0 for new in found.values()) for found in mutations(values, rate=0.15)]
     assert np.mean(changed) == pytest.approx(15, abs=1)
 
 

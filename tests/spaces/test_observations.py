@@ -10,6 +10,7 @@ from sample_factory.spaces.observations import (
     UnsupportedSpace,
     _warn_of_text,
     batch_to_indices,
+    image_layout,
     log,
     observation_layout,
 )
@@ -111,3 +112,26 @@ def test_a_large_discrete_space_takes_a_few_bytes_per_observation():
     assert layout.flatten(999_999_999)["obs"].nbytes == 4
     with pytest.raises(UnsupportedSpace, match="at most"):
         observation_layout(spaces.Discrete(2**40))
+
+
+@pytest.mark.parametrize(
+    ("shape", "size"),
+    [
+        ((72, 128), (1, 72, 128)),
+        ((3, 72, 128), (3, 72, 128)),
+        ((72, 128, 3), (3, 72, 128)),
+        ((4, 84, 84), (4, 84, 84)),
+        ((84, 84, 4), (4, 84, 84)),
+        ((12, 72, 128), (12, 72, 128)),
+        ((13, 13, 5), (5, 13, 13)),
+        ((8, 8, 111), (111, 8, 8)),
+        ((2, 12, 12), (2, 12, 12)),  # highway-env's racetrack
+        ((9, 7, 3), (3, 9, 7)),  # all cells of MiniGrid's DistShift
+        ((11, 9, 2), (2, 11, 9)),
+        ((8, 8, 8), (8, 8, 8)),
+        ((4, 84, 84, 3), (12, 84, 84)),
+        ((4, 3, 84, 84), (12, 84, 84)),
+    ],
+)
+def test_channels_are_recognised_by_their_number_or_by_equal_sides(shape, size):
+    assert image_layout(shape).size == size

@@ -8,7 +8,7 @@ import numpy as np
 
 from sample_factory.envs.protocol import BackgroundEnv, EnvAround, MultiAgentEnv, ObservationRows, StepResult
 from sample_factory.spaces.agent_kinds import AgentKinds, KindSpaces
-from sample_factory.spaces.images import image_layout, is_image
+from sample_factory.spaces.observations import image_layout, is_image
 
 ALL = slice(None)
 

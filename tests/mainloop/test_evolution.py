@@ -1,9 +1,20 @@
+"""The decisions of a population are carried out step by step, by messages."""
+
+from types import SimpleNamespace
+
 import pytest
 
+from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.population_flags import PbtFlags
-from sample_factory.exchange.messages import Donated, DonateRequest, NewSettings, NewShaping, SettingsTaken
-from sample_factory.population.evolution import RETRY_SECONDS, Evolution
-from sample_factory.population.mutation import MutationRule
+from sample_factory.exchange.messages import (
+    Donated,
+    DonateRequest,
+    NewSettings,
+    NewShaping,
+    PolicyReplaced,
+    SettingsTaken,
+)
+from sample_factory.mainloop.subscribers import RETRY_SECONDS, Evolution
 from sample_factory.population.pbt import Member, Population
 
 DEFAULT = Member({"learning_rate": 1e-4}, {"delta": {"HEALTH": [0.01, -0.01]}})
@@ -11,25 +22,44 @@ FRAMES = [0, 100]  # policy 1 is due
 OBJECTIVES = [10.0, 1.0]  # and much worse
 
 
+class Episodes:
+    """The last episodes of a policy, with a mean that a test gives."""
+
+    objective = None
+
+    def __len__(self):
+        return 0
+
+    def mean(self, metric, at_least):
+        return self.objective
+
+
 class Run:
-    """An Evolution of two policies, and the messages that it has sent."""
+    """An Evolution of two policies: what it has sent, published and written."""
 
     def __init__(self, folder):
         flags = PbtFlags(
             with_pbt=True, pbt_start_mutation=100, pbt_period_env_steps=50, pbt_mutation_rate=1.0
         )
-        rule = MutationRule(1.0, 1.1, 1.5, 32, 1024)
-        self.population = Population(flags, DEFAULT, rule, folder, 2, seed=1)
+        self.population = Population(flags, DEFAULT, LearningFlags(), folder, 2, seed=1)
         self.to_learners = []
         self.to_workers = []
-        self.accepted = []
+        self.to_new_worker = []
+        self.published = []
+        self.written = {}
         self.seconds = 0.0
         self.learners_read = True
+        self.policies = [SimpleNamespace(env_frames=0, episodes=Episodes()) for _ in range(2)]
         self.evolution = Evolution(
             self.population,
-            self.send_to_learner,
-            self.to_workers.append,
-            self.accepted.append,
+            "reward",
+            SimpleNamespace(policies=self.policies, write=self.written.__setitem__),
+            SimpleNamespace(
+                send_to_learner=self.send_to_learner,
+                send_to_all_rollout_workers=self.to_workers.append,
+                send_to_rollout_worker=lambda index, message: self.to_new_worker.append(message),
+            ),
+            self.published.append,
             now=lambda: self.seconds,
         )
 
@@ -40,7 +70,9 @@ class Run:
     def tick(self, frames=FRAMES, objectives=OBJECTIVES):
         """Returns the messages that the tick sends to learners."""
         before = len(self.to_learners)
-        self.evolution.tick(frames, objectives)
+        for policy, env_frames, objective in zip(self.policies, frames, objectives):
+            policy.env_frames, policy.episodes.objective = env_frames, objective
+        self.evolution.tick()
         return self.to_learners[before:]
 
 
@@ -56,12 +88,12 @@ def test_a_replacement_goes_from_the_donors_file_to_the_receiver_and_only_then_c
     run.evolution.handle(donation)
     policy, settings = run.to_learners[-1]
     assert policy == 1 and isinstance(settings, NewSettings) and settings.donation == donation
-    assert run.population.members[1] == former and not run.accepted
+    assert run.population.members[1] == former and not run.published
     run.evolution.handle(SettingsTaken(1, ""))
     member = run.population.members[1]
     assert member.hyperparameters == settings.hyperparameters != former.hyperparameters
     assert run.to_workers == [NewShaping(1, member.shaping)]
-    assert [(change.policy_id, change.donor) for change in run.accepted] == [(1, 0)]
+    assert run.published == [PolicyReplaced(1, 0)]
 
 
 def test_only_one_decision_is_pending_at_a_time(run):
@@ -91,7 +123,8 @@ def test_a_learner_that_reads_no_messages_does_not_stop_the_evolution(run):
 
 def test_a_new_rollout_worker_gets_the_shaping_of_all_policies(run):
     members = run.population.members
-    assert run.evolution.shaping() == [NewShaping(i, members[i].shaping) for i in range(2)]
+    run.evolution.worker_started(0)
+    assert run.to_new_worker == [NewShaping(i, members[i].shaping) for i in range(2)]
 
 
 @pytest.mark.parametrize("failure", [Donated(1, None, ""), SettingsTaken(1, "RuntimeError: other SHA-256")])
@@ -99,7 +132,7 @@ def test_a_replacement_that_fails_changes_nothing_and_is_tried_later(run, failur
     former = run.population.members[1]
     run.tick()
     run.evolution.handle(failure)
-    assert run.population.members[1] == former and not run.to_workers and not run.accepted
+    assert run.population.members[1] == former and not run.to_workers and not run.published
     assert run.tick() == []
     run.seconds = RETRY_SECONDS
     assert run.tick() == [(0, DonateRequest(2))]
@@ -115,7 +148,8 @@ def test_answers_to_an_earlier_request_are_ignored(run):
 
 
 def test_everything_that_evolves_is_summarised_under_v1s_tags(run):
-    assert run.evolution.summaries(0) == {
+    run.tick()
+    assert run.written[0] == {
         "zz_pbt/cfg_learning_rate": 1e-4,
         "zz_pbt/rew_delta_HEALTH_0": 0.01,
         "zz_pbt/rew_delta_HEALTH_1": -0.01,

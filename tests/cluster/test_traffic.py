@@ -2,7 +2,7 @@
 
 import pytest
 
-from sample_factory.cluster.weights_sync import SyncRule
+from sample_factory.cluster.traffic import are_weights_due
 from sample_factory.config.sampling_flags import ClusterFlags
 from sample_factory.exchange.channels import NO_VERSION
 from sample_factory.exchange.policy_weights import Stamp
@@ -11,7 +11,7 @@ MAX_POLICY_LAG = 100
 
 
 def is_due(held, newest, diverged=NO_VERSION, **flags):
-    return SyncRule(ClusterFlags(**flags), MAX_POLICY_LAG).is_due(held, newest, diverged)
+    return are_weights_due(ClusterFlags(**flags), MAX_POLICY_LAG, held, newest, diverged)
 
 
 @pytest.mark.parametrize("kind", ["every", "lag", "divergence"])
