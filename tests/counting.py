@@ -153,13 +153,21 @@ def make_plan(config: Config, env: Any, family: EnvFamily | None = None, **choic
     return plan._replace(**choices)
 
 
+def poison(buffers: TrajectoryBuffers) -> None:
+    """Fills all data with NaN or the largest integers, so that tests notice reads of memory never written."""
+    for name, array in buffers._memory._arrays.items():
+        if name not in ("owner", "pending", "incarnations"):
+            largest = {"f": np.nan, "b": True}.get(array.dtype.kind)
+            array.fill(np.iinfo(array.dtype).max if largest is None else largest)
+
+
 def make_shared(config: Config, env: Any, num_logits: int = 1) -> tuple[TrajectoryBuffers, Channels]:
     """Returns poisoned buffers, and queues for threads. num_logits: of one action."""
     info = env_info(adapt(env), types.SimpleNamespace(env_frameskip=None))
     topology = make_topology(config, info)
     layouts = [KindLayout(spaces.observation, RowLayout(1, num_logits)) for spaces in info.kinds.spaces]
     buffers = TrajectoryBuffers(topology, layouts, CountingModel.state_size)
-    buffers.poison()
+    poison(buffers)
     policies = range(topology.num_policies)
     channels = Channels(
         [LocalQueue() for _ in range(topology.num_workers)],

@@ -99,13 +99,6 @@ class TrajectoryBuffers:
         """Size of the shared memory."""
         return self._memory.nbytes
 
-    def poison(self) -> None:
-        """Fills all data with conspicuous values, so that tests notice reads of memory never written."""
-        kept = {name: self._memory[name].copy() for name in ("owner", "pending", "incarnations")}
-        self._memory.poison()
-        for name, values in kept.items():
-            self._memory[name][:] = values
-
     def acquire(self, worker_index: int, agent_ids: np.ndarray) -> np.ndarray | None:
         """In the rollout worker: returns a free buffer for each agent, [n] int64, or None if there are too
         few free ones."""

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.runtime import call_in_child as call_in_child_module
+from sample_factory.runtime import child as child_module
 from sample_factory.runtime import child_side, cpu, failures
-from sample_factory.runtime.call_in_child import call_in_child, run_in_child
-from sample_factory.runtime.child import Child, ChildFailed, ChildOptions
+from sample_factory.runtime.child import Child, ChildFailed, ChildOptions, call_in_child, run_in_child
 from sample_factory.runtime.log import log
 from sample_factory.runtime.marked_processes import unmarked_environment
 from sample_factory.runtime.queues import SocketQueue
@@ -272,8 +271,8 @@ def test_what_a_cleanup_raises_is_a_failure():
 
 def test_a_child_that_cannot_even_end_itself_is_killed_and_named(monkeypatch, caplog):
     monkeypatch.setattr(log, "propagate", True)
-    monkeypatch.setattr(call_in_child_module, "END_SECONDS", 0.1)
-    monkeypatch.setattr(call_in_child_module, "MORE_SECONDS", 0.1)
+    monkeypatch.setattr(child_module, "END_SECONDS", 0.1)
+    monkeypatch.setattr(child_module, "MORE_SECONDS", 0.1)
     assert run_in_child("child", CannotEnd, ("stopped",)) == "a result"
     assert caplog.messages == ["child has not ended 0.1 s after its work was done, and is killed"]
 

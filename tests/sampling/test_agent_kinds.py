@@ -22,7 +22,7 @@ from sample_factory.exchange.topology import make_topology
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.learning.batcher import Batcher
 from sample_factory.sampling.rollout.env_vector import EnvVector, RewardRule
-from tests.counting import make_config
+from tests.counting import make_config, poison
 from tests.mixed import EPISODE, IMAGE, LAST_ACTION, STEP, VECTOR, WALKER, MixedCounting
 from tests.sampling.matchmaking.matchmakers import random_matchmaker
 from tests.sampling.rollout.test_env_vector import Named, finish
@@ -37,7 +37,7 @@ def make_info(env=None):
 def make_buffers(num_policies=2):
     config, info = make_config(worker_num_splits=1, num_policies=num_policies, batch_size=256), make_info()
     buffers = TrajectoryBuffers(make_topology(config, info), kind_layouts(info.kinds), rnn_state_size=1)
-    buffers.poison()
+    poison(buffers)
     return buffers
 
 
