@@ -16,12 +16,11 @@ from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_info import env_info
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.channels import Channels, make_progress
-from sample_factory.exchange.kind_storage import KindLayout, RowLayout
 from sample_factory.exchange.messages import Incident
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.topology import make_topology
-from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.exchange.trajectory_buffers import KindLayout, TrajectoryBuffers
 from sample_factory.mainloop.main_loop import DeadProcess
 from sample_factory.models.actor_critic import PolicyOutput
 from sample_factory.models.policy_spec import make_policy_spec
@@ -165,7 +164,7 @@ def make_shared(config: Config, env: Any, num_logits: int = 1) -> tuple[Trajecto
     """Returns poisoned buffers, and queues for threads. num_logits: of one action."""
     info = env_info(adapt(env), types.SimpleNamespace(env_frameskip=None))
     topology = make_topology(config, info)
-    layouts = [KindLayout(spaces.observation, RowLayout(1, num_logits)) for spaces in info.kinds.spaces]
+    layouts = [KindLayout(spaces.observation, 1, num_logits) for spaces in info.kinds.spaces]
     buffers = TrajectoryBuffers(topology, layouts, CountingModel.state_size)
     poison(buffers)
     policies = range(topology.num_policies)

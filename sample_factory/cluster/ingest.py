@@ -20,7 +20,6 @@ from sample_factory.exchange.messages import (
     ComponentReady,
     Incident,
     Report,
-    Reports,
     RolloutMessage,
     Trajectories,
 )
@@ -250,7 +249,7 @@ class Ingest:
 
     def _report(self, reports: Iterable[Report]) -> None:
         for report in reports:
-            self._channels.reports.put(Reports([report]), self._context.keep_going)
+            self._channels.reports.put(report, self._context.keep_going)
 
     def _store(self, link: NodeLink) -> None:
         """Writes trajectories of a node to buffers, as far as there are free ones."""

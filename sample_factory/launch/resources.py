@@ -4,10 +4,9 @@ import logging
 from collections.abc import Sequence
 
 from sample_factory.exchange.channels import Channels, make_progress
-from sample_factory.exchange.kind_storage import kind_layouts
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.run_plan import RunPlan
-from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, kind_layouts
 from sample_factory.mainloop.main_loop import Resources
 from sample_factory.population.league import League
 from sample_factory.population.mutation import MutationRule

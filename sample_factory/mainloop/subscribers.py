@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 from sample_factory.config.config import Config
 from sample_factory.config.population_flags import REPLACED_BY_TAG
-from sample_factory.exchange.channels import Channels
-from sample_factory.exchange.latest_sender import LatestSender
+from sample_factory.exchange.channels import Channels, LatestSender
 from sample_factory.exchange.messages import (
     LearnerMessage,
     PolicyReplaced,

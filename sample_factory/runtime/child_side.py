@@ -52,6 +52,9 @@ class Warned(NamedTuple):
     text: str
 
 
+Message = tuple[Any, ...] | Notice
+
+
 class StopFlag:
     """Like threading.Event, but signal handlers may set it, and multiprocessing.connection.wait accepts it.
 
@@ -97,7 +100,7 @@ class ChildContext:
         an exception in it is a failure of the child.
     """
 
-    def __init__(self, name: str, send: Callable[[NamedTuple | Notice], None] = lambda message: None):
+    def __init__(self, name: str, send: Callable[[Message], None] = lambda message: None):
         """send: sends a message to the parent; by default there is no parent."""
         self.name = name
         self.stopping = StopFlag()
@@ -272,7 +275,7 @@ class _ParentLink:
         self.connection = connection
         self._lock = threading.Lock()
 
-    def send(self, message: NamedTuple | Notice) -> None:
+    def send(self, message: Message) -> None:
         """Sends a message to the parent. If the parent has died, logs the content of the message."""
         try:
             with self._lock:

@@ -47,7 +47,7 @@ class FactoryNotFound(PermanentFailure):
 
 
 class Failed(NamedTuple):
-    """Child to parent: an exception ended the child. Only text: the parent imports none of the child's modules.
+    """Child to parent: an exception ended the child. Only text, so that the parent needs no module of it.
 
     error: one line, see `one_line`.
     traceback: in full. short_traceback: see `short_traceback`.

@@ -11,7 +11,6 @@ from sample_factory.envs.env_info import EnvInfo
 from sample_factory.exchange.messages import (
     EpisodeReport,
     PolicyRequest,
-    Reports,
     Trajectories,
     reports_in,
     rows_of_messages,
@@ -132,8 +131,8 @@ def test_the_largest_messages_about_buffers_fit_into_a_queue():
 
 def test_reports_of_a_step_are_the_same_as_single_ones():
     episode = EpisodeReport(1000, 1.5, 2**40, 2.5, {"kills": 1.5})
-    reports = Reports([episode._replace(reward=float(i)) for i in range(3)])
-    assert list(reports_in([reports, episode])) == [*reports.reports, episode]
+    reports = [episode._replace(reward=float(i)) for i in range(3)]
+    assert list(reports_in([reports, episode])) == [*reports, episode]
 
 
 class TestBuffers:

@@ -11,15 +11,14 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_info import env_info
 from sample_factory.envs.random_actions import RandomActions
-from sample_factory.exchange.kind_storage import (
+from sample_factory.exchange.topology import make_topology
+from sample_factory.exchange.trajectory_buffers import (
     KindLayout,
     KindStorage,
-    RowLayout,
+    TrajectoryBuffers,
     kind_layouts,
     observation_slots,
 )
-from sample_factory.exchange.topology import make_topology
-from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.learning.batcher import Batcher
 from sample_factory.sampling.rollout.env_vector import EnvVector, RewardRule
 from tests.counting import make_config, poison
@@ -168,16 +167,16 @@ def boxes(**spaces):
 
 
 LAYOUTS = [
-    KindLayout(boxes(a=((3, 5), np.uint8), b=((2,), np.float32)), RowLayout(1, 4)),
-    KindLayout(boxes(c=((9,), np.float32)), RowLayout(3, 6)),
-    KindLayout(boxes(a=((7,), np.uint8), d=((3,), np.int8), e=((), np.float32)), RowLayout(2, 2)),
+    KindLayout(boxes(a=((3, 5), np.uint8), b=((2,), np.float32)), 1, 4),
+    KindLayout(boxes(c=((9,), np.float32)), 3, 6),
+    KindLayout(boxes(a=((7,), np.uint8), d=((3,), np.int8), e=((), np.float32)), 2, 2),
 ]
 
 
 def storage(layouts, num_buffers=5, num_steps=4):
     slots = observation_slots(layouts, num_buffers, num_steps)
     memory = [np.zeros(slot.shape, slot.dtype) for slot in slots]
-    outputs = np.zeros((num_buffers, num_steps - 1, max(layout.rows.size for layout in layouts)), np.float32)
+    outputs = np.zeros((num_buffers, num_steps - 1, max(layout.size for layout in layouts)), np.float32)
     return [KindStorage(layout, memory, outputs) for layout in layouts], memory
 
 

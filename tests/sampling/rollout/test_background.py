@@ -10,7 +10,7 @@ from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import ObservationRows
 from sample_factory.exchange.channels import with_local_queues
-from sample_factory.exchange.messages import ActionsReady, EpisodeReport, Incident, Reports, StatsReport
+from sample_factory.exchange.messages import ActionsReady, EpisodeReport, Incident, StatsReport
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.sampling.rollout import rollout_worker, watches
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
@@ -100,8 +100,8 @@ def test_what_is_stored_lines_up_over_rollouts_and_episodes():
     for _ in range(5 * SHORTEST_EPISODE):
         inline.turn()
     assert len(inline.finished) > 4 * 40
-    reports = [message for message in inline.channels.reports.get_many(0.0) if isinstance(message, Reports)]
-    episodes = [report for message in reports for report in message.reports]
+    reports = [message for message in inline.channels.reports.get_many(0.0) if isinstance(message, list)]
+    episodes = [report for message in reports for report in message]
     assert len(episodes) > 80 and all(isinstance(report, EpisodeReport) for report in episodes)
     assert len(reports) < len(episodes) / 4, "the episodes that end in one step are one message"
 
