@@ -10,6 +10,7 @@ import torch
 from sample_factory.config.algorithms import registered_algorithm
 from sample_factory.config.config import Config
 from sample_factory.config.flags import Layer
+from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.parsing import build_config
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.envs.adapters.adapt import adapt
@@ -25,9 +26,10 @@ from sample_factory.mainloop.main_loop import DeadProcess
 from sample_factory.models.actor_critic import PolicyOutput
 from sample_factory.models.policy_spec import make_policy_spec
 from sample_factory.runtime.queues import LocalQueue
-from sample_factory.sampling.matchmaking.registry import registered_matchmaking
+from sample_factory.sampling.matchmaking.matchmaking import registered_matchmaking
 
 NUM_ACTIONS = 1000
+RAW_REWARDS = LearningFlags(reward_scale=1.0, reward_clip=1e9)  # rewards are stored as they are
 ENV, EPISODE, STEP, LAST_ACTION = range(4)  # columns of the observation
 
 

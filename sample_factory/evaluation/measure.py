@@ -46,7 +46,7 @@ from sample_factory.runtime import cpu
 from sample_factory.runtime.child import ChildFailed, call_in_child
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.supervisor import StopSignals
-from sample_factory.sampling.matchmaking.registry import RANDOM
+from sample_factory.sampling.matchmaking.matchmaking import RANDOM
 
 log = logging.getLogger("sample_factory")
 

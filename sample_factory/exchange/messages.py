@@ -15,7 +15,7 @@ MAX_REPORTS = 100  # in one message; fewer if they do not fit
 
 
 class PolicyRequest(NamedTuple):
-    """Rollout worker -> policy workers of one policy: compute actions for the rows (buffer_indices[i], step)."""
+    """Rollout worker -> policy workers of a policy: compute actions for rows (buffer_indices[i], step)."""
 
     worker_index: int
     split: int

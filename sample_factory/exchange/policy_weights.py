@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sample_factory.runtime.shared_arrays import anonymous_file
+from sample_factory.runtime.shared_arrays import anonymous_file, layout
 
 HEADER_BYTES = 4096
-ALIGNMENT = 64
 NOTHING_PUBLISHED = -1
 
 
@@ -74,7 +73,7 @@ class PolicyWeights:
 
         state: contiguous arrays by name; names, shapes and dtypes must be the same each time.
         """
-        layout, size = byte_layout(state)
+        offsets, size = layout(state)
         if self._slots is None:
             os.ftruncate(self._fd, HEADER_BYTES + 2 * size)
             self._header[2] = size
@@ -83,7 +82,7 @@ class PolicyWeights:
         self._header[0] = publication
         slot = slots[publication % 2]
         for name, array in state.items():
-            begin = layout[name]
+            begin = offsets[name]
             slot[begin : begin + array.nbytes] = array.reshape(-1).view(np.uint8)
         self._header[3 + publication % 2] = stamp.version
         self._header[5 + publication % 2] = stamp.generation
@@ -112,13 +111,3 @@ class PolicyWeights:
             flat = np.frombuffer(self._slots_map, np.uint8, offset=HEADER_BYTES)
             self._slots = flat.reshape(2, size)
         return self._slots
-
-
-def byte_layout(state: Mapping[str, Any]) -> tuple[dict[str, int], int]:
-    """Returns (offset of each array in a slot, size of a slot) in bytes. state: arrays or tensors by name."""
-    layout = {}
-    end = 0
-    for name, array in state.items():
-        layout[name] = end
-        end += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-    return layout, max(end, ALIGNMENT)

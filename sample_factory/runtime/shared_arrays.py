@@ -52,14 +52,14 @@ class SharedArrays:
 
     def __init__(self, specs: Mapping[str, ArraySpec]):
         """In the parent: allocates the memory."""
-        self._open(dict(specs), anonymous_file(max(1, _layout(specs)[1])))
+        self._open(dict(specs), anonymous_file(layout(specs)[1]))
 
     def _open(self, specs: dict[str, ArraySpec], fd: int) -> None:
         self._specs = specs
         self._fd = fd
         weakref.finalize(self, os.close, fd)
-        offsets, self.nbytes = _layout(specs)
-        block = mmap.mmap(fd, max(1, self.nbytes))
+        offsets, self.nbytes = layout(specs)
+        block = mmap.mmap(fd, self.nbytes)
         # Only the arrays refer to the map, which is unmapped with the last view of them.
         self._arrays: dict[str, np.ndarray] = {
             name: np.ndarray(spec.shape, spec.dtype, buffer=block, offset=offsets[name])
@@ -79,11 +79,14 @@ class SharedArrays:
         self._open(specs, passed_fd.detach())
 
 
-def _layout(specs: Mapping[str, ArraySpec]) -> tuple[dict[str, int], int]:
-    """Returns (offset of each array, size of the block) in bytes."""
+def layout(arrays: Mapping[str, Any]) -> tuple[dict[str, int], int]:
+    """Returns (offset of each array, size of a block for all of them) in bytes; offsets are aligned.
+
+    arrays: by name, anything with `nbytes`.
+    """
     offsets: dict[str, int] = {}
     end = 0
-    for name, spec in specs.items():
+    for name, array in arrays.items():
         offsets[name] = end
-        end += -(-spec.nbytes // ALIGNMENT) * ALIGNMENT
-    return offsets, end
+        end += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+    return offsets, max(end, ALIGNMENT)

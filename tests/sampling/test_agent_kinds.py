@@ -20,8 +20,8 @@ from sample_factory.exchange.trajectory_buffers import (
     observation_slots,
 )
 from sample_factory.learning.batcher import Batcher
-from sample_factory.sampling.rollout.env_vector import EnvVector, RewardRule
-from tests.counting import make_config, poison
+from sample_factory.sampling.rollout.env_vector import EnvVector
+from tests.counting import RAW_REWARDS, make_config, poison
 from tests.mixed import EPISODE, IMAGE, LAST_ACTION, STEP, VECTOR, WALKER, MixedCounting
 from tests.sampling.matchmaking.matchmakers import random_matchmaker
 from tests.sampling.rollout.test_env_vector import Named, finish
@@ -45,7 +45,7 @@ def make_vector(num_policies=2):
     rng = np.random.default_rng(0)
     envs = [Named(MixedCounting(env_id), env_id) for env_id in range(2)]
     matchmakers = [random_matchmaker(num_policies, MixedCounting.kind_of_agent, True, rng) for _ in envs]
-    vector = EnvVector(envs, matchmakers, buffers, 0, 0, RewardRule(1.0, 1e9))
+    vector = EnvVector(envs, matchmakers, buffers, 0, 0, RAW_REWARDS)
     vector.reset([None] * 2, [3, 0], RandomActions(make_info().kinds, 0))
     return vector, buffers
 
@@ -76,7 +76,7 @@ def act(buffers, policy, request):
 def play(vector, buffers, steps):
     finished = []
     for _ in range(steps):
-        if vector.rollout_is_full:
+        if vector.memory.is_full:
             finished += finish(vector)
         for policy, request in vector.requests():
             act(buffers, policy, request)
@@ -133,7 +133,7 @@ def test_the_rows_of_every_kind_follow_from_the_rows_before():
 def test_a_rollout_begins_with_the_last_observation_of_the_one_before_for_every_kind():
     vector, buffers = make_vector()
     full = [trajectory.buffer for trajectory in play(vector, buffers, ROLLOUT + 1)]
-    for agent, (old, new) in enumerate(zip(full, vector._memory.buffer_indices)):
+    for agent, (old, new) in enumerate(zip(full, vector.memory.buffer_indices)):
         for array in buffers.kinds[MixedCounting.kind_of_agent[agent % 3]].obs.values():
             assert np.array_equal(array[old, ROLLOUT], array[new, 0])
 

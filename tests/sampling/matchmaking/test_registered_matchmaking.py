@@ -14,8 +14,8 @@ from sample_factory.sampling.matchmaking.matchmaking import (
     PastSelves,
     Player,
     make_matchmaking,
+    registered_matchmaking,
 )
-from sample_factory.sampling.matchmaking.registry import registered_matchmaking
 
 A, B = (Milestone(0, version, 10 * version) for version in (1, 2))
 
