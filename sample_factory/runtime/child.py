@@ -12,31 +12,13 @@ from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
-from sample_factory.runtime.child_side import (
-    END_SECONDS,
-    ChildContext,
-    Finished,
-    Notice,
-    StopFlag,
-    Warned,
-)
+from sample_factory.runtime.child_side import END_SECONDS, ChildContext, Finished, Notice, Warned
 from sample_factory.runtime.failures import ChildFailed, Failed, PermanentFailure, address_space_limit
 from sample_factory.runtime.launch import ChildOptions, Factory, launch
 from sample_factory.runtime.log import log, show_warning_of
 from sample_factory.runtime.marked_processes import kill_marked, new_mark
 
-__all__ = [
-    "Child",
-    "ChildContext",
-    "ChildFailed",
-    "ChildOptions",
-    "PermanentFailure",
-    "StopFlag",
-    "call_in_child",
-    "kill_all",
-    "kill_children",
-    "run_in_child",
-]
+__all__ = ["Child", "ChildContext", "ChildFailed", "ChildOptions", "PermanentFailure", "call_in_child"]
 
 POLL_SECONDS = 0.01
 # A process forked by the child can hide the child's end from `wait`, so the exit code is read this often.

@@ -74,13 +74,13 @@ class RateWindow:
 
         If the samples cover less than a window, the rate is over all samples.
         """
-        return {seconds: self._rate(seconds) for seconds in self._windows}
-
-    def _rate(self, seconds: float) -> float:
         if len(self._samples) < 2:
-            return math.nan
+            return dict.fromkeys(self._windows, math.nan)
         now, total = self._samples[-1]
-        # The newest sample at or before the start of the window, else the oldest of all.
-        covering = [sample for sample in self._samples if sample[0] <= now - seconds]
-        then, total_then = covering[-1] if covering else self._samples[0]
-        return (total - total_then) / (now - then) if now > then else math.nan
+        rates = {}
+        for seconds in self._windows:
+            # The newest sample at or before the start of the window, else the oldest of all.
+            covering = [sample for sample in self._samples if sample[0] <= now - seconds]
+            then, total_then = covering[-1] if covering else self._samples[0]
+            rates[seconds] = (total - total_then) / (now - then) if now > then else math.nan
+        return rates

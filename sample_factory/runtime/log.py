@@ -227,7 +227,9 @@ class TerminalFormatter(logging.Formatter):
         # Wrapped with spaces in place of the clock: escape codes have no width.
         lines = self._wrap(f"{indent}{label}{message}", indent)
         text = "\n".join(lines)[len(indent) + len(label) :]
-        if not _has_colours(self._stream):
+        # See https://no-color.org.
+        has_colours = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        if not (self._stream.isatty() and has_colours):
             return f"{clock}  {label}{text}"
         bold = attributes.get("bold")
         if bold:
@@ -250,11 +252,6 @@ def _wrap_line(line: str, width: int, indent: str) -> list[str]:
     return textwrap.wrap(
         line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     ) or [line]
-
-
-def _has_colours(stream: TextIO) -> bool:
-    """Returns whether a stream is a terminal that should show colours (https://no-color.org)."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def columns_of(stream: TextIO) -> int:

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
-from sample_factory.runtime.child import DUMP_SECONDS, Child, ChildFailed, StopFlag, kill_all, kill_children
+from sample_factory.runtime.child import DUMP_SECONDS, Child, ChildFailed, kill_all, kill_children
+from sample_factory.runtime.child_side import StopFlag
 from sample_factory.runtime.log import log
 
 # A process forked by a child can hide the child's end from `wait`, so exit codes are read this often.
@@ -234,7 +235,9 @@ def _stop(children: Sequence[Child], grace_seconds: float, describe: Callable[[C
 def _still_running(children: Sequence[Child], timeout: float) -> list[Child]:
     """Waits until the children have ended, at most `timeout` seconds; returns those that have not."""
     deadline = time.monotonic() + timeout
-    return [child for child in children if not child.join(max(0.0, deadline - time.monotonic()))]
+    for child in children:
+        child.join(max(0.0, deadline - time.monotonic()))
+    return [child for child in children if child.is_alive]
 
 
 class StopRequested(Exception):

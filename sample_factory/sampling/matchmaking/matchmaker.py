@@ -103,7 +103,12 @@ class PlayerAssignment:
         """
         # Several times as fast as numpy.unique for these short arrays of small numbers.
         present = np.flatnonzero(np.bincount(self._player_ids[active])).tolist()
-        for player_id in sorted(present, key=lambda player_id: _order(self._players[player_id])):
+
+        def order(player_id: int) -> tuple[int, ...]:
+            player = self._players[player_id]
+            return player.policy_id, *(player.past_self or ())
+
+        for player_id in sorted(present, key=order):
             yield self._players[player_id], (self._player_ids == player_id) & active
 
     def _begin_matches(self, envs: Iterable[int]) -> None:
@@ -128,7 +133,3 @@ class PlayerAssignment:
             self._policy_of_player = np.append(self._policy_of_player, np.int16(player.policy_id))
             self._player_is_live = np.append(self._player_is_live, player.is_live)
         return self._ids[player]
-
-
-def _order(player: Player) -> tuple[int, ...]:
-    return player.policy_id, *(player.past_self or ())

@@ -82,8 +82,14 @@ class EnvSetup:
         seconds = self._max_random_seconds / self._topology.num_splits
         seeds = [self._env_seed(config) for config in configs]
         num_taken = vector.reset(seeds, random_steps, random_actions, self._beat, seconds)
-        if self._worker_index == split == 0:  # once, not for each worker
-            log_random_steps(num_taken, sum(random_steps), self._max_random_seconds)
+        if self._worker_index == split == 0 and num_taken < sum(random_steps) / 2:  # once, not in all workers
+            log.info(
+                "Envs are slow: they start with %d random steps in place of %d, which would take longer than "
+                "%g s (--decorrelate_envs_on_one_worker=False leaves them out)",
+                num_taken,
+                sum(random_steps),
+                self._max_random_seconds,
+            )
         return vector
 
     def _env_configs(self, split: int) -> list[EnvConfig]:
@@ -123,15 +129,3 @@ class EnvSetup:
     def _env_seed(self, config: EnvConfig) -> int:
         """Returns a number below 2**31, which every env accepts."""
         return int(np.random.SeedSequence([self._plan.seed, config.env_id]).generate_state(1)[0] >> 1)
-
-
-def log_random_steps(num_taken: int, num_wanted: int, max_seconds: float) -> None:
-    """Logs if fewer than half of the random steps were taken: episodes of the envs may then end together."""
-    if num_taken < num_wanted / 2:
-        log.info(
-            "Envs are slow: they start with %d random steps in place of %d, which would take longer than "
-            "%g s (--decorrelate_envs_on_one_worker=False leaves them out)",
-            num_taken,
-            num_wanted,
-            max_seconds,
-        )

@@ -14,7 +14,6 @@ from sample_factory.exchange.messages import (
     NewShaping,
     NewTrainingInfo,
     Opponents,
-    PolicyRequest,
     Report,
     RolloutMessage,
     StatsReport,
@@ -128,8 +127,11 @@ class RolloutWorker:
         if in_background is not None:
             self._step_envs(in_background)
             self._continue(in_background)
-        has_resumed = self._retry_parked()
+        parked = [split for split in self._splits if split.is_parked]
+        for split in parked:
+            self._continue(split)
         self._report_when_due()
+        has_resumed = not all(split.is_parked for split in parked)
         return bool(messages) or in_background is not None or has_resumed
 
     def close(self) -> None:
@@ -175,13 +177,6 @@ class RolloutWorker:
             self._step_envs(split)
             self._continue(split)
 
-    def _retry_parked(self) -> bool:
-        """Returns whether any parked split could continue."""
-        parked = [split for split in self._splits if split.is_parked]
-        for split in parked:
-            self._continue(split)
-        return not all(split.is_parked for split in parked)
-
     def _continue(self, split: Split) -> None:
         """Requests the actions of the coming step; takes a step in which no agent is active at once.
 
@@ -193,7 +188,10 @@ class RolloutWorker:
                 return
             requests = split.vector.requests(self._incarnation)
             if requests:
-                self._send_requests(split, requests)
+                split.num_awaited = len(requests)
+                for policy_id, request in requests:
+                    self._channels.requests[policy_id].put(request, self._keep_going)
+                self._clock.lap("request")
                 return
             if split.vector.is_done:
                 split.is_parked = True
@@ -207,12 +205,6 @@ class RolloutWorker:
         # With --async_rl=False, wait while this split's share of the iteration is not trained on yet.
         share = self._topology.rollouts_per_iteration
         return share is None or split.num_rollouts // share <= self._iterations[0]
-
-    def _send_requests(self, split: Split, requests: Sequence[tuple[int, PolicyRequest]]) -> None:
-        split.num_awaited = len(requests)
-        for policy_id, request in requests:
-            self._channels.requests[policy_id].put(request, self._keep_going)
-        self._clock.lap("request")
 
     def _step_envs(self, split: Split) -> None:
         split.vector.step()
