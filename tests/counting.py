@@ -1,5 +1,6 @@
 """An env and a model in which every step, action and state is an integer that must line up."""
 
+import queue
 import types
 from typing import Any
 
@@ -25,7 +26,6 @@ from sample_factory.exchange.trajectory_buffers import KindLayout, TrajectoryBuf
 from sample_factory.mainloop.main_loop import DeadProcess
 from sample_factory.models.actor_critic import PolicyOutput
 from sample_factory.models.policy_spec import make_policy_spec
-from sample_factory.runtime.queues import LocalQueue
 from sample_factory.sampling.matchmaking.matchmaking import registered_matchmaking
 
 NUM_ACTIONS = 1000
@@ -154,6 +154,27 @@ def make_plan(config: Config, env: Any, family: EnvFamily | None = None, **choic
     return plan._replace(**choices)
 
 
+class ThreadQueue:
+    """A `Queue` between threads."""
+
+    def __init__(self):
+        self._messages = queue.Queue()
+
+    def put(self, message, keep_waiting=None):
+        self._messages.put(message)
+        return True
+
+    def get_many(self, timeout, max_messages=1000):
+        messages = []
+        try:
+            messages.append(self._messages.get(timeout > 0, timeout))
+            while len(messages) < max_messages:
+                messages.append(self._messages.get_nowait())
+        except queue.Empty:
+            pass
+        return messages
+
+
 def poison(buffers: TrajectoryBuffers) -> None:
     """Fills all data with NaN or the largest integers, so that tests notice reads of memory never written."""
     for name, array in buffers._memory._arrays.items():
@@ -171,10 +192,10 @@ def make_shared(config: Config, env: Any, num_logits: int = 1) -> tuple[Trajecto
     poison(buffers)
     policies = range(topology.num_policies)
     channels = Channels(
-        [LocalQueue() for _ in range(topology.num_workers)],
-        [LocalQueue() for _ in policies],
-        [LocalQueue() for _ in policies],
-        LocalQueue(),
+        [ThreadQueue() for _ in range(topology.num_workers)],
+        [ThreadQueue() for _ in policies],
+        [ThreadQueue() for _ in policies],
+        ThreadQueue(),
         [PolicyWeights() for _ in policies],
         make_progress(topology),
     )

@@ -62,8 +62,8 @@ def with_local_queues(channels: Channels, topology: Topology) -> Channels:
     """Returns channels for a process that contains rollout and policy workers: the queues between these two
     are LocalQueues."""
     return channels._replace(
-        inboxes=[LocalQueue(waits=False) for _ in range(topology.num_workers)],
-        requests=[LocalQueue(waits=False) for _ in range(topology.num_policies)],
+        inboxes=[LocalQueue() for _ in range(topology.num_workers)],
+        requests=[LocalQueue() for _ in range(topology.num_policies)],
     )
 
 

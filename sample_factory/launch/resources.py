@@ -75,7 +75,7 @@ def _make_channels(plan: RunPlan) -> Channels:
 def _make_queues(plan: RunPlan, count: int) -> Sequence[Queue]:
     sampling = plan.config.sampling
     if sampling.serial_mode:
-        return [LocalQueue(waits=False) for _ in range(count)]
+        return [LocalQueue() for _ in range(count)]
     return [make_queue(sampling.queue) for _ in range(count)]
 
 

@@ -8,7 +8,6 @@ import queue
 import select
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable
 from multiprocessing import context, reduction
@@ -88,39 +87,21 @@ def check_transport(transport: str) -> None:
 
 
 class LocalQueue:
-    """A `Queue` within one process, for serial mode and for tests with threads. Messages are not copied.
+    """A `Queue` within one process, for serial mode and inline samplers. Messages are not copied.
 
-    With waits=False it never blocks: in serial mode nothing else could end the wait. Then `get_many` returns
-    an empty list at once if the queue is empty, and `put` raises queue.Full if it is full.
+    It never blocks, since nothing else could end the wait: `put` finds room for any number of messages, and
+    `get_many` returns an empty list at once if the queue is empty.
     """
 
-    def __init__(self, max_messages: int = sys.maxsize, waits: bool = True):
+    def __init__(self) -> None:
         self._messages: collections.deque[Any] = collections.deque()
-        self._max_messages = max_messages
-        self._waits = waits
-        self._changed = threading.Condition()
 
     def put(self, message: Any, keep_waiting: Callable[[], bool] = always) -> bool:
-        """See Queue.put."""
-        with self._changed:
-            while len(self._messages) >= self._max_messages:
-                if not self._waits:
-                    raise queue.Full(f"{self._max_messages} messages, and nothing else can read them")
-                if not keep_waiting():
-                    return False
-                self._changed.wait(POLL_SECONDS)
-            self._messages.append(message)
-            self._changed.notify_all()
-            return True
+        self._messages.append(message)
+        return True
 
     def get_many(self, timeout: float, max_messages: int = 1000) -> list[Any]:
-        """See Queue.get_many."""
-        with self._changed:
-            if self._waits:
-                self._changed.wait_for(lambda: self._messages, timeout)
-            messages = [self._messages.popleft() for _ in range(min(max_messages, len(self._messages)))]
-            self._changed.notify_all()
-            return messages
+        return [self._messages.popleft() for _ in range(min(max_messages, len(self._messages)))]
 
 
 class SocketQueue:

@@ -4,7 +4,6 @@ import collections
 import importlib.util
 import os
 import pickle
-import queue
 import socket
 import subprocess
 import sys
@@ -57,7 +56,7 @@ def test_messages_are_received_whole_and_in_order(make):
     assert q.get_many(timeout=0) == []
 
 
-@all_queues
+@transports
 def test_an_empty_queue_gives_nothing_after_the_timeout(make):
     q = make()
     begin = time.monotonic()
@@ -66,7 +65,7 @@ def test_an_empty_queue_gives_nothing_after_the_timeout(make):
     assert q.get_many(timeout=0) == []
 
 
-@all_queues
+@transports
 def test_a_waiting_reader_gets_a_message_that_comes_later(make):
     q = make()
     threading.Timer(0.05, q.put, ["late"]).start()
@@ -86,9 +85,8 @@ def fill(q) -> int:
     [
         lambda: SocketQueue(max_bytes=10_000),
         pytest.param(lambda: FasterFifoQueue(max_bytes=500), marks=NEEDS_FASTER_FIFO),
-        lambda: LocalQueue(max_messages=10),
     ],
-    ids=[*TRANSPORTS, "local"],
+    ids=TRANSPORTS,
 )
 def test_a_full_queue_makes_the_writer_wait_and_drops_nothing(make):
     q = make()
@@ -117,11 +115,10 @@ def test_the_default_queue_holds_the_requests_of_hundreds_of_workers(make):
 
 
 def test_in_serial_mode_a_queue_never_blocks():
-    q = LocalQueue(max_messages=1, waits=False)
+    q = LocalQueue()
     assert q.get_many(timeout=600) == []
-    q.put("one")
-    with pytest.raises(queue.Full):
-        q.put("two")
+    assert all(q.put(number) for number in range(10_000))
+    assert q.get_many(timeout=600) == list(range(1000))
 
 
 @transports
