@@ -83,12 +83,6 @@ class Topology:
         size = self.buffers_for_nodes if worker_index == self.num_workers else self.buffers_per_worker
         return range(begin, begin + size)
 
-    def episodes_of(self, agent_ids: np.ndarray) -> np.ndarray:
-        """Returns how many episodes each agent plays in an evaluation, int64 [n]."""
-        assert self.num_episodes is not None, "a run that trains has no number of episodes"
-        shares: np.ndarray = episode_shares(self.num_episodes, self.num_agents)[agent_ids]
-        return shares
-
     def agent_id(self, worker_index: int, split: int, agent: int) -> int:
         """Returns a number that identifies an agent of a split in the run."""
         return worker_index * self.agents_per_worker + split * self.agents_per_split + agent

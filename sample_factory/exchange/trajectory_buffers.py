@@ -156,7 +156,7 @@ class TrajectoryBuffers:
         truncated     [N, T] bool
         policy_ids    [N, T] int16       policy that acted; INACTIVE where the agent did not act, or a past
                                          self acted
-        active_at_end [N] bool           the agent also acts in step T, the one after the last
+        active_at_end [N] bool           whether the agent acts in the step after the last
         chunk_rnn_states [N, T/chunk_length, H] float32  recurrent state before step i * chunk_length
         rnn_state     [N, H] float32     recurrent state before the coming step
         incarnations  [num_workers + 1] int32  how many processes have filled a partition so far, from

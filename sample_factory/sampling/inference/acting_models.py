@@ -83,9 +83,6 @@ class FrozenModels:
             self._models[past_self] = self._load(past_self.path(self._experiment_dir))
         return self._models[past_self]
 
-    def __len__(self) -> int:
-        return len(self._models)
-
     def _load(self, path: Path) -> tuple[nn.Module, Stamp]:
         try:
             state = read_state(path)

@@ -192,7 +192,7 @@ class PolicyWorker:
             self._buffers.chunk_rnn_states[indices[is_first], chunks] = rnn_state[is_first]
 
     def _report_outside(self, indices: np.ndarray, example: str) -> None:
-        """Counts the rows of these buffers, whose finite observations are outside of their space."""
+        """Counts the rows of these buffers: their observations are finite, but outside of their space."""
         if len(indices):
             counts = f"(health/implausible_numbers counts them in one batch of {CHECK_EVERY})"
             text = f"{example}; such steps are trained on {counts}"

@@ -69,7 +69,7 @@ class PastSelves:
 
 
 class MatchSetup(NamedTuple):
-    """An env whose agents need players.
+    """Describes an env that needs players.
 
     kind_of_agent: agents of one kind have the same spaces.
     mix_policies: --pbt_mix_policies_in_one_env.

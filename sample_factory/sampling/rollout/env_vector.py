@@ -10,6 +10,7 @@ import numpy as np
 from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.envs.protocol import EMPTY_INFO, EPISODE_CONTINUES, EndInfos, ObservationRows
 from sample_factory.exchange.messages import PolicyRequest, rows_of_messages
+from sample_factory.exchange.topology import episode_shares
 from sample_factory.exchange.trajectory_buffers import INACTIVE, TrajectoryBuffers
 from sample_factory.sampling.matchmaking.matchmaker import PlayerAssignment
 from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking
@@ -63,7 +64,8 @@ class EnvVector:
         self._resting: dict[int, np.ndarray] = {}  # by env that is stepped no more: no active agents
         self._missing: np.ndarray | None = None  # in an evaluation: episodes that each agent has yet to play
         if topology.num_episodes is not None:
-            self._missing = topology.episodes_of(np.arange(first_id, first_id + self._num_agents))
+            shares = episode_shares(topology.num_episodes, topology.num_agents)
+            self._missing = shares[first_id : first_id + self._num_agents]
             self._rest_if_done(range(len(envs)))
 
     def reset(

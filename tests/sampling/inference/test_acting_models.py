@@ -64,7 +64,7 @@ def test_at_the_limit_the_least_recently_used_past_self_is_dropped(tmp_path):
     first, second, third = (save(tmp_path, seed)[0] for seed in (1, 2, 3))
     for past_self in (first, second, first, third):
         frozen.get(past_self)
-        assert len(frozen) <= 2
+        assert len(frozen._models) <= 2
     write(tmp_path, first, {})  # it is in memory, so its file is not read again
     frozen.get(first)
     write(tmp_path, second, {})
