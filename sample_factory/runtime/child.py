@@ -37,7 +37,7 @@ _started: "weakref.WeakSet[Child]" = weakref.WeakSet()
 class Child:
     """In the parent: a process that builds `factory(*args, context)` and calls its `run()`. Promises:
 
-    1. The object is built in the child. `wait_ready` returns when it is built, or raises with the traceback.
+    1. The object is built in the child. `ready` tells when it is built, `error` has the traceback if not.
     2. `factory` is a callable, or a string "module:attribute" that the child imports. Classes and functions
        of the main script or of a notebook work: they are sent by value, and the script does not run again.
        SharedArrays and Queues among the args are shared.
@@ -182,13 +182,6 @@ class Child:
     def waitables(self) -> list["Connection[Any, Any]"]:
         """Objects for multiprocessing.connection.wait, ready when the child sends a message or dies."""
         return [] if self._connection is None else [self._connection]
-
-    def wait_ready(self, timeout: float) -> None:
-        """Returns when the object is built. Raises ChildFailed if the child fails before, or after `timeout`
-        seconds."""
-        self._wait_for(lambda: self.ready or self.failure is not None, timeout)
-        if not self.ready:
-            raise self.error or ChildFailed(self.name, f"not ready after {timeout:g} s")
 
     def stop(self) -> None:
         """Asks the child to stop, and returns at once."""

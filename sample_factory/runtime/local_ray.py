@@ -93,7 +93,10 @@ class LocalRay:
         self._ray: Any = ray
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex())  # otherwise Ray writes one to ~/.ray
-        self._folder = _short_folder(files)
+        is_short = len(str(files)) < MAX_FOLDER - len("/r12345678")
+        if is_short:
+            files.mkdir(parents=True, exist_ok=True)
+        self._folder = tempfile.mkdtemp(prefix="r", dir=files if is_short else None)
         try:
             self._start(flag, options)
         except BaseException:
@@ -115,11 +118,3 @@ class LocalRay:
         """Ends Ray and removes its folder."""
         self._ray.shutdown()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _short_folder(files: Path) -> str:
-    """Returns a new folder with a path short enough for Ray's sockets, in `files` if possible."""
-    is_short = len(str(files)) < MAX_FOLDER - len("/r12345678")
-    if is_short:
-        files.mkdir(parents=True, exist_ok=True)
-    return tempfile.mkdtemp(prefix="r", dir=files if is_short else None)

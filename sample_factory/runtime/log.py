@@ -298,19 +298,13 @@ class SharedFileHandler(logging.Handler):
                 os.close(deleted)
             os.write(self._fd, data)
             self._is_failing = False
-        except OSError as error:
-            self._log_first(error)
-
-    def _log_first(self, error: OSError) -> None:
-        """Logs the first of consecutive errors: a full disk must neither end a run nor flood the console."""
-        if self._is_failing:
-            return
-        self._is_failing = True  # before the message, which is passed to this handler too
-        log.error(
-            "COULD NOT WRITE %s: %s. Until this works again, the log is written to the console only",
-            self._path,
-            error.strerror,
-        )
+        except OSError as error:  # a full disk must neither end a run nor flood the console
+            if not self._is_failing:
+                self._is_failing = True  # before the message, which is passed to this handler too
+                text = (
+                    "COULD NOT WRITE %s: %s. Until this works again, the log is written to the console only"
+                )
+                log.error(text, self._path, error.strerror)
 
     def close(self) -> None:
         if self._fd >= 0:

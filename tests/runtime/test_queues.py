@@ -18,7 +18,7 @@ from sample_factory.runtime import queues
 from sample_factory.runtime.child import Child, ChildOptions
 from sample_factory.runtime.queues import MAX_MESSAGE_BYTES, FasterFifoQueue, LocalQueue, SocketQueue
 from tests.runtime.bodies import Consumes, Hammers, Produces, WithoutInheritedFiles
-from tests.runtime.waiting import eventually, kill_9
+from tests.runtime.waiting import eventually, kill_9, wait_ready
 
 TRANSPORTS = {"sockets": SocketQueue, "faster_fifo": FasterFifoQueue}
 IS_INSTALLED = importlib.util.find_spec("faster_fifo") is not None
@@ -240,7 +240,7 @@ def test_a_full_queue_keeps_every_message_and_the_order_of_each_writer_though_tw
     count = 20_000
     waiting, busy, survivor = writers = [start(Produces, q, number, count) for number in range(3)]
     for writer in writers:
-        writer.wait_ready(15)
+        wait_ready(writer, 15)
     assert eventually(lambda: not q.put("probe", keep_waiting=lambda: False)), "the queue is not filled"
     assert not any(writer.finished for writer in writers)
     kill_9(waiting.pid)  # while it waits at a full queue
@@ -264,7 +264,7 @@ def test_a_process_killed_in_the_middle_of_a_call_blocks_no_other(make, writes):
     q = make(max_bytes=20_000)
     children = [start(Hammers, q, writes) for _ in range(4)]
     for child in children:
-        child.wait_ready(15)
+        wait_ready(child, 15)
     for child in children:
         kill_9(child.pid)
         # In this thread, so that the test hangs here if the queue is still locked.
