@@ -136,35 +136,28 @@ def registered_matchmaking(name: str) -> MatchmakingFactory | str:
     return factory
 
 
-def make_matchmaking(name: str, factory: Any, setup: MatchSetup) -> "CheckedMatchmaking":
-    """Returns the matchmaking of an env. Raises MatchmakingError if it cannot be made.
-
-    name: the value of --matchmaking, for messages. factory: see `registered_matchmaking`.
-    """
-    flag = f"--matchmaking={name}"
-    try:
-        made = resolve(factory)(setup)
-    except Exception as error:  # any error of a user's code
-        raise MatchmakingError(f"{flag} cannot be made: {one_line(error)}") from error
-    if not isinstance(made, Matchmaking):
-        raise MatchmakingError(
-            f"{flag}: the registered function returned {type(made).__name__}; it should return an object "
-            "with the method next_match()"
-        )
-    return CheckedMatchmaking(made, setup, flag)
-
-
 class CheckedMatchmaking:
-    """A matchmaking with checks: raises MatchmakingError for a result that is not one player per agent.
+    """The matchmaking of an env, with checks: raises MatchmakingError if it cannot be made, if it raises, and
+    if it returns anything but one player per agent.
 
     Turns policy numbers into players, and replaces a past self that is no longer in use by its live policy.
     """
 
-    def __init__(self, matchmaking: Matchmaking, setup: MatchSetup, flag: str):
-        """flag: e.g. "--matchmaking=pairs", for messages."""
-        self._matchmaking = matchmaking
+    def __init__(self, name: str, factory: Any, setup: MatchSetup):
+        """name: the value of --matchmaking, for messages. factory: see `registered_matchmaking`."""
+        flag = f"--matchmaking={name}"
+        try:
+            made = resolve(factory)(setup)
+        except Exception as error:  # any error of a user's code
+            raise MatchmakingError(f"{flag} cannot be made: {one_line(error)}") from error
+        if not isinstance(made, Matchmaking):
+            raise MatchmakingError(
+                f"{flag}: the registered function returned {type(made).__name__}; it should return an object "
+                "with the method next_match()"
+            )
+        self._matchmaking = made
         self._setup = setup
-        self._name = f"{flag}: {type(matchmaking).__name__}.next_match"
+        self._name = f"{flag}: {type(made).__name__}.next_match"
         self._returned: list[Any] = []  # by the last call
         self._players: list[Player] = []
 

@@ -16,7 +16,6 @@ from sample_factory.sampling.matchmaking.matchmaking import (
     CheckedMatchmaking,
     MatchSetup,
     PastSelves,
-    make_matchmaking,
 )
 from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
@@ -124,7 +123,7 @@ class EnvSetup:
             config.env_id,
             self._cfg,
         )
-        return make_matchmaking(self._plan.config.selfplay.matchmaking, self._plan.matchmaking, setup)
+        return CheckedMatchmaking(self._plan.config.selfplay.matchmaking, self._plan.matchmaking, setup)
 
     def _env_seed(self, config: EnvConfig) -> int:
         """Returns a number below 2**31, which every env accepts."""
