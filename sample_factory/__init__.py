@@ -17,7 +17,7 @@ from sample_factory.models.network_registry import (
     register_decoder,
     register_encoder,
 )
-from sample_factory.sampling.matchmaking.registry import register_matchmaking
+from sample_factory.sampling.matchmaking.matchmaking import register_matchmaking
 from sample_factory.version_2 import finder
 
 if TYPE_CHECKING:

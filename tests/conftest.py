@@ -35,11 +35,11 @@ def pytest_addoption(parser):
 
 
 LOG = log_module.log
-LOGGING = (list(LOG.handlers), LOG.level, LOG.propagate, log_module._settings)  # before any test
+LOGGING = (list(LOG.handlers), LOG.level, LOG.propagate, log_module._log_file)  # before any test
 
 
 def restore_logging() -> None:
-    LOG.handlers[:], level, LOG.propagate, log_module._settings = LOGGING
+    LOG.handlers[:], level, LOG.propagate, log_module._log_file = LOGGING
     LOG.setLevel(level)
 
 

@@ -1,5 +1,6 @@
 """An env and a model in which every step, action and state is an integer that must line up."""
 
+import queue
 import types
 from typing import Any
 
@@ -10,25 +11,25 @@ import torch
 from sample_factory.config.algorithms import registered_algorithm
 from sample_factory.config.config import Config
 from sample_factory.config.flags import Layer
+from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.config.parsing import build_config
 from sample_factory.config.sections import TRAINING_SECTIONS
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_info import env_info
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.channels import Channels, make_progress
-from sample_factory.exchange.kind_storage import KindLayout, RowLayout
 from sample_factory.exchange.messages import Incident
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.topology import make_topology
-from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.exchange.trajectory_buffers import KindLayout, TrajectoryBuffers
 from sample_factory.mainloop.main_loop import DeadProcess
 from sample_factory.models.actor_critic import PolicyOutput
 from sample_factory.models.policy_spec import make_policy_spec
-from sample_factory.runtime.queues import LocalQueue
-from sample_factory.sampling.matchmaking.registry import registered_matchmaking
+from sample_factory.sampling.matchmaking.matchmaking import registered_matchmaking
 
 NUM_ACTIONS = 1000
+RAW_REWARDS = LearningFlags(reward_scale=1.0, reward_clip=1e9)  # rewards are stored as they are
 ENV, EPISODE, STEP, LAST_ACTION = range(4)  # columns of the observation
 
 
@@ -153,19 +154,48 @@ def make_plan(config: Config, env: Any, family: EnvFamily | None = None, **choic
     return plan._replace(**choices)
 
 
+class ThreadQueue:
+    """A `Queue` between threads."""
+
+    def __init__(self):
+        self._messages = queue.Queue()
+
+    def put(self, message, keep_waiting=None):
+        self._messages.put(message)
+        return True
+
+    def get_many(self, timeout, max_messages=1000):
+        messages = []
+        try:
+            messages.append(self._messages.get(timeout > 0, timeout))
+            while len(messages) < max_messages:
+                messages.append(self._messages.get_nowait())
+        except queue.Empty:
+            pass
+        return messages
+
+
+def poison(buffers: TrajectoryBuffers) -> None:
+    """Fills all data with NaN or the largest integers, so that tests notice reads of memory never written."""
+    for name, array in buffers._memory._arrays.items():
+        if name not in ("owner", "pending", "incarnations"):
+            largest = {"f": np.nan, "b": True}.get(array.dtype.kind)
+            array.fill(np.iinfo(array.dtype).max if largest is None else largest)
+
+
 def make_shared(config: Config, env: Any, num_logits: int = 1) -> tuple[TrajectoryBuffers, Channels]:
     """Returns poisoned buffers, and queues for threads. num_logits: of one action."""
     info = env_info(adapt(env), types.SimpleNamespace(env_frameskip=None))
     topology = make_topology(config, info)
-    layouts = [KindLayout(spaces.observation, RowLayout(1, num_logits)) for spaces in info.kinds.spaces]
+    layouts = [KindLayout(spaces.observation, 1, num_logits) for spaces in info.kinds.spaces]
     buffers = TrajectoryBuffers(topology, layouts, CountingModel.state_size)
-    buffers.poison()
+    poison(buffers)
     policies = range(topology.num_policies)
     channels = Channels(
-        [LocalQueue() for _ in range(topology.num_workers)],
-        [LocalQueue() for _ in policies],
-        [LocalQueue() for _ in policies],
-        LocalQueue(),
+        [ThreadQueue() for _ in range(topology.num_workers)],
+        [ThreadQueue() for _ in policies],
+        [ThreadQueue() for _ in policies],
+        ThreadQueue(),
         [PolicyWeights() for _ in policies],
         make_progress(topology),
     )

@@ -18,7 +18,6 @@ from sample_factory.exchange.messages import (
     ComponentReady,
     Incident,
     Report,
-    Reports,
     RolloutMessage,
     Trajectories,
 )
@@ -245,7 +244,7 @@ class Ingest:
 
     def _report(self, reports: Iterable[Report]) -> None:
         for report in reports:
-            self._channels.reports.put(Reports([report]), self._context.keep_going)
+            self._channels.reports.put(report, self._context.keep_going)
 
     def _store(self, link: NodeLink) -> None:
         """Writes trajectories of a node to free buffers, as many as there are, and tells the learners."""

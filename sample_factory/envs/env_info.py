@@ -26,7 +26,7 @@ from sample_factory.envs.protocol import (
 from sample_factory.envs.random_actions import RandomActions
 from sample_factory.envs.wrappers.frame_stack import stack_frames
 from sample_factory.envs.wrappers.time import repeat_actions
-from sample_factory.runtime.call_in_child import run_in_child
+from sample_factory.runtime.child import run_in_child
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.spaces.actions import ACTION_MASK, action_layout
 from sample_factory.spaces.agent_kinds import AgentKinds, KindSpaces

@@ -9,7 +9,7 @@ from sample_factory.envs.adapters.list_style import spaces_by_agent
 from sample_factory.envs.env_info import PROBE_TIMEOUT_SECONDS, make_adapted_env
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import EnvConfig, MultiAgentEnv
-from sample_factory.runtime.call_in_child import run_in_child
+from sample_factory.runtime.child import run_in_child
 from sample_factory.runtime.child_side import ChildContext
 
 

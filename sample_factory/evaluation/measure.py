@@ -37,11 +37,10 @@ from sample_factory.models.policy_spec import PolicySpec
 from sample_factory.monitoring.component_stats import ComponentStats
 from sample_factory.monitoring.console import number_text
 from sample_factory.runtime import cpu
-from sample_factory.runtime.call_in_child import call_in_child
-from sample_factory.runtime.child import ChildFailed
+from sample_factory.runtime.child import ChildFailed, call_in_child
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.supervisor import StopSignals
-from sample_factory.sampling.matchmaking.registry import RANDOM
+from sample_factory.sampling.matchmaking.matchmaking import RANDOM
 
 log = logging.getLogger("sample_factory")
 

@@ -20,7 +20,7 @@ from sample_factory.evaluation.result_statistics import MeanAndStd, mean_and_std
 from sample_factory.monitoring.console import number_text
 from sample_factory.monitoring.status_line import clock_text
 from sample_factory.runtime.clock import Every
-from sample_factory.runtime.terminal import columns_of
+from sample_factory.runtime.log import columns_of
 
 PROGRESS_SECONDS = 5.0  # between two lines where stdout is no terminal
 BAR_SECONDS = 0.2

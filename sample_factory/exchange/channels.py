@@ -1,42 +1,45 @@
 """The queues and shared memory that connect the processes of a run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from sample_factory.exchange.messages import RolloutMessage
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.topology import Topology
+from sample_factory.runtime.clock import Every
 from sample_factory.runtime.queues import LocalQueue, Queue
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 
 NO_ENV = -1  # no env is being called
 NO_VERSION = -1
+SEND_SECONDS = 2.0  # between messages of a limited LatestSender
 
 
 class Channels(NamedTuple):
-    """All queues and shared memory of a run; messages.py says who sends what."""
+    """All queues and shared memory of a run; see messages.py for who sends what."""
 
-    inboxes: Sequence[Queue]  # one per rollout worker, or per inline sampler: RolloutMessage
-    requests: Sequence[Queue]  # one per policy, read by all its policy workers: PolicyRequest
-    learners: Sequence[Queue]  # one per policy: LearnerMessage
-    reports: Queue  # to the main process: Report
+    inboxes: Sequence[Queue]  # RolloutMessage; one queue per rollout worker or inline sampler
+    requests: Sequence[Queue]  # PolicyRequest; one queue per policy, read by all its policy workers
+    learners: Sequence[Queue]  # LearnerMessage; one queue per policy
+    reports: Queue  # Report or a list of reports, to the main process
     weights: Sequence[PolicyWeights]  # one per policy
     progress: SharedArrays  # from make_progress
-    # By policy, with --learners_per_policy: one per learner but the first, see JoinGroup.
+    # By policy, with --learners_per_policy: a queue for each learner but the first, see JoinGroup.
     other_learners: Mapping[int, Sequence[Queue]] = {}
 
 
 def make_progress(topology: Topology) -> SharedArrays:
-    """Returns small arrays by which processes observe each other.
+    """Returns small arrays by which processes observe each other, int64.
 
-    iterations [num_policies] int64: iterations of training in this run, written by the learners.
-    stepping [num_workers] int64: index of the env that a rollout worker steps, `in_close(index)` while it
-        closes it, or NO_ENV, written by it.
-    copied [num_policies, learners_per_policy - 1] int64: shares of batches that each learner but the first
-        has copied out of the trajectory buffers, written by it.
-    diverged [num_policies] int64: newest version that the policy has left behind by more than the threshold
-        of --weights_sync=divergence, or NO_VERSION, written by the learners.
+    iterations [num_policies]: iterations of training in this run; written by the learners.
+    stepping [num_workers]: index of the env that a rollout worker steps, `in_close(index)` while it closes
+        the env, NO_ENV otherwise; written by the rollout worker.
+    copied [num_policies, learners_per_policy - 1]: shares of batches that each learner but the first has
+        copied out of the trajectory buffers; written by these learners.
+    diverged [num_policies]: newest version from which the policy differs by more than the threshold of
+        --weights_sync=divergence, or NO_VERSION; written by the learners.
     """
     progress = SharedArrays(
         {
@@ -51,14 +54,63 @@ def make_progress(topology: Topology) -> SharedArrays:
 
 
 def in_close(env_index: int) -> int:
-    """Returns the value of `stepping` for an env that is being closed; its own inverse."""
+    """Returns the value of `stepping` while an env is being closed. The function is its own inverse."""
     return NO_ENV - 1 - env_index
 
 
 def with_local_queues(channels: Channels, topology: Topology) -> Channels:
-    """Returns channels for a process that contains both rollout and policy workers: these two need no queues
-    between processes."""
+    """Returns channels for a process that contains rollout and policy workers: the queues between these two
+    are LocalQueues."""
     return channels._replace(
-        inboxes=[LocalQueue(waits=False) for _ in range(topology.num_workers)],
-        requests=[LocalQueue(waits=False) for _ in range(topology.num_policies)],
+        inboxes=[LocalQueue() for _ in range(topology.num_workers)],
+        requests=[LocalQueue() for _ in range(topology.num_policies)],
     )
+
+
+class LatestSender:
+    """In the main process: sends the present state of each policy to all rollout workers and inline samplers.
+
+    A message contains the whole state of one policy, so only the newest one matters. The main process never
+    waits for a full inbox: it sends that message later.
+    """
+
+    def __init__(
+        self,
+        take_changed: Callable[[], set[int]],
+        message_about: Callable[[int], RolloutMessage],
+        num_policies: int,
+        inboxes: Sequence[Queue],
+        is_limited: bool,
+    ):
+        """take_changed: returns the policies with a changed state since the last call.
+        message_about: returns the message with the state of a policy.
+        is_limited: send changes at most once per SEND_SECONDS; otherwise at every call.
+        """
+        self._take_changed = take_changed
+        self._message_about = message_about
+        self._inboxes = inboxes
+        self._policies = range(num_policies)
+        self._unsent: list[set[int]] = [set() for _ in inboxes]  # policies, by inbox
+        self._is_limited = is_limited
+        self._time_to_send = Every(SEND_SECONDS, at_first=True)
+
+    def send_all(self, index: int) -> None:
+        """Sends the state of all policies to inbox `index`; its process is about to start."""
+        self._unsent[index] = set(self._policies)
+        self._send(index)
+
+    def send_changes(self) -> None:
+        """Sends the changed states to all inboxes."""
+        changed = self._take_changed()
+        for unsent in self._unsent:
+            unsent |= changed
+        if any(self._unsent) and (not self._is_limited or self._time_to_send()):
+            for index in range(len(self._inboxes)):
+                self._send(index)
+
+    def _send(self, index: int) -> None:
+        unsent = self._unsent[index]
+        for policy_id in sorted(unsent):
+            if not self._inboxes[index].put(self._message_about(policy_id), keep_waiting=lambda: False):
+                return
+            unsent.remove(policy_id)

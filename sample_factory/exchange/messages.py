@@ -1,4 +1,4 @@
-"""Everything that travels through queues, by its direction: addresses and small numbers, never data."""
+"""All messages between processes, by sender and receiver. They contain addresses and numbers, never data."""
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,25 +8,25 @@ import numpy as np
 
 from sample_factory.checkpoints.milestones import Milestone
 
-MAX_ROWS = 20_000  # buffers that one message names, so that any message fits into a queue
-MAX_REPORTS = 100  # in one message, if they fit
+MAX_ROWS = 20_000  # buffers named in one message, so that any message fits into a queue
+MAX_REPORTS = 100  # in one message; fewer if they do not fit
 
 # Rollout workers <-> policy workers
 
 
 class PolicyRequest(NamedTuple):
-    """Rollout worker -> policy workers of one policy: act for the rows (buffer_indices[i], step)."""
+    """Rollout worker -> policy workers of a policy: compute actions for rows (buffer_indices[i], step)."""
 
     worker_index: int
     split: int
     step: int
     buffer_indices: np.ndarray  # [n] int64
-    incarnation: int  # of the sender, see TrajectoryBuffers: its successor must not take its answers
-    past_self: Milestone | None = None  # whose weights to act with; None: the newest weights
+    incarnation: int  # of the sender, see TrajectoryBuffers; its successor ignores the answer
+    past_self: Milestone | None = None  # act with the weights of this milestone; None: the newest weights
 
 
 class ActionsReady(NamedTuple):
-    """Policy worker -> rollout worker: the outputs for the requested rows have been written."""
+    """Policy worker -> rollout worker: the outputs for a PolicyRequest have been written."""
 
     split: int
     policy_id: int
@@ -37,20 +37,22 @@ class ActionsReady(NamedTuple):
 
 
 class Trajectories(NamedTuple):
-    """Rollout worker -> learner: tickets for full buffers. The learner releases them after copying."""
+    """Rollout worker -> learner: tickets for full buffers, which the learner copies and releases.
+
+    Also first learner -> other learner of the same policy: its share of a batch.
+    """
 
     buffer_indices: list[int]
 
 
 class JoinGroup(NamedTuple):
-    """First learner -> other learners of the same policy: where they find it. They also receive
-    Trajectories, their shares of its batches."""
+    """First learner -> other learners of the same policy: join the process group at this port."""
 
     port: int
 
 
 def rows_of_messages(buffer_indices: np.ndarray) -> Sequence[np.ndarray]:
-    """Returns the buffers that each of the PolicyRequests or Trajectories about them names."""
+    """Splits buffers into the parts that PolicyRequest and Trajectories messages may name."""
     if len(buffer_indices) <= MAX_ROWS:
         return (buffer_indices,)
     return [buffer_indices[first : first + MAX_ROWS] for first in range(0, len(buffer_indices), MAX_ROWS)]
@@ -60,7 +62,7 @@ def rows_of_messages(buffer_indices: np.ndarray) -> Sequence[np.ndarray]:
 
 
 class NewShaping(NamedTuple):
-    """Main process -> rollout workers: the reward shaping of a policy's agents from their next episode on."""
+    """Main process -> rollout workers: reward shaping of a policy's agents, from their next episode on."""
 
     policy_id: int
     shaping: Mapping[str, Any]
@@ -71,12 +73,12 @@ class NewTrainingInfo(NamedTuple):
     their next episode on; see envs.abilities.TrainingInfo."""
 
     policy_id: int
-    # A dict, by cloudpickle: it may contain objects of a user's script, which is no module of the worker.
+    # A dict, by cloudpickle: it may contain objects of a user's script, which a worker cannot import.
     pickled: bytes
 
     @property
     def training_info(self) -> Mapping[str, Any]:
-        """The values, which replace those of earlier messages about the policy."""
+        """All values; they replace the values of earlier messages about the policy."""
         values: Mapping[str, Any] = pickle.loads(self.pickled)
         return values
 
@@ -86,21 +88,21 @@ class Opponents(NamedTuple):
 
     policy_id: int
     past_selves: tuple[Milestone, ...]
-    weights: np.ndarray  # [num_policies, n] float32: relative frequency with which live policy i draws each
+    weights: np.ndarray  # [num_policies, n] float32: row i: how often live policy i draws each, relative
 
 
 # Main process -> learners
 
 
 class SaveRequest(NamedTuple):
-    """Main process -> learner: save a checkpoint of the best policy so far."""
+    """Main process -> learner: save a checkpoint of the current policy as the best so far."""
 
     metric: str
     value: float
 
 
 class SnapshotRequest(NamedTuple):
-    """Main process -> learner: write a file of the policy's current state, to be evaluated."""
+    """Main process -> learner: write a file with the policy's current state, for an evaluation."""
 
 
 class Snapshot(NamedTuple):
@@ -113,7 +115,7 @@ class Snapshot(NamedTuple):
 
 
 class DonateRequest(NamedTuple):
-    """Main process -> learner: write a file of the policy's current state, for another policy."""
+    """Main process -> learner: write a file with the policy's current state, for another policy."""
 
     request_id: int
 
@@ -127,22 +129,22 @@ class Donated(NamedTuple):
 
 
 class NewSettings(NamedTuple):
-    """Main process -> learner: continue with these flags, and with a donor's weights if there is one."""
+    """Main process -> learner: continue with these flags, and with the weights of a donor."""
 
     request_id: int
     hyperparameters: Mapping[str, Any]
-    donation: Donated | None
+    donation: Donated | None  # None: keep the weights
 
 
 class SettingsTaken(NamedTuple):
-    """Learner -> main process: NewSettings are in effect. error: why they are not; empty if they are."""
+    """Learner -> main process: the answer to NewSettings."""
 
     request_id: int
-    error: str
+    error: str  # why they are not in effect; empty if they are
 
 
 class PolicyReplaced(NamedTuple):
-    """Main process -> its own subscribers: a policy has taken over the weights of a donor."""
+    """Main process -> its own subscribers: a policy has taken over the weights of another policy."""
 
     policy_id: int
     donor: int
@@ -152,14 +154,11 @@ class PolicyReplaced(NamedTuple):
 
 
 class ComponentReady(NamedTuple):
-    """Any component -> main process: it has started, with a line for the log.
-
-    short: the line on a terminal; empty: none; None: the same.
-    """
+    """Any component -> main process: it has started."""
 
     component: str
-    text: str
-    short: str | None = None
+    text: str  # for the log
+    short: str | None = None  # for a terminal; empty: not shown; None: `text`
 
 
 class StatsReport(NamedTuple):
@@ -168,9 +167,9 @@ class StatsReport(NamedTuple):
     component: str  # "rollout_worker", "policy_worker" or "learner"
     policy_id: int
     stats: Mapping[str, float]
-    # Of a rollout worker:
-    samples: int = 0  # agent steps taken since the last report
-    longest_episode: int = 0  # steps so far of the longest episode that is being played
+    # From a rollout worker:
+    samples: int = 0  # agent steps since the last report
+    longest_episode: int = 0  # steps so far of the longest current episode
 
 
 INCIDENTS = (
@@ -190,8 +189,8 @@ class Incident(NamedTuple):
     """Any component -> main process: a failure that was handled, or that does no harm."""
 
     kind: str  # one of INCIDENTS; counted in TensorBoard
-    text: str  # for the log, one line; empty: it is only counted
-    times: int = 1  # how often it happened
+    text: str  # one line for the log; empty: only counted
+    times: int = 1
     details: str = ""  # for the log file only, e.g. a traceback
 
 
@@ -203,12 +202,12 @@ class EpisodeReport(NamedTuple):
     length: int  # env frames
     true_objective: float
     extra_stats: Mapping[str, float]
-    info: Mapping[str, Any] = {}  # see envs.end_infos; empty unless an observer reads it
-    agent_id: int = 0  # see Topology
+    info: Mapping[str, Any] = {}  # see envs.end_infos; empty unless an observer reads infos
+    agent_id: int = 0  # see Topology.agent_id
 
 
 class MatchReport(NamedTuple):
-    """Rollout worker -> main process: a live policy and a past self have each ended an episode in one env."""
+    """Rollout worker -> main process: a match between a live policy and a past self has ended."""
 
     policy_id: int
     past_self: Milestone
@@ -216,17 +215,17 @@ class MatchReport(NamedTuple):
 
 
 class OpponentLost(NamedTuple):
-    """Policy worker -> main process: this past self cannot be loaded; the live policy replaces it."""
+    """Policy worker -> main process: a past self cannot be loaded, so the live policy plays instead."""
 
     past_self: Milestone
 
 
 class LearnerReady(NamedTuple):
-    """Learner -> main process: it has started. precision: "fp32" or "bf16 autocast"."""
+    """Learner -> main process: it has started."""
 
     policy_id: int
     device: str  # as torch prints it
-    precision: str
+    precision: str  # "fp32" or "bf16 autocast"
     num_parameters: int
 
     @property
@@ -237,7 +236,7 @@ class LearnerReady(NamedTuple):
 
     @property
     def short(self) -> str | None:
-        """The line on a terminal, where one policy stands for all."""
+        """The line for a terminal, which shows policy 0 only."""
         return None if self.policy_id == 0 else ""
 
 
@@ -249,19 +248,15 @@ class TrainReport(NamedTuple):
     env_frames: int
     samples: int  # valid samples trained on since the start of the experiment
     stats: Mapping[str, float] | None  # train/ summaries; None in most reports
-    best_value: float | None = None  # of save_best_metric when the best checkpoint was saved, if there is one
+    best_value: float | None = (
+        None  # value of --save_best_metric for the best checkpoint; None: no checkpoint
+    )
 
 
 class MilestoneSaved(NamedTuple):
-    """Learner -> main process: a checkpoint that is kept, and so can be played against."""
+    """Learner -> main process: a checkpoint was saved that is kept, so policies can play against it."""
 
     milestone: Milestone
-
-
-class Reports(NamedTuple):
-    """Rollout worker -> main process: the reports of a step of many agents, in their order."""
-
-    reports: Sequence["Report"]
 
 
 RolloutMessage = ActionsReady | NewShaping | NewTrainingInfo | Opponents
@@ -283,10 +278,10 @@ Report = (
 )
 
 
-def reports_in(messages: Iterable[Report | Reports]) -> Iterator[Report]:
-    """Yields the reports in messages to the main process."""
+def reports_in(messages: Iterable[Report | list[Report]]) -> Iterator[Report]:
+    """Yields the reports in messages to the main process. A message is a report or a list of reports."""
     for message in messages:
-        if isinstance(message, Reports):
-            yield from message.reports
+        if isinstance(message, list):
+            yield from message
         else:
             yield message

@@ -10,29 +10,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sample_factory.runtime.shared_arrays import anonymous_file
+from sample_factory.runtime.shared_arrays import anonymous_file, layout
 
 HEADER_BYTES = 4096
-ALIGNMENT = 64
 NOTHING_PUBLISHED = -1
 
 
 class Stamp(NamedTuple):
-    """Identifies published weights. Samples of another generation than the newest are not trained on."""
+    """Identifies published weights. The learner trains only on samples of the newest generation."""
 
     version: int  # number of SGD steps
-    generation: int = 0  # how often another policy's weights have replaced these, in this run
+    generation: int = 0  # how often the policy has taken over another policy's weights in this run
 
 
 class PolicyWeights:
     """Two slots of bytes and their stamps. Promises:
 
     1. `fetch` copies one published state, never a mixture of two.
-    2. Neither side waits for the other: the learner writes the slot that is not the newest.
+    2. Nobody waits: the learner writes to the slot that does not hold the newest state.
     3. The process that creates the object need not know the model: the first `publish` sizes the memory.
 
-    Header, int64: [0] publications begun, [1] publications completed, [2] bytes of a slot, [3:5] version and
-    [5:7] generation in each slot.
+    Header, int64: [0] publications begun, [1] publications completed, [2] bytes of a slot, [3:5] version in
+    each slot, [5:7] generation in each slot.
     """
 
     def __init__(self) -> None:
@@ -55,14 +54,14 @@ class PolicyWeights:
 
     @property
     def newest(self) -> Stamp:
-        """Stamp of the newest parameters; before the first ones its version is NOTHING_PUBLISHED."""
+        """Stamp of the newest state; its version is NOTHING_PUBLISHED before the first publication."""
         return self._stamp(int(self._header[1]) % 2)
 
     def _stamp(self, slot: int) -> Stamp:
         return Stamp(int(self._header[3 + slot]), int(self._header[5 + slot]))
 
     def wait_published(self, keep_waiting: Callable[[], bool]) -> bool:
-        """Blocks until the first publication. Returns False if `keep_waiting()` turned false before."""
+        """Blocks until the first publication. Returns False if `keep_waiting` returns False before."""
         while self.newest.version == NOTHING_PUBLISHED:
             if not keep_waiting():
                 return False
@@ -70,11 +69,11 @@ class PolicyWeights:
         return True
 
     def publish(self, state: Mapping[str, np.ndarray], stamp: Stamp) -> None:
-        """In the learner: makes a state the newest one.
+        """In the learner: publishes a state.
 
-        state: contiguous arrays by name, with the same names, shapes and dtypes each time.
+        state: contiguous arrays by name; names, shapes and dtypes must be the same each time.
         """
-        layout, size = byte_layout(state)
+        offsets, size = layout(state)
         if self._slots is None:
             os.ftruncate(self._fd, HEADER_BYTES + 2 * size)
             self._header[2] = size
@@ -83,7 +82,7 @@ class PolicyWeights:
         self._header[0] = publication
         slot = slots[publication % 2]
         for name, array in state.items():
-            begin = layout[name]
+            begin = offsets[name]
             slot[begin : begin + array.nbytes] = array.reshape(-1).view(np.uint8)
         self._header[3 + publication % 2] = stamp.version
         self._header[5 + publication % 2] = stamp.generation
@@ -96,7 +95,7 @@ class PolicyWeights:
             publication = int(self._header[1])
             stamp = self._stamp(publication % 2)
             np.copyto(into, slots[publication % 2])
-            # The slot just read is written again only by the publication after the next one.
+            # Only the publication after the next one writes to the slot that was read.
             if int(self._header[0]) <= publication + 1:
                 return stamp
 
@@ -112,16 +111,3 @@ class PolicyWeights:
             flat = np.frombuffer(self._slots_map, np.uint8, offset=HEADER_BYTES)
             self._slots = flat.reshape(2, size)
         return self._slots
-
-
-def byte_layout(state: Mapping[str, Any]) -> tuple[dict[str, int], int]:
-    """Returns the offset of each array of a state in a slot, and the size of a slot, both in bytes.
-
-    state: arrays or tensors by name.
-    """
-    layout = {}
-    end = 0
-    for name, array in state.items():
-        layout[name] = end
-        end += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-    return layout, max(end, ALIGNMENT)

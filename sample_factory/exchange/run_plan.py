@@ -1,4 +1,4 @@
-"""RunPlan: everything that is decided about a run before any of its processes starts."""
+"""RunPlan: everything that is decided about a run before its processes start."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,26 +11,27 @@ from sample_factory.models.policy_spec import PolicySpec
 
 
 class Note(NamedTuple):
-    """A line for the log: what was chosen, or a flag that has no effect. short: its text on a terminal."""
+    """A line for the log: what was chosen, or a flag that has no effect."""
 
     text: str
-    short: str | None = None
+    short: str | None = None  # for a terminal; empty: not shown; None: `text`
     is_warning: bool = False
 
 
 class RunPlan(NamedTuple):
-    """Every choice of a run, made in one pass by `launch.plan.plan_run`. Nothing is looked up again later:
-    shared memory and processes are made from the plan, and each worker gets it with its index.
+    """Every choice of a run, made in one pass by `launch.plan.plan_run`; nothing is looked up again later.
+
+    Shared memory and processes are made from the plan, and each worker receives it with its index.
 
     config: the flags, with a number for --num_envs_per_worker.
-    family: the EnvFamily that makes the envs; None in policy workers. info: their spaces and the like.
+    family: the EnvFamily that makes the envs; None in policy workers. info: what an env looks like.
     topology: all counts of processes, envs, agents and buffers.
-    policies: of each policy, the network that all its processes build.
+    policies: by policy, the specification of its network.
     state_size: floats in the recurrent state of an agent.
     seed: --seed, or a random number in its place.
-    algorithm, matchmaking: the factories that --algo and --matchmaking name. Like those of the networks, they
-        are sent to child processes, whose registries know only what is built in.
-    transfer_from: by policy, the checkpoint with whose weights it starts (--transfer_from), or None.
+    algorithm, matchmaking: the factories that --algo and --matchmaking name. The plan carries them, and those
+        of the networks, because the registries of child processes know only what is built in.
+    transfer_from: by policy, the checkpoint that provides its first weights (--transfer_from), or None.
     observers: name -> Observer; for the main process only.
     writers: SummaryWriters beside those for files, e.g. of W&B; for the main process only.
     reports_infos: whether an observer reads the infos of episodes.
@@ -55,5 +56,6 @@ class RunPlan(NamedTuple):
     evaluation: "RunPlan | None" = None
 
     def to_send(self) -> "RunPlan":
-        """Returns the plan without what only the main process uses, and others could not unpickle."""
+        """Returns the plan without the parts that only the main process uses: children might not be able to
+        unpickle them."""
         return self._replace(observers={}, writers=(), notes=(), evaluation=None)

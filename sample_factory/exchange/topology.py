@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +19,8 @@ class Topology:
     """Counts of processes, envs, agents and trajectory buffers.
 
     Buffers are partitioned: only worker w fills buffers w * buffers_per_worker to (w + 1) *
-    buffers_per_worker - 1, so acquiring one needs no lock, and a dead worker's buffers are known. The last
-    partition is that of the trajectories of other machines.
+    buffers_per_worker - 1. So acquiring a buffer needs no lock, and the buffers of a dead worker are known.
+    The last partition is for trajectories from other machines.
     """
 
     num_workers: int
@@ -29,7 +30,7 @@ class Topology:
     num_policies: int
     policy_workers_per_policy: int
     rollout: int
-    chunk_length: int  # steps between stored recurrent states; backpropagation through time spans as many
+    chunk_length: int  # steps between stored recurrent states: the length of backpropagation through time
     frameskip: int
     trajectories_per_batch: int  # the maximum if PBT changes the batch size
     max_ready_batches: int
@@ -39,13 +40,13 @@ class Topology:
     num_nodes: int = 0  # other machines with rollout workers
     buffers_for_nodes: int = 0  # size of the partition for their trajectories
     learners_per_policy: int = 1  # each trains on a share of every batch; 0: nothing is learned here
-    num_inline_samplers: int = 0  # processes in which rollout and policy workers take turns; 0: separate ones
-    # Of an evaluation: the number of episodes that all agents play together, without a learner. None: train.
+    num_inline_samplers: int = 0  # processes with rollout and policy workers; 0: separate processes for them
+    # In an evaluation: how many episodes all agents together play, without a learner. None: training.
     num_episodes: int | None = None
 
     @property
     def num_kinds(self) -> int:
-        """Number of kinds of agents, which differ in their spaces."""
+        """Number of kinds of agents; kinds differ in their spaces."""
         return max(self.kind_of_agent) + 1
 
     def kind_of_policy(self, policy_id: int) -> int:
@@ -77,17 +78,10 @@ class Topology:
         return range(sampler_index, self.num_workers, self.num_inline_samplers)
 
     def buffers_of(self, worker_index: int) -> range:
-        """Returns the partition of a worker, or that of other machines for `num_workers`."""
+        """Returns the partition of a worker; for worker_index == num_workers, of other machines."""
         begin = worker_index * self.buffers_per_worker
-        return range(
-            begin, self.num_buffers if worker_index == self.num_workers else begin + self.buffers_per_worker
-        )
-
-    def episodes_of(self, agent_ids: np.ndarray) -> np.ndarray:
-        """Returns how many episodes each agent plays in an evaluation, int64 [n]."""
-        assert self.num_episodes is not None, "a run that trains has no number of episodes"
-        shares: np.ndarray = episode_shares(self.num_episodes, self.num_agents)[agent_ids]
-        return shares
+        size = self.buffers_for_nodes if worker_index == self.num_workers else self.buffers_per_worker
+        return range(begin, begin + size)
 
     def agent_id(self, worker_index: int, split: int, agent: int) -> int:
         """Returns a number that identifies an agent of a split in the run."""
@@ -95,9 +89,9 @@ class Topology:
 
 
 def episode_shares(num_episodes: int, num_agents: int) -> np.ndarray:
-    """Returns how many episodes each agent plays of all episodes of an evaluation, int64 [num_agents].
+    """Returns how many of the episodes of an evaluation each agent plays, int64 [num_agents].
 
-    They are fixed in advance: counting the first episodes that end would favour short ones.
+    The shares are fixed in advance: counting the episodes that end first would favour short episodes.
     """
     shares = np.full(num_agents, num_episodes // num_agents, np.int64)
     shares[: num_episodes % num_agents] += 1
@@ -109,8 +103,9 @@ def make_topology(
 ) -> Topology:
     """Returns the topology of a run. num_episodes, num_inline_samplers: see Topology.
 
-    Raises ConfigError when the kinds of agents need another number of policies, when several learners cannot
-    share out a batch, or when sampling and learning cannot alternate with these sizes.
+    Raises ConfigError for flags that contradict each other, for a number of policies that does not suit the
+    kinds of agents, for a batch that several learners cannot share out, and for sizes with which sampling and
+    learning cannot alternate.
     """
     sampling = config.sampling
     learning = config.learning
@@ -119,7 +114,13 @@ def make_topology(
             f"--inline_samplers={sampling.inline_samplers} share out the rollout workers, and there are only "
             f"--num_workers={sampling.num_workers}"
         )
-    _check_policies(sampling.num_policies, info)
+    num_kinds = len(info.kinds.spaces)
+    if sampling.num_policies % num_kinds:
+        raise ConfigError(
+            f"--num_policies={sampling.num_policies}: the env has {num_kinds} kinds of agents with different "
+            f"spaces ({info.kinds}), and policy p plays kind p % {num_kinds}; use {num_kinds} or "
+            f"{2 * num_kinds}"
+        )
     if num_episodes is None:
         _check_learners(config)
         _check_nodes(config)
@@ -157,7 +158,8 @@ def make_topology(
 
 
 def _check_learners(config: Config) -> None:
-    """Raises ConfigError unless --learners_per_policy can share out every minibatch."""
+    """Raises ConfigError if several learners per policy cannot share out a minibatch, or do not work with
+    another flag."""
     count = config.sampling.learners_per_policy
     if count == 1:
         return
@@ -177,13 +179,18 @@ def _check_learners(config: Config) -> None:
             "the trajectories of a minibatch could not always be divided",
         ),
     }
+    _refuse(f"--learners_per_policy={count}", refused)
+
+
+def _refuse(wanted: str, refused: Mapping[str, tuple[bool, str]]) -> None:
+    """Raises ConfigError for the first flag that is set. refused: flag -> (whether it is set, reason)."""
     for flag, (is_set, reason) in refused.items():
         if is_set:
-            raise ConfigError(f"--learners_per_policy={count} does not work with {flag}: {reason}")
+            raise ConfigError(f"{wanted} does not work with {flag}: {reason}")
 
 
 def _check_nodes(config: Config) -> None:
-    """Raises ConfigError for flags that do not work with other machines."""
+    """Raises ConfigError for flags that do not work with --num_nodes."""
     flags = config.cluster
     if flags.weights_sync == EVERY and flags.weights_sync_threshold is not None:
         raise ConfigError(
@@ -197,28 +204,13 @@ def _check_nodes(config: Config) -> None:
                 raise ConfigError(f"--{field.name}={value} needs --num_nodes of at least 2")
         return
     sampling = config.sampling
+    has_past_selves = config.selfplay.selfplay_past_share > 0
     refused = {
         "--serial_mode=True": (sampling.serial_mode, "everything is in one process"),
         "--async_rl=False": (not sampling.async_rl, "nodes sample while the learner trains"),
-        "--selfplay_past_share": (
-            config.selfplay.selfplay_past_share > 0,
-            "past selves are files on the learner's machine",
-        ),
+        "--selfplay_past_share": (has_past_selves, "past selves are files on the learner's machine"),
     }
-    for flag, (is_set, reason) in refused.items():
-        if is_set:
-            raise ConfigError(f"--num_nodes={flags.num_nodes} does not work with {flag}: {reason}")
-
-
-def _check_policies(num_policies: int, info: EnvInfo) -> None:
-    """Raises ConfigError unless every kind of agents has the same number of policies."""
-    num_kinds = len(info.kinds.spaces)
-    if num_policies % num_kinds:
-        examples = " or ".join(str(num_kinds * factor) for factor in (1, 2))
-        raise ConfigError(
-            f"--num_policies={num_policies}: the env has {num_kinds} kinds of agents with different spaces "
-            f"({info.kinds}), and policy p plays kind p % {num_kinds}; use {examples}"
-        )
+    _refuse(f"--num_nodes={flags.num_nodes}", refused)
 
 
 def _buffers_per_worker(
@@ -228,13 +220,12 @@ def _buffers_per_worker(
     agents_per_split: int,
     trajectories_per_batch: int,
 ) -> int:
-    """Returns a number with which the run cannot deadlock.
+    """Returns a number of buffers with which the run cannot deadlock.
 
-    A worker stops when a split finds fewer than agents_per_split free buffers. If all workers have stopped,
-    each has at least buffers_per_worker - agents_per_worker - agents_per_split + 1 buffers at the learners. A
-    learner waits while it has fewer than a batch. So with P learners, P * (batch - 1) + 1 buffers at the
-    learners in total mean that at least one of them has a batch. The excess allows sampling to continue while
-    a batch is being copied.
+    A worker waits when a split finds fewer than agents_per_split free buffers. If all workers wait, each of
+    them has at least buffers_per_worker - agents_per_worker - agents_per_split + 1 buffers at the learners.
+    With P learners and P * (batch - 1) + 1 such buffers in total, at least one learner has a full batch, and
+    releases it. The excess ratio lets sampling continue while a batch is being copied.
     """
     at_learners = config.sampling.num_policies * (trajectories_per_batch - 1) + 1
     needed = math.ceil(at_learners / num_workers) + agents_per_split - 1
@@ -242,6 +233,7 @@ def _buffers_per_worker(
 
 
 def _rollouts_per_iteration(config: Config, num_agents: int, trajectories_per_batch: int) -> int | None:
+    """Returns Topology.rollouts_per_iteration. Raises ConfigError if agents could not contribute equally."""
     if config.sampling.async_rl:
         return None
     if config.sampling.num_policies > 1:

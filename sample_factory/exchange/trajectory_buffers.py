@@ -1,13 +1,16 @@
 """Trajectories in shared memory, addressed by (buffer, step), and the ownership of each buffer."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 
-from sample_factory.exchange.kind_storage import KindLayout, KindStorage, observation_slots
 from sample_factory.exchange.topology import Topology
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
+from sample_factory.spaces.actions import action_layout
+from sample_factory.spaces.agent_kinds import AgentKinds
 
 NO_AGENT = -1  # owner of a buffer that is free or pending
 NOT_PENDING = 0
@@ -15,21 +18,137 @@ FIRST_INCARNATION = 1
 INACTIVE = -1  # policy id of steps in which no live policy acted
 
 
+class KindLayout(NamedTuple):
+    """How agents of one kind use a buffer: their observations, and the columns of a packed row of policy
+    outputs, float32."""
+
+    observation_space: gym.spaces.Dict  # of Box
+    num_action_values: int
+    num_logits: int
+
+    @property
+    def actions(self) -> slice:
+        return slice(0, self.num_action_values)
+
+    @property
+    def log_prob(self) -> int:
+        return self.num_action_values
+
+    @property
+    def value(self) -> int:
+        return self.num_action_values + 1
+
+    @property
+    def logits(self) -> slice:
+        return slice(self.num_action_values + 2, self.size)
+
+    @property
+    def size(self) -> int:
+        """Number of columns."""
+        return self.num_action_values + 2 + self.num_logits
+
+
+def kind_layouts(kinds: AgentKinds) -> list[KindLayout]:
+    """Returns the layout of each kind. Raises UnsupportedSpace for an unsupported action space."""
+    layouts = [(space.observation, action_layout(space.action)) for space in kinds.spaces]
+    return [KindLayout(space, own.num_action_values, own.num_logits) for space, own in layouts]
+
+
+class KindStorage:
+    """All N buffers as agents of one kind use them: views of memory that all kinds share.
+
+    rows: the layout, with the columns of `outputs`.
+    obs[key]: [N, T+1, *shape].
+    outputs: [N, T, K] float32.
+    """
+
+    def __init__(self, layout: KindLayout, slots: Sequence[np.ndarray], outputs: np.ndarray):
+        """slots: arrays of `observation_slots`. outputs: [N, T, K of the widest kind] float32."""
+        self.rows = layout
+        self.outputs = outputs[..., : layout.size]
+        num_steps = outputs.shape[1] + 1
+        boxes = _boxes_by_size(layout.observation_space)
+        views = {key: _view(slot, box, num_steps) for (key, box), slot in zip(boxes.items(), slots)}
+        self.obs = {key: views[key] for key in layout.observation_space.spaces}
+        # ndarray.take is several times as fast as an index of two arrays, but would copy a view with gaps.
+        self._flat = {
+            key: view.reshape(-1, *view.shape[2:])
+            for key, view in self.obs.items()
+            if view.flags.c_contiguous
+        }
+
+    def row_shapes(self) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+        """Returns shape and dtype of one observation, by key."""
+        return {key: (view.shape[2:], view.dtype) for key, view in self.obs.items()}
+
+    def read_observations(
+        self, buffer_indices: np.ndarray, steps: np.ndarray, into: Mapping[str, np.ndarray]
+    ) -> None:
+        """Copies the observations at (buffer_indices, steps) to `into`.
+
+        buffer_indices, steps: int arrays of shape S, or broadcast to S. into[key]: [*S, *shape].
+        """
+        num_buffers = len(self.outputs)
+        num_steps = self.outputs.shape[1] + 1
+        rows = buffer_indices * num_steps + steps
+        assert rows.min() >= 0 and rows.max() < num_buffers * num_steps, "(buffer, step) is out of range"
+        for key, view in self.obs.items():
+            if key in self._flat:
+                # The default mode, which checks the rows, would copy twice.
+                self._flat[key].take(rows, axis=0, out=into[key], mode="clip")
+            else:
+                into[key][...] = view[buffer_indices, steps]
+
+
+def observation_slots(layouts: Sequence[KindLayout], num_buffers: int, num_steps: int) -> list[ArraySpec]:
+    """Returns the memory for observations: slot i holds the i-th largest observation of each kind.
+
+    With one kind, a slot is exactly as large as its observation, so that views have no gaps.
+    """
+    specs: list[ArraySpec] = []
+    boxes_of_kinds = [list(_boxes_by_size(layout.observation_space).values()) for layout in layouts]
+    for i in range(max(map(len, boxes_of_kinds))):
+        boxes = [of_kind[i] for of_kind in boxes_of_kinds if i < len(of_kind)]
+        unit = max(np.dtype(box.dtype).itemsize for box in boxes)
+        size = num_steps * max(map(_nbytes, boxes))
+        specs.append(ArraySpec((num_buffers, -(-size // unit) * unit), np.uint8))
+    return specs
+
+
+def _boxes_by_size(space: gym.spaces.Dict) -> dict[str, gym.spaces.Box]:
+    """Returns the observations by key, the largest first."""
+    boxes = {key: box for key, box in space.spaces.items() if isinstance(box, gym.spaces.Box)}
+    assert len(boxes) == len(space.spaces), f"{space} must be a Dict of Box"
+    return dict(sorted(boxes.items(), key=lambda item: -_nbytes(item[1])))
+
+
+def _nbytes(box: gym.spaces.Box) -> int:
+    return math.prod(box.shape) * np.dtype(box.dtype).itemsize
+
+
+def _view(slot: np.ndarray, box: gym.spaces.Box, num_steps: int) -> np.ndarray:
+    """Returns a view [N, num_steps, *shape] of a slot [N, bytes] uint8."""
+    one_buffer: np.ndarray = np.ndarray((num_steps, *box.shape), box.dtype, buffer=slot)
+    shape = (len(slot), *one_buffer.shape)
+    strides = (slot.strides[0], *one_buffer.strides)
+    return np.ndarray(shape, box.dtype, buffer=slot, strides=strides)
+
+
 class TrajectoryBuffers:
     """N buffers of T steps. Promises:
 
     1. A buffer is free, or owned by exactly one agent, or pending at one or more learners; every hand-over
-       and release asserts it.
-    2. Only the worker of a buffer's partition acquires it and hands it over; only the learners that it is
-       pending at release it. So no lock is needed: each mark has one writer.
-    3. Ownership is in shared memory: after a worker has died, `reclaim` frees the buffers it owned, and
-       `release_lost` the buffers it handed over without sending a ticket. The mark of a pending buffer is the
-       incarnation of the worker that handed it over. So the successor may start at once, and a learner that
-       looks for lost buffers later does not mistake the successor's buffers for lost ones.
+       and release asserts this.
+    2. Only the worker of a buffer's partition acquires it and hands it over. Only learners at which it is
+       pending release it. Each mark has one writer, so no lock is needed.
+    3. Ownership is in shared memory. After a worker has died, `reclaim` frees the buffers that it owned, and
+       `release_lost` the buffers that it handed over without sending a ticket. A pending buffer is marked
+       with the incarnation of its worker, so the successor may start at once: a learner that looks for lost
+       buffers later can tell them from the successor's.
 
     Arrays (N buffers, T steps, H floats of recurrent state, K floats of outputs of the widest kind of
     agents):
-        outputs       [N, T, K] float32  packed policy outputs, see RowLayout
+        outputs       [N, T, K] float32  packed policy outputs, see KindLayout
         versions      [N, T] int32       version of the policy that acted
         generations   [N, T] int32       generation of its weights, see Stamp
         rewards       [N, T] float32     scaled and clipped; NaN where the env's reward was not finite
@@ -37,13 +156,13 @@ class TrajectoryBuffers:
         truncated     [N, T] bool
         policy_ids    [N, T] int16       policy that acted; INACTIVE where the agent did not act, or a past
                                          self acted
-        active_at_end [N] bool           the agent also acts in step T, the one after the last
+        active_at_end [N] bool           whether the agent acts in the step after the last
         chunk_rnn_states [N, T/chunk_length, H] float32  recurrent state before step i * chunk_length
         rnn_state     [N, H] float32     recurrent state before the coming step
-        incarnations  [num_workers + 1] int32  number of the process that fills a partition, from
-                                         FIRST_INCARNATION; the last partition is that of other machines
-    kinds[i].obs and kinds[i].outputs are the same memory as agents of kind i use it, see KindStorage.
-    Observations have T+1 steps: V(x_T) is computed from the last. A buffer holds the data of one agent.
+        incarnations  [num_workers + 1] int32  how many processes have filled a partition so far, from
+                                         FIRST_INCARNATION; the last partition is for other machines
+    kinds[i].obs and kinds[i].outputs: views of this memory for agents of kind i, see KindStorage.
+    A buffer holds the data of one agent. Observations have T+1 steps: the last one is for V(x_T).
     """
 
     def __init__(self, topology: Topology, layouts: Sequence[KindLayout], rnn_state_size: int):
@@ -53,7 +172,7 @@ class TrajectoryBuffers:
         self._layouts = tuple(layouts)
         slots = observation_slots(self._layouts, topology.num_buffers, topology.rollout + 1)
         self._num_slots = len(slots)
-        row_size = max(layout.rows.size for layout in self._layouts)
+        row_size = max(layout.size for layout in self._layouts)
         self._memory = SharedArrays(_specs(topology, slots, row_size, rnn_state_size))
         self._bind()
         self._owner[:] = NO_AGENT
@@ -87,11 +206,11 @@ class TrajectoryBuffers:
 
     @property
     def obs(self) -> dict[str, np.ndarray]:
-        """Observations of agents of kind 0: of all agents if there is one kind."""
+        """Observations of agents of kind 0."""
         return self.kinds[0].obs
 
     def storage_of_policy(self, policy_id: int) -> KindStorage:
-        """Returns the buffers as the agents of this policy use them."""
+        """Returns the buffers as agents of this policy use them."""
         return self.kinds[self.topology.kind_of_policy(policy_id)]
 
     @property
@@ -99,16 +218,11 @@ class TrajectoryBuffers:
         """Size of the shared memory."""
         return self._memory.nbytes
 
-    def poison(self) -> None:
-        """Fills all data with conspicuous values, so that tests notice reads of memory never written."""
-        kept = {name: self._memory[name].copy() for name in ("owner", "pending", "incarnations")}
-        self._memory.poison()
-        for name, values in kept.items():
-            self._memory[name][:] = values
-
     def acquire(self, worker_index: int, agent_ids: np.ndarray) -> np.ndarray | None:
-        """In the rollout worker: returns a free buffer for each agent, [n] int64, or None if there are too
-        few free ones."""
+        """In the rollout worker: acquires a free buffer for each agent, [n] int64.
+
+        Returns None, and acquires nothing, if there are too few free buffers.
+        """
         own = self.topology.buffers_of(worker_index)
         owner = self._owner[own.start : own.stop]
         pending = self._pending[own.start : own.stop]
@@ -122,25 +236,30 @@ class TrajectoryBuffers:
     def hand_over(
         self, worker_index: int, buffer_indices: np.ndarray, agent_ids: np.ndarray, acted: np.ndarray
     ) -> None:
-        """In the rollout worker: gives buffers [n] of these agents [n] to the learners of the policies in
-        `acted`, [n, num_policies] bool; a buffer without any becomes free.
+        """In the rollout worker: hands buffers over to learners.
+
+        buffer_indices, agent_ids: [n] int, the buffers and their agents.
+        acted: [n, num_policies] bool, the policies at which each buffer becomes pending; if there are none,
+            it becomes free.
         """
         owners = self._owner[buffer_indices]
         assert (owners == agent_ids).all(), f"buffers {buffer_indices} of {agent_ids} are owned by {owners}"
         assert not self._pending[buffer_indices].any(), "an owned buffer is pending at a learner"
-        # In this order: in between the buffers count as free, but only this worker could acquire them.
+        # In this order: in between the buffers are free, but only this worker could acquire them.
         self._owner[buffer_indices] = NO_AGENT
         self._pending[buffer_indices] = np.where(acted, self.incarnations[worker_index], NOT_PENDING)
 
     def release(self, buffer_indices: np.ndarray, policy_id: int) -> None:
-        """In a learner: gives back buffers, [n] int, after copying them."""
+        """In a learner: frees buffers, [n] int, that it has copied."""
         is_pending = self._pending[buffer_indices, policy_id] != NOT_PENDING
         assert is_pending.all(), f"policy {policy_id} releases buffers that are not pending at it"
         self._pending[buffer_indices, policy_id] = NOT_PENDING
 
     def reclaim(self, worker_index: int) -> int:
-        """In the main process, after a worker has died and before its successor starts: frees the buffers
-        that its agents owned, and begins the next incarnation. Returns the number of buffers."""
+        """In the main process: frees the buffers that a dead worker's agents owned, and returns their number.
+
+        Call it before the successor starts: it begins the next incarnation.
+        """
         own = self.topology.buffers_of(worker_index)
         owner = self._owner[own.start : own.stop]
         count = int(np.count_nonzero(owner != NO_AGENT))
@@ -149,11 +268,11 @@ class TrajectoryBuffers:
         return count
 
     def release_lost(self, policy_id: int, incarnations: np.ndarray, tickets: Iterable[int]) -> int:
-        """In a learner: frees the buffers that dead workers handed over without sending a ticket. Returns
+        """In a learner: frees the buffers that dead workers handed over without sending a ticket, and returns
         their number.
 
-        incarnations: a copy made before the learner last read its inbox to the end. Every earlier incarnation
-            had ended by then, so its tickets have all been received.
+        incarnations: a copy, made before the learner last emptied its inbox. Earlier incarnations had ended
+            by then, so all tickets that they sent have been received.
         tickets: the buffers of all tickets that the learner holds.
         """
         if (incarnations == FIRST_INCARNATION).all():  # nearly always
@@ -166,12 +285,12 @@ class TrajectoryBuffers:
         return len(lost)
 
     def owner_of(self, buffer: int) -> int:
-        """Returns the id of the agent that fills the buffer, or NO_AGENT."""
+        """Returns the id of the agent that owns the buffer, or NO_AGENT."""
         return int(self._owner[buffer])
 
     def counts(self) -> tuple[int, int, int]:
         """Returns how many buffers are (free, owned by agents, pending at learners)."""
-        pending = self._pending.any(axis=1)  # read first, since a hand-over changes it last
+        pending = self._pending.any(axis=1)  # read first, since a hand-over writes it last
         owned = self._owner != NO_AGENT
         assert not (owned & pending).any(), "a buffer is owned by an agent and pending at a learner"
         return int((~owned & ~pending).sum()), int(owned.sum()), int(pending.sum())
@@ -202,15 +321,16 @@ def _specs(
 def zero_non_finite(obs: Mapping[str, np.ndarray], num_axes: int) -> np.ndarray:
     """Sets NaN and inf in observations to 0, in place.
 
-    Returns bool over the first `num_axes` axes: True where all numbers were finite. Used by policy workers
-    and learners: both must do the same, or their recurrent states differ.
+    Policy workers and learners both call it: otherwise their recurrent states would differ.
+
+    Returns bool over the first `num_axes` axes: True where all numbers were finite.
     """
     shape = next(iter(obs.values())).shape[:num_axes]
     finite = np.ones(shape, bool)
     for array in obs.values():
         if array.dtype.kind == "f":
             good = np.isfinite(array)
-            if good.all():  # nearly always; the rest takes several times as long
+            if good.all():  # nearly always; what follows takes several times as long
                 continue
             finite &= good.reshape(*shape, -1).all(axis=-1)
             array[~good] = 0.0

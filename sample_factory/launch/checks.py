@@ -22,12 +22,11 @@ from sample_factory.models.network_registry import (
     users_parts,
 )
 from sample_factory.models.policy_spec import PolicySpec, probe_state_size, state_size
-from sample_factory.runtime.call_in_child import call_in_child
-from sample_factory.runtime.child import ChildFailed
+from sample_factory.runtime.child import ChildFailed, call_in_child
 from sample_factory.runtime.gpu import why_no_gpu
 from sample_factory.runtime.local_ray import find_cluster
 from sample_factory.runtime.queues import check_transport
-from sample_factory.sampling.matchmaking.registry import registered_matchmaking
+from sample_factory.sampling.matchmaking.matchmaking import registered_matchmaking
 from sample_factory.spaces.actions import action_layout
 from sample_factory.spaces.observations import Indices, is_image
 

@@ -4,10 +4,9 @@ import logging
 from collections.abc import Sequence
 
 from sample_factory.exchange.channels import Channels, make_progress
-from sample_factory.exchange.kind_storage import kind_layouts
 from sample_factory.exchange.policy_weights import PolicyWeights
 from sample_factory.exchange.run_plan import RunPlan
-from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
+from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, kind_layouts
 from sample_factory.mainloop.main_loop import Resources
 from sample_factory.population.league import League
 from sample_factory.population.pbt import Member, Population, tuned_hyperparameters
@@ -74,7 +73,7 @@ def _make_channels(plan: RunPlan) -> Channels:
 def _make_queues(plan: RunPlan, count: int) -> Sequence[Queue]:
     sampling = plan.config.sampling
     if sampling.serial_mode:
-        return [LocalQueue(waits=False) for _ in range(count)]
+        return [LocalQueue() for _ in range(count)]
     return [make_queue(sampling.queue) for _ in range(count)]
 
 

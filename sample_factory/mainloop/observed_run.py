@@ -9,7 +9,7 @@ from typing import Any
 import cloudpickle
 
 from sample_factory.config.config import Config
-from sample_factory.exchange.latest_sender import LatestSender
+from sample_factory.exchange.channels import LatestSender
 from sample_factory.exchange.messages import NewTrainingInfo, Report, TrainReport
 from sample_factory.monitoring.policy_progress import PolicyProgress
 from sample_factory.monitoring.subscriber import Subscriber

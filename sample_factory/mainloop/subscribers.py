@@ -7,8 +7,7 @@ from typing import Any
 
 from sample_factory.config.config import Config
 from sample_factory.config.population_flags import FLAG_TAG, REPLACED_BY_TAG, SHAPING_TAG
-from sample_factory.exchange.channels import Channels
-from sample_factory.exchange.latest_sender import LatestSender
+from sample_factory.exchange.channels import Channels, LatestSender
 from sample_factory.exchange.messages import (
     Donated,
     DonateRequest,

@@ -1,4 +1,4 @@
-"""In the parent: a process that builds an object and runs it."""
+"""In the parent: a process that builds an object and runs it; `call_in_child` for a single call."""
 
 import contextlib
 import os
@@ -12,59 +12,44 @@ from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
-from sample_factory.runtime.child_side import (
-    Beat,
-    ChildContext,
-    Finished,
-    Ready,
-    Stop,
-    StopFlag,
-    Warned,
-)
+from sample_factory.runtime.child_side import END_SECONDS, ChildContext, Finished, Notice, Warned
 from sample_factory.runtime.failures import ChildFailed, Failed, PermanentFailure, address_space_limit
-from sample_factory.runtime.launch import Body, ChildOptions, Factory, launch
-from sample_factory.runtime.log import show_warning_of
+from sample_factory.runtime.launch import ChildOptions, Factory, launch
+from sample_factory.runtime.log import log, show_warning_of
 from sample_factory.runtime.marked_processes import kill_marked, new_mark
 
-__all__ = [
-    "Child",
-    "ChildContext",
-    "ChildFailed",
-    "ChildOptions",
-    "PermanentFailure",
-    "StopFlag",
-    "kill_all",
-    "kill_children",
-]
+__all__ = ["Child", "ChildContext", "ChildFailed", "ChildOptions", "PermanentFailure", "call_in_child"]
 
 POLL_SECONDS = 0.01
-# A process that the child forked can hide its end from `wait`, so its exit code is read this often.
+# A process forked by the child can hide the child's end from `wait`, so the exit code is read this often.
 EXIT_CODE_SECONDS = 0.2
 # Time for a stuck child to print the stacks of its threads.
 DUMP_SECONDS = 0.3
-# A child that has just been started has no handler for SIGUSR1 yet, so the signal would end it.
+# A child that has just started has no handler for SIGUSR1 yet: the signal would end it.
 SAFE_TO_SIGNAL_SECONDS = 2.0
+# How much longer than END_SECONDS `run_in_child` waits for the child to end by itself.
+MORE_SECONDS = 1.0
 
-# All children that this process has started and that are still referred to.
+# All children that this process has started, as long as something refers to them.
 _started: "weakref.WeakSet[Child]" = weakref.WeakSet()
 
 
 class Child:
-    """In the parent: a process where `factory(*args, context)` is built and its `run()` called. Promises:
+    """In the parent: a process that builds `factory(*args, context)` and calls its `run()`. Promises:
 
-    1. The object is built in the child. `wait_ready` returns when it is built, or raises with the traceback.
-    2. `factory` is a callable, or "module:attribute", which the child imports. It and `args` travel by value
-       where they must: classes and functions of the main script or of a notebook work, and the main script is
-       not run again. SharedArrays and Queues among the args are shared.
+    1. The object is built in the child. `ready` tells when it is built, `error` has the traceback if not.
+    2. `factory` is a callable, or a string "module:attribute" that the child imports. Classes and functions
+       of the main script or of a notebook work: they are sent by value, and the script does not run again.
+       SharedArrays and Queues among the args are shared.
     3. Ctrl+C in the terminal reaches only the main process. `stop`, SIGTERM, and the death of the main
-       process (even by kill -9) set `context.stopping`; a child without a parent ends `grace_seconds` later
-       at the latest.
-    4. Whatever the child has started (simulators) is killed when the child is found to have ended, however it
-       ended, also in a session of its own; see kill_marked for the exceptions.
+       process (even by kill -9) set `context.stopping`. A child whose parent has died ends within
+       `grace_seconds`.
+    4. However the child ends, whatever it has started (simulators) is killed, also in other sessions; see
+       kill_marked for the exceptions.
     5. A child that ends without a request to stop has a `failure`, whatever its exit code, unless it is
-       one_shot. `failed_before_stop` says whether it had one when it was asked to stop.
+       one_shot. `failed_before_stop` tells whether it had failed when it was asked to stop.
 
-    Its methods must be called from one thread of the parent.
+    Call its methods from one thread of the parent only.
     """
 
     def __init__(
@@ -76,7 +61,8 @@ class Child:
     ):
         self.name = name
         self.options = options
-        self._body = Body(factory, args)
+        self._factory = factory
+        self._args = args
         self._mark = new_mark()
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection[Any, Any] | None = None  # None before the start and after the end
@@ -91,14 +77,16 @@ class Child:
         self._failed: Failed | None = None
 
     def make_successor(self) -> "Child":
-        """Returns a new child that builds the same object, not yet started."""
-        return Child(self.name, *self._body, self.options)
+        """Returns a new child for the same object, not yet started."""
+        return Child(self.name, self._factory, self._args, self.options)
 
     def start(self) -> None:
         """Starts the process and returns at once."""
         connection, childs_end = Pipe()
         try:
-            self._process = launch(self.name, self._mark, self._body, self.options, childs_end.fileno())
+            self._process = launch(
+                self.name, self._mark, self._factory, self._args, self.options, childs_end.fileno()
+            )
             self._connection = connection
             self._started_at = time.monotonic()
             _started.add(self)
@@ -117,37 +105,37 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; minus the signal number if a signal ended it."""
+        """None while the process runs; minus the signal number if a signal ended it."""
         self._has_ended()
         return self._exit_code
 
     @property
     def ready(self) -> bool:
-        """Whether its object is built."""
+        """Whether the object is built."""
         self._read_messages()
         return self._ready_at is not None
 
     @property
     def finished(self) -> bool:
-        """Whether its `run` has returned."""
+        """Whether `run` has returned."""
         self._read_messages()
         return self._finished is not None
 
     @property
     def result(self) -> Any:
-        """Return value of its `run`; None before."""
+        """Return value of `run`; None before it has returned."""
         self._read_messages()
         return None if self._finished is None else pickle.loads(self._finished.result)
 
     @property
     def error(self) -> ChildFailed | None:
-        """The exception that `wait_ready` raises if the child has failed; None if it has not."""
+        """The failure as an exception, with the child's traceback; None if the child has not failed."""
         reason = self.failure
         return None if reason is None else ChildFailed(self.name, reason, self._failed)
 
     @property
     def failure(self) -> str | None:
-        """Why it failed, in one line; None if it did not. `error` has the traceback."""
+        """Why the child failed, in one line; None if it has not."""
         self._has_ended()  # before reading: a child that has ended sends nothing more
         exit_code = self._exit_code
         self._read_messages()
@@ -164,13 +152,15 @@ class Child:
 
     @property
     def is_permanent_failure(self) -> bool:
-        """Whether it has failed and would fail in the same way if it were started again."""
+        """Whether the child has failed, and would fail in the same way if it were started again."""
         return self.failure is not None and self._failed is not None and self._failed.permanent
 
     @property
     def silent_seconds(self) -> float:
-        """Time since its last heartbeat, or since it was ready if that is later; 0 for a child that never
-        sent one, is not ready yet, has ended or is to stop."""
+        """Seconds since the last heartbeat, or since the child was ready if that is later.
+
+        0 for a child that never sent a heartbeat, is not ready, has ended, or has been asked to stop.
+        """
         self._read_messages()
         if self._last_beat is None or self._ready_at is None or self._stop_requested or not self.is_alive:
             return 0.0
@@ -178,86 +168,63 @@ class Child:
 
     @property
     def useful_seconds(self) -> float:
-        """Time from the moment it was ready to its last heartbeat; without heartbeats, to now."""
+        """Seconds from ready to the last heartbeat, or to now if there was no heartbeat."""
         return 0.0 if self._ready_at is None else (self._last_beat or time.monotonic()) - self._ready_at
 
     @property
     def starting_seconds(self) -> float:
-        """Time since the start or, later, the last heartbeat; 0 once it is ready or has ended."""
+        """Seconds since the start or, if later, the last heartbeat; 0 once it is ready or has ended."""
         if not self.is_alive or self.ready:
             return 0.0
         return time.monotonic() - (self._last_beat or self._started_at)
 
     @property
     def waitables(self) -> list["Connection[Any, Any]"]:
-        """Objects for multiprocessing.connection.wait: one becomes ready when the child sends something or
-        dies.
-        """
+        """Objects for multiprocessing.connection.wait, ready when the child sends a message or dies."""
         return [] if self._connection is None else [self._connection]
 
-    def wait_ready(self, timeout: float) -> None:
-        """Returns when the object is built.
-
-        Raises ChildFailed if it cannot be built, or is not within `timeout` seconds.
-        """
-        deadline = time.monotonic() + timeout
-        while not self.ready:
-            if self.error is not None:
-                raise self.error
-            if time.monotonic() >= deadline:
-                raise ChildFailed(self.name, f"not ready after {timeout:g} s")
-            self._wait(deadline - time.monotonic())
-
     def stop(self) -> None:
-        """Asks it to stop, and returns at once."""
+        """Asks the child to stop, and returns at once."""
         if not self._stop_requested:
             self.failed_before_stop = self.failure is not None
         self._stop_requested = True
         if self._connection is not None:
             with contextlib.suppress(OSError):  # it has ended already
-                self._connection.send(Stop())
+                self._connection.send(Notice.STOP)
 
     def join(self, timeout: float) -> bool:
-        """Waits until it has ended, at most `timeout` seconds. Returns whether it has."""
+        """Waits until the process has ended, at most `timeout` seconds. Returns whether it has."""
         return self._wait_for(self._has_ended, timeout)
 
-    def wait_outcome(self, timeout: float) -> bool:
-        """Waits until its `run` has returned or it has failed, at most `timeout` seconds. Returns whether
-        that is so; the process may still be about to end."""
-        return self._wait_for(lambda: self.finished or self.failure is not None, timeout)
-
     def kill(self) -> None:
-        """Kills it and all that it has started; returns when it has ended."""
+        """Kills the child and all that it has started; returns when the child has ended."""
         kill_all([self])
 
     def kill_stuck(self, reason: str) -> None:
-        """Makes a stuck child print where it is stuck, and kills it; `reason` becomes its failure."""
+        """Makes a stuck child print the stacks of its threads, and kills it; `reason` becomes its failure."""
         self.dump_stacks()
         self.join(DUMP_SECONDS)
         self._failed = self._failed or Failed(reason, message=reason)
         self.kill()
 
     def dump_stacks(self) -> None:
-        """Makes it print the stacks of its threads to stderr, wherever it is stuck."""
+        """Makes the child print the stacks of its threads to stderr, wherever it is stuck."""
         if self.is_alive and (self.ready or self.starting_seconds > SAFE_TO_SIGNAL_SECONDS):
             os.kill(self.pid, signal.SIGUSR1)
 
     def _wait_for(self, condition: Callable[[], bool], timeout: float) -> bool:
         deadline = time.monotonic() + timeout
         while not condition():
-            if time.monotonic() >= deadline:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 return False
-            self._read_messages()  # it may be blocked while it sends a long result
-            self._wait(deadline - time.monotonic())
+            self._read_messages()  # the child blocks in sending a long result until it is read
+            if self._connection is not None:
+                wait(self.waitables, min(remaining, EXIT_CODE_SECONDS))
+            else:
+                time.sleep(min(remaining, POLL_SECONDS))
         self._read_messages()
         return True
-
-    def _wait(self, seconds: float) -> None:
-        """Waits until the child sends something or ends, at most `seconds` and never long."""
-        if self._connection is not None:
-            wait(self.waitables, min(seconds, EXIT_CODE_SECONDS))
-        else:
-            time.sleep(min(seconds, POLL_SECONDS))
 
     def _read_messages(self) -> None:
         if self._connection is None:
@@ -265,9 +232,9 @@ class Child:
         try:
             while self._connection.poll():
                 message = self._connection.recv()
-                if isinstance(message, Beat):
+                if message is Notice.BEAT:
                     self._last_beat = time.monotonic()
-                elif isinstance(message, Ready):
+                elif message is Notice.READY:
                     self._ready_at = time.monotonic()
                 elif isinstance(message, Finished):
                     self._finished = message
@@ -282,48 +249,47 @@ class Child:
 
     def _has_ended(self) -> bool:
         if self._exit_code is None and self._process is not None and _is_dead(self._process):
-            # Before the pid is released: afterwards, it could be that of another program's group.
+            # Kill the group before reaping the child: its pid may be reused afterwards.
             kill_group(self.pid)
             self._exit_code = self._process.wait()
             self._read_messages()
-            ended_by_itself = self._exit_code == 0 and self._finished is not None
-            if not ended_by_itself and not self._is_killed:  # otherwise they have been killed
+            has_cleaned_up = self._exit_code == 0 and self._finished is not None
+            if not has_cleaned_up and not self._is_killed:  # then what it has started may still run
                 kill_marked(self._mark)
         return self._exit_code is not None
-
-    def _send_kill(self) -> str:
-        """Kills it with its process group, and does not wait. Returns its mark."""
-        self._stop_requested = self._is_killed = True
-        kill_group(self.pid)
-        return self._mark
 
 
 def kill_all(children: Iterable[Child]) -> None:
     """In the parent: kills children and all that they have started; returns when they have ended."""
     running = [child for child in children if child.is_alive]
-    if running:
-        _send_kills(running)
+    _send_kills(running)
     for child in running:
         child.join(timeout=10)
 
 
 def kill_children() -> None:
-    """In the parent: kills all children of this process at once, and all that they have started; a signal
-    handler may call it."""
+    """In the parent: kills all children of this process and all that they have started, without waiting.
+
+    A signal handler may call this.
+    """
     _send_kills([child for child in list(_started) if child._exit_code is None])
 
 
-def _send_kills(running: Iterable[Child]) -> None:
-    kill_marked(*[child._send_kill() for child in running])
+def _send_kills(running: list[Child]) -> None:
+    for child in running:
+        child._stop_requested = child._is_killed = True
+        kill_group(child.pid)
+    if running:
+        kill_marked(*[child._mark for child in running])
 
 
 def _is_dead(process: subprocess.Popen[bytes]) -> bool:
-    """Returns whether the process has ended; on Linux, without releasing its pid."""
+    """Returns whether the process has ended; on Linux, without reaping it."""
     if sys.platform != "linux":
         return process.poll() is not None
     try:
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:  # other code of this process has waited for it
+    except ChildProcessError:  # other code of this process has reaped it
         return True
 
 
@@ -342,3 +308,46 @@ def _describe_exit(exit_code: int) -> str:
     name = signal.Signals(-exit_code).name
     hint = "; out of memory?" if name == "SIGKILL" else f"; {limit}" if limit else ""
     return f"ended by signal {-exit_code} ({name}{hint})"
+
+
+def run_in_child(name: str, factory: Factory, args: tuple[Any, ...] = (), timeout: float = 60.0) -> Any:
+    """In the parent: builds `factory(*args, context)` in a process of its own, and returns the result of its
+    `run()`.
+
+    Raises ChildFailed, also when building and running take more than `timeout` seconds. Closing
+    `context.cleanup` may then take END_SECONDS more.
+    """
+    child = Child(name, factory, args, ChildOptions(one_shot=True))
+    child.start()
+    try:
+        if not child._wait_for(lambda: child.finished or child.failure is not None, timeout):
+            raise ChildFailed(name, f"has not returned after {timeout:g} s")
+        if not child.join(END_SECONDS + MORE_SECONDS):
+            log.warning("%s has not ended %g s after its work was done, and is killed", name, END_SECONDS)
+        if child.error is not None:
+            raise child.error
+        return child.result
+    finally:
+        child.kill()
+
+
+def call_in_child(
+    name: str, function: Callable[..., Any], args: tuple[Any, ...] = (), timeout: float = 60.0
+) -> Any:
+    """In the parent: calls `function(*args)` in a process of its own, and returns the result.
+
+    For calls that must not happen in this process: loading an engine that cannot be unloaded, or code that
+    may crash. Raises ChildFailed, also when the call takes more than `timeout` seconds.
+    """
+    return run_in_child(name, _Call, (function, args), timeout)
+
+
+class _Call:
+    """In the child: the object of call_in_child."""
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], context: ChildContext):
+        self._function = function
+        self._args = args
+
+    def run(self) -> Any:
+        return self._function(*self._args)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import psutil
 
-# Environment of a child that allocates hundreds of megabytes: in pages of 2 MB, which take less time to touch
-# first.
+# Environment of a child that allocates hundreds of megabytes. The first access to memory takes less time with
+# pages of 2 MB.
 HUGE_PAGES = {"GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")}
 # Environment of a child whose maths libraries are limited to one thread.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -21,16 +21,16 @@ M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # of malloc.h
 
 
 def available_cores() -> list[int]:
-    """Returns the cores that this process may use, sorted. A batch system may set its affinity to a few."""
+    """Returns the cores that this process may use, sorted. A batch system may allow only some of them."""
     if sys.platform == "linux":
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
 def cpu_limit(file: str = "/sys/fs/cgroup/cpu.max") -> float:
-    """Returns how many cores' worth of CPU time the container of this process may use; infinity: no limit.
+    """Returns the CPU limit of this process's container, in cores; infinity without a limit.
 
-    file: of cgroup v2: "<microseconds of CPU time> <microseconds of a period>", or "max <period>".
+    file: of cgroup v2, "<microseconds of CPU time> <microseconds of a period>", or "max <period>".
     """
     try:
         quota, period = Path(file).read_text().split()
@@ -40,17 +40,18 @@ def cpu_limit(file: str = "/sys/fs/cgroup/cpu.max") -> float:
 
 
 def num_usable_cores() -> int:
-    """Returns the number of `available_cores`, or the limit of the container, rounded up, if that is less."""
+    """Returns the number of `available_cores`, or the container's CPU limit, rounded up, if it is smaller."""
     return max(1, math.ceil(min(len(available_cores()), cpu_limit())))
 
 
 def worker_cores(index: int, num_workers: int, cores: Sequence[int] | None = None) -> frozenset[int] | None:
-    """Returns the cores to which worker `index` of `num_workers` is pinned; None: it may use all.
+    """Returns the cores to which worker `index` of `num_workers` is pinned; None: it may use all cores.
 
-    As many workers as are a multiple of the number of cores get one core each, in turn. The rest divide the
-    cores into equal consecutive ranges if that is possible, and are not pinned otherwise. macOS cannot pin.
+    With C cores, the first num_workers // C * C workers get one core each, in turn. The remaining workers
+    share out the cores in equal consecutive ranges; if their number does not divide C, they are not pinned.
+    Nothing is pinned on macOS.
 
-    cores: those to divide, by default all that this process may use.
+    cores: the cores to share out, by default all that this process may use.
     """
     if sys.platform != "linux":
         return None
@@ -68,11 +69,13 @@ def worker_cores(index: int, num_workers: int, cores: Sequence[int] | None = Non
 
 
 def pass_niceness_to_session() -> None:
-    """Sets the nice value of this process's session to its own. On Linux with autogroups, sessions get shares
-    of a core by their nice values, equal by default; those of the processes count only within a session.
+    """Sets the nice value of this process's session to the nice value of the process.
 
-    May take seconds: without privileges Linux allows ten such changes a second on a machine. Raises OSError
-    where this process may not do it.
+    Linux with autogroups shares a core among sessions by the nice values of the sessions, which are equal by
+    default. The nice values of processes matter only within a session.
+
+    May take seconds: Linux allows ten such changes per second and machine without privileges. Raises OSError
+    if this process may not make the change.
     """
     if not os.path.exists(AUTOGROUP):
         return
@@ -89,17 +92,18 @@ def pass_niceness_to_session() -> None:
 
 
 def rss_mb(pid: int | None = None) -> float:
-    """Returns the resident memory of a process (None: this one) in MB, with the shared memory it has touched.
+    """Returns the resident memory of a process (None: this one) in MB, with the shared memory it has used.
 
-    Raises psutil.NoSuchProcess if there is no such process.
+    Raises psutil.NoSuchProcess.
     """
     return float(psutil.Process(pid).memory_info().rss) / 2**20
 
 
 def memory_limit_mb(of_machine: float, file: str = "/sys/fs/cgroup/memory.max") -> float:
-    """Returns the memory that this process may use in MB: of_machine, or the limit of its container.
+    """Returns the memory that this process may use, in MB: the smaller of `of_machine` and its container's
+    limit.
 
-    of_machine: in bytes. file: with the limit in bytes; "max" or no file: there is none.
+    of_machine: in bytes. file: of cgroup v2; contains the limit in bytes, or "max".
     """
     try:
         limit = Path(file).read_text().strip()
@@ -131,11 +135,11 @@ def raise_open_files_limit() -> int:
 
 
 def keep_freed_memory() -> None:
-    """Makes this process keep the memory that it frees for the next allocation. Linux with glibc only.
+    """Makes this process keep freed memory for its next allocations. Linux with glibc only.
 
-    A training step allocates and frees hundreds of megabytes. By default glibc gives large blocks back to the
-    kernel at once, and their page faults took 30 % of the time of a learner. One arena, so that this also
-    holds for threads.
+    A training step allocates and frees hundreds of megabytes. By default glibc returns large blocks to the
+    kernel at once; the page faults of the next allocation took 30 % of a learner's time. All threads share
+    one arena, so that the memory of one thread can be reused by another.
     """
     libc = ctypes.CDLL(None)
     if not sys.platform.startswith("linux") or not hasattr(libc, "mallopt"):

@@ -10,11 +10,11 @@ from types import FrameType
 from typing import NamedTuple
 
 PACKAGE = str(Path(__file__).parents[1])
-# Libraries between this package and a user's code, by the folder of the package.
+# Libraries between this package and a user's code, by the name of their folder.
 LIBRARIES = ("gymnasium", "pettingzoo", "numpy", "torch", "cloudpickle")
 MAX_FRAMES = 8  # of a short traceback
 MAIN_LOOP = "main_loop"
-# Messages of the dynamic linker, the system, Python and PyTorch for too little memory.
+# Messages of the dynamic linker, the system, Python and PyTorch when memory is short.
 NO_ROOM = (
     "failed to map segment",
     "annot allocate memory",
@@ -24,9 +24,9 @@ NO_ROOM = (
 
 
 class Explained(Exception):
-    """An exception with a message that is complete: what is wrong, and what would be right.
+    """An exception with a complete message: what is wrong, and what would be right.
 
-    Users read its message alone, in one line, without a traceback.
+    Users see only the message, in one line, without a traceback.
     """
 
 
@@ -39,25 +39,24 @@ class FailsAgain(Exception):
 
 
 class PermanentFailure(Explained, FailsAgain):
-    """A FailsAgain with a message that is complete."""
+    """A FailsAgain with a complete message."""
 
 
 class FactoryNotFound(PermanentFailure):
-    """A factory given by its name cannot be resolved."""
+    """A "module:attribute" string does not name a callable."""
 
 
 class Failed(NamedTuple):
-    """Child to parent: an exception ended the child. Only text, so that the parent needs none of its modules.
+    """Child to parent: an exception ended the child. Only text, so that the parent needs no module of it.
 
     error: one line, see `one_line`.
-    traceback: the whole one. short_traceback: see `short_traceback`; of an Explained, that of the
-        exception of user code which it explains; empty if there is none.
-    caller: the outermost function of user code that the exception passed, e.g. "reset"; empty if none.
+    traceback: in full. short_traceback: see `short_traceback`.
+    caller: name of the outermost function of user code in the traceback, e.g. "reset"; empty if none.
     message: `str()` of the exception.
-    exception_types: qualified names ("module.QualName") of the exception's class and of its base classes.
+    exception_types: names "module.QualName" of the exception's class and of its base classes.
     cause_types: the same for the exceptions that it was raised from, or while they were handled.
-    explained: whether its message is printed alone, see Explained.
-    permanent: whether it was a FailsAgain.
+    explained: whether it is an Explained, so that users see the message alone.
+    permanent: whether it is a FailsAgain.
     """
 
     error: str
@@ -72,16 +71,16 @@ class Failed(NamedTuple):
 
 
 class ChildFailed(Exception):
-    """A child could not be built, raised, or ended without being asked to; or the main loop has raised.
+    """A child could not be built, raised, or ended without being asked to; or the main loop raised.
 
     name: the name of the child, or MAIN_LOOP.
     reason: one line.
-    message: `str()` of the exception that ended the child, if one did; otherwise the reason.
-    traceback, short_traceback, caller, is_explained: see Failed; empty if no exception ended it.
+    message: `str()` of the exception that ended the child; the reason if no exception did.
+    traceback, short_traceback, caller, is_explained: see Failed; empty if no exception ended the child.
     """
 
     def __init__(self, name: str, reason: str, failed: Failed | None = None):
-        """failed: the exception that ended the child; None if it ended otherwise."""
+        """failed: describes the exception that ended the child; None if no exception did."""
         failed = failed or Failed(reason, message=reason)
         super().__init__(f"{name}: {reason}\n{failed.traceback}".strip())
         self.name = name
@@ -95,23 +94,23 @@ class ChildFailed(Exception):
         self._cause_types = frozenset(failed.cause_types)
 
     def is_a(self, exception: type[BaseException] | str) -> bool:
-        """Returns whether the exception that ended the child is of this class or of one derived from it.
+        """Returns whether the exception that ended the child is an instance of this class.
 
-        exception: a class, or its name as "module.QualName" where its module must not be imported here.
+        exception: a class, or its name "module.QualName" where its module must not be imported.
         """
         name = exception if isinstance(exception, str) else qualified_name(exception)
         return name in self._exception_types
 
     def caused_by(self, exception: type[BaseException] | str) -> bool:
-        """Like is_a, for the exception and those that it was raised from or while they were handled."""
+        """Like is_a, for the exception and for the exceptions that led to it, see Failed.cause_types."""
         name = exception if isinstance(exception, str) else qualified_name(exception)
         return name in self._exception_types | self._cause_types
 
 
 @contextlib.contextmanager
 def collected(failures: list[ChildFailed]) -> Iterator[None]:
-    """Adds an exception of the main loop to `failures`, so that what follows the block is still done: workers
-    must be stopped, and learners must save."""
+    """Returns a block that adds an exception to `failures` instead of raising it: what follows must still be
+    done, since workers must stop and learners must save."""
     try:
         yield
     except ChildFailed as failure:
@@ -122,7 +121,6 @@ def collected(failures: list[ChildFailed]) -> Iterator[None]:
 
 def describe_exception(error: BaseException) -> Failed:
     """Returns the exception as text and names."""
-    causes = _causes(error)
     permanent = isinstance(error, FailsAgain)
     no_memory = out_of_address_space(error)
     if no_memory:  # there is hardly room for a traceback
@@ -131,21 +129,21 @@ def describe_exception(error: BaseException) -> Failed:
     return Failed(
         error=one_line(error),
         traceback="".join(traceback.format_exception(error)),
-        short_traceback=_explained_traceback(error)
-        if isinstance(error, Explained)
-        else short_traceback(error),
+        short_traceback=short_traceback(error),
         caller=frames[0].name if frames else "",
         message=_message(error),
         exception_types=tuple(qualified_name(cls) for cls in type(error).__mro__),
-        cause_types=tuple(qualified_name(cls) for cause in causes for cls in type(cause).__mro__),
+        cause_types=tuple(qualified_name(cls) for cause in _causes(error) for cls in type(cause).__mro__),
         explained=isinstance(error, Explained),
         permanent=permanent,
     )
 
 
 def out_of_address_space(error: BaseException) -> str:
-    """Returns one line if an exception was caused by a limit of the address space (`ulimit -v`); empty
-    otherwise. Python reports a library that does not fit as one that cannot be imported."""
+    """Returns one line if a limit of the address space (`ulimit -v`) caused the exception; empty otherwise.
+
+    Python reports a library that does not fit into memory as an ImportError.
+    """
     limit = address_space_limit()
     for cause in reversed([error, *_causes(error)]):
         message = _message(cause)
@@ -155,7 +153,7 @@ def out_of_address_space(error: BaseException) -> str:
 
 
 def address_space_limit() -> str:
-    """Returns a text about the limit of this process's address space (`ulimit -v`); empty if unlimited."""
+    """Returns a text about the limit of this process's address space (`ulimit -v`); empty without a limit."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return ""
@@ -163,9 +161,9 @@ def address_space_limit() -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Returns an exception in one line with the place in the user's code that raised it.
+    """Returns an exception in one line with the place in user code that raised it.
 
-    E.g. "LookupError: no level 7 (my_env.py:34)". Of an Explained, the message, and the place only if it was
+    E.g. "LookupError: no level 7 (my_env.py:34)". For an Explained: its message, with the place if it was
     raised from an exception of user code.
     """
     message = " ".join(_message(error).split())
@@ -175,15 +173,22 @@ def one_line(error: BaseException) -> str:
         return f"{message} ({place})" if place and place not in message else message
     text = " ".join("".join(traceback.format_exception_only(error)).split())
     if isinstance(error, SyntaxError):
-        return text  # it has the place
+        return text  # contains the place
     return f"{text} ({_place(error)})" if error.__traceback__ is not None else text
 
 
 def short_traceback(error: BaseException) -> str:
-    """Returns the traceback without the frames of this package and of the libraries below it.
+    """Returns the traceback with the frames of user code only; all frames if there are none, since then the
+    fault is in this package.
 
-    The whole traceback if no other frame is left: then the fault is in this package.
+    For an Explained: the short traceback of the exception of user code that it was raised from; empty if
+    there is none.
     """
+    if isinstance(error, Explained):
+        cause = error.__cause__
+        if cause is None or isinstance(cause, Explained) or not _raised_in(cause):
+            return ""
+        return short_traceback(cause)
     frames = _raised_in(error)[-MAX_FRAMES:]
     if not frames:
         return "".join(traceback.format_exception(error)).rstrip()
@@ -191,17 +196,8 @@ def short_traceback(error: BaseException) -> str:
     return "".join([*lines, *traceback.format_exception_only(error)]).rstrip()
 
 
-def _explained_traceback(error: BaseException) -> str:
-    """Returns the short traceback of the exception that an Explained was raised from; empty if none of user
-    code."""
-    cause = error.__cause__
-    if cause is None or isinstance(cause, Explained) or not _raised_in(cause):
-        return ""
-    return short_traceback(cause)
-
-
 def _place(error: BaseException) -> str:
-    """Returns the file and the line of the innermost frame of user code, or of all frames without any."""
+    """Returns file and line of the innermost frame of user code; of the innermost frame if there is none."""
     return _place_of(_raised_in(error) or traceback.extract_tb(error.__traceback__))
 
 
@@ -210,9 +206,9 @@ def _place_of(frames: Sequence[traceback.FrameSummary]) -> str:
 
 
 def user_call(frame: FrameType) -> str:
-    """Returns the call of user code that a thread is in, e.g. "close (my_env.py:34)"; empty if in none.
+    """Returns the call of user code that a thread is in, e.g. "close (my_env.py:34)"; empty if there is none.
 
-    frame: the innermost one of the thread.
+    frame: the thread's innermost frame.
     """
     frames = _user_frames(traceback.extract_stack(frame))
     return f"{frames[0].name} ({_place_of(frames)})" if frames else ""
@@ -223,36 +219,32 @@ def _raised_in(error: BaseException) -> list[traceback.FrameSummary]:
 
 
 def _user_frames(stack: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-    """Returns the frames outside of this package, the libraries below it and the standard library; if there
-    are none, those outside of this package and the standard library. Without the script that called this
-    package."""
-    first = next((i for i, frame in enumerate(stack) if _is_below(frame.filename, PACKAGE)), 0)
+    """Returns the frames of user code: outside of this package, its libraries and the standard library, and
+    without the script that called this package. If there are none, keeps the frames of libraries."""
+    first = next((i for i, frame in enumerate(stack) if frame.filename.startswith(f"{PACKAGE}/")), 0)
     frames = [frame for frame in stack[first:] if not _is_internal(frame.filename)]
     own = [frame for frame in frames if not set(LIBRARIES) & set(Path(frame.filename).parts)]
     return own or frames
 
 
 def _is_internal(file: str) -> bool:
-    in_standard_library = _is_below(file, sysconfig.get_paths()["stdlib"]) and "-packages" not in file
-    return _is_below(file, PACKAGE) or file.startswith("<frozen") or in_standard_library
-
-
-def _is_below(file: str, folder: str) -> bool:
-    return file.startswith(f"{folder}/")
+    """Returns whether a file belongs to this package or to the standard library."""
+    is_standard = file.startswith(f"{sysconfig.get_paths()['stdlib']}/") and "-packages" not in file
+    return is_standard or file.startswith((f"{PACKAGE}/", "<frozen"))
 
 
 def qualified_name(cls: type) -> str:
-    """Returns the name of a class with its module: "module.QualName"."""
+    """Returns "module.QualName" of a class."""
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """Returns the exceptions that a traceback of `error` shows before it, the nearest first."""
+    """Returns the exceptions that a traceback shows before `error`, the nearest first."""
     chain = [error]
     while True:
         last = chain[-1]
         cause = last.__cause__ or (None if last.__suppress_context__ else last.__context__)
-        if cause is None or any(cause is known for known in chain):  # a chain can be a cycle
+        if cause is None or any(cause is known for known in chain):  # the chain may be a cycle
             return chain[1:]
         chain.append(cause)
 

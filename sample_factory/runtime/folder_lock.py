@@ -13,15 +13,15 @@ NAME = ".lock"
 
 
 class FolderInUse(Exception):
-    """Another run holds the folder; the message says which process took it."""
+    """Another run holds the folder; the message names its process."""
 
 
 class FolderLock:
     """Holds a folder from its construction to `release` or the end of the process. Promises:
 
-    1. One holder at a time. A child that gets the lock among its arguments holds it too: the folder is free
-       once all of them have ended, however they ended.
-    2. Nothing has to be cleaned up after a kill; the file that stays in the folder has no meaning.
+    1. One run holds a folder at a time. A child that receives the lock among its arguments holds it too: the
+       folder is free once all holders have ended, even by kill -9.
+    2. Nothing needs to be cleaned up: the file that stays in the folder locks nothing by itself.
     """
 
     def __init__(self, folder: Path):
@@ -46,13 +46,10 @@ class FolderLock:
         """Releases the lock in this process."""
         os.close(self._fd)
 
-    def __reduce__(self) -> Any:
+    def __getstate__(self) -> Any:
         context.assert_spawning(self)
-        return _attach, (reduction.DupFd(self._fd),)
+        return reduction.DupFd(self._fd)
 
-
-def _attach(passed_fd: Any) -> FolderLock:
-    """In the child: holds the parent's lock."""
-    lock = FolderLock.__new__(FolderLock)
-    lock._fd = passed_fd.detach()
-    return lock
+    def __setstate__(self, passed_fd: Any) -> None:
+        """In the child: holds the parent's lock."""
+        self._fd = passed_fd.detach()

@@ -4,15 +4,15 @@ import os
 import sys
 from importlib import metadata
 
-# Of the drivers of NVIDIA, of NVIDIA within WSL, and of AMD.
+# Device files of the drivers of NVIDIA, NVIDIA in WSL, and AMD.
 DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 
 
 def resolve_device(device: str, index: int = 0) -> str:
     """Returns the torch device for --device=auto|gpu|cpu.
 
-    index: number of the process or policy that uses it; they take the visible GPUs in turn.
-    Raises RuntimeError if a GPU is requested and there is none, ValueError for an unknown device.
+    index: number of the process or policy that uses the device; they take the visible GPUs in turn.
+    Raises RuntimeError if --device=gpu and there is no GPU, ValueError for an unknown device.
     """
     if device not in ("auto", "gpu", "cpu"):
         raise ValueError(f"--device={device} is unknown; use auto, gpu or cpu")
@@ -44,8 +44,10 @@ def why_no_gpu() -> str | None:
 
 
 def may_have_gpu(device: str) -> bool:
-    """Returns whether the network may run on a GPU with --device=auto|gpu|cpu, without loading torch: True
-    also for a driver whose GPU torch then cannot use."""
+    """Returns whether the network may run on a GPU with --device=auto|gpu|cpu, without loading torch.
+
+    True if there is a driver, even if torch then cannot use the GPU.
+    """
     if device != "auto":
         return device == "gpu"
     versions = [package.version for package in metadata.distributions(name="torch")]
@@ -56,9 +58,9 @@ def may_have_gpu(device: str) -> bool:
 
 
 def has_bf16(device: object) -> bool:
-    """Returns whether bf16 autocast is faster than fp32, because the hardware multiplies bf16 itself.
+    """Returns whether the hardware multiplies bf16, so that bf16 autocast is faster than fp32.
 
-    device: a torch.device or its name. CPU: AMX or AVX512-BF16 (Linux on x86; elsewhere unknown, so False).
+    device: a torch.device or its name. A CPU needs AMX or AVX512-BF16; False except on Linux and x86.
     """
     if str(device) == "cpu":
         return bool(cpu_flags() & {"amx_bf16", "avx512_bf16"})
@@ -69,7 +71,7 @@ def has_bf16(device: object) -> bool:
 
 
 def cpu_flags() -> frozenset[str]:
-    """Returns the CPU's instruction sets as Linux names them; empty on other systems."""
+    """Returns the names of the CPU's instruction sets in /proc/cpuinfo; empty except on Linux."""
     if sys.platform != "linux":
         return frozenset()
     with open("/proc/cpuinfo") as lines:

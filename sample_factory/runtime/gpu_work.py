@@ -1,7 +1,4 @@
-"""Copies between host and GPU that overlap with other work, and CUDA graphs.
-
-On a CPU, the same calls copy nothing.
-"""
+"""Copies between host and GPU that overlap with other work, and CUDA graphs. On a CPU nothing is copied."""
 
 import contextlib
 import math
@@ -15,14 +12,13 @@ from torch import Tensor
 Result = TypeVar("Result")
 Capture = Callable[[Callable[[], Result]], Callable[[], Result]]
 
-# Before a capture: in their first calls, libraries choose kernels and allocate what they keep.
+# Runs before a capture: in their first calls, libraries choose kernels and allocate memory that they keep.
 WARM_UP_RUNS = 2
 
 
 def host_array(shape: tuple[int, ...], dtype: np.dtype, device: torch.device) -> np.ndarray:
-    """Returns uninitialised host memory for copies to or from the device. For a GPU it is pinned: such copies
-    are faster, and run while this process does something else.
-    """
+    """Returns uninitialised host memory for copies to or from the device. For a GPU it is pinned: copies are
+    faster, and run while this process does other work."""
     if device.type == "cpu":
         return np.empty(shape, dtype)
     num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
@@ -30,17 +26,16 @@ def host_array(shape: tuple[int, ...], dtype: np.dtype, device: torch.device) ->
 
 
 class Uploads:
-    """Copies arrays to the device on a stream of their own, which overlaps with its other streams."""
+    """Copies arrays to the device on a separate CUDA stream, so that copies overlap with other work."""
 
     def __init__(self, device: torch.device):
         self._device = device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def __call__(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-        """Returns the copies when all are complete, for use on the default stream; on a CPU, tensors over the
-        memory of the arrays.
+        """Returns complete copies for use on the default stream. On a CPU they share the arrays' memory.
 
-        Large arrays should be allocated by `host_array`: copies of other memory do not overlap.
+        Large arrays should come from `host_array`: copies of other memory do not overlap.
         """
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         if self._stream is None:
@@ -49,7 +44,7 @@ class Uploads:
             tensors = {name: host.to(self._device, non_blocking=True) for name, host in tensors.items()}
         self._stream.synchronize()
         for tensor in tensors.values():
-            # Otherwise its memory could be reused for another copy before the kernels that read it have run.
+            # Otherwise the memory could be reused for another copy before all kernels that read it have run.
             tensor.record_stream(torch.cuda.default_stream(self._device))
         return tensors
 
@@ -62,8 +57,9 @@ class Downloads:
         self._host: dict[str, Tensor] = {}
 
     def __call__(self, tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-        """Returns contiguous arrays. On a GPU they are valid until the next call, and all calls must have the
-        same shapes; on a CPU they share the tensors' memory.
+        """Returns contiguous arrays. On a CPU they share the memory of the tensors.
+
+        On a GPU they are valid until the next call, and every call must have the same shapes.
         """
         if self._device.type == "cpu":
             return {name: tensor.detach().contiguous().numpy() for name, tensor in tensors.items()}
@@ -78,7 +74,7 @@ class Downloads:
 class GraphCapture:
     """Makes CUDA graphs of functions on the device. A graph starts all kernels of its function at once.
 
-    The graphs share memory: running one overwrites the results of the others.
+    The graphs share memory: replaying one graph overwrites the results of all graphs.
     """
 
     def __init__(self, device: torch.device):
@@ -88,14 +84,14 @@ class GraphCapture:
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, run: Callable[[], Result]) -> Callable[[], Result]:
-        """Returns a function that repeats the kernels that `run` starts now, with the same memory as inputs
-        and outputs, and returns the same tensors, overwritten. Random numbers differ from call to call.
+        """Returns a function that replays the kernels of `run` with the same input and output memory, and
+        returns the same tensors, overwritten. Each replay draws new random numbers.
 
-        Raises RuntimeError if `run` does something that a graph cannot, such as waiting for the device.
+        Raises RuntimeError if `run` does something that a graph cannot do, such as waiting for the device.
         """
         usual = torch.cuda.current_stream(self._device)
         graph = torch.cuda.CUDAGraph()
-        # Entered so that it is also restored: a capture that fails does not leave its stream (torch 2.13).
+        # Entering the usual stream restores it at the end: torch 2.13 does not when a capture fails.
         with torch.cuda.device(self._device), torch.cuda.stream(usual):
             self._stream.wait_stream(usual)
             with torch.cuda.stream(self._stream):
@@ -116,9 +112,8 @@ class GraphCapture:
 
 @contextlib.contextmanager
 def _error_on_wait() -> Iterator[None]:
-    """Makes waiting for the device raise RuntimeError. Used before a capture, because a capture that fails
-    can leave random generators and memory in its state.
-    """
+    """Makes waiting for the device raise RuntimeError. A capture would fail too, but could leave random
+    generators and memory in the state of a capture."""
     previous = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -1,9 +1,11 @@
 """In the parent: starts the process of a `Child`.
 
-Why not multiprocessing.Process: its children run the user's main script a second time (so a script without
-the `if __name__ == "__main__"` guard starts itself again, and a class from a notebook cannot be found); it
-starts one more process, the resource tracker; and a simulator that outlives a killed child keeps the pipe
-open by which the parent would notice the death.
+multiprocessing.Process does not serve here, for three reasons:
+
+- Its children run the user's main script a second time: a script without the `if __name__ == "__main__"`
+  guard starts itself again, and a class from a notebook cannot be found.
+- It starts one more process, the resource tracker.
+- A simulator that outlives a killed child keeps the pipe open by which the parent would notice the death.
 """
 
 import io
@@ -18,7 +20,6 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from sample_factory.runtime.child_side import Setup
 from sample_factory.runtime.log import current_settings
 from sample_factory.runtime.marked_processes import VARIABLE
 from sample_factory.runtime.shared_arrays import anonymous_file
@@ -31,14 +32,14 @@ Factory = Callable[..., Any] | str  # a string: "module:attribute"
 class ChildOptions(NamedTuple):
     """How a child runs.
 
-    cores: the CPU cores it may use, with everything it starts; None: those of the parent.
-    niceness: added to the parent's.
+    cores: CPU cores that the child and everything it starts may use; None: the parent's cores.
+    niceness: added to the parent's nice value.
     environment: variables set before the child's interpreter starts, e.g. {"OMP_NUM_THREADS": "1"}.
-    grace_seconds: how long it may continue after the main process has died.
-    one_shot: its `run` may return before it is asked to stop.
-    own_session: for a child that takes turns with processes which it starts, such as simulators. Several such
-        pairs in one session kept the programs of other sessions from the cores for 17 s (Linux 6.18).
-    exit_hint: a likely cause of an exit for which the child gives no reason, e.g. by a library.
+    grace_seconds: how long the child may continue after the main process has died.
+    one_shot: `run` may return before the child is asked to stop.
+    own_session: for a child that takes turns with processes it starts, such as simulators. Several such pairs
+        in one session kept the programs of other sessions from the cores for 17 s (Linux 6.18).
+    exit_hint: likely cause of an exit without an exception, such as an exit by a library; for the message.
     """
 
     cores: frozenset[int] | None = None
@@ -50,23 +51,29 @@ class ChildOptions(NamedTuple):
     exit_hint: str = ""
 
 
-class Body(NamedTuple):
-    """Object that a child builds: `factory(*args, context)`."""
-
-    factory: Factory
-    args: tuple[Any, ...]
-
-
 def launch(
-    name: str, mark: str, body: Body, options: ChildOptions, connection: int
+    name: str,
+    mark: str,
+    factory: Factory,
+    args: tuple[Any, ...],
+    options: ChildOptions,
+    connection: int,
 ) -> subprocess.Popen[bytes]:
-    """Starts the process and does not wait for anything it does.
+    """Starts a process that will build `factory(*args, context)`; returns without waiting for it.
 
-    mark: for it and the processes that it will start, see marked_processes.py.
-    connection: file descriptor of the child's end of the connection. The caller closes it in this process
-        afterwards.
+    mark: for the process and whatever it will start, see marked_processes.py.
+    connection: file descriptor of the child's end of the connection. The caller closes it afterwards.
     """
-    payload, fds = _write_payload(Setup(name, mark, options.grace_seconds, current_settings()), body, options)
+    settings = {
+        "name": name,
+        "mark": mark,
+        "path": sys.path,
+        "cores": options.cores,
+        "niceness": options.niceness,
+        "grace_seconds": options.grace_seconds,
+        **current_settings(),
+    }
+    payload, fds = _write_payload(settings, factory, args)
     try:
         return subprocess.Popen(
             # -P: the folder of the script must not be searched for modules of the standard library.
@@ -74,8 +81,8 @@ def launch(
             pass_fds=[payload, connection, *fds],
             stdin=subprocess.DEVNULL,
             env={**os.environ, **options.environment, VARIABLE: mark},
-            # A process group of its own, with all that it will start, so that Ctrl+C in the terminal does not
-            # reach it. Not always a session of its own too: see `cpu.pass_niceness_to_session`.
+            # A process group of its own, so that Ctrl+C in the terminal reaches neither the child nor what it
+            # starts. A session of its own only on request, see `cpu.pass_niceness_to_session`.
             process_group=None if options.own_session else 0,
             start_new_session=options.own_session,
         )
@@ -83,19 +90,19 @@ def launch(
         os.close(payload)
 
 
-def _write_payload(setup: Setup, body: Body, options: ChildOptions) -> tuple[int, list[int]]:
-    """Returns (a file with all that the child needs, the file descriptors that must be passed with it).
+def _write_payload(
+    settings: Mapping[str, Any], factory: Factory, args: tuple[Any, ...]
+) -> tuple[int, list[int]]:
+    """Returns (a file with all that the child needs, the file descriptors to pass with it).
 
-    A file and not the connection, because writing to that would wait until the child's interpreter runs.
+    A file rather than the connection: writing to the connection would wait for the child's interpreter.
     """
     stream = io.BytesIO()
+    pickle.dump(settings, stream)
     passed_fds = _PassedFds()
-    header = {"path": sys.path, "cores": options.cores, "niceness": options.niceness}
-    pickle.dump(header, stream)
-    pickle.dump(setup, stream)
     context.set_spawning_popen(passed_fds)  # type: ignore[arg-type]  # takes its place, see the class
     try:
-        cloudpickle.dump(tuple(body), stream)
+        cloudpickle.dump((factory, args), stream)
     finally:
         context.set_spawning_popen(None)
     fd = anonymous_file(0)
@@ -105,8 +112,10 @@ def _write_payload(setup: Setup, body: Body, options: ChildOptions) -> tuple[int
 
 
 class _PassedFds:
-    """Collects the file descriptors that are pickled with a child's arguments. While they are pickled, takes
-    the place of multiprocessing's process object, which `reduction.DupFd` looks up in this thread.
+    """Collects the file descriptors that are pickled with a child's arguments.
+
+    During the pickling it takes the place of multiprocessing's process object, which `reduction.DupFd` looks
+    up in this thread.
     """
 
     def __init__(self) -> None:
@@ -126,8 +135,7 @@ class _PassedFd(NamedTuple):
     fd: int
 
     def detach(self) -> int:
-        """In the child: returns the descriptor. Programs that the child starts do not inherit it; otherwise a
-        simulator would keep open what is behind it for as long as it lives.
-        """
+        """In the child: returns the descriptor, which programs that the child starts do not inherit: a
+        simulator would keep the file or socket open for as long as it lives."""
         os.set_inheritable(self.fd, False)
         return self.fd

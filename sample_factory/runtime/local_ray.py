@@ -1,5 +1,4 @@
-"""Connects to a Ray cluster, or starts Ray on this machine. Ray is an extra, and is imported only here and
-where it is used."""
+"""Connects to a Ray cluster, or starts Ray on this machine. Ray is an extra, imported inside functions."""
 
 import contextlib
 import os
@@ -15,26 +14,26 @@ from typing import Any, NamedTuple
 
 from sample_factory.runtime.failures import CommandFailed
 
-MAX_FOLDER = 40  # characters: Ray adds 62 for its sockets, whose path may have 107
+MAX_FOLDER = 40  # characters: Ray appends 62, and the path of a Unix socket has at most 107
 MAX_STARTS = 4
-ADDRESS = "RAY_ADDRESS"  # Ray's own variable, which `ray job submit` sets, and which ray.init obeys
-HERE = "local"  # Ray's own name for: to be started on this machine
-CONNECT_SECONDS = 10.0  # a head that has just been started does not listen yet
+ADDRESS = "RAY_ADDRESS"  # Ray's own variable: `ray job submit` sets it, ray.init obeys it
+HERE = "local"  # for ray.init: start Ray on this machine
+CONNECT_SECONDS = 10.0  # a head node that has just started does not listen yet
 RETRY_SECONDS = 0.5
 ANSWER_SECONDS = 5.0
 
 
 class Cluster(NamedTuple):
-    """The address of a Ray cluster. source: what names it, e.g. "--ray_address=auto"."""
+    """The address of a Ray cluster."""
 
     address: str
-    source: str
+    source: str  # the flag or variable that names it, e.g. "--ray_address=auto"
 
     def check(self) -> None:
         """Raises CommandFailed if nothing listens at "host:port": Ray itself would try for minutes."""
         host, _, port = self.address.removeprefix("ray://").rpartition(":")
         if not (host and port.isdecimal()) or "/" in host:
-            return  # "auto", or what Ray itself rejects at once
+            return  # "auto", or an address that Ray rejects at once
         give_up = time.monotonic() + CONNECT_SECONDS
         while True:
             try:
@@ -50,7 +49,7 @@ class Cluster(NamedTuple):
             time.sleep(RETRY_SECONDS)
 
     def connect(self, options: Mapping[str, Any]) -> None:
-        """options: of ray.init. Raises CommandFailed if the cluster cannot be used."""
+        """Connects this process. options: of ray.init. Raises CommandFailed if the cluster cannot be used."""
         import ray
 
         self.check()
@@ -62,8 +61,7 @@ class Cluster(NamedTuple):
 
 
 def find_cluster(ray_address: str | None) -> Cluster | None:
-    """Returns the cluster that --ray_address or, without it, RAY_ADDRESS names; None if Ray is to be started
-    on this machine."""
+    """Returns the cluster that --ray_address names, or else RAY_ADDRESS; None: start Ray on this machine."""
     address = ray_address or os.environ.get(ADDRESS)
     if not address or address == HERE:
         return None
@@ -72,7 +70,7 @@ def find_cluster(ray_address: str | None) -> Cluster | None:
 
 @contextlib.contextmanager
 def keeping_sigterm() -> Iterator[None]:
-    """In the main thread: restores the handler of SIGTERM, which ray.init replaces by one that exits."""
+    """In the main thread: restores the SIGTERM handler, since ray.init installs one that exits."""
     handler = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -81,19 +79,24 @@ def keeping_sigterm() -> Iterator[None]:
 
 
 class LocalRay:
-    """A Ray that belongs to this process, with a folder for its files, which `close` removes."""
+    """An instance of Ray that belongs to this process, with its own folder; `close` ends it and removes the
+    folder."""
 
     def __init__(self, flag: str, files: Path, options: dict[str, Any]):
-        """flag: named in errors. files: an absolute path; the folder lies in it if its path is short.
+        """Starts Ray. Raises CommandFailed if it does not start.
 
-        options: of ray.init. Raises CommandFailed if Ray does not start.
+        flag: for messages. files: an absolute path; Ray's folder is made in it if the path is short enough,
+            otherwise in the folder for temporary files. options: of ray.init.
         """
         import ray
 
         self._ray: Any = ray
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex())  # otherwise Ray writes one to ~/.ray
-        self._folder = _short_folder(files)
+        is_short = len(str(files)) < MAX_FOLDER - len("/r12345678")
+        if is_short:
+            files.mkdir(parents=True, exist_ok=True)
+        self._folder = tempfile.mkdtemp(prefix="r", dir=files if is_short else None)
         try:
             self._start(flag, options)
         except BaseException:
@@ -106,20 +109,12 @@ class LocalRay:
                 with keeping_sigterm():
                     self._ray.init(HERE, include_dashboard=False, _temp_dir=self._folder, **options)
                 return
-            except Exception as error:  # Ray raises a bare Exception after 30 s, e.g. on a busy machine
+            except Exception as error:  # on a busy machine Ray raises a bare Exception after 30 s
                 self._ray.shutdown()
                 if attempt == MAX_STARTS:
                     raise CommandFailed(f"{flag}: Ray does not start: {error}") from None
 
     def close(self) -> None:
-        """Ends Ray."""
+        """Ends Ray and removes its folder."""
         self._ray.shutdown()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _short_folder(files: Path) -> str:
-    """Returns a new folder, whose path is short enough for Ray's sockets: in `files` if possible."""
-    is_short = len(str(files)) < MAX_FOLDER - len("/r12345678")
-    if is_short:
-        files.mkdir(parents=True, exist_ok=True)
-    return tempfile.mkdtemp(prefix="r", dir=files if is_short else None)

@@ -2,7 +2,7 @@
 
 The file gets every record in full. On a terminal, a record may have a shorter text, or none:
 `log.info("the whole text", extra={"short": "..."})`, where "" hides it. See `TerminalFormatter`.
-A record with `extra={"only_on_terminals": True}` is written to no other console, and not to the file.
+A record with `extra={"only_on_terminals": True}` is written to terminals only, not to the file.
 """
 
 import contextlib
@@ -10,12 +10,12 @@ import logging
 import os
 import re
 import sys
+import textwrap
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TextIO
-
-from sample_factory.runtime.terminal import TerminalFormatter, is_read_by_people
+from typing import Any, TextIO
 
 log = logging.getLogger("sample_factory")
 
@@ -23,20 +23,19 @@ LINE = "[%(asctime)s][%(worker)s] %(levelname)s %(message)s"
 DETAILS = "details_for_the_file"
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and new line
 COLOUR_CODES = re.compile(r"\x1b\[[0-9;]*m")
-# Names that differ between processes which log the same: "rollout_worker_3", "worker 1: env 2, agent 0".
+# Names that differ between processes that log the same: "rollout_worker_3", "worker 1: env 2, agent 0".
 NUMBERED = re.compile(r"\b(\w*worker|learner|env|agent|policy)([ _])\d+(_\d+)?")
+DEFAULT_COLUMNS = 80  # of a terminal that does not tell its width
+MIN_COLUMNS = 40
+DIM = "\x1b[2m"
+BOLD = "\x1b[1m"
+YELLOW = "\x1b[1;33m"
+RED = "\x1b[1;31m"
+RESET = "\x1b[0m"
 
 ShowWarning = Callable[[str, str], None]
 
-
-class LogSettings(NamedTuple):
-    """Where a process logs to; sent to the children."""
-
-    log_file: str | None = None
-    level: int = logging.INFO
-
-
-_settings = LogSettings()
+_log_file: str | None = None  # absolute path
 
 
 def setup_logging(
@@ -45,15 +44,15 @@ def setup_logging(
     level: int | str = logging.INFO,
     show_warning: ShowWarning | None = None,
 ) -> None:
-    """Configures the logger of this process; a second call replaces the first. Other handlers stay.
+    """Configures the logger of this process; a second call replaces the first. Handlers of users stay.
 
     process_name: shown in each line.
     log_file: all processes of the run append to it; its folder is created. None: console only.
     level: a number or a name of the logging module.
-    show_warning: in a child: called with its name and the text of each warning, which is then not written to
-        the console here but by the parent (`show_warning_of`), where each is shown once.
+    show_warning: in a child: called with the process name and the text of each warning. The parent writes the
+        warning to the console (`show_warning_of`), once for several children that log the same.
     """
-    global _settings
+    global _log_file
     console = ConsoleHandler(process_name, sys.stderr, show_warning)
     for handler in log.handlers:
         if isinstance(handler, ConsoleHandler) and log_file is not None:
@@ -63,12 +62,47 @@ def setup_logging(
     log.propagate = False
     # Not stdout, which a user may redirect to another program.
     log.addHandler(console)
-    file_error = _log_to_file(log_file, process_name) if log_file is not None else None
-    _settings = LogSettings(None if log_file is None else os.path.abspath(log_file), log.level)
-    if file_error is not None:
-        log.error(
-            "COULD NOT WRITE %s: %s. The log is written to the console only", log_file, file_error.strerror
-        )
+    _log_file = None if log_file is None else os.path.abspath(log_file)
+    if log_file is not None:
+        try:
+            file_handler = SharedFileHandler(log_file)
+        except OSError as error:  # must not prevent a run
+            text = "COULD NOT WRITE %s: %s. The log is written to the console only"
+            log.error(text, log_file, error.strerror)
+            return
+        file_handler.setFormatter(_plain_formatter(process_name))
+        log.addHandler(file_handler)
+
+
+def current_settings() -> dict[str, Any]:
+    """In the parent: returns the settings for its children, picklable without this package."""
+    return {"log_file": _log_file, "log_level": log.level}
+
+
+@contextlib.contextmanager
+def restored_logging() -> Iterator[None]:
+    """Returns a block after which this process logs as before, with no log file open.
+
+    For functions that a user's own program calls.
+    """
+    global _log_file
+    level = log.level
+    propagate = log.propagate
+    log_file = _log_file
+    try:
+        yield
+    finally:
+        _remove_own_handlers()
+        log.setLevel(level)
+        log.propagate = propagate
+        _log_file = log_file
+
+
+def _remove_own_handlers() -> None:
+    for handler in list(log.handlers):
+        if isinstance(handler, (ConsoleHandler, SharedFileHandler)):
+            log.removeHandler(handler)
+            handler.close()
 
 
 def escaped(text: str) -> str:
@@ -77,7 +111,7 @@ def escaped(text: str) -> str:
 
 
 def _escape_controls(record: logging.LogRecord) -> bool:
-    """A filter that keeps all records: texts in them may come from the files of other people."""
+    """A filter that keeps all records. Texts in them may come from files that other people wrote."""
     text = record.getMessage()
     if CONTROLS.search(text):
         record.msg, record.args = escaped(text), ()
@@ -90,59 +124,13 @@ def _escape_controls(record: logging.LogRecord) -> bool:
 log.addFilter(_escape_controls)
 
 
-def _remove_own_handlers() -> None:
-    for handler in list(log.handlers):
-        if isinstance(handler, (ConsoleHandler, SharedFileHandler)):
-            log.removeHandler(handler)
-            handler.close()
-
-
-@contextlib.contextmanager
-def restored_logging() -> Iterator[None]:
-    """Returns a block after which this process logs as before it, and no log file is open.
-
-    For functions that a program of a user's own calls.
-    """
-    global _settings
-    level = log.level
-    propagate = log.propagate
-    settings = _settings
-    try:
-        yield
-    finally:
-        _remove_own_handlers()
-        log.setLevel(level)
-        log.propagate = propagate
-        _settings = settings
-
-
-def _log_to_file(path: str, process_name: str) -> OSError | None:
-    """Adds a handler for the file. Returns the error if that is impossible, which must not prevent a run."""
-    try:
-        handler = SharedFileHandler(path)
-    except OSError as error:
-        return error
-    handler.setFormatter(plain_formatter(process_name))
-    log.addHandler(handler)
-    return None
-
-
-def current_settings() -> LogSettings:
-    """In the parent: returns the settings for its children."""
-    return _settings
-
-
 def details(text: str) -> Mapping[str, Sequence[str]]:
-    """Returns the `extra` of a log record with a text, e.g. a traceback, that is written to the file only."""
+    """Returns the `extra` of a log record that adds a text, e.g. a traceback, in the file only."""
     return {DETAILS: [text.rstrip()] if text else []}
 
 
-def plain_formatter(process_name: str) -> logging.Formatter:
-    return logging.Formatter(LINE, defaults={"worker": process_name})
-
-
 def log_python_warnings() -> None:
-    """In a child: logs what libraries report by the module `warnings`, instead of printing it."""
+    """In a child: logs the warnings of the module `warnings` instead of printing them."""
 
     def show(
         message: Warning | str,
@@ -160,7 +148,7 @@ def log_python_warnings() -> None:
 
 
 def show_warning_of(process_name: str, text: str) -> None:
-    """In the parent: writes a warning of a child to the console. The child has written it to the file."""
+    """In the parent: writes a child's warning to the console. The child has written it to the file."""
     record = log.makeRecord(
         log.name, logging.WARNING, __file__, 0, "%s", (text,), None, extra={"worker": process_name}
     )
@@ -172,21 +160,22 @@ def show_warning_of(process_name: str, text: str) -> None:
 
 
 class ConsoleHandler(logging.StreamHandler[TextIO]):
-    """Writes to the console: short lines to a terminal and in a notebook, whole lines elsewhere. Promises:
+    """Writes short lines to a terminal or a notebook, and whole lines to any other console. Promises:
 
     1. A warning is shown once, however many processes of the run log it.
-    2. A record whose `short` is empty is not shown on a terminal.
+    2. A record with an empty `short` is not shown on a terminal.
     """
 
     def __init__(self, process_name: str, stream: TextIO, show_warning: ShowWarning | None = None):
         super().__init__(stream)
         self._process_name = process_name
         self._show_warning = show_warning
-        self._is_terminal = is_read_by_people(stream)
+        # The output of a cell in a notebook counts as a terminal.
+        self._is_terminal = stream.isatty() or type(stream).__module__.partition(".")[0] == "ipykernel"
         self.shown: set[str] = set()  # warnings, without the numbers of workers
         is_child = show_warning is not None
         terminal_formatter = TerminalFormatter(stream, process_name if is_child else "")
-        self.setFormatter(terminal_formatter if self._is_terminal else plain_formatter(process_name))
+        self.setFormatter(terminal_formatter if self._is_terminal else _plain_formatter(process_name))
 
     def emit(self, record: logging.LogRecord) -> None:
         attributes = vars(record)
@@ -194,27 +183,94 @@ class ConsoleHandler(logging.StreamHandler[TextIO]):
             return
         if not self._is_terminal and attributes.get("only_on_terminals"):
             return
-        if record.levelno == logging.WARNING and not self._is_first(record):
-            return
-        if record.levelno == logging.WARNING and self._show_warning is not None:
-            origin = attributes.get("worker", self._process_name)
-            self._show_warning(origin, record.getMessage())
-            return
+        if record.levelno == logging.WARNING:
+            text = NUMBERED.sub(r"\1\2N", record.getMessage())
+            if text in self.shown:
+                return
+            self.shown.add(text)
+            if self._show_warning is not None:
+                self._show_warning(attributes.get("worker", self._process_name), record.getMessage())
+                return
         super().emit(record)
 
-    def _is_first(self, record: logging.LogRecord) -> bool:
-        text = NUMBERED.sub(r"\1\2N", record.getMessage())
-        is_first = text not in self.shown
-        self.shown.add(text)
-        return is_first
+
+def _plain_formatter(process_name: str) -> logging.Formatter:
+    return logging.Formatter(LINE, defaults={"worker": process_name})
+
+
+# logging accepts only subclasses.
+class TerminalFormatter(logging.Formatter):
+    """Formats a record as `05:28:40  text`. Optional attributes of the record:
+
+    short: text instead of the message.
+    bold: part of the text to print in bold.
+    worker: name of the process that logged the record; shown in warnings and errors.
+
+    Long lines are wrapped and indented, except lines that begin with a space: commands to copy, tracebacks.
+    """
+
+    def __init__(self, stream: TextIO, worker: str = ""):
+        """worker: for records without that attribute; empty in the main process."""
+        super().__init__()
+        self._worker = worker
+        self._stream = stream
+
+    def format(self, record: logging.LogRecord) -> str:
+        attributes = vars(record)
+        message = attributes.get("short") or super().format(record)
+        clock = time.strftime("%H:%M:%S", time.localtime(record.created))
+        indent = " " * (len(clock) + 2)
+        label = ""
+        if record.levelno >= logging.WARNING:
+            worker = attributes.get("worker", self._worker)
+            label = f"{record.levelname} {worker}: " if worker else f"{record.levelname} "
+        # Wrapped with spaces in place of the clock: escape codes have no width.
+        lines = self._wrap(f"{indent}{label}{message}", indent)
+        text = "\n".join(lines)[len(indent) + len(label) :]
+        # See https://no-color.org.
+        has_colours = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        if not (self._stream.isatty() and has_colours):
+            return f"{clock}  {label}{text}"
+        bold = attributes.get("bold")
+        if bold:
+            text = text.replace(bold, f"{BOLD}{bold}{RESET}", 1)
+        if label:
+            label = f"{RED if record.levelno >= logging.ERROR else YELLOW}{label}{RESET}"
+        return f"{DIM}{clock}{RESET}  {label}{text}"
+
+    def _wrap(self, text: str, indent: str) -> list[str]:
+        first, *others = text.split("\n")
+        width = columns_of(self._stream) - 1
+        wrapped = _wrap_line(first, width, indent)
+        for line in others:
+            indented = f"{indent}{line}"
+            wrapped += [indented] if line.startswith(" ") else _wrap_line(indented, width, indent)
+        return wrapped
+
+
+def _wrap_line(line: str, width: int, indent: str) -> list[str]:
+    return textwrap.wrap(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    ) or [line]
+
+
+def columns_of(stream: TextIO) -> int:
+    """Returns the width of a terminal in characters; the variable COLUMNS overrides it."""
+    override = os.environ.get("COLUMNS", "")
+    if override.isdecimal() and int(override) > 0:
+        return max(MIN_COLUMNS, int(override))
+    try:
+        columns = os.get_terminal_size(stream.fileno()).columns
+    except OSError:  # e.g. a stream without a file descriptor
+        columns = 0
+    return max(MIN_COLUMNS, columns or DEFAULT_COLUMNS)
 
 
 class SharedFileHandler(logging.Handler):
     """Appends to a file that other processes append to as well.
 
-    A record is a single write to a descriptor in append mode, so records of several processes never mix.
-    After its line follow the details that only the file gets, e.g. `log.error("...", extra=details(text))`.
-    A file that was deleted is created again.
+    A record is one write to a descriptor in append mode, so records of several processes never mix. The line
+    of a record is followed by its details, see `details`. A file that was deleted is created again.
     """
 
     def __init__(self, path: str):
@@ -242,19 +298,13 @@ class SharedFileHandler(logging.Handler):
                 os.close(deleted)
             os.write(self._fd, data)
             self._is_failing = False
-        except OSError as error:
-            self._log_first(error)
-
-    def _log_first(self, error: OSError) -> None:
-        """Logs the first of consecutive errors: a full disk must neither end a run nor flood the console."""
-        if self._is_failing:
-            return
-        self._is_failing = True  # before the message, which is passed to this handler too
-        log.error(
-            "COULD NOT WRITE %s: %s. Until this works again, the log is written to the console only",
-            self._path,
-            error.strerror,
-        )
+        except OSError as error:  # a full disk must neither end a run nor flood the console
+            if not self._is_failing:
+                self._is_failing = True  # before the message, which is passed to this handler too
+                text = (
+                    "COULD NOT WRITE %s: %s. Until this works again, the log is written to the console only"
+                )
+                log.error(text, self._path, error.strerror)
 
     def close(self) -> None:
         if self._fd >= 0:

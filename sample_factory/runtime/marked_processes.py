@@ -1,7 +1,7 @@
-"""Finds the processes that a child has started, and kills them.
+"""Finds and kills the processes that a child has started.
 
-They inherit a variable of the child's environment, and keep it when their parent dies and when they lead a
-session of their own, where no process group or parent leads to them any more.
+They inherit a variable of the child's environment. They keep it when they leave the child's process group and
+session, and when their parent dies, so that nothing else leads to them any more.
 """
 
 import contextlib
@@ -11,10 +11,10 @@ import uuid
 
 import psutil
 
-VARIABLE = "SAMPLE_FACTORY_CHILD"  # its value is the mark of a child
-CERTAIN_SECONDS = 0.5  # of looking again while processes come and go
+VARIABLE = "SAMPLE_FACTORY_CHILD"  # value: the mark of a child
+CERTAIN_SECONDS = 0.5  # limit for repeated searches while processes come and go
 PAUSE_SECONDS = 0.01
-KTHREADD = 2  # process id of the parent of all threads of the kernel
+KTHREADD = 2  # process id of the parent of all kernel threads
 
 
 def new_mark() -> str:
@@ -28,10 +28,10 @@ def unmarked_environment() -> dict[str, str]:
 
 
 def kill_marked(*marks: str) -> None:
-    """Kills all processes with one of these marks except this one. Takes about 0.1 ms for each process of the
+    """Kills all processes with one of these marks, except this process. Takes about 0.1 ms per process of the
     machine.
 
-    Not found are those of another user, and those that were started with an environment without VARIABLE.
+    Does not find processes of other users, and processes started with an environment without VARIABLE.
     """
     killed: set[psutil.Process] = set()
     give_up = time.monotonic() + CERTAIN_SECONDS
@@ -47,7 +47,7 @@ def kill_marked(*marks: str) -> None:
 
 
 def _find(marks: tuple[str, ...]) -> tuple[set[psutil.Process], bool]:
-    """Returns the marked processes, and whether no other one may have been overlooked."""
+    """Returns the marked processes, and whether they are certainly all."""
     marked = set()
     is_certain = True
     for process in psutil.process_iter():
@@ -55,17 +55,12 @@ def _find(marks: tuple[str, ...]) -> tuple[set[psutil.Process], bool]:
             environment = process.environ()
             if environment.get(VARIABLE) in marks and process.pid != os.getpid():
                 marked.add(process)
-            elif not environment and _may_be_starting(process):
-                is_certain = False
+            elif not environment and psutil.LINUX and process.status() != psutil.STATUS_ZOMBIE:
+                # Unless it is a kernel thread, it may be about to replace its program by another one.
+                is_certain = is_certain and process.ppid() == KTHREADD
         except psutil.AccessDenied:  # it belongs to another user
             continue
-        except psutil.NoSuchProcess:  # also for a zombie and a thread of the kernel, which have none
-            if not process.is_running():  # it may have started one that is not in the list
+        except psutil.NoSuchProcess:  # or a zombie or a kernel thread, without an environment
+            if not process.is_running():  # before it ended, it may have started a process that is not listed
                 is_certain = False
     return marked, is_certain
-
-
-def _may_be_starting(process: psutil.Process) -> bool:
-    """Returns whether a process without an environment may be about to replace its program by another one."""
-    is_program = process.status() != psutil.STATUS_ZOMBIE and process.ppid() != KTHREADD
-    return bool(psutil.LINUX and is_program)

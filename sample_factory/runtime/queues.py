@@ -8,7 +8,6 @@ import queue
 import select
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable
 from multiprocessing import context, reduction
@@ -17,7 +16,7 @@ from typing import Any, Protocol
 TRANSPORTS = ("sockets", "faster_fifo")
 # Every Linux kernel takes a packet of this size at its default limits (net.core.wmem_max = 212,992 bytes).
 MAX_MESSAGE_BYTES = 200_000
-# A `put` that waits at a full queue asks `keep_waiting` this often.
+# How often a `put` into a full queue calls `keep_waiting`.
 POLL_SECONDS = 0.1
 LENGTH_BYTES = 8  # faster-fifo stores the length of each message before it
 
@@ -34,26 +33,24 @@ class Queue(Protocol):
     2. A reader or writer that dies, even by kill -9 in the middle of a call, never blocks the others.
        (FasterFifoQueue does not keep this promise.)
     3. Nothing is left on the machine once the last process that holds the queue has ended.
-    4. It can be pickled only while a child is being started; anywhere else that is a RuntimeError.
+    4. It can be pickled only while a child is being started; otherwise pickling raises RuntimeError.
 
     README.md in this folder compares the transports.
     """
 
     def put(self, message: Any, keep_waiting: Callable[[], bool] = always) -> bool:
-        """Sends one message, waiting while the queue is full. Returns whether the message was sent.
+        """Sends one message; waits while the queue is full. Returns whether the message was sent.
 
-        keep_waiting: called ten times a second while the queue is full. Once it returns False, the message is
-        not sent.
+        keep_waiting: called ten times per second while the queue is full; once it returns False, the message
+            is not sent.
 
-        Raises MessageTooLarge for a message of more than MAX_MESSAGE_BYTES once pickled.
+        Raises MessageTooLarge if the pickled message has more than MAX_MESSAGE_BYTES.
         """
 
     def get_many(self, timeout: float, max_messages: int = 1000) -> list[Any]:
-        """Returns the messages in the queue, at most `max_messages`.
+        """Returns the messages in the queue, at most `max_messages`; fewer if it is then empty.
 
-        If the queue is empty, waits up to `timeout` seconds for the first message, and returns an empty list
-        if none arrives; timeout=0 never waits. A result of fewer than `max_messages` means that the queue has
-        been read to its end.
+        Waits up to `timeout` seconds for the first message. Returns an empty list if none arrives.
         """
 
 
@@ -90,52 +87,33 @@ def check_transport(transport: str) -> None:
 
 
 class LocalQueue:
-    """A `Queue` within one process, for serial mode and for tests with threads. Promises:
+    """A `Queue` within one process, for serial mode and inline samplers. Messages are not copied.
 
-    1. A message is delivered exactly once; none is dropped. Messages are not copied.
-    2. With waits=False nothing ever blocks, because in serial mode nothing else could end the wait: reading
-       an empty queue returns an empty list at once, and writing to a full one raises queue.Full.
+    It never blocks, since nothing else could end the wait: `put` finds room for any number of messages, and
+    `get_many` returns an empty list at once if the queue is empty.
     """
 
-    def __init__(self, max_messages: int = sys.maxsize, waits: bool = True):
+    def __init__(self) -> None:
         self._messages: collections.deque[Any] = collections.deque()
-        self._max_messages = max_messages
-        self._waits = waits
-        self._changed = threading.Condition()
 
     def put(self, message: Any, keep_waiting: Callable[[], bool] = always) -> bool:
-        """See Queue.put."""
-        with self._changed:
-            while len(self._messages) >= self._max_messages:
-                if not self._waits:
-                    raise queue.Full(f"{self._max_messages} messages, and nothing else can read them")
-                if not keep_waiting():
-                    return False
-                self._changed.wait(POLL_SECONDS)
-            self._messages.append(message)
-            self._changed.notify_all()
-            return True
+        self._messages.append(message)
+        return True
 
     def get_many(self, timeout: float, max_messages: int = 1000) -> list[Any]:
-        """See Queue.get_many."""
-        with self._changed:
-            if self._waits:
-                self._changed.wait_for(lambda: self._messages, timeout)
-            messages = [self._messages.popleft() for _ in range(min(max_messages, len(self._messages)))]
-            self._changed.notify_all()
-            return messages
+        return [self._messages.popleft() for _ in range(min(max_messages, len(self._messages)))]
 
 
 class SocketQueue:
-    """A `Queue` over two Unix sockets that keep message boundaries. The kernel does the locking, so that no
-    process can die holding a lock: all promises of `Queue` are kept.
-
-    max_bytes: how much the kernel may hold. It caps this at net.core.wmem_max and counts at least 768 bytes
-    per message: the usual default cap (212,992) holds some 550 small messages.
-    """
+    """A `Queue` over a pair of Unix sockets that keep message boundaries. Keeps all promises of `Queue`: the
+    kernel does the locking, so no process can die while it holds a lock."""
 
     def __init__(self, max_bytes: int = 2_000_000):
-        """In the parent: creates the queue."""
+        """In the parent: creates the queue.
+
+        max_bytes: capacity. The kernel limits it to net.core.wmem_max, and counts at least 768 bytes per
+            message: the usual limit of 212,992 bytes holds about 550 small messages.
+        """
         kind = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_DGRAM
         writer, reader = socket.socketpair(socket.AF_UNIX, kind)
         writer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, max_bytes)
@@ -144,7 +122,7 @@ class SocketQueue:
     def _open(self, writer: socket.socket, reader: socket.socket) -> None:
         self._writer = writer
         self._reader = reader
-        # The flag belongs to the socket, not to the process: all holders must agree on it.
+        # The flag belongs to the socket, so all processes that hold it must set the same.
         writer.setblocking(False)
         reader.setblocking(False)
 
@@ -166,16 +144,16 @@ class SocketQueue:
             return False
         except OSError as error:
             if error.errno == errno.EMSGSIZE:
-                # The kernel's overhead counts too: the message itself can be smaller than the limit.
+                # The limit includes the kernel's overhead, so the message itself can be smaller.
                 limit = self._writer.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
                 raise MessageTooLarge(len(data), limit) from None
-            if error.errno == errno.ENOBUFS:  # how macOS says that the queue is full
+            if error.errno == errno.ENOBUFS:  # macOS: the queue is full
                 return False
             raise
         return True
 
     def get_many(self, timeout: float, max_messages: int = 1000) -> list[Any]:
-        """See Queue.get_many. The wait is counted in whole milliseconds, rounded up."""
+        """See Queue.get_many. Waits whole milliseconds, rounded up."""
         deadline = time.monotonic() + timeout
         messages = self._receive(max_messages)
         while not messages:
@@ -195,43 +173,36 @@ class SocketQueue:
             pass
         return messages
 
-    def __reduce__(self) -> Any:
+    def __getstate__(self) -> Any:
         context.assert_spawning(self)
-        return _attach_sockets, (
-            reduction.DupFd(self._writer.fileno()),
-            reduction.DupFd(self._reader.fileno()),
-        )
+        return [reduction.DupFd(end.fileno()) for end in (self._writer, self._reader)]
+
+    def __setstate__(self, passed_fds: Any) -> None:
+        """In the child: opens the parent's queue."""
+        self._open(*(socket.socket(fileno=passed_fd.detach()) for passed_fd in passed_fds))
 
 
-def _attach_sockets(*passed_fds: Any) -> SocketQueue:
-    """In the child: opens the parent's queue."""
-    queue_here = SocketQueue.__new__(SocketQueue)
-    writer, reader = (socket.socket(fileno=passed_fd.detach()) for passed_fd in passed_fds)
-    queue_here._open(writer, reader)
-    return queue_here
-
-
-def _wait_for(end: socket.socket, event: int, seconds: float) -> bool:
-    """Returns whether the event occurs within `seconds`."""
-    # A poll object must not be shared by threads, and making one takes less than a microsecond.
+def _wait_for(end: socket.socket, event: int, seconds: float) -> None:
+    """Waits for an event of select.poll, at most `seconds`."""
+    # Threads must not share a poll object; creating one takes less than a microsecond.
     poller = select.poll()
     poller.register(end, event)
-    return bool(poller.poll(seconds * 1000))
+    poller.poll(seconds * 1000)
 
 
 class FasterFifoQueue:
     """The queue of the package faster-fifo (an extra): a ring buffer in shared memory under a mutex.
 
-    Keeps promises 1, 3 and 4 of `Queue`, but not promise 2: its mutex and condition variables are not robust.
-    A process that is killed inside a call can leave them in a state in which every later call of any process
-    waits forever.
-
-    max_bytes: size of the ring buffer, which is allocated at once. It lies in a file without a name in
-    /dev/shm, where a container may have only 64 MB; hence it is smaller than the package's default of 1 MB.
+    Keeps promises 1, 3 and 4 of `Queue`, but not promise 2: after a process was killed inside a call, every
+    later call of any process may wait forever, because the mutex and the condition variables are not robust.
     """
 
     def __init__(self, max_bytes: int = 500_000):
-        """In the parent: creates the queue."""
+        """In the parent: creates the queue.
+
+        max_bytes: size of the ring buffer, allocated at once in an unnamed file in /dev/shm. Smaller than the
+            package's default of 1 MB, since /dev/shm of a container may have only 64 MB.
+        """
         import faster_fifo
 
         self._open(faster_fifo.Queue(max_bytes, loads=pickle.loads, dumps=_unchanged))
@@ -257,14 +228,14 @@ class FasterFifoQueue:
 
     def get_many(self, timeout: float, max_messages: int = 1000) -> list[Any]:
         """See Queue.get_many."""
-        if self._fifo.message_buffer.val is None:  # one for each thread
-            # Large enough for all messages: faster-fifo returns only those that fit.
+        if self._fifo.message_buffer.val is None:  # each thread has its own
+            # Large enough for all messages: faster-fifo returns only as many as fit.
             self._fifo.reallocate_msg_buffer(self._fifo.max_size_bytes)
         deadline = time.monotonic() + timeout
         remaining = timeout
         while True:
             try:
-                # In short waits: a writer wakes up one reader only, which may be one that was killed.
+                # In short waits: a writer wakes up only one reader, which may have been killed.
                 wait = min(remaining, POLL_SECONDS)
                 messages: list[Any] = self._fifo.get_many(wait > 0, max(0.0, wait), max_messages)
                 return messages
@@ -273,17 +244,14 @@ class FasterFifoQueue:
                 if remaining <= 0:
                     return []
 
-    def __reduce__(self) -> Any:
+    def __getstate__(self) -> Any:
         context.assert_spawning(self)
         # Only ForkingPickler can hand over multiprocessing's shared memory.
-        return _attach_faster_fifo, (bytes(reduction.ForkingPickler.dumps(self._fifo)),)
+        return bytes(reduction.ForkingPickler.dumps(self._fifo))
 
-
-def _attach_faster_fifo(pickled: bytes) -> FasterFifoQueue:
-    """In the child: maps the parent's queue."""
-    queue_here = FasterFifoQueue.__new__(FasterFifoQueue)
-    queue_here._open(pickle.loads(pickled))
-    return queue_here
+    def __setstate__(self, pickled: bytes) -> None:
+        """In the child: maps the parent's queue."""
+        self._open(pickle.loads(pickled))
 
 
 def _unchanged(data: bytes) -> bytes:

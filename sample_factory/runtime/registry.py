@@ -1,4 +1,4 @@
-"""Objects by name, and objects named by a "module:attribute" string that is imported only when needed."""
+"""Factories by name, and "module:attribute" strings that are imported only when they are needed."""
 
 import difflib
 import importlib
@@ -7,13 +7,13 @@ from typing import Any
 
 
 class WrongPath(ValueError):
-    """A string is not of the form "module:attribute", or the module has no such attribute."""
+    """A string does not have the form "module:attribute", or the module has no such attribute."""
 
 
 def import_attribute(path: str) -> Any:
-    """Returns what a "module:attribute" string names, importing the module.
+    """Imports the module of a "module:attribute" string and returns the attribute.
 
-    Raises WrongPath, and whatever the import of the module raises: ImportError if there is no such module.
+    Raises WrongPath, ImportError if there is no such module, and whatever else the import raises.
     """
     module_name, _, attribute = path.partition(":")
     if not module_name or not attribute.isidentifier():
@@ -25,23 +25,24 @@ def import_attribute(path: str) -> Any:
 
 
 def resolve(part: Any) -> Any:
-    """Returns what a "module:attribute" string names; anything else is returned unchanged. Raises as
-    `import_attribute`."""
+    """Returns the attribute that a "module:attribute" string names; returns anything else unchanged.
+
+    Raises what `import_attribute` raises.
+    """
     return import_attribute(part) if isinstance(part, str) else part
 
 
 class Registry:
-    """Factories by name for one flag. A factory may be a "module:attribute" string: registering it, and
-    looking it up, imports nothing.
-    """
+    """Factories by name for one flag. A factory may be a "module:attribute" string; registering it and
+    finding it import nothing."""
 
     def __init__(self, flag: str, built_in: Mapping[str, Any]):
-        """flag: the flag that selects a name, for messages."""
+        """flag: name of the flag that selects a factory, for messages."""
         self._flag = flag
         self._factories = dict(built_in)
 
     def register(self, name: str, factory: Any) -> None:
-        """Adds a factory; replaces one of the same name."""
+        """Adds a factory; replaces a factory of the same name."""
         self._factories[name] = factory
 
     @property
@@ -53,7 +54,7 @@ class Registry:
         return name in self._factories
 
     def find(self, name: str) -> Any:
-        """Returns the factory of that name. Raises ValueError, with the nearest and all names."""
+        """Returns the factory of a name. Raises ValueError, which names the nearest and all names."""
         if name in self._factories:
             return self._factories[name]
         upper = {known.upper(): known for known in self._factories}

@@ -11,25 +11,26 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
-from sample_factory.runtime.child import DUMP_SECONDS, Child, ChildFailed, StopFlag, kill_all, kill_children
+from sample_factory.runtime.child import DUMP_SECONDS, Child, ChildFailed, kill_all, kill_children
+from sample_factory.runtime.child_side import StopFlag
 from sample_factory.runtime.log import log
 
-# A process that a child forked can hide the child's end from `wait`, so exit codes are read this often.
+# A process forked by a child can hide the child's end from `wait`, so exit codes are read this often.
 EXIT_CODE_SECONDS = 1.0
 POLL_SECONDS = 0.01
 # GNU `timeout` signals its child and then the child's group, and some supervisors repeat a signal.
 REPEAT_SECONDS = 1.0
 STDERR = 2
-PATIENCE_SECONDS = 2.0  # of waiting for children to stop before a line says for which
+PATIENCE_SECONDS = 2.0  # how long children may take to stop before the log names them
 
 
 class Limits(NamedTuple):
     """When a child counts as failed.
 
-    deaths, useful_seconds: more than so many deaths of one restartable child in a row, none after it had been
-        at work for so long.
-    start_seconds: a child takes longer to become ready.
-    silent_seconds: a child that sends heartbeats (`ChildContext.beat`) sends none for longer.
+    deaths: more consecutive deaths of one restartable child than this end the run.
+    useful_seconds: a child that was at work for longer than this starts the count of its deaths anew.
+    start_seconds: a child that takes longer to become ready is stuck.
+    silent_seconds: a child that has sent heartbeats (`ChildContext.beat`), and none for longer, is stuck.
     """
 
     deaths: int = 5
@@ -47,24 +48,21 @@ class Limits(NamedTuple):
 
 
 class StopReport(NamedTuple):
-    """How children stopped.
+    """How children stopped."""
 
-    killed: names of those that did not stop in time. failed: exceptions of those that raised while stopping.
-    """
-
-    killed: list[str]
-    failed: list[ChildFailed]
+    killed: list[str]  # names of the children that did not stop in time
+    failed: list[ChildFailed]  # exceptions of the children that raised while stopping
 
 
 class Supervisor:
     """In the parent: all children of the run. Promises:
 
-    1. `start_all` starts them side by side; `wait_ready` raises the first failure at once.
-    2. `check` raises the failure of a child that must not die, and returns the restartable ones that died. A
-       child that dies too often, or would fail again, is no longer restartable; one that is stuck is killed
-       and counts as dead.
-    3. `stop_all` stops them stage by stage and kills those that do not stop in time.
-    4. Leaving the `with` block kills whatever is left, with all that it has started.
+    1. `start_all` starts all children at the same time; `wait_ready` raises the first failure at once.
+    2. `check` returns the restartable children that have died, and raises the failure of any other child. A
+       child that dies too often, or would fail again in the same way, is no longer restartable. A child that
+       is stuck is killed and counts as dead.
+    3. `stop_all` stops children stage by stage, and kills a child that does not stop in time.
+    4. Leaving the `with` block kills all remaining children and whatever they have started.
     """
 
     def __init__(
@@ -73,7 +71,7 @@ class Supervisor:
         restartable: Iterable[Child] = (),
         limits: Limits = Limits(),
     ):
-        """children: their names must differ. restartable: those of them whose death does not end the run."""
+        """children: with different names. restartable: the children that may die without ending the run."""
         self._children = {child.name: child for child in children}
         self._restartable = {child.name for child in restartable}
         self._limits = limits
@@ -88,7 +86,7 @@ class Supervisor:
 
     @property
     def children(self) -> list[Child]:
-        """The current children: a restarted child is replaced by its successor."""
+        """The current children: successors in place of the children that were restarted."""
         return list(self._children.values())
 
     def start_all(self) -> None:
@@ -102,37 +100,33 @@ class Supervisor:
         signals: "StopSignals | None" = None,
         meanwhile: Callable[[], bool | None] = lambda: None,
     ) -> None:
-        """Returns when all children are ready, when a signal has arrived, or when `meanwhile` returns True.
+        """Returns when all children are ready, when a signal arrives, or when `meanwhile` returns True.
 
-        meanwhile: called every second. Children that are ready may fill a queue that this process must read.
+        meanwhile: called about every second, since children that are ready may fill a queue which this
+            process must read.
 
-        Raises ChildFailed for the first that fails, and for one that is not ready within `timeout` seconds of
-        the start or of its last heartbeat.
+        Raises ChildFailed for the first child that fails, and for a child that is not ready within `timeout`
+        seconds of its start or of its last heartbeat.
         """
         start = time.monotonic()
         while waited_for := [child for child in self.children if not child.ready]:
-            if signals is not None and signals.requested:
+            if (signals is not None and signals.requested) or meanwhile():
                 return
-            if meanwhile():
-                return
-            self._raise_first_failure()
+            for child in self.children:
+                if child.error is not None:
+                    raise child.error
             stuck = max(waited_for, key=lambda child: child.starting_seconds)
             waited = min(time.monotonic() - start, stuck.starting_seconds if stuck.is_alive else math.inf)
             if waited >= timeout:
                 names = ", ".join(child.name for child in waited_for)
-                stuck.kill_stuck("")  # it prints where it is stuck
+                stuck.kill_stuck("")  # prints where it is stuck
                 raise ChildFailed(stuck.name, f"not ready after {timeout:g} s (waiting for {names})")
             self.wait(timeout - waited, [signals] if signals is not None else [])
 
-    def _raise_first_failure(self) -> None:
-        for child in self.children:
-            if child.error is not None:
-                raise child.error
-
     def wait(self, timeout: float, others: Sequence[Any] = ()) -> None:
-        """Returns when a child sends something or dies, or after `timeout` seconds, or after one second.
+        """Waits until a child sends something or dies, at most `timeout` seconds and at most one second.
 
-        others: further objects to wait for that have a `fileno`, e.g. StopSignals.
+        others: objects with a `fileno` that end the wait too, e.g. StopSignals.
         """
         seconds = max(0.0, min(timeout, EXIT_CODE_SECONDS))
         waitables = [waitable for child in self.children for waitable in child.waitables]
@@ -143,30 +137,25 @@ class Supervisor:
     def check(self) -> list[Child]:
         """Returns the dead restartable children, each until it is restarted.
 
-        Raises ChildFailed for any other that has failed.
+        Raises ChildFailed for any other child that has failed.
         """
         dead = []
         for child in self.children:
-            self._kill_if_stuck(child)
+            reason = self._limits.why_stuck(child)
+            if reason:
+                text = "%s %s; it is killed after the stacks of its threads are printed to stderr"
+                log.error(text, child.name, reason)
+                child.kill_stuck(reason)
             error = child.error
             if error is None and child not in self._counted:
                 continue
             if error is not None and (child.name not in self._restartable or child.is_permanent_failure):
                 raise error
-            # One that has raised may still be busy with its simulators, which a successor could collide with.
+            # A child that has raised may still be closing simulators, with which a successor could collide.
             child.kill()
             self._count_death(child, error)
             dead.append(child)
         return dead
-
-    def _kill_if_stuck(self, child: Child) -> None:
-        reason = self._limits.why_stuck(child)
-        if not reason:
-            return
-        log.error(
-            "%s %s; it is killed after the stacks of its threads are printed to stderr", child.name, reason
-        )
-        child.kill_stuck(reason)
 
     def _count_death(self, child: Child, error: ChildFailed | None) -> None:
         if child in self._counted or error is None:
@@ -180,9 +169,9 @@ class Supervisor:
             raise ChildFailed(child.name, f"{reason}; the last time: {error.reason}")
 
     def restart(self, child: Child) -> Child:
-        """Starts and returns the successor of a dead child, which is not ready yet.
+        """Starts and returns the successor of a dead child; it is not ready yet.
 
-        Before, the caller reclaims the shared resources that the dead child held.
+        The caller must first reclaim the shared resources that the dead child held.
         """
         child.kill()
         self._counted.discard(child)
@@ -198,18 +187,24 @@ class Supervisor:
         describe: Callable[[Child], str] = lambda child: child.name,
         dump_stacks: bool = False,
     ) -> StopReport:
-        """Asks the children of each stage in turn to stop; kills those that have not after `grace_seconds`.
+        """Asks the children to stop, stage by stage; kills those that run after `grace_seconds` in a stage.
 
-        stages: those that save when they stop should come last. A child that was restarted is replaced by its
-            successor. None: all at once. A child that is not ready is killed at once: it has nothing to save.
-        describe: returns the name of a child that does not stop, with what it is busy with, for the log.
-        dump_stacks: whether a child prints where it is stuck before it is killed.
+        A child that is not ready has nothing to save, and is killed at once.
+
+        stages: None: all children at once. Children that save when they stop belong in the last stage. The
+            successor of a restarted child takes its place.
+        describe: returns the name of a child that does not stop, and what it is busy with, for the log.
+        dump_stacks: whether a child prints the stacks of its threads before it is killed.
         """
         report = StopReport([], [])
         for stage in [self.children] if stages is None else stages:
             children = [self._children[child.name] for child in stage]
-            _stop(children, grace_seconds, describe)
-            report.killed.extend(child.name for child in _kill_running(children, dump_stacks))
+            running = _stop(children, grace_seconds, describe)
+            for child in running if dump_stacks else ():
+                child.dump_stacks()
+                child.join(DUMP_SECONDS)
+            kill_all(running)
+            report.killed.extend(child.name for child in running)
             errors = (child.error for child in children if not child.failed_before_stop)
             report.failed.extend(error for error in errors if error is not None)
         return report
@@ -219,61 +214,53 @@ class Supervisor:
         kill_all(self.children)
 
 
-def _stop(children: Sequence[Child], grace_seconds: float, describe: Callable[[Child], str]) -> None:
-    """Asks the children to stop; returns when they have, or after `grace_seconds` with a line that names
-    those that have not. Kills those that are not ready."""
-    deadline = time.monotonic() + grace_seconds
+def _stop(children: Sequence[Child], grace_seconds: float, describe: Callable[[Child], str]) -> list[Child]:
+    """Asks children to stop, and waits up to `grace_seconds`. Returns the children that still run; logs their
+    names, first while it waits for them. Kills children that are not ready."""
+    now = time.monotonic()
     for child in children:
         child.stop()
     kill_all(child for child in children if not child.ready)
-    _join(children, min(deadline, time.monotonic() + PATIENCE_SECONDS))
-    busy = [describe(child) for child in children if child.is_alive]
-    if busy:
-        seconds = max(0.0, deadline - time.monotonic())
-        log.info("Waiting up to %.0f s for %s", seconds, ", ".join(busy))
-    _join(children, deadline)
-    busy = [describe(child) for child in children if child.is_alive]
-    if busy:
-        log.warning("Not stopped within %g s, and killed: %s", grace_seconds, ", ".join(busy))
-
-
-def _join(children: Sequence[Child], deadline: float) -> None:
-    for child in children:
-        child.join(max(0.0, deadline - time.monotonic()))
-
-
-def _kill_running(children: Sequence[Child], dump_stacks: bool) -> list[Child]:
-    """Kills the children that still run, and returns them."""
-    running = [child for child in children if child.is_alive]
-    for child in running:
-        if dump_stacks:
-            child.dump_stacks()
-            child.join(DUMP_SECONDS)
-    kill_all(running)
+    running = _still_running(children, min(PATIENCE_SECONDS, grace_seconds))
+    if running:
+        seconds = max(0.0, now + grace_seconds - time.monotonic())
+        log.info("Waiting up to %.0f s for %s", seconds, ", ".join(map(describe, running)))
+        running = _still_running(running, seconds)
+    if running:
+        names = ", ".join(map(describe, running))
+        log.warning("Not stopped within %g s, and killed: %s", grace_seconds, names)
     return running
 
 
+def _still_running(children: Sequence[Child], timeout: float) -> list[Child]:
+    """Waits until the children have ended, at most `timeout` seconds; returns those that have not."""
+    deadline = time.monotonic() + timeout
+    for child in children:
+        child.join(max(0.0, deadline - time.monotonic()))
+    return [child for child in children if child.is_alive]
+
+
 class StopRequested(Exception):
-    """A signal has arrived within a `StopSignals.interrupting` block."""
+    """A signal arrived before or within a `StopSignals.interrupting` block."""
 
 
 class StopSignals:
     """In the parent, as a `with` block: SIGINT, SIGTERM and SIGHUP become a request to stop. Promises:
 
     1. The first signal is only recorded: `requested` holds its number, and `fileno()` becomes readable.
-    2. Signals within REPEAT_SECONDS of the first count as the same request.
-    3. A later one kills all children, prints what is lost, and ends this process with exit code 128 + number;
-       a SIGINT raises KeyboardInterrupt instead if `keeps_process`.
-    4. A signal that was ignored before (as nohup does with SIGHUP) stays ignored.
+    2. Signals within REPEAT_SECONDS of the first signal belong to the same request.
+    3. A later signal kills all children, prints what is lost, and ends this process with exit code 128 +
+       signal number. With `keeps_process`, a later SIGINT raises KeyboardInterrupt instead.
+    4. A signal that was ignored before the block (nohup ignores SIGHUP) stays ignored.
     5. The previous handlers are restored after the block. Outside of the main thread the block does nothing.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def __init__(self, describe_loss: Callable[[], str] = lambda: "", keeps_process: bool = False):
-        """describe_loss: returns what is lost if the run ends at once, for the line that says so.
+        """describe_loss: returns what is lost if the run ends at once, for a message.
 
-        keeps_process: the process has other work than the run, e.g. that of a notebook.
+        keeps_process: the process has other work than the run, e.g. in a notebook.
         """
         self.requested: int | None = None
         self._describe_loss = describe_loss
@@ -300,7 +287,7 @@ class StopSignals:
 
     @contextlib.contextmanager
     def interrupting(self) -> Iterator[None]:
-        """Returns a block that the first signal ends by raising StopRequested, also one that came before it.
+        """Returns a block in which the first signal raises StopRequested; so does entering it after a signal.
 
         For waits that do not watch `fileno()`.
         """

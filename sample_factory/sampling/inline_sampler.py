@@ -1,4 +1,4 @@
-"""A process in which rollout and policy workers take turns, without messages between processes."""
+"""A process in which rollout and policy workers take turns, so that no message leaves it for an action."""
 
 from sample_factory.exchange.channels import Channels, with_local_queues
 from sample_factory.exchange.run_plan import RunPlan
@@ -9,19 +9,19 @@ from sample_factory.runtime.failures import FailsAgain, one_line
 from sample_factory.sampling.inference.policy_worker import PolicyWorker
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
 
-READ_SECONDS = 0.2  # between looks into the inbox: no message is urgent
-IDLE_SECONDS = 0.001  # pause while all splits wait for the learner to release buffers
+READ_SECONDS = 0.2  # between reads of the inbox: no message is urgent
+IDLE_SECONDS = 0.001  # pause while all splits wait for free buffers
 
 
 class InferenceFailed(FailsAgain):
-    """A network raises: it would raise again in a new process, unlike an env or a simulator."""
+    """A network has raised; unlike an env or a simulator, it would raise again in a new process."""
 
 
 class InlineSampler:
-    """In the child: each turn steps all envs that have received their actions, then answers all requests.
+    """In the child: each turn steps all envs that have their actions, then answers all requests.
 
-    Of n samplers it holds the rollout workers index, index + n, ..., and one policy worker of every policy.
-    Faster than separate processes for envs whose step takes less time than a message to another process.
+    Sampler `index` of n holds the rollout workers index, index + n, ..., and one policy worker per policy.
+    Faster than separate processes if the step of an env takes less time than a message between processes.
     """
 
     def __init__(
@@ -32,15 +32,16 @@ class InlineSampler:
         channels: Channels,
         context: ChildContext,
     ):
-        """index: of the sampler, and of its inbox."""
+        """index: of this sampler and of its inbox."""
         topology = plan.topology
         workers = topology.workers_of_sampler(index)
         self._inbox = channels.inboxes[index]
         self._time_to_read = Every(READ_SECONDS)
         channels = with_local_queues(channels, topology)
         self._inboxes = [channels.inboxes[worker] for worker in workers]
-        self._forward_messages()  # the first ones have to arrive before the rollout workers are built
+        self._forward_messages()  # rollout workers need the first messages when they are built
         self._stopping = context.stopping
+        self._keep_going = context.keep_going
         self._weights = channels.weights
         self._policy_workers = [
             PolicyWorker(plan, policy_id, index, buffers, channels, context)
@@ -56,9 +57,9 @@ class InlineSampler:
             worker.watch_process()
         try:
             for weights in self._weights:
-                if not weights.wait_published(lambda: not self._stopping.is_set()):
+                if not weights.wait_published(self._keep_going):
                     return
-            while not self._stopping.is_set():
+            while self._keep_going():
                 if not self.step():
                     self._stopping.wait(IDLE_SECONDS)
         finally:
@@ -66,7 +67,7 @@ class InlineSampler:
                 worker.close()
 
     def step(self) -> bool:
-        """Takes one turn. Returns whether any worker had something to do."""
+        """Takes one turn. Returns whether there was anything to do."""
         if self._time_to_read():
             self._forward_messages()
         has_sampled = [worker.step(timeout=0.0) for worker in self._rollout_workers]
@@ -77,7 +78,7 @@ class InlineSampler:
         return any(has_sampled) or any(has_answered)
 
     def _forward_messages(self) -> None:
-        """Passes messages of the main process on to all rollout workers."""
+        """Forwards messages of the main process to all rollout workers."""
         for message in self._inbox.get_many(timeout=0.0):
             for inbox in self._inboxes:
                 inbox.put(message)

@@ -6,7 +6,7 @@ from sample_factory.runtime.queues import LocalQueue
 
 
 def test_a_new_node_gets_the_last_message_about_each_policy_also_those_sent_while_there_was_none():
-    inbox = LocalQueue(waits=False)
+    inbox = LocalQueue()
     place = Place(1, inbox)
     inbox.put(NewShaping(0, {"damage": 1.0}))
     inbox.put(NewShaping(1, {"damage": 2.0}))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sample_factory.cluster.packing import pack, unpack, write
-from tests.counting import CountingEnv, make_config, make_shared
+from tests.counting import CountingEnv, make_config, make_shared, poison
 
 
 @pytest.fixture
@@ -39,6 +39,6 @@ def test_all_arrays_that_learners_read_arrive_bit_by_bit(two_machines):
 
 def test_repetitive_frames_travel_in_a_fraction_of_their_size(two_machines):
     node, _ = two_machines
-    node.poison()
+    poison(node)
     raw = sum(array[:2].nbytes for array in (node.obs["obs"], node.outputs, node.chunk_rnn_states))
     assert len(pack(node, 0, np.array([0, 1])).data) < raw / 2

@@ -16,7 +16,7 @@ from sample_factory.envs.end_infos import (
     portable_info,
     true_objective,
 )
-from sample_factory.exchange.messages import EpisodeReport, Reports
+from sample_factory.exchange.messages import EpisodeReport
 from sample_factory.runtime.queues import MAX_MESSAGE_BYTES
 
 
@@ -87,7 +87,7 @@ def test_the_largest_report_fits_into_a_message():
     assert list(stats.numbers) == list(wide)[:MAX_STATS] and list(stats.left_out) == [list(wide)[MAX_STATS]]
     assert list(portable) == ["outer"] and len(portable["outer"]) == MAX_INFO_ENTRIES
     report = EpisodeReport(0, 1.0, 1, 1.0, stats.numbers, portable)
-    assert len(pickle.dumps(Reports([copy.deepcopy(report)]))) < MAX_MESSAGE_BYTES
+    assert len(pickle.dumps([copy.deepcopy(report)])) < MAX_MESSAGE_BYTES
 
 
 def test_an_info_that_contains_itself_is_reported_to_a_depth():

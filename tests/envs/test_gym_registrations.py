@@ -13,7 +13,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.envs.protocol import EnvConfig
-from sample_factory.runtime.call_in_child import call_in_child
+from sample_factory.runtime.child import call_in_child
 
 CFG = SimpleNamespace(vector_env_copies=1, env_frameskip=None, env_kwargs="{}")
 

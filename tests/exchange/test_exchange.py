@@ -11,7 +11,6 @@ from sample_factory.envs.env_info import EnvInfo
 from sample_factory.exchange.messages import (
     EpisodeReport,
     PolicyRequest,
-    Reports,
     Trajectories,
     reports_in,
     rows_of_messages,
@@ -59,38 +58,37 @@ def test_a_run_cannot_deadlock(workers, envs, splits, agents, policies, batch):
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    "flags",
     [
-        ({"batch_size": 24}, "must divide the 3 trajectories of a minibatch"),
-        ({"serial_mode": True}, "does not work with --serial_mode=True: everything is in one process"),
-        ({"sampler_only": True}, "does not work with --sampler_only=True: nothing is learned"),
-        ({"use_cpc": True}, "does not work with --use_cpc=True: its loss compares"),
-        ({"episodic_memory": True}, "does not work with --episodic_memory=True: each would write"),
-        (
-            {"num_policies": 2, "with_pbt": True, "pbt_optimize_batch_size": True},
-            "does not work with --pbt_optimize_batch_size=True",
-        ),
+        {"batch_size": 24},
+        {"serial_mode": True},
+        {"sampler_only": True},
+        {"use_cpc": True},
+        {"episodic_memory": True},
+        {"num_policies": 2, "with_pbt": True, "pbt_optimize_batch_size": True},
     ],
 )
-def test_several_learners_refuse_what_they_cannot_share(flags, message):
+def test_several_learners_refuse_what_they_cannot_share(flags):
     assert topology(learners_per_policy=2).learners_per_policy == 2
-    with pytest.raises(ConfigError, match=f"--learners_per_policy=2 {message}"):
+    *_, culprit = flags
+    with pytest.raises(ConfigError, match=f"--learners_per_policy=2 .*--{culprit}"):
         topology(learners_per_policy=2, **flags)
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    "flags",
     [
-        ({"num_nodes": 3, "serial_mode": True}, "--num_nodes=3 does not work with --serial_mode=True"),
-        ({"num_nodes": 3, "async_rl": False}, "--num_nodes=3 does not work with --async_rl=False"),
-        ({"num_nodes": 3, "selfplay_past_share": 0.5}, "does not work with --selfplay_past_share"),
-        ({"ray_address": "auto"}, "--ray_address=auto needs --num_nodes of at least 2"),
-        ({"weights_sync": "lag"}, "--weights_sync=lag needs --num_nodes of at least 2"),
-        ({"num_nodes": 2, "weights_sync_threshold": 5.0}, "threshold=5 needs --weights_sync=lag or"),
+        {"num_nodes": 3, "serial_mode": True},
+        {"num_nodes": 3, "async_rl": False},
+        {"num_nodes": 3, "selfplay_past_share": 0.5},
+        {"ray_address": "auto"},
+        {"weights_sync": "lag"},
+        {"num_nodes": 2, "weights_sync_threshold": 5.0},
     ],
 )
-def test_other_machines_are_refused_where_they_cannot_work(flags, message):
-    with pytest.raises(ConfigError, match=message):
+def test_other_machines_are_refused_where_they_cannot_work(flags):
+    *_, culprit = flags
+    with pytest.raises(ConfigError, match=f"--{culprit}"):
         topology(**flags)
 
 
@@ -132,8 +130,8 @@ def test_the_largest_messages_about_buffers_fit_into_a_queue():
 
 def test_reports_of_a_step_are_the_same_as_single_ones():
     episode = EpisodeReport(1000, 1.5, 2**40, 2.5, {"kills": 1.5})
-    reports = Reports([episode._replace(reward=float(i)) for i in range(3)])
-    assert list(reports_in([reports, episode])) == [*reports.reports, episode]
+    reports = [episode._replace(reward=float(i)) for i in range(3)]
+    assert list(reports_in([reports, episode])) == [*reports, episode]
 
 
 class TestBuffers:

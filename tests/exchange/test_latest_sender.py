@@ -6,7 +6,7 @@ import pytest
 
 from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.config.population_flags import SelfplayFlags
-from sample_factory.exchange.latest_sender import LatestSender
+from sample_factory.exchange.channels import LatestSender
 from sample_factory.exchange.messages import MilestoneSaved
 from sample_factory.population.league import League
 from sample_factory.runtime.queues import SocketQueue

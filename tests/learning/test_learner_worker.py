@@ -40,7 +40,7 @@ from sample_factory.learning.learner_worker import LearnerWorker
 from sample_factory.learning.receiver import Handover, Receiver
 from sample_factory.learning.saver import Saver
 from sample_factory.runtime.child_side import ChildContext
-from sample_factory.runtime.queues import LocalQueue
+from tests.counting import ThreadQueue
 
 FLAGS = ["--env=gym_CartPole-v1", "--serial_mode=True", "--num_workers=1", "--num_envs_per_worker=8"]
 FLAGS += ["--rollout=4", "--batch_size=16", "--device=cpu", "--experiment=a"]
@@ -62,7 +62,7 @@ def parts(tmp_path):
     plan = plan_run(config, family, info=probe_env_info(family, config.namespace()))
     resources = allocate(plan)
     [args] = worker_specs(plan, resources)[0].args
-    return Parts(resources.buffers, resources.channels._replace(learners=[LocalQueue()]), args)
+    return Parts(resources.buffers, resources.channels._replace(learners=[ThreadQueue()]), args)
 
 
 def hand_over(parts, agents):
@@ -110,7 +110,7 @@ def test_the_next_batch_is_made_as_soon_as_the_trainer_has_taken_one_even_withou
 
 
 def test_shares_of_other_learners_are_held_until_they_are_copied_when_a_rollout_worker_dies(parts):
-    second = LocalQueue()
+    second = ThreadQueue()
     topology = replace(parts.buffers.topology, learners_per_policy=2)
     channels = parts.channels._replace(other_learners={0: [second]}, progress=make_progress(topology))
     batcher = Batcher(parts.buffers, 0, torch.device("cpu"))

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from sample_factory.config.flags import ConfigError
-from sample_factory.runtime import call_in_child as call_in_child_module
+from sample_factory.runtime import child as child_module
 from sample_factory.runtime import child_side, cpu, failures
-from sample_factory.runtime.call_in_child import call_in_child, run_in_child
-from sample_factory.runtime.child import Child, ChildFailed, ChildOptions
+from sample_factory.runtime.child import Child, ChildFailed, ChildOptions, call_in_child, run_in_child
 from sample_factory.runtime.log import log
 from sample_factory.runtime.marked_processes import unmarked_environment
 from sample_factory.runtime.queues import SocketQueue
@@ -34,7 +33,7 @@ from tests.runtime.bodies import (
     Surroundings,
     WithSimulator,
 )
-from tests.runtime.waiting import eventually, is_running, kill_9
+from tests.runtime.waiting import eventually, is_running, kill_9, wait_ready
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,7 +55,7 @@ def start():
 
 def test_a_child_stops_when_asked_and_that_is_no_failure(start):
     child = start(Idle)
-    child.wait_ready(15)
+    wait_ready(child, 15)
     assert child.is_alive and child.exit_code is None and child.failure is None
     child.stop()
     assert child.join(15)
@@ -65,13 +64,13 @@ def test_a_child_stops_when_asked_and_that_is_no_failure(start):
 
 def test_the_time_without_a_heartbeat_before_it_was_ready_does_not_count(start):
     child = start(BeatsOnceWhileItIsBuilt)
-    child.wait_ready(15)
+    wait_ready(child, 15)
     assert 0 < child.silent_seconds < 1.0
 
 
 def test_sigterm_is_a_request_to_stop(start):
     child = start(Idle, one_shot=True)
-    child.wait_ready(15)
+    wait_ready(child, 15)
     os.kill(child.pid, 15)
     assert child.join(15)
     assert (child.exit_code, child.result) == (0, "stopped")
@@ -80,7 +79,7 @@ def test_sigterm_is_a_request_to_stop(start):
 def test_an_exception_in_the_factory_is_raised_in_the_parent_with_the_traceback(start):
     child = start(FailsInFactory)
     with pytest.raises(ChildFailed, match="LookupError: no such map") as caught:
-        child.wait_ready(15)
+        wait_ready(child, 15)
     assert caught.value.name == "FailsInFactory"
     assert "(bodies.py:" in caught.value.reason and "\n" not in caught.value.reason
     assert "Traceback" in caught.value.traceback and "bodies.py" in caught.value.traceback
@@ -144,7 +143,7 @@ def test_a_factory_that_is_not_found_in_the_child_is_a_permanent_failure():
     child = Child("child", "tests.runtime.bodies:Idel")
     child.start()
     with pytest.raises(ChildFailed, match="has no attribute Idel") as caught:
-        child.wait_ready(15)
+        wait_ready(child, 15)
     assert child.is_permanent_failure and caught.value.is_a(failures.FactoryNotFound)
     child.kill()
 
@@ -195,22 +194,17 @@ def test_a_run_that_returns_unasked_is_a_failure_unless_the_child_is_one_shot(st
 
 def test_a_killed_child_says_by_which_signal(start):
     child = start(Idle)
-    child.wait_ready(15)
+    wait_ready(child, 15)
     kill_9(child.pid)
     assert child.join(15)
     assert child.exit_code == -9 and "signal 9 (SIGKILL" in child.failure
-
-
-def test_a_child_that_is_not_ready_in_time_is_named(start):
-    with pytest.raises(ChildFailed, match="Idle: not ready after 0 s"):
-        start(Idle).wait_ready(0)
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_a_dead_childs_simulators_are_killed_when_its_end_is_noticed(start, stubborn):
     pids = SharedArrays({"pids": ArraySpec((3,), np.int64)})
     child = start(WithSimulator, pids, stubborn)
-    child.wait_ready(15)
+    wait_ready(child, 15)
     child_pid, *simulators = map(int, pids["pids"])
     assert child_pid == child.pid and all(map(is_running, simulators))
     kill_9(child.pid)
@@ -221,7 +215,7 @@ def test_a_dead_childs_simulators_are_killed_when_its_end_is_noticed(start, stub
 def test_kill_ends_a_child_that_does_not_stop_with_its_simulators(start):
     pids = SharedArrays({"pids": ArraySpec((3,), np.int64)})
     child = start(WithSimulator, pids, True)
-    child.wait_ready(15)
+    wait_ready(child, 15)
     child.stop()
     assert not child.join(0.1)
     child.kill()
@@ -233,7 +227,7 @@ def test_kill_ends_a_child_that_does_not_stop_with_its_simulators(start):
 def test_a_childs_simulators_end_with_it_when_it_stops(start, end):
     pids = SharedArrays({"pids": ArraySpec((3,), np.int64)})
     child = start(WithSimulator, pids, False, one_shot=True)
-    child.wait_ready(15)
+    wait_ready(child, 15)
     child.stop() if end == "stop" else os.kill(child.pid, signal.SIGTERM)
     assert child.join(15) and child.exit_code == 0
     assert eventually(lambda: not any(is_running(int(pid)) for pid in pids["pids"]))
@@ -272,8 +266,8 @@ def test_what_a_cleanup_raises_is_a_failure():
 
 def test_a_child_that_cannot_even_end_itself_is_killed_and_named(monkeypatch, caplog):
     monkeypatch.setattr(log, "propagate", True)
-    monkeypatch.setattr(call_in_child_module, "END_SECONDS", 0.1)
-    monkeypatch.setattr(call_in_child_module, "MORE_SECONDS", 0.1)
+    monkeypatch.setattr(child_module, "END_SECONDS", 0.1)
+    monkeypatch.setattr(child_module, "MORE_SECONDS", 0.1)
     assert run_in_child("child", CannotEnd, ("stopped",)) == "a result"
     assert caplog.messages == ["child has not ended 0.1 s after its work was done, and is killed"]
 
@@ -358,7 +352,7 @@ def test_call_in_child_returns_the_result_or_raises_the_failure():
 
 def test_a_stuck_child_prints_where_it_is_stuck(start, capfd):
     child = start(Stubborn)
-    child.wait_ready(15)
+    wait_ready(child, 15)
     printed = []
 
     def is_named() -> bool:
@@ -418,11 +412,12 @@ from sample_factory.runtime.log import log
 from sample_factory.runtime.marked_processes import unmarked_environment
 from sample_factory.runtime.shared_arrays import ArraySpec, SharedArrays
 from tests.runtime.bodies import WithSimulator
+from tests.runtime.waiting import wait_ready
 
 pids = SharedArrays({{"pids": ArraySpec((3,), "int64")}})
 child = Child("child", WithSimulator, (pids, {stubborn}), ChildOptions(grace_seconds=0.5))
 child.start()
-child.wait_ready(30)
+wait_ready(child, 30)
 print(*pids["pids"], flush=True)
 {end}
 """
@@ -455,6 +450,6 @@ def test_no_process_outlives_its_parent_however_that_ends(ended_parents, stubbor
 
 def test_a_childs_start_adds_no_other_process(start):
     child = start(Idle)
-    child.wait_ready(15)
+    wait_ready(child, 15)
     with open(f"/proc/self/task/{os.getpid()}/children") as children:
         assert [int(pid) for pid in children.read().split()] == [child.pid]

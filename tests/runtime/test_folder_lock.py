@@ -5,7 +5,7 @@ import pytest
 from sample_factory.runtime.child import Child
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
 from tests.runtime.bodies import HoldsOn
-from tests.runtime.waiting import eventually, kill_9
+from tests.runtime.waiting import eventually, kill_9, wait_ready
 
 
 def is_free(folder) -> bool:
@@ -28,7 +28,7 @@ def test_a_child_that_was_given_the_lock_holds_it_until_it_ends_however_that_hap
     lock = FolderLock(tmp_path)
     child = Child("child", HoldsOn, (lock,))
     child.start()
-    child.wait_ready(15)
+    wait_ready(child, 15)
     lock.release()
     assert not is_free(tmp_path), "the child may still save"
     kill_9(child.pid)

@@ -10,8 +10,7 @@ import warnings
 import pytest
 
 from sample_factory.runtime.child import Child, ChildOptions
-from sample_factory.runtime.log import current_settings, log, restored_logging, setup_logging
-from sample_factory.runtime.terminal import RED
+from sample_factory.runtime.log import RED, current_settings, log, restored_logging, setup_logging
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +83,7 @@ def test_setting_up_again_replaces_the_handlers(tmp_path, monkeypatch):
     log.warning("loud")
     assert stream.getvalue().count("\n") == 1 and "[second] WARNING loud" in stream.getvalue()
     assert (tmp_path / "a.txt").read_text() == ""
-    assert current_settings() == (None, logging.WARNING)
+    assert current_settings() == {"log_file": None, "log_level": logging.WARNING}
 
 
 def test_after_a_block_the_process_logs_as_before_it_and_handlers_of_others_stay(tmp_path, monkeypatch):

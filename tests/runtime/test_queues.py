@@ -4,7 +4,6 @@ import collections
 import importlib.util
 import os
 import pickle
-import queue
 import socket
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from sample_factory.runtime import queues
 from sample_factory.runtime.child import Child, ChildOptions
 from sample_factory.runtime.queues import MAX_MESSAGE_BYTES, FasterFifoQueue, LocalQueue, SocketQueue
 from tests.runtime.bodies import Consumes, Hammers, Produces, WithoutInheritedFiles
-from tests.runtime.waiting import eventually, kill_9
+from tests.runtime.waiting import eventually, kill_9, wait_ready
 
 TRANSPORTS = {"sockets": SocketQueue, "faster_fifo": FasterFifoQueue}
 IS_INSTALLED = importlib.util.find_spec("faster_fifo") is not None
@@ -57,7 +56,7 @@ def test_messages_are_received_whole_and_in_order(make):
     assert q.get_many(timeout=0) == []
 
 
-@all_queues
+@transports
 def test_an_empty_queue_gives_nothing_after_the_timeout(make):
     q = make()
     begin = time.monotonic()
@@ -66,7 +65,7 @@ def test_an_empty_queue_gives_nothing_after_the_timeout(make):
     assert q.get_many(timeout=0) == []
 
 
-@all_queues
+@transports
 def test_a_waiting_reader_gets_a_message_that_comes_later(make):
     q = make()
     threading.Timer(0.05, q.put, ["late"]).start()
@@ -86,9 +85,8 @@ def fill(q) -> int:
     [
         lambda: SocketQueue(max_bytes=10_000),
         pytest.param(lambda: FasterFifoQueue(max_bytes=500), marks=NEEDS_FASTER_FIFO),
-        lambda: LocalQueue(max_messages=10),
     ],
-    ids=[*TRANSPORTS, "local"],
+    ids=TRANSPORTS,
 )
 def test_a_full_queue_makes_the_writer_wait_and_drops_nothing(make):
     q = make()
@@ -117,11 +115,10 @@ def test_the_default_queue_holds_the_requests_of_hundreds_of_workers(make):
 
 
 def test_in_serial_mode_a_queue_never_blocks():
-    q = LocalQueue(max_messages=1, waits=False)
+    q = LocalQueue()
     assert q.get_many(timeout=600) == []
-    q.put("one")
-    with pytest.raises(queue.Full):
-        q.put("two")
+    assert all(q.put(number) for number in range(10_000))
+    assert q.get_many(timeout=600) == list(range(1000))
 
 
 @transports
@@ -243,7 +240,7 @@ def test_a_full_queue_keeps_every_message_and_the_order_of_each_writer_though_tw
     count = 20_000
     waiting, busy, survivor = writers = [start(Produces, q, number, count) for number in range(3)]
     for writer in writers:
-        writer.wait_ready(15)
+        wait_ready(writer, 15)
     assert eventually(lambda: not q.put("probe", keep_waiting=lambda: False)), "the queue is not filled"
     assert not any(writer.finished for writer in writers)
     kill_9(waiting.pid)  # while it waits at a full queue
@@ -267,7 +264,7 @@ def test_a_process_killed_in_the_middle_of_a_call_blocks_no_other(make, writes):
     q = make(max_bytes=20_000)
     children = [start(Hammers, q, writes) for _ in range(4)]
     for child in children:
-        child.wait_ready(15)
+        wait_ready(child, 15)
     for child in children:
         kill_9(child.pid)
         # In this thread, so that the test hangs here if the queue is still locked.

@@ -26,14 +26,7 @@ def test_arrays_are_aligned_zeroed_and_do_not_overlap():
     for number, name in enumerate(SPECS, start=1):
         arrays[name].fill(number)
     assert (arrays["pixels"] == 1).all() and (arrays["reward"] == 2).all() and arrays["done"]
-    assert arrays.names == tuple(SPECS) and "done" in arrays and "reset" not in arrays
     assert arrays.nbytes >= sum(spec.nbytes for spec in SPECS.values())
-
-
-def test_poison_marks_every_value():
-    arrays = SharedArrays(SPECS)
-    arrays.poison()
-    assert (arrays["pixels"] == 255).all() and np.isnan(arrays["reward"]).all() and arrays["done"]
 
 
 def memfd_maps() -> int:
@@ -46,14 +39,10 @@ def test_memory_and_descriptors_are_returned_when_the_last_view_is_gone():
     maps, fds = memfd_maps(), len(os.listdir("/proc/self/fd"))
     arrays = SharedArrays(SPECS)
     view = arrays["reward"][1:]
-    arrays.close()
+    del arrays
     view[:] = 3  # still valid
     assert memfd_maps() == maps + 1
-    with pytest.raises(KeyError):
-        arrays["reward"]
     del view
-    dropped = SharedArrays(SPECS)
-    del dropped
     assert (memfd_maps(), len(os.listdir("/proc/self/fd"))) == (maps, fds)
 
 

@@ -35,7 +35,7 @@ from tests.runtime.bodies import (
     Stubborn,
     WithSimulator,
 )
-from tests.runtime.waiting import eventually, is_running, kill_9
+from tests.runtime.waiting import eventually, is_running, kill_9, wait_ready
 
 ROOT = Path(__file__).parents[2]
 
@@ -269,7 +269,7 @@ def test_a_second_interrupt_of_a_process_with_other_work_raises_and_kills_all_ch
     signals = StopSignals(lambda: "Level 3 is lost.", keeps_process=True)
     with pytest.raises(KeyboardInterrupt, match=message), signals:
         child.start()
-        child.wait_ready(30)
+        wait_ready(child, 30)
         signal.raise_signal(signal.SIGINT)
         assert signals.requested == signal.SIGINT and child.is_alive
         signal.raise_signal(signal.SIGINT)

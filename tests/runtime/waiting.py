@@ -4,6 +4,8 @@ import os
 import time
 from collections.abc import Callable
 
+from sample_factory.runtime.child import Child
+
 
 def eventually(condition: Callable[[], bool], seconds: float = 15.0) -> bool:
     """Returns whether the condition becomes true within `seconds`."""
@@ -13,6 +15,14 @@ def eventually(condition: Callable[[], bool], seconds: float = 15.0) -> bool:
             return False
         time.sleep(0.01)
     return True
+
+
+def wait_ready(child: Child, seconds: float) -> None:
+    """Returns when the child is ready; raises its failure, or TimeoutError after `seconds`."""
+    if not eventually(lambda: child.ready or child.failure is not None, seconds):
+        raise TimeoutError(f"{child.name} is not ready after {seconds:g} s")
+    if not child.ready:
+        raise child.error
 
 
 def is_running(pid: int) -> bool:

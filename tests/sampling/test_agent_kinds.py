@@ -11,18 +11,17 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_info import env_info
 from sample_factory.envs.random_actions import RandomActions
-from sample_factory.exchange.kind_storage import (
+from sample_factory.exchange.topology import make_topology
+from sample_factory.exchange.trajectory_buffers import (
     KindLayout,
     KindStorage,
-    RowLayout,
+    TrajectoryBuffers,
     kind_layouts,
     observation_slots,
 )
-from sample_factory.exchange.topology import make_topology
-from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.learning.batcher import Batcher
-from sample_factory.sampling.rollout.env_vector import EnvVector, RewardRule
-from tests.counting import make_config
+from sample_factory.sampling.rollout.env_vector import EnvVector
+from tests.counting import RAW_REWARDS, make_config, poison
 from tests.mixed import EPISODE, IMAGE, LAST_ACTION, STEP, VECTOR, WALKER, MixedCounting
 from tests.sampling.matchmaking.matchmakers import random_matchmaker
 from tests.sampling.rollout.test_env_vector import Named, finish
@@ -37,7 +36,7 @@ def make_info(env=None):
 def make_buffers(num_policies=2):
     config, info = make_config(worker_num_splits=1, num_policies=num_policies, batch_size=256), make_info()
     buffers = TrajectoryBuffers(make_topology(config, info), kind_layouts(info.kinds), rnn_state_size=1)
-    buffers.poison()
+    poison(buffers)
     return buffers
 
 
@@ -46,7 +45,7 @@ def make_vector(num_policies=2):
     rng = np.random.default_rng(0)
     envs = [Named(MixedCounting(env_id), env_id) for env_id in range(2)]
     matchmakers = [random_matchmaker(num_policies, MixedCounting.kind_of_agent, True, rng) for _ in envs]
-    vector = EnvVector(envs, matchmakers, buffers, 0, 0, RewardRule(1.0, 1e9))
+    vector = EnvVector(envs, matchmakers, buffers, 0, 0, RAW_REWARDS)
     vector.reset([None] * 2, [3, 0], RandomActions(make_info().kinds, 0))
     return vector, buffers
 
@@ -77,7 +76,7 @@ def act(buffers, policy, request):
 def play(vector, buffers, steps):
     finished = []
     for _ in range(steps):
-        if vector.rollout_is_full:
+        if vector.memory.is_full:
             finished += finish(vector)
         for policy, request in vector.requests():
             act(buffers, policy, request)
@@ -134,7 +133,7 @@ def test_the_rows_of_every_kind_follow_from_the_rows_before():
 def test_a_rollout_begins_with_the_last_observation_of_the_one_before_for_every_kind():
     vector, buffers = make_vector()
     full = [trajectory.buffer for trajectory in play(vector, buffers, ROLLOUT + 1)]
-    for agent, (old, new) in enumerate(zip(full, vector._memory.buffer_indices)):
+    for agent, (old, new) in enumerate(zip(full, vector.memory.buffer_indices)):
         for array in buffers.kinds[MixedCounting.kind_of_agent[agent % 3]].obs.values():
             assert np.array_equal(array[old, ROLLOUT], array[new, 0])
 
@@ -168,16 +167,16 @@ def boxes(**spaces):
 
 
 LAYOUTS = [
-    KindLayout(boxes(a=((3, 5), np.uint8), b=((2,), np.float32)), RowLayout(1, 4)),
-    KindLayout(boxes(c=((9,), np.float32)), RowLayout(3, 6)),
-    KindLayout(boxes(a=((7,), np.uint8), d=((3,), np.int8), e=((), np.float32)), RowLayout(2, 2)),
+    KindLayout(boxes(a=((3, 5), np.uint8), b=((2,), np.float32)), 1, 4),
+    KindLayout(boxes(c=((9,), np.float32)), 3, 6),
+    KindLayout(boxes(a=((7,), np.uint8), d=((3,), np.int8), e=((), np.float32)), 2, 2),
 ]
 
 
 def storage(layouts, num_buffers=5, num_steps=4):
     slots = observation_slots(layouts, num_buffers, num_steps)
     memory = [np.zeros(slot.shape, slot.dtype) for slot in slots]
-    outputs = np.zeros((num_buffers, num_steps - 1, max(layout.rows.size for layout in layouts)), np.float32)
+    outputs = np.zeros((num_buffers, num_steps - 1, max(layout.size for layout in layouts)), np.float32)
     return [KindStorage(layout, memory, outputs) for layout in layouts], memory
 
 

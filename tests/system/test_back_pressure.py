@@ -10,11 +10,10 @@ from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_info import env_info
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.exchange.channels import Channels, make_progress
-from sample_factory.exchange.kind_storage import KindLayout, RowLayout
 from sample_factory.exchange.messages import EpisodeReport, Trajectories, reports_in
 from sample_factory.exchange.policy_weights import PolicyWeights, Stamp
 from sample_factory.exchange.topology import make_topology
-from sample_factory.exchange.trajectory_buffers import NO_AGENT, TrajectoryBuffers
+from sample_factory.exchange.trajectory_buffers import NO_AGENT, KindLayout, TrajectoryBuffers
 from sample_factory.launch.workers import LEARNER, worker_specs
 from sample_factory.mainloop.main_loop import Resources
 from sample_factory.runtime.queues import SocketQueue
@@ -53,7 +52,7 @@ class Sampling:
         )
         info = env_info(adapt(CountingCrowd(0)), config.namespace())
         self.topology = make_topology(config, info)
-        layout = KindLayout(info.kinds.spaces[0].observation, RowLayout(1, 1))
+        layout = KindLayout(info.kinds.spaces[0].observation, 1, 1)
         self.buffers = TrajectoryBuffers(self.topology, [layout], rnn_state_size=1)
         # Small queues are often full.
         self.inbox = SocketQueue(max_bytes=20_000)

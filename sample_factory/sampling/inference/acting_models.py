@@ -1,9 +1,8 @@
-"""The models that a policy worker acts with: the live policy and its past selves."""
+"""The networks that a policy worker acts with: the live policy and its past selves."""
 
 import collections
 import copy
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,82 +10,72 @@ from torch import nn
 
 from sample_factory.checkpoints.file_format import read_state
 from sample_factory.checkpoints.milestones import Milestone
-from sample_factory.exchange.policy_weights import NOTHING_PUBLISHED, PolicyWeights, Stamp, byte_layout
+from sample_factory.exchange.policy_weights import NOTHING_PUBLISHED, PolicyWeights, Stamp
 from sample_factory.models.policy_spec import BuiltPolicy
 from sample_factory.runtime.gpu_work import host_array
+from sample_factory.runtime.shared_arrays import layout
 
 
 class UnreadableOpponent(RuntimeError):
     """The file of a past self is missing, damaged, or belongs to another model."""
 
 
-class ActingModel(NamedTuple):
-    """A network and the stamp of its weights."""
-
-    model: nn.Module
-    stamp: Stamp
-
-
 class LiveModel:
-    """In a policy worker: a copy of the learner's model."""
+    """In a policy worker: a copy of the learner's model.
+
+    model: the network, with the weights of the last `fetch`. stamp: identifies these weights.
+    """
 
     def __init__(self, policy: BuiltPolicy, weights: PolicyWeights):
-        self._model = policy.model
+        self.model = policy.model
         self._device = policy.device
         self._weights = weights
-        self._stamp = Stamp(NOTHING_PUBLISHED)
-        self._model.requires_grad_(False)
-        published = self._model.state_dict()
+        self.stamp = Stamp(NOTHING_PUBLISHED)
+        self.model.requires_grad_(False)
+        published = self.model.state_dict()
         self._tensors = {name: (tensor.dtype, tensor.shape) for name, tensor in published.items()}
-        self._layout, self._num_bytes = byte_layout(published)
+        self._offsets, self._num_bytes = layout(published)
         self._staging = host_array((self._num_bytes,), np.dtype(np.uint8), self._device)
         if policy.autocast:
-            self._model.prepare_to_act(torch.bfloat16)
-
-    @property
-    def acting(self) -> ActingModel:
-        """The model with the weights of the last `fetch`."""
-        return ActingModel(self._model, self._stamp)
+            self.model.prepare_to_act(torch.bfloat16)
 
     @property
     def is_outdated(self) -> bool:
         """Whether other weights have been published since the last `fetch`."""
-        return self._weights.newest != self._stamp
+        return self._weights.newest != self.stamp
 
     def fetch(self) -> None:
-        """Copies the newest weights into the model: one copy of bytes out of shared memory, one to the
-        device, and one into the model's tensors."""
+        """Copies the newest weights into the model: the bytes out of shared memory, then to the device, then
+        into the model's tensors."""
         if self._weights.slot_bytes != self._num_bytes:
             sizes = f"{self._weights.slot_bytes} and {self._num_bytes} bytes"
             raise ValueError(f"the models of learner and policy worker must be equal, but they have {sizes}")
-        self._stamp = self._weights.fetch(self._staging)
+        self.stamp = self._weights.fetch(self._staging)
         flat = torch.from_numpy(self._staging).to(self._device, non_blocking=True)
-        self._model.load_state_dict(self._views(flat))
-
-    def _views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Returns the tensors of the learner's model as views of `flat`, [num_bytes] uint8."""
         views = {}
         for name, (dtype, shape) in self._tensors.items():
-            begin = self._layout[name]
+            begin = self._offsets[name]
             end = begin + shape.numel() * dtype.itemsize
             views[name] = flat[begin:end].view(dtype).view(shape)
-        return views
+        self.model.load_state_dict(views)
 
 
 class FrozenModels:
-    """In a policy worker: holds at most `limit` past selves in memory, the most recently used ones."""
+    """In a policy worker: past selves in memory. Of more than `limit`, the most recently used are kept."""
 
     def __init__(self, live: nn.Module, experiment_dir: Path, limit: int):
-        """live: the policy's own model, which is copied for past selves."""
+        """live: the policy's current network; it is copied for past selves."""
         self._live = live
         self._experiment_dir = experiment_dir
         self._limit = limit
-        self._models: collections.OrderedDict[Milestone, ActingModel] = collections.OrderedDict()
+        self._models: collections.OrderedDict[Milestone, tuple[nn.Module, Stamp]] = collections.OrderedDict()
 
-    def get(self, past_self: Milestone) -> ActingModel:
-        """Returns the model of a past self, loaded if necessary. Raises UnreadableOpponent.
+    def get(self, past_self: Milestone) -> tuple[nn.Module, Stamp]:
+        """Returns (network, stamp of its weights) of a past self; loads it if necessary.
 
-        Not to be called in inference mode: a model that is made in it acts more slowly.
+        Not to be called in inference mode: a network that is made in it acts more slowly.
+
+        Raises UnreadableOpponent.
         """
         if past_self in self._models:
             self._models.move_to_end(past_self)
@@ -94,10 +83,7 @@ class FrozenModels:
             self._models[past_self] = self._load(past_self.path(self._experiment_dir))
         return self._models[past_self]
 
-    def __len__(self) -> int:
-        return len(self._models)
-
-    def _load(self, path: Path) -> ActingModel:
+    def _load(self, path: Path) -> tuple[nn.Module, Stamp]:
         try:
             state = read_state(path)
         except Exception as error:  # a missing or damaged file can raise anything
@@ -105,14 +91,14 @@ class FrozenModels:
         model = self._spare()
         try:
             model.load_state_dict(state["model"])
-            return ActingModel(model, Stamp(state["train_step"]))
-        except (KeyError, RuntimeError, TypeError) as error:  # the state of another model, or no state
+            return model, Stamp(state["train_step"])
+        except (KeyError, RuntimeError, TypeError) as error:  # the state of another network, or no state
             raise _unreadable(path, error) from error
 
     def _spare(self) -> nn.Module:
-        """Returns the least recently used model if the limit is reached, else a new one."""
+        """Returns the least recently used network if the limit is reached, else a new one."""
         if len(self._models) >= self._limit:
-            return self._models.popitem(last=False)[1].model
+            return self._models.popitem(last=False)[1][0]
         model = copy.deepcopy(self._live)
         for module in model.modules():
             if isinstance(module, nn.RNNBase):

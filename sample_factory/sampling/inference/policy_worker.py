@@ -1,10 +1,13 @@
 """A process that answers action requests in batches, one forward pass each."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
+from torch import nn
 
 from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.exchange.channels import Channels
@@ -17,37 +20,33 @@ from sample_factory.exchange.messages import (
     Report,
     StatsReport,
 )
+from sample_factory.exchange.policy_weights import Stamp
 from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.topology import Topology
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers, zero_non_finite
 from sample_factory.runtime import cpu
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
-from sample_factory.sampling.inference.acting_models import (
-    ActingModel,
-    FrozenModels,
-    LiveModel,
-    UnreadableOpponent,
-)
-from sample_factory.sampling.inference.devices import AS_IN_TRAINING, ActionChoice, RowShapes, make_inference
-from sample_factory.sampling.inference.space_check import CHECK_EVERY, Outside, SpaceCheck
+from sample_factory.sampling.inference.acting_models import FrozenModels, LiveModel, UnreadableOpponent
+from sample_factory.sampling.inference.devices import RowShapes, make_inference
 
-# With at least one request, a policy worker waits for more: up to GATHER_ANSWERS times as long as the last
-# answer took, within limits. Slow networks gain more by larger batches, and simulators must wait for them
-# anyway. Measured on 2 cores in fp32 (an answer takes 10 ms): 2,940 FPS with batches of 16 rows, 2,640 with
-# the 10 rows that arrive within 4 ms.
+# After the first request, a policy worker waits for more: up to GATHER_ANSWERS times as long as the last
+# answer took, within limits. Larger batches gain more with slow networks, for which simulators wait anyway.
+# Measured on 2 cores in fp32 (an answer takes 10 ms): 2,940 frames/s with batches of 16 rows, 2,640 with the
+# 10 rows that arrive within 4 ms.
 GATHER_ANSWERS = 2.0
 MIN_GATHER_SECONDS = 0.004
 MAX_GATHER_SECONDS = 0.02
 REPORT_SECONDS = 5.0
 MAX_MIN_REQUESTS = 8
+CHECK_EVERY = 100  # batches
+TOLERANCE = 1e-3  # relative to a bound above 1: rounding is no mistake
 
 
 class PolicyWorker:
-    """In the child: answers requests with a copy of one policy, and with copies of its past selves.
+    """In the child: answers requests with copies of one policy and of its past selves.
 
-    Promises that a request is answered with parameters at least as new as those published when the batch was
-    gathered.
+    Promise: the live policy acts with weights at least as new as the newest when the batch was gathered.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class PolicyWorker:
         channels: Channels,
         context: ChildContext,
     ):
-        """index: of the worker among those of its policy."""
+        """index: of this worker among the workers of its policy."""
         cpu.keep_freed_memory()
         torch.set_num_threads(1)
         torch.manual_seed(plan.seed + 1000 * (policy_id + 1) + index)
@@ -81,7 +80,8 @@ class PolicyWorker:
         self._lost: set[Milestone] = set()  # past selves that could not be loaded
         shapes = RowShapes(self._storage.row_shapes(), buffers.rnn_state_size)
         self._space_check = SpaceCheck(plan.policies[policy_id].observation_space)
-        self._inference = make_inference(policy, shapes, config.run.cuda_graphs, _action_choice(plan))
+        flags = None if plan.topology.num_episodes is None else config.evaluation
+        self._inference = make_inference(policy, shapes, config.run.cuda_graphs, flags)
         self._clock = Clock()
         self._time_to_report = Every(REPORT_SECONDS)
         self._num_batches = 0  # since the last report
@@ -93,7 +93,7 @@ class PolicyWorker:
 
     def run(self) -> None:
         """Gathers and answers requests until asked to stop."""
-        if not self._weights.wait_published(lambda: not self._stopping.is_set()):
+        if not self._weights.wait_published(self._keep_going):
             return
         while not self._stopping.is_set():
             self.step(timeout=0.1)
@@ -114,8 +114,8 @@ class PolicyWorker:
         return bool(requests)
 
     def gather(self, timeout: float) -> list[PolicyRequest]:
-        """Returns the requests that arrive within `timeout` seconds, and those that follow soon. Fetches the
-        newest weights if there are any requests."""
+        """Returns the requests that arrive within `timeout` seconds and soon after. If there are any, fetches
+        the newest weights."""
         requests = self._requests.get_many(timeout=timeout)
         deadline = time.monotonic() + self._gather_seconds
         while 0 < len(requests) < self._min_requests and timeout > 0:
@@ -129,27 +129,27 @@ class PolicyWorker:
         return requests
 
     def answer(self, requests: Sequence[PolicyRequest]) -> None:
-        """Runs one forward pass for all rows of the live policy, and one for those of each past self."""
+        """Runs one forward pass for all rows of the live policy, and one for the rows of each past self."""
         for past_self in dict.fromkeys(request.past_self for request in requests):
-            acting = self._acting_model(past_self)
-            self._answer([request for request in requests if request.past_self == past_self], acting)
+            model, stamp = self._model_of(past_self)
+            own = [request for request in requests if request.past_self == past_self]
+            self._answer(own, model, stamp)
 
-    def _acting_model(self, past_self: Milestone | None) -> ActingModel:
-        """Returns the live policy in place of a past self that cannot be loaded, until it is no longer
-        requested: the actions are not trained on either."""
-        if past_self is None or past_self in self._lost:
-            return self._live.acting
-        try:
-            return self._frozen.get(past_self)
-        except UnreadableOpponent as error:
-            self._lost.add(past_self)
-            text = f"policy {self._policy_id} plays against this past self no longer: {error}"
-            self._report(Incident("lost_opponents", text))
-            self._report(OpponentLost(past_self))
-            return self._live.acting
+    def _model_of(self, past_self: Milestone | None) -> tuple[nn.Module, Stamp]:
+        """Returns (network, stamp of its weights). If a past self cannot be loaded, the live policy replaces
+        it: past selves are not trained on anyway."""
+        if past_self is not None and past_self not in self._lost:
+            try:
+                return self._frozen.get(past_self)
+            except UnreadableOpponent as error:
+                self._lost.add(past_self)
+                text = f"policy {self._policy_id} plays against this past self no longer: {error}"
+                self._report(Incident("lost_opponents", text))
+                self._report(OpponentLost(past_self))
+        return self._live.model, self._live.stamp
 
     @torch.inference_mode()
-    def _answer(self, requests: Sequence[PolicyRequest], acting: ActingModel) -> None:
+    def _answer(self, requests: Sequence[PolicyRequest], model: nn.Module, stamp: Stamp) -> None:
         """Writes outputs and recurrent states to the rows of the requests, then notifies the senders."""
         indices = np.concatenate([request.buffer_indices for request in requests])
         sizes = [len(request.buffer_indices) for request in requests]
@@ -161,19 +161,20 @@ class PolicyWorker:
         self._store_chunk_rnn_states(indices, steps, inputs.rnn_state)
         outside = self._space_check.outside(inputs.obs)
         if outside is not None:
-            self._report_outside(indices, outside, finite)
+            is_outside, example = outside
+            self._report_outside(indices[is_outside & finite], example)
         self._clock.lap("gather")
-        packed, rnn_state = self._inference.answer(acting.model, inputs)
+        packed, rnn_state = self._inference.answer(model, inputs)
         is_finite = np.isfinite(packed)
         if not (is_finite.all() and finite.all()):
             good = finite & is_finite.all(axis=1)
-            # A state after non-finite numbers must not be used. The learner cuts at the same steps.
+            # A state after non-finite numbers must not be used. The learner resets it at the same steps.
             rnn_state[~good] = 0.0
             self._report_broken(indices, finite, good)
         self._clock.lap("forward")
         self._storage.outputs[indices, steps] = packed
-        self._buffers.versions[indices, steps] = acting.stamp.version
-        self._buffers.generations[indices, steps] = acting.stamp.generation
+        self._buffers.versions[indices, steps] = stamp.version
+        self._buffers.generations[indices, steps] = stamp.generation
         self._buffers.rnn_state[indices] = rnn_state
         for request in requests:
             inbox = self._channels.inboxes[request.worker_index]
@@ -183,24 +184,23 @@ class PolicyWorker:
         self._clock.lap("write")
 
     def _store_chunk_rnn_states(self, indices: np.ndarray, steps: np.ndarray, rnn_state: np.ndarray) -> None:
-        """Stores the states before the first step of a chunk: the learner starts each chunk from there."""
+        """Stores the states before the first steps of chunks, from which the learner starts."""
         chunk_length = self._buffers.topology.chunk_length
         is_first = steps % chunk_length == 0
         if is_first.any():
             chunks = steps[is_first] // chunk_length
             self._buffers.chunk_rnn_states[indices[is_first], chunks] = rnn_state[is_first]
 
-    def _report_outside(self, indices: np.ndarray, outside: Outside, finite: np.ndarray) -> None:
-        """Counts the rows with finite observations that are outside of their space."""
-        counts = f"(health/implausible_numbers counts them in one batch of {CHECK_EVERY})"
-        text = f"{outside.example}; such steps are trained on {counts}"
-        rows = outside.rows & finite
-        if rows.any():
-            self._report_rows("implausible_numbers", indices[rows], "outside", text)
+    def _report_outside(self, indices: np.ndarray, example: str) -> None:
+        """Counts the rows of these buffers: their observations are finite, but outside of their space."""
+        if len(indices):
+            counts = f"(health/implausible_numbers counts them in one batch of {CHECK_EVERY})"
+            text = f"{example}; such steps are trained on {counts}"
+            self._report_rows("implausible_numbers", indices, "outside", text)
 
     def _report_broken(self, indices: np.ndarray, finite: np.ndarray, good: np.ndarray) -> None:
-        """Counts the rows that are not good. finite: [n] bool, for the observation of each row; good: [n]
-        bool, for its observation and outputs."""
+        """Counts the rows with NaN or inf. finite: [n] bool, there is none in the observation of a row.
+        good: [n] bool, nor is there any in its outputs."""
         answered = f"policy {self._policy_id} answered its finite observation with NaN or inf"
         for broken, cause in ((~finite, "its observation had NaN or inf"), (finite & ~good, answered)):
             if broken.any():
@@ -208,9 +208,9 @@ class PolicyWorker:
                 self._report_rows("broken_numbers", indices[broken], cause, text)
 
     def _report_rows(self, kind: str, indices: np.ndarray, cause: str, fault: str) -> None:
-        """Counts the rows of these buffers; logs only the first of each cause: every step may have some.
+        """Counts the rows of these buffers; logs only the first of each cause, since every step may have one.
 
-        kind: of incidents. fault: a text for the log.
+        kind: of the incident. fault: a text for the log.
         """
         text = ""
         if cause not in self._logged_causes:
@@ -236,14 +236,49 @@ class PolicyWorker:
 def _min_requests(topology: Topology) -> int:
     """Returns how many requests a forward pass waits for, for a limited time.
 
-    Half of those that the splits of all workers can have open: the other splits are being stepped.
+    Half of all splits can have requests open, while the other half is being stepped.
     """
     num_requests = topology.num_workers * topology.num_splits // (2 * topology.policy_workers_per_policy)
     return max(1, min(MAX_MIN_REQUESTS, num_requests))
 
 
-def _action_choice(plan: RunPlan) -> ActionChoice:
-    flags = plan.config.evaluation
-    if plan.topology.num_episodes is None:
-        return AS_IN_TRAINING
-    return ActionChoice(flags.eval_deterministic, flags.continuous_actions_sample)
+class SpaceCheck:
+    """Compares the observations of the first batch, and of each CHECK_EVERYth after it, with their space.
+
+    Checking an observation takes as long as copying it, and a mistake of an env seldom occurs only once.
+    """
+
+    def __init__(self, space: gym.spaces.Dict):
+        """space: a Dict of Box."""
+        boxes = {key: box for key, box in space.spaces.items() if isinstance(box, gym.spaces.Box)}
+        self._bounds = {key: _bounds(box) for key, box in boxes.items() if not _allows_all(box)}
+        self._num_batches = 0
+
+    def outside(self, obs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, str] | None:
+        """Returns ([B] bool, True for observations outside of their space; a text about one of them).
+
+        Returns None if there are none, or if the batch is not checked. obs: [B, *shape] by key.
+        """
+        is_due = self._num_batches % CHECK_EVERY == 0
+        self._num_batches += 1
+        if is_due:
+            for key, (low, high) in self._bounds.items():
+                wrong = (obs[key] < low) | (obs[key] > high)
+                if wrong.any():
+                    value = obs[key][wrong][0]
+                    example = f"its observation {key!r} has the value {value}, outside of its space"
+                    return np.any(wrong.reshape(len(wrong), -1), axis=1), example
+        return None
+
+
+def _allows_all(box: gym.spaces.Box) -> bool:
+    """Returns whether the bounds exclude no number of the dtype."""
+    dtype: np.dtype[Any] = box.dtype
+    limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    return bool((box.low <= limits.min).all() and (box.high >= limits.max).all())
+
+
+def _bounds(box: gym.spaces.Box) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (low, high) with a tolerance, each [*shape] float64."""
+    low, high = box.low.astype(float), box.high.astype(float)
+    return low - TOLERANCE * np.maximum(1.0, np.abs(low)), high + TOLERANCE * np.maximum(1.0, np.abs(high))

@@ -1,7 +1,6 @@
-"""The built-in rule for who plays whom, and the players of all agents of a split."""
+"""The built-in matchmaking, and the players of all agents of a split."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -11,13 +10,12 @@ MATCHES_PER_DRAW = 10
 
 
 class Matchmaker:
-    """Draws a random policy for each agent of one env, again after every MATCHES_PER_DRAW matches:
-    --matchmaking=random.
+    """--matchmaking=random: draws a policy for each agent of one env, again after MATCHES_PER_DRAW matches.
 
-    In a match against past selves, one agent, drawn at random, is played by a live policy, and each of the
-    others by a past self of the policy that was drawn for it.
+    In a match against past selves, one agent, drawn at random, plays with the live policy that was drawn for
+    it; every other agent plays with a past self of its policy.
 
-    Policy p only plays agents of kind p % num_kinds: those have its observation and action spaces.
+    Policy p plays only agents of kind p % num_kinds, which have its observation and action spaces.
     """
 
     def __init__(self, setup: MatchSetup):
@@ -29,22 +27,23 @@ class Matchmaker:
         self._rng = setup.rng
         self._past_selves = setup.past_selves
         self._num_matches = 0  # begun so far
+        self._had_opponents = False  # at the last draw
         self._drawn: list[Player] = []
 
     def next_match(self) -> Sequence[Player]:
-        """Returns the player of each agent; the same object as before while nothing is drawn."""
+        """Returns the player of each agent; the same object as before if nothing is drawn."""
         is_due = self._num_matches % MATCHES_PER_DRAW == 0
         self._num_matches += 1
-        if is_due or self._has_first_opponents() or not all(map(self._past_selves.has, self._drawn)):
+        has_first_opponents = self._past_selves.exist and not self._had_opponents
+        if is_due or has_first_opponents or not all(map(self._past_selves.has, self._drawn)):
             self._drawn = self._draw()
         return self._drawn
 
-    def _has_first_opponents(self) -> bool:
-        return self._past_selves.exist and not self._knew_opponents
-
     def _draw(self) -> list[Player]:
-        self._knew_opponents = self._past_selves.exist
-        policies = self._draw_policies()
+        self._had_opponents = self._past_selves.exist
+        size = self._num_agents if self._mix_policies else 1
+        drawn = self._rng.integers(self._policies_per_kind, size=size) * self._num_kinds + self._kinds
+        policies = [int(policy) for policy in drawn]
         if not self._past_selves.wants_match(self._rng):
             return [Player(policy) for policy in policies]
         live = int(self._rng.integers(self._num_agents))
@@ -53,21 +52,9 @@ class Matchmaker:
             for agent, policy in enumerate(policies)
         ]
 
-    def _draw_policies(self) -> list[int]:
-        size = self._num_agents if self._mix_policies else 1
-        drawn = self._rng.integers(self._policies_per_kind, size=size) * self._num_kinds + self._kinds
-        return [int(policy) for policy in drawn]
-
-
-class Group(NamedTuple):
-    """A player and the agents, [agents] bool, that it acts for."""
-
-    player: Player
-    agents: np.ndarray
-
 
 class PlayerAssignment:
-    """The player of each agent of E envs in its current episode, as chosen by the matchmaking of each env.
+    """The player of each agent of E envs in its current episode; the matchmaking of each env chooses them.
 
     policies: [agents] int16. is_live: [agents] bool; only the steps of live policies are trained on.
     """
@@ -78,12 +65,12 @@ class PlayerAssignment:
         self._agents_per_env = agents_per_env
         num_agents = len(matchmakings) * agents_per_env
         self._env_of_agent = np.arange(num_agents) // agents_per_env
-        self._players: list[Player] = []  # every player seen so far
-        self._ids: dict[Player, int] = {}  # positions in _players
+        self._players: list[Player] = []  # all players so far, by their id here
+        self._ids: dict[Player, int] = {}
         self._policy_of_player: np.ndarray = np.zeros(0, np.int16)
         self._player_is_live: np.ndarray = np.zeros(0, bool)
-        self._player_ids = np.zeros(num_agents, np.int64)  # of each agent
-        self._next_ids = np.zeros(num_agents, np.int64)  # of each agent in its next episode
+        self._player_ids = np.zeros(num_agents, np.int64)  # by agent, in its current episode
+        self._next_ids = np.zeros(num_agents, np.int64)  # by agent, in its next episode
         self.policies = np.zeros(num_agents, np.int16)
         self.is_live = np.ones(num_agents, bool)
         self._begin_matches(range(len(matchmakings)))
@@ -94,11 +81,13 @@ class PlayerAssignment:
         return [self._players[player_id] for player_id in self._player_ids[agents].tolist()]
 
     def next_episodes(self, ended: Sequence[int], over: Sequence[int], begun: np.ndarray) -> np.ndarray:
-        """Assigns players to the agents that begin an episode; no player changes within an episode.
+        """Assigns players to the agents that begin an episode, and returns these agents, [n] int64.
 
-        ended: agents whose episodes ended in this step. over: envs whose matches ended with them. begun:
-        [agents] bool, True within an episode. Returns the agents assigned, [n] int64: those of `ended`, and
-        in envs whose match is over also those whose episode had ended earlier.
+        They are the agents in `ended` and, in envs in `over`, agents between two episodes. No player changes
+        within an episode.
+
+        ended: agents whose episode ended in this step. over: envs whose match ended in this step.
+        begun: [agents] bool, agents within an episode.
         """
         self._begin_matches(over)
         starting = np.asarray(ended, np.int64)
@@ -108,15 +97,22 @@ class PlayerAssignment:
         self._assign(starting)
         return starting
 
-    def groups(self, active: np.ndarray) -> Iterator[Group]:
-        """Yields every player of active agents, [agents] bool: by policy, the live one before past selves."""
+    def groups(self, active: np.ndarray) -> Iterator[tuple[Player, np.ndarray]]:
+        """Yields (player, [agents] bool: the active agents that it plays), the players sorted by policy, the
+        live policy before its past selves. active: [agents] bool.
+        """
         # Several times as fast as numpy.unique for these short arrays of small numbers.
         present = np.flatnonzero(np.bincount(self._player_ids[active])).tolist()
-        for player_id in sorted(present, key=lambda player_id: _order(self._players[player_id])):
-            yield Group(self._players[player_id], (self._player_ids == player_id) & active)
+
+        def order(player_id: int) -> tuple[int, ...]:
+            player = self._players[player_id]
+            return player.policy_id, *(player.past_self or ())
+
+        for player_id in sorted(present, key=order):
+            yield self._players[player_id], (self._player_ids == player_id) & active
 
     def _begin_matches(self, envs: Iterable[int]) -> None:
-        """Reads the players of the next match of some envs."""
+        """Gets the players of the next match of some envs from their matchmaking."""
         for env in envs:
             players = self._matchmakings[env].next_match()
             if players is not self._matches[env]:
@@ -137,7 +133,3 @@ class PlayerAssignment:
             self._policy_of_player = np.append(self._policy_of_player, np.int16(player.policy_id))
             self._player_is_live = np.append(self._player_is_live, player.is_live)
         return self._ids[player]
-
-
-def _order(player: Player) -> tuple[int, ...]:
-    return player.policy_id, *(player.past_self or ())

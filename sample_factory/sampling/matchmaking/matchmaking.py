@@ -1,7 +1,7 @@
-"""The interface of a rule for who plays whom, and the checks of what a user's rule returns."""
+"""The interface of a rule for who plays whom, its registry, and checks of what a user's rule returns."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -9,11 +9,16 @@ import numpy as np
 from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.exchange.messages import Opponents
 from sample_factory.runtime.failures import PermanentFailure, one_line
-from sample_factory.runtime.registry import resolve
+from sample_factory.runtime.registry import Registry, resolve
+
+RANDOM = "random"
+MatchmakingFactory = Callable[["MatchSetup"], Any]  # returns a Matchmaking
+
+_REGISTRY = Registry("matchmaking", {RANDOM: "sample_factory.sampling.matchmaking.matchmaker:Matchmaker"})
 
 
 class Player(NamedTuple):
-    """Plays an agent: a policy with its current weights ("live"), or with those of a past self."""
+    """Plays an agent: a policy with its current weights ("live"), or with the weights of a past self."""
 
     policy_id: int
     past_self: Milestone | None = None  # None: live
@@ -24,15 +29,15 @@ class Player(NamedTuple):
 
 
 class PastSelves:
-    """The past selves that can be played against; one object for all envs of a rollout worker."""
+    """The past selves that are available as opponents; one object for all envs of a rollout worker."""
 
     def __init__(self, share: float = 0.0):
-        """share: probability that a draw is a match against past selves."""
+        """share: probability that drawn matches are against past selves."""
         self._share = share
         self._opponents: dict[int, Opponents] = {}  # by policy
 
     def update(self, opponents: Opponents) -> None:
-        """Replaces what an earlier message said about the same policy."""
+        """Replaces the past selves of one policy."""
         self._opponents[opponents.policy_id] = opponents
 
     @property
@@ -41,16 +46,16 @@ class PastSelves:
         return any(opponents.past_selves for opponents in self._opponents.values())
 
     def of(self, policy: int) -> tuple[Milestone, ...]:
-        """Returns the past selves of a policy that are in use now, by their env frames."""
+        """Returns the past selves of a policy that are in use now, the oldest first."""
         opponents = self._opponents.get(policy)
         return () if opponents is None else opponents.past_selves
 
     def wants_match(self, rng: np.random.Generator) -> bool:
-        """Draws whether the next matches are against past selves; False while there are none."""
+        """Draws whether the next matches are against past selves; False if there are none."""
         return self.exist and rng.random() < self._share
 
     def draw(self, policy: int, live_policy: int, rng: np.random.Generator) -> Player:
-        """Draws a past self of `policy` as an opponent of the live policy; `policy` itself if it has none."""
+        """Draws a past self of `policy` as opponent of the live policy; `policy` itself if it has none."""
         opponents = self._opponents.get(policy)
         if opponents is None or not opponents.past_selves:
             return Player(policy)
@@ -59,18 +64,18 @@ class PastSelves:
         return Player(policy, opponents.past_selves[index])
 
     def has(self, player: Player) -> bool:
-        """Whether the player is still in use; live policies always are."""
+        """Returns whether the player can still play: a live policy, or a past self that is in use."""
         return player.past_self is None or player.past_self in self.of(player.policy_id)
 
 
 class MatchSetup(NamedTuple):
-    """An env whose agents need players.
+    """Describes an env that needs players.
 
     kind_of_agent: agents of one kind have the same spaces.
     mix_policies: --pbt_mix_policies_in_one_env.
-    rng: random numbers that --seed determines.
-    past_selves: those in use now, `past_selves.of(policy)`; with --selfplay_past_share above 0.
-    env_id: of the env among all envs of the run, 0, 1, ...
+    rng: random generator with a seed that follows from --seed.
+    past_selves: the past selves in use now; none without --selfplay_past_share.
+    env_id: number of the env among all envs of the run.
     cfg: all flags, as attributes.
     """
 
@@ -87,59 +92,77 @@ class MatchSetup(NamedTuple):
         return len(self.kind_of_agent)
 
     def policies_of(self, agent: int) -> range:
-        """Returns the policies that can play an agent: those of its kind, p % number of kinds."""
+        """Returns the policies that can play an agent: policy p plays kind p % number of kinds."""
         return range(self.kind_of_agent[agent], self.num_policies, max(self.kind_of_agent) + 1)
 
 
 @runtime_checkable
 class Matchmaking(Protocol):
-    """In a rollout worker: chooses the players of one env. A match is over when every agent that takes part
-    in it has ended an episode; an env with one agent plays a match in each episode."""
+    """In a rollout worker: chooses the players of one env.
+
+    A match ends when every agent that takes part has ended an episode; with one agent, every episode is a
+    match.
+    """
 
     def next_match(self) -> Sequence[Player | int]:
-        """Returns for each agent of the env its player in the next match: a policy, by its number, or a
-        `Player` that may be one of its past selves. Called before the first match, and after each."""
+        """Returns the player of each agent in the next match: the number of a policy, or a `Player`, which
+        may be a past self. Called before the first match and after each match."""
 
 
 class MatchmakingError(PermanentFailure):
-    """A user's matchmaking raised, or returned what is no list of players."""
+    """A user's matchmaking raised, or did not return a list of players."""
 
 
-def make_matchmaking(name: str, factory: Any, setup: MatchSetup) -> "CheckedMatchmaking":
-    """Returns the matchmaking of an env. Raises MatchmakingError if it cannot be made.
+def register_matchmaking(name: str, factory: MatchmakingFactory | str) -> None:
+    """Makes a rule for who plays whom available as --matchmaking=name.
 
-    name: the value of --matchmaking, for messages. factory: what was registered under it.
+    factory(setup), for example a class, is called in a rollout worker for each of its envs with a
+    `MatchSetup`; it returns a `Matchmaking`. A "module:attribute" string is imported in the rollout workers.
     """
-    flag = f"--matchmaking={name}"
+    _REGISTRY.register(name, factory)
+
+
+def registered_matchmaking(name: str) -> MatchmakingFactory | str:
+    """Returns the factory that was registered under a name; returns a "module:attribute" string as it is.
+
+    Raises ValueError, which lists the known names, for an unknown name.
+    """
+    if ":" in name:
+        return name
     try:
-        made = resolve(factory)(setup)
-    except Exception as error:  # any error of a user's code
-        raise MatchmakingError(f"{flag} cannot be made: {one_line(error)}") from error
-    if not isinstance(made, Matchmaking):
-        raise MatchmakingError(
-            f"{flag}: the registered function returned {type(made).__name__}; it should return an object "
-            "with the method next_match()"
-        )
-    return CheckedMatchmaking(made, setup, flag)
+        factory: MatchmakingFactory | str = _REGISTRY.find(name)
+    except ValueError as error:
+        raise ValueError(f"{error}; or use module:attribute") from None
+    return factory
 
 
 class CheckedMatchmaking:
-    """A matchmaking whose results are checked. Policies become players; a past self that is no longer in use
-    is replaced by its policy.
+    """The matchmaking of an env, with checks: raises MatchmakingError if it cannot be made, if it raises, and
+    if it returns anything but one player per agent.
 
-    Raises MatchmakingError, in one line, for whatever cannot play.
+    Turns policy numbers into players, and replaces a past self that is no longer in use by its live policy.
     """
 
-    def __init__(self, matchmaking: Matchmaking, setup: MatchSetup, flag: str):
-        """flag: e.g. "--matchmaking=pairs", for messages."""
-        self._matchmaking = matchmaking
+    def __init__(self, name: str, factory: Any, setup: MatchSetup):
+        """name: the value of --matchmaking, for messages. factory: see `registered_matchmaking`."""
+        flag = f"--matchmaking={name}"
+        try:
+            made = resolve(factory)(setup)
+        except Exception as error:  # any error of a user's code
+            raise MatchmakingError(f"{flag} cannot be made: {one_line(error)}") from error
+        if not isinstance(made, Matchmaking):
+            raise MatchmakingError(
+                f"{flag}: the registered function returned {type(made).__name__}; it should return an object "
+                "with the method next_match()"
+            )
+        self._matchmaking = made
         self._setup = setup
-        self._name = f"{flag}: {type(matchmaking).__name__}.next_match"
-        self._returned: list[Any] = []  # in the last match
+        self._name = f"{flag}: {type(made).__name__}.next_match"
+        self._returned: list[Any] = []  # by the last call
         self._players: list[Player] = []
 
     def next_match(self) -> Sequence[Player]:
-        """Returns the player of each agent; the same object as before if they are the same."""
+        """Returns the player of each agent; the same object as before if no player changes."""
         try:
             returned = self._matchmaking.next_match()
         except Exception as error:  # any error of a user's code
@@ -158,9 +181,8 @@ class CheckedMatchmaking:
         policies = self._setup.policies_of(agent)
         if not isinstance(player, Player) or player.policy_id not in policies:
             allowed = ", ".join(map(str, policies))
-            self._refuse(
-                returned, f"for agent {agent} one of the policies ({allowed}), or a past self of one"
-            )
+            expected = f"for agent {agent} one of the policies ({allowed}), or a past self of one"
+            self._refuse(returned, expected)
         return player if self._setup.past_selves.has(player) else Player(player.policy_id)
 
     def _refuse(self, returned: Any, expected: str) -> None:

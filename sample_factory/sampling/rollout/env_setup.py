@@ -1,4 +1,4 @@
-"""Construction of the envs of a rollout worker, with their seeds and their random first steps."""
+"""Makes the envs of a rollout worker, with their seeds and their random first steps."""
 
 import logging
 import math
@@ -16,15 +16,14 @@ from sample_factory.sampling.matchmaking.matchmaking import (
     CheckedMatchmaking,
     MatchSetup,
     PastSelves,
-    make_matchmaking,
 )
-from sample_factory.sampling.rollout.env_vector import EnvVector, RewardRule
+from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 
 log = logging.getLogger("sample_factory")
 
-MAX_TEXT = 10_000  # characters of an error, or of a traceback, so that a report fits into a message
-MAX_RANDOM_ROLLOUTS = 8  # decorrelation: an env starts with fewer random steps than so many rollouts have
+MAX_TEXT = 10_000  # characters of an error or a traceback, so that a report fits into a message
+MAX_RANDOM_ROLLOUTS = 8  # decorrelation: upper limit of the random first steps of an env, in rollouts
 MAX_RANDOM_SECONDS = 10.0  # for the random first steps of all envs of a worker
 ONE_PER_PROCESS = (
     "; the first env of this process was made: where only one can be, use --num_envs_per_worker=1 "
@@ -33,7 +32,7 @@ ONE_PER_PROCESS = (
 
 
 class EnvSetup:
-    """Makes the EnvVectors of one rollout worker; all of them draw from one random generator."""
+    """Makes the EnvVectors of one rollout worker. All draw from one random generator."""
 
     def __init__(
         self,
@@ -46,13 +45,14 @@ class EnvSetup:
         beat: Callable[[], None],
     ):
         """stepping: [1] int, set to the index of the env that is being called. report: sends an incident.
-        beat: called between calls on envs, since making all of them can take long."""
+        beat: called between calls on envs: making and resetting all of them can take long."""
         self._plan = plan
         self._cfg = plan.config.namespace()
         self._worker_index = worker_index
         sampling = plan.config.sampling
-        self._decorrelates = sampling.decorrelate_envs_on_one_worker and not sampling.benchmark
-        # A serial run must be repeatable, so that it depends on no time.
+        decorrelates = sampling.decorrelate_envs_on_one_worker and not sampling.benchmark
+        self._max_random_steps = MAX_RANDOM_ROLLOUTS * buffers.topology.rollout if decorrelates else 0
+        # A serial run must be repeatable, so it depends on no time.
         self._max_random_seconds = math.inf if sampling.serial_mode else MAX_RANDOM_SECONDS
         self._buffers = buffers
         self._topology = buffers.topology
@@ -63,26 +63,32 @@ class EnvSetup:
         self._rng = np.random.default_rng([plan.seed, worker_index])
 
     def make_vector(self, split: int, training_info: Iterable[NewTrainingInfo] = ()) -> EnvVector:
-        """Returns the EnvVector of a split with its envs constructed and reset. Call once for each split.
+        """Makes and resets the envs of a split, and returns their EnvVector. Call it once for each split.
 
-        training_info: the values of the run that the envs receive before the first reset.
+        training_info: values of the run that the envs receive before the first reset.
         """
         configs = self._env_configs(split)
         envs = [self._make_env(config) for config in configs]
         matchmakings = [self._make_matchmaking(config) for config in configs]
-        learning = self._plan.config.learning
-        rule = RewardRule(learning.reward_scale, learning.reward_clip)
-        vector = EnvVector(envs, matchmakings, self._buffers, self._worker_index, split, rule)
+        flags = self._plan.config.learning
+        vector = EnvVector(envs, matchmakings, self._buffers, self._worker_index, split, flags)
         vector.log.reports_infos = self._plan.reports_infos
         for message in training_info:
             vector.values.set_training_info(message.policy_id, message.training_info)
         random_actions = RandomActions(envs[0].kinds, seed=int(self._rng.integers(2**31)))
-        random_steps = [self._num_random_steps() for _ in envs]
+        limit = self._max_random_steps
+        random_steps = [int(self._rng.integers(limit)) if limit else 0 for _ in envs]
         seconds = self._max_random_seconds / self._topology.num_splits
         seeds = [self._env_seed(config) for config in configs]
         num_taken = vector.reset(seeds, random_steps, random_actions, self._beat, seconds)
-        if self._worker_index == split == 0:  # once, not for each worker
-            log_random_steps(num_taken, sum(random_steps), self._max_random_seconds)
+        if self._worker_index == split == 0 and num_taken < sum(random_steps) / 2:  # once, not in all workers
+            log.info(
+                "Envs are slow: they start with %d random steps in place of %d, which would take longer than "
+                "%g s (--decorrelate_envs_on_one_worker=False leaves them out)",
+                num_taken,
+                sum(random_steps),
+                self._max_random_seconds,
+            )
         return vector
 
     def _env_configs(self, split: int) -> list[EnvConfig]:
@@ -117,25 +123,8 @@ class EnvSetup:
             config.env_id,
             self._cfg,
         )
-        return make_matchmaking(self._plan.config.selfplay.matchmaking, self._plan.matchmaking, setup)
-
-    def _num_random_steps(self) -> int:
-        if not self._decorrelates:
-            return 0
-        return int(self._rng.integers(MAX_RANDOM_ROLLOUTS * self._topology.rollout))
+        return CheckedMatchmaking(self._plan.config.selfplay.matchmaking, self._plan.matchmaking, setup)
 
     def _env_seed(self, config: EnvConfig) -> int:
         """Returns a number below 2**31, which every env accepts."""
         return int(np.random.SeedSequence([self._plan.seed, config.env_id]).generate_state(1)[0] >> 1)
-
-
-def log_random_steps(num_taken: int, num_wanted: int, max_seconds: float) -> None:
-    """Logs that most of the random steps were left out, after which episodes of the envs may end together."""
-    if num_taken < num_wanted / 2:
-        log.info(
-            "Envs are slow: they start with %d random steps in place of %d, which would take longer than "
-            "%g s (--decorrelate_envs_on_one_worker=False leaves them out)",
-            num_taken,
-            num_wanted,
-            max_seconds,
-        )

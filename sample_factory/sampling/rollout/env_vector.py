@@ -3,38 +3,32 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
+from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.envs.protocol import EMPTY_INFO, EPISODE_CONTINUES, EndInfos, ObservationRows
 from sample_factory.exchange.messages import PolicyRequest, rows_of_messages
+from sample_factory.exchange.topology import episode_shares
 from sample_factory.exchange.trajectory_buffers import INACTIVE, TrajectoryBuffers
 from sample_factory.sampling.matchmaking.matchmaker import PlayerAssignment
 from sample_factory.sampling.matchmaking.matchmaking import CheckedMatchmaking
 from sample_factory.sampling.rollout.episode_log import EpisodeLog
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
-from sample_factory.sampling.rollout.rollout_memory import FullBuffers, RolloutMemory
-from sample_factory.sampling.rollout.values_for_envs import ValuesForEnvs
+from sample_factory.sampling.rollout.rollout_memory import RolloutMemory
 
-# Times --reward_scale. Nearly always such a reward is a mistake, or should be scaled.
+# After --reward_scale. A larger reward nearly always is a mistake, or should be scaled.
 MAX_PLAUSIBLE_REWARD = 1e6
 
 
-class RewardRule(NamedTuple):
-    """Raw rewards are multiplied by `scale`, then clipped to [-clip, clip], before they are stored."""
-
-    scale: float
-    clip: float
-
-
 class EnvVector:
-    """E envs of A agents each, stepped one after another; all agents are at the same step of their buffers.
+    """E envs of A agents each, stepped one after another. All agents are at the same step of their buffers.
 
     Agents are numbered 0 .. E*A-1. Cycle: `requests` -> (policy workers write outputs) -> `step` -> ... until
-    `rollout_is_full`; then `finish_rollout`, which needs free buffers and can be tried again later.
+    `memory.is_full`; then `finish_rollout`, which is tried again later while there are too few free buffers.
 
-    This class runs no Python per agent in a step, except for agents whose episode ends in it.
+    A step runs no Python per agent, except for the agents whose episode ends in it.
     """
 
     def __init__(
@@ -44,13 +38,14 @@ class EnvVector:
         buffers: TrajectoryBuffers,
         worker_index: int,
         split: int,
-        reward_rule: RewardRule,
+        flags: LearningFlags,
     ):
-        """matchmakings: one per env. Acquires the first buffer of every agent."""
+        """Acquires the first buffer of every agent. matchmakings: one per env."""
         topology = buffers.topology
-        self._envs = envs
-        self.steps_in_background = all(env.steps_in_background for env in envs)  # `send` can be called
-        self._reward_rule = reward_rule
+        self.envs = envs
+        self.steps_in_background = all(env.steps_in_background for env in envs)  # so `send` may be called
+        self._reward_scale = flags.reward_scale
+        self._reward_clip = flags.reward_clip
         self._worker_index = worker_index
         self._split = split
         self._agents_per_env = topology.agents_per_env
@@ -59,17 +54,18 @@ class EnvVector:
         self._agents_of = [slice(start, start + self._agents_per_env) for start in starts]  # by env
         self._players = PlayerAssignment(matchmakings, self._agents_per_env)
         self.values = ValuesForEnvs(envs, self._players, self._agents_per_env)
-        self._memory = RolloutMemory(buffers, worker_index, split)
+        self.memory = RolloutMemory(buffers, worker_index, split)
         self._active = np.ones(self._num_agents, bool)
         self._all_active = True
-        self._has_sent = False  # the actions of the current step
+        self._has_sent = False  # whether `send` was called for the current step
         first_id = topology.agent_id(worker_index, split, 0)
         self.log = EpisodeLog([env.name for env in envs], self._agents_per_env, topology.frameskip, first_id)
         self._stepped = list(zip(range(len(envs)), envs, self._agents_of))
-        self._resting: dict[int, np.ndarray] = {}  # by env that is stepped no more: no agent is active
-        self._missing: np.ndarray | None = None  # of an evaluation: episodes that each agent has yet to play
+        self._resting: dict[int, np.ndarray] = {}  # by env that is stepped no more: no active agents
+        self._missing: np.ndarray | None = None  # in an evaluation: episodes that each agent has yet to play
         if topology.num_episodes is not None:
-            self._missing = topology.episodes_of(np.arange(first_id, first_id + self._num_agents))
+            shares = episode_shares(topology.num_episodes, topology.num_agents)
+            self._missing = shares[first_id : first_id + self._num_agents]
             self._rest_if_done(range(len(envs)))
 
     def reset(
@@ -80,20 +76,18 @@ class EnvVector:
         beat: Callable[[], None] = lambda: None,
         max_seconds: float = math.inf,
     ) -> int:
-        """Resets env i with seeds[i], then takes random_steps[i] random steps in it, which decorrelates the
-        episodes of the envs.
+        """Resets env i with seeds[i], then takes random_steps[i] random steps in it, without which episodes
+        of all envs would end together. Returns the number of random steps taken.
 
-        random_actions: maps the observations of the agents of an env to actions, [agents_per_env, K] float32.
+        random_actions: maps the observations of an env's agents to actions, [agents_per_env, K] float32.
         beat: called before each reset and each random step.
-        max_seconds: for the random steps of all envs; each gets a share in proportion to its number of steps.
-
-        Returns the number of random steps taken.
+        max_seconds: limit for all random steps; each env gets a share in proportion to its number of steps.
         """
         active = {}
         taken = 0
         seconds_per_step = max_seconds / max(1, sum(random_steps))
-        for i, env in enumerate(self._envs):
-            rows = self._memory.rows(self._agents_of[i], step=0)
+        for i, env in enumerate(self.envs):
+            rows = self.memory.rows(self._agents_of[i], step=0)
             beat()
             env.reset(seeds[i], rows)
             active[i] = env.active_after_reset
@@ -109,54 +103,32 @@ class EnvVector:
         return taken
 
     @property
-    def envs(self) -> Sequence[GuardedEnv]:
-        """All envs, by their index in this split."""
-        return self._envs
-
-    @property
-    def rollout_is_full(self) -> bool:
-        """Whether `finish_rollout` must be called before the next step."""
-        return self._memory.is_full
-
-    @property
-    def steps_taken(self) -> int:
-        """Steps of the current rollout that are stored."""
-        return self._memory.step
-
-    @property
     def is_done(self) -> bool:
         """Whether all agents have played the episodes of an evaluation."""
         return not self._stepped
 
     def requests(self, incarnation: int = 0) -> list[tuple[int, PolicyRequest]]:
-        """Returns (policy id, request) for each player of an active agent, several for very many agents.
-
-        Empty if no agent is active.
-        """
+        """Returns (policy id, request) for each player with active agents; several for very many agents."""
+        memory = self.memory
         requests = []
         for player, agents in self._players.groups(self._active):
-            for indices in rows_of_messages(self._memory.buffer_indices[agents]):
+            for rows in rows_of_messages(memory.buffer_indices[agents]):
                 request = PolicyRequest(
-                    self._worker_index,
-                    self._split,
-                    self._memory.step,
-                    indices,
-                    incarnation,
-                    player.past_self,
+                    self._worker_index, self._split, memory.step, rows, incarnation, player.past_self
                 )
                 requests.append((player.policy_id, request))
         return requests
 
     def send(self) -> None:
-        """Starts the coming step in background threads of the envs; `step` then waits for its end."""
+        """Starts the current step in background threads of the envs; `step` then waits for its end."""
         actions = self._actions()
         for _, env, own in self._stepped:
             env.send(actions[own])
         self._has_sent = True
 
     def step(self) -> None:
-        """Steps every env with the policies' outputs at the current step, and writes the results."""
-        memory = self._memory
+        """Steps every env with the actions of the current step, and writes the results to the buffers."""
+        memory = self.memory
         actions = None if self._has_sent else self._actions()
         self._has_sent = False
         rewards = np.zeros(self._num_agents)
@@ -175,69 +147,69 @@ class EnvVector:
             rewards[own], terminated[own], truncated[own], end_infos[i], active[i] = result
         self._store(rewards, terminated, truncated)
         self.log.add(rewards, self._active)
-        # An agent that stays inactive after its end may be reported as ended again: that is no other episode.
+        # An env may report the end of an agent again while the agent stays inactive: not another episode.
         self._end_episodes((terminated | truncated) & self.log.begun, end_infos)
         self._set_active(active)
         for i in rebuilt:
             self._discard_step(i)
         memory.step += 1
 
-    def finish_rollout(self) -> FullBuffers | None:
+    def finish_rollout(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Hands the full buffers over to the learners and acquires free ones; the observation after the last
         step becomes step 0 of the next rollout.
 
-        Returns None, and changes nothing, while there are too few free buffers.
+        Returns (full buffers [agents] int64, acted [agents, num_policies] bool: whether the learner of policy
+        p gets the buffer of agent a). Returns None, and changes nothing, if there are too few free buffers.
         """
-        return self._memory.finish_rollout(self._active, self._players.policies)
+        return self.memory.finish_rollout(self._active, self._players.policies)
 
     def close(self) -> None:
         """Closes all envs."""
-        for env in self._envs:
+        for env in self.envs:
             env.close()
 
     def _actions(self) -> np.ndarray:
         """Returns the actions of the current step, [agents, K]; zeros for inactive agents."""
-        actions = self._memory.actions()
+        actions = self.memory.actions()
         if not self._all_active:
             actions[~self._active] = 0.0
         return actions
 
     def _store(self, rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> None:
-        """Writes the current step to the buffers; makes non-finite rewards 0 for the episode's return."""
-        rule = self._reward_rule
-        scaled = rewards * rule.scale
-        clipped = np.clip(scaled, -rule.clip, rule.clip)
-        if not (np.abs(scaled) <= MAX_PLAUSIBLE_REWARD).all():  # also where one is NaN
+        """Writes the current step to the buffers. Sets non-finite `rewards` to 0 for the episode's return."""
+        scaled = rewards * self._reward_scale
+        clipped = np.clip(scaled, -self._reward_clip, self._reward_clip)
+        if not (np.abs(scaled) <= MAX_PLAUSIBLE_REWARD).all():  # also if one is NaN
             self._report_rewards(rewards, clipped)
         is_trained_on = self._active & self._players.is_live
         policy_ids = np.where(is_trained_on, self._players.policies, INACTIVE)
-        self._memory.store(clipped, terminated, truncated, policy_ids)
+        self.memory.store(clipped, terminated, truncated, policy_ids)
 
     def _report_rewards(self, rewards: np.ndarray, clipped: np.ndarray) -> None:
         """Reports non-finite and implausibly large rewards, and sets the non-finite ones to 0.
 
-        clipped: [agents], as they are stored; set to NaN where a reward is not finite: an infinite reward is
-        an error, not a large reward, and must not be stored as `clip`.
+        clipped: [agents], to be stored; set to NaN where a reward is not finite, since an infinite reward is
+            an error and not a large reward.
         """
         finite = np.isfinite(rewards)
         broken = np.flatnonzero(~finite)
-        large = np.flatnonzero(finite & (np.abs(rewards * self._reward_rule.scale) > MAX_PLAUSIBLE_REWARD))
+        large = np.flatnonzero(finite & (np.abs(rewards * self._reward_scale) > MAX_PLAUSIBLE_REWARD))
         if len(broken):
             self.log.report_rewards("broken_numbers", rewards, broken, "such steps are not trained on")
         if len(large):
-            limit = f"training clips rewards to +-{self._reward_rule.clip:g}"
+            limit = f"training clips rewards to +-{self._reward_clip:g}"
             consequence = f"{limit}, see --reward_scale and --reward_clip"
             self.log.report_rewards("implausible_numbers", rewards, large, consequence)
         clipped[~finite] = np.nan
         rewards[~finite] = 0.0
 
     def _end_episodes(self, ended: np.ndarray, end_infos: Mapping[int, EndInfos]) -> None:
-        """ended: [agents] bool. end_infos: by env, without the rebuilt ones."""
+        """ended: [agents] bool. end_infos: by env, without rebuilt envs."""
         agents = np.flatnonzero(ended)
         if not len(agents):
             return
-        self._memory.reset_rnn_state(agents)
-        finished = []  # agents whose game is over too
+        self.memory.reset_rnn_state(agents)
+        finished = []  # agents that do not continue their episode, see EPISODE_CONTINUES
         infos = []
         for agent in agents.tolist():
             env, agent_of_env = divmod(agent, self._agents_per_env)
@@ -253,7 +225,7 @@ class EnvVector:
                 self._rest_if_done({agent // self._agents_per_env for agent in finished})
 
     def _rest_if_done(self, envs: Iterable[int]) -> None:
-        """In an evaluation: stops those of the envs whose agents have played all their episodes."""
+        """In an evaluation: stops each env once all its agents have played their episodes."""
         assert self._missing is not None
         for env in envs:
             if (self._missing[self._agents_of[env]] <= 0).all():
@@ -266,20 +238,20 @@ class EnvVector:
         self.values.begin_episodes(starting, over)
 
     def _discard_step(self, env: int) -> None:
-        """Discards the current step of an env that was rebuilt in it: it is not trained on, and its episodes
-        are not reported."""
+        """Discards the step in which an env was rebuilt: the step is not trained on, and the episodes that it
+        broke off are not reported."""
         agents = self._agents_of[env]
-        self._memory.discard_step(agents)
+        self.memory.discard_step(agents)
         self.log.discard(env)
         indices = range(agents.start, agents.stop)
-        self._memory.reset_rnn_state(indices)
+        self.memory.reset_rnn_state(indices)
         self._begin_episodes(indices, [env])
 
     def _set_active(self, active_by_env: Mapping[int, np.ndarray | None]) -> None:
-        """Sets who acts in the coming step. Resets the recurrent state of agents that become inactive; the
-        learner cuts there too.
+        """Sets which agents act in the coming step, and resets the recurrent state of agents that become
+        inactive, as the learner does.
 
-        active_by_env: by env, [agents_per_env] bool, or None where all agents are active.
+        active_by_env: by env, [agents_per_env] bool; None: all its agents.
         """
         if self._all_active and not self._resting and all(mask is None for mask in active_by_env.values()):
             return
@@ -287,6 +259,53 @@ class EnvVector:
         for env, of_env in {**active_by_env, **self._resting}.items():
             if of_env is not None:
                 active[self._agents_of[env]] = of_env
-        self._memory.reset_rnn_state(self._active & ~active)
+        self.memory.reset_rnn_state(self._active & ~active)
         self._active = active
         self._all_active = bool(active.all())
+
+
+class ValuesForEnvs:
+    """Sends each env the reward shaping of its agents' policies, and the training info of its first agent's
+    policy. Keeps both by policy, since another policy may play an agent from its next episode on.
+    """
+
+    def __init__(self, envs: Sequence[GuardedEnv], players: PlayerAssignment, agents_per_env: int):
+        self._envs = envs
+        self._players = players
+        self._agents_per_env = agents_per_env
+        self._shaping: dict[int, Mapping[str, Any]] = {}  # by policy; absent: the env's default
+        self._training_info: dict[int, Mapping[str, Any]] = {}  # by policy
+        self._sent: dict[int, Mapping[str, Any]] = {}  # by env: the newest training info it got
+
+    def set_shaping(self, policy_id: int, shaping: Mapping[str, Any]) -> None:
+        """Sets the reward shaping of the agents that a policy plays now or later, from their next episode."""
+        self._shaping[policy_id] = shaping
+        agents = range(len(self._players.policies))
+        self._send_shaping(agent for agent in agents if self._players.policies[agent] == policy_id)
+
+    def set_training_info(self, policy_id: int, training_info: Mapping[str, Any]) -> None:
+        """Sets the training info of the envs in which a policy plays the first agent now or later."""
+        self._training_info[policy_id] = training_info
+        self._send_training_info(range(len(self._envs)))
+
+    def begin_episodes(self, agents: Iterable[int], envs: Iterable[int]) -> None:
+        """Sends the values of the policies that play now. agents: begin an episode. envs: begin a match."""
+        if self._shaping:
+            self._send_shaping(agents)
+        if self._training_info:
+            self._send_training_info(envs)
+
+    def _send_shaping(self, agents: Iterable[int]) -> None:
+        for agent in agents:
+            shaping = self._shaping.get(int(self._players.policies[agent]))
+            if shaping is not None:
+                env, agent_of_env = divmod(int(agent), self._agents_per_env)
+                self._envs[env].set_reward_shaping(shaping, agent_of_env)
+
+    def _send_training_info(self, envs: Iterable[int]) -> None:
+        for env in envs:
+            first_agent = env * self._agents_per_env
+            training_info = self._training_info.get(int(self._players.policies[first_agent]))
+            if training_info is not None and training_info is not self._sent.get(env):
+                self._sent[env] = training_info
+                self._envs[env].set_training_info(training_info)

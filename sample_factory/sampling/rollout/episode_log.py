@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import math
 import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,8 +17,7 @@ from sample_factory.envs.end_infos import (
     true_objective,
 )
 from sample_factory.envs.protocol import Info
-from sample_factory.exchange.messages import EpisodeReport, Incident, MatchReport
-from sample_factory.sampling.matchmaking.match_log import MatchLog
+from sample_factory.exchange.messages import EpisodeReport, Incident, MatchReport, Report
 from sample_factory.sampling.matchmaking.matchmaking import Player
 
 log = logging.getLogger("sample_factory")
@@ -26,13 +26,13 @@ MAX_NAMES = 5  # of statistics, in a line of the log
 
 
 class EpisodeLog:
-    """Sums up the episodes of the agents of one split, and collects reports for the main process.
+    """Adds up the episodes of the agents of one split, and collects reports for the main process.
 
-    reports_infos: whether a report contains the info of the episode's last step.
+    reports_infos: whether the report of an episode contains the info of its last step.
     """
 
     def __init__(self, env_names: Sequence[str], agents_per_env: int, frameskip: int, first_id: int = 0):
-        """first_id: the id of the first agent, see Topology.agent_id."""
+        """first_id: see Topology.agent_id; of the first agent."""
         num_agents = len(env_names) * agents_per_env
         self.reports_infos = False
         self._env_names = env_names
@@ -42,22 +42,18 @@ class EpisodeLog:
         self._returns = np.zeros(num_agents)
         self._lengths = np.zeros(num_agents, np.int64)  # in steps
         self._matches = [MatchLog(agents_per_env) for _ in env_names]
-        self._reports: list[EpisodeReport | MatchReport | Incident] = []
+        self._reports: list[Report] = []
         self._logged: set[str] = set()  # kinds of faults
 
-    def take_reports(self) -> list[EpisodeReport | MatchReport | Incident]:
+    def take_reports(self) -> list[Report]:
         """Returns the reports since the last call."""
-        if not self._reports:
-            return []
-        reports = self._reports
-        self._reports = []
+        reports, self._reports = self._reports, []
         return reports
 
     def add(self, rewards: np.ndarray, active: np.ndarray) -> None:
         """Adds a step of all agents. rewards: [agents], raw and finite. active: [agents] bool.
 
-        An episode begins with the agent's first active step: rewards while it is inactive between two
-        episodes belong to neither.
+        An episode begins with the agent's first active step; rewards between two episodes do not count.
         """
         self._lengths += active
         self._returns += np.where(self.begun, rewards, 0.0)
@@ -69,20 +65,20 @@ class EpisodeLog:
 
     @property
     def longest_episode(self) -> int:
-        """Steps so far of the longest of the current episodes."""
+        """Steps so far of the longest current episode."""
         return int(self._lengths.max())
 
     def end(self, agents: Sequence[int], players: Sequence[Player], infos: Sequence[Info]) -> None:
         """Ends the episodes of some agents. infos: their entries in StepResult.end_infos.
 
-        Episodes of a past self are not reported themselves: `end_matches` reports the results of live
-        policies against it.
+        Episodes of past selves are not reported: `end_matches` reports the results of live policies against
+        them.
         """
         rewards = self._returns[agents].tolist()
         lengths = (self._lengths[agents] * self._frameskip).tolist()
         for agent, player, info, reward, frames in zip(agents, players, infos, rewards, lengths):
             objective = true_objective(info, reward)
-            if player.past_self is None:  # live
+            if player.is_live:
                 agent_id = self._first_id + agent
                 stats, left_out = extra_stats(info)
                 if left_out:
@@ -97,7 +93,7 @@ class EpisodeLog:
         self._lengths[agents] = 0
 
     def end_matches(self, agents: Sequence[int]) -> list[int]:
-        """Reports the results of the matches that are over, and returns their envs.
+        """Reports the results of the matches that have ended, and returns their envs.
 
         agents: all agents whose episode ended in this step.
         """
@@ -117,9 +113,10 @@ class EpisodeLog:
         self._matches[env].abandon()
 
     def report_rewards(self, kind: str, rewards: np.ndarray, agents: np.ndarray, consequence: str) -> None:
-        """Counts the wrong rewards of `agents`; logs only the first of each kind: every step may have some.
+        """Counts the wrong rewards of `agents`; logs the first of each kind only, since every step may have
+        some.
 
-        kind: of incidents. rewards: of all agents. consequence: what becomes of such rewards, for the log.
+        kind: of the incident. rewards: of all agents. consequence: how such rewards are treated, for the log.
         """
         text = ""
         if self._is_first(kind):
@@ -131,7 +128,7 @@ class EpisodeLog:
         self._reports.append(Incident(kind, text, len(agents)))
 
     def _log_left_out(self, agent: int, left_out: Mapping[str, Any]) -> None:
-        """Logs the statistics that are left out of the first such episode. left_out: see ExtraStats."""
+        """Logs once which statistics of an episode are not reported. left_out: see extra_stats."""
         if not self._is_first("left_out"):
             return
         env, _ = divmod(agent, self._agents_per_env)
@@ -148,10 +145,53 @@ class EpisodeLog:
         )
 
     def _is_first(self, kind: str) -> bool:
-        """Returns whether a kind of fault has not been logged yet."""
+        """Returns whether a kind of fault is to be logged: only the first is."""
         is_first = kind not in self._logged
         self._logged.add(kind)
         return is_first
 
     def _agents_of(self, env: int) -> slice:
         return slice(env * self._agents_per_env, (env + 1) * self._agents_per_env)
+
+
+class MatchLog:
+    """Results of the matches in one env between live policies and past selves.
+
+    A match is over when every agent that is within an episode has ended an episode since the match began; it
+    does not wait for agents that take no part. The last episode of each agent counts.
+    """
+
+    def __init__(self, num_agents: int):
+        self._ended: dict[int, tuple[Player, float]] = {}  # by agent, in this match
+        self._has_ended = np.zeros(num_agents, bool)
+
+    def end(self, agent: int, player: Player, objective: float) -> None:
+        """Adds an agent's episode that has ended."""
+        self._ended[agent] = player, objective
+        self._has_ended[agent] = True
+
+    def is_over(self, begun: np.ndarray) -> bool:
+        """Returns whether the match is over. begun: [num_agents] bool, agents within an episode."""
+        return not (begun & ~self._has_ended).any()
+
+    def take_results(self) -> list[MatchReport]:
+        """Returns the result of each live policy against each past self, and begins a new match.
+
+        There is no result where an objective is NaN.
+        """
+        ended = list(self._ended.values())
+        self.abandon()
+        past_selves = [(player.past_self, objective) for player, objective in ended if player.past_self]
+        live = [(player.policy_id, objective) for player, objective in ended if player.is_live]
+        return [
+            # 1: won, 0.5: drawn, 0: lost.
+            MatchReport(policy, past_self, 0.5 * (1 + (own > other) - (own < other)))
+            for policy, own in (live if past_selves else ())
+            for past_self, other in past_selves
+            if not math.isnan(own + other)
+        ]
+
+    def abandon(self) -> None:
+        """Begins a new match without results of the current match."""
+        self._ended = {}
+        self._has_ended[:] = False

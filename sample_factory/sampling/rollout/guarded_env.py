@@ -1,9 +1,11 @@
-"""An env that is rebuilt when it raises."""
+"""An env that is rebuilt when it raises, and a watch for calls that wait for a dead simulator."""
 
 import logging
+import os
+import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from sample_factory.envs.protocol import (
     StepResult,
 )
 from sample_factory.exchange.channels import in_close
+from sample_factory.runtime.child_side import StopFlag
 from sample_factory.runtime.failures import PermanentFailure, one_line
 
 log = logging.getLogger("sample_factory")
@@ -24,19 +27,23 @@ log = logging.getLogger("sample_factory")
 MAX_REBUILDS = 3  # within REBUILD_SECONDS
 REBUILD_SECONDS = 60.0
 SEED_LIMIT = 2**31
+CHECK_SECONDS = 1.0
+# Usually the next call on the env raises earlier, and the env is rebuilt.
+PATIENCE_SECONDS = 5.0
+EXIT_CODE = 1
 
 
 class EnvBroken(EnvError, PermanentFailure):
-    """An env fails in a way that a rebuild does not cure."""
+    """An env fails again and again, or violates the contract of envs."""
 
 
 class GuardedEnv:
     """A MultiAgentEnv that is replaced by a new one when it raises. Promises:
 
-    1. When `step` returns None, the env has been rebuilt and its episodes are lost; the observations in the
-       rows are the first ones of new episodes of all its agents, and `active_after_reset` belongs to them.
-    2. It raises EnvBroken, with the worker and the env in the message, after more than MAX_REBUILDS rebuilds
-       within REBUILD_SECONDS, or when the env violates the contract of envs.
+    1. If `step` returns None, the env has been rebuilt and its episodes are lost. The rows then hold the
+       first observations of new episodes, and `active_after_reset` tells which agents act.
+    2. It raises EnvBroken, which names the worker and the env, instead of more than MAX_REBUILDS rebuilds
+       within REBUILD_SECONDS, and when the env violates the contract of envs.
     """
 
     def __init__(
@@ -47,9 +54,10 @@ class GuardedEnv:
         stepping: np.ndarray,
         report_rebuild: Callable[[str, str], None],
     ):
-        """name: e.g. "worker 1: env 3 (doom_basic)". stepping: [1] int in shared memory, set before each
-        call, so that a stuck or dead process can be explained; see make_progress. report_rebuild: receives a
-        line and the traceback at each rebuild.
+        """name: e.g. "worker 1: env 3 (doom_basic)".
+        stepping: [1] int in shared memory, see make_progress; set before each call, so that the main process
+            can tell in which call this process is stuck or has died.
+        report_rebuild: called with a line and a traceback for each rebuild.
         """
         self._make = make
         self.name = name
@@ -60,8 +68,8 @@ class GuardedEnv:
         self.num_agents = self._env.num_agents
         self.kinds = self._env.kinds
         self._shaping: dict[int, Mapping[str, Any]] = {}  # by agent; absent: the env's default
-        self._training_info: Mapping[str, Any] = {}  # of the last message
-        # As StepResult.active, for the last reset by `reset` or by a rebuild.
+        self._training_info: Mapping[str, Any] = {}
+        # As StepResult.active, after the last reset, by `reset` or by a rebuild.
         self.active_after_reset: np.ndarray | None = None
         self._seed: int | None = None
         self._send_error: Exception | None = None
@@ -91,7 +99,7 @@ class GuardedEnv:
         return isinstance(self._env, BackgroundEnv)
 
     def send(self, actions: np.ndarray) -> None:
-        """Starts a step of an env that `steps_in_background`. What it raises is left to `receive`."""
+        """Starts a step of an env that `steps_in_background`. `receive` handles an exception."""
         assert isinstance(self._env, BackgroundEnv)
         self._stepping[0] = self._env_index
         try:
@@ -100,7 +108,7 @@ class GuardedEnv:
             self._send_error = error
 
     def receive(self, into: ObservationRows) -> StepResult | None:
-        """Waits for the end of the step that `send` has started; as `step`."""
+        """Waits for the end of the step that `send` has started. Returns what `step` returns."""
         assert isinstance(self._env, BackgroundEnv)
         self._stepping[0] = self._env_index
         try:
@@ -113,19 +121,19 @@ class GuardedEnv:
             return None
 
     def set_reward_shaping(self, shaping: Mapping[str, Any], agent: int) -> None:
-        """Sets the reward shaping of an agent, also for rebuilt envs; see RewardShaping."""
+        """Sets the reward shaping of an agent, also in rebuilt envs; see RewardShaping."""
         self._shaping[agent] = shaping
         try:
             self._env.reward_shaping.set_reward_shaping(shaping, agent)
-        except Exception as error:  # any error of a user's env; a rebuilt one would also reject it
+        except Exception as error:  # any error of a user's env; a rebuilt env would reject it too
             raise EnvBroken(f"{self.name} rejects the reward shaping {shaping}: {error}") from error
 
     def set_training_info(self, training_info: Mapping[str, Any]) -> None:
-        """Sends values of the run to the env, also to rebuilt ones; see TrainingInfo."""
+        """Sends values of the run to the env, also to rebuilt envs; see TrainingInfo."""
         self._training_info = training_info
         try:
             self._env.training_info.put(training_info)
-        except EnvContractError as error:  # a rebuilt env would also reject them
+        except EnvContractError as error:  # a rebuilt env would reject them too
             raise EnvBroken(f"{self.name}: {error}") from error
 
     def process_is_gone(self) -> bool:
@@ -141,9 +149,9 @@ class GuardedEnv:
             log.warning("%s raised in close: %s", self.name, one_line(error))
 
     def _rebuild(self, call: str, error: Exception, into: ObservationRows) -> None:
-        """Replaces the env with a new one and resets it; reports the attempts once one has worked.
+        """Makes a new env and resets it, until that works; then reports all attempts.
 
-        call: the call that raised, e.g. "step".
+        call: name of the call that raised, e.g. "step".
         """
         raised: list[tuple[str, Exception]] = []
         while True:
@@ -159,21 +167,18 @@ class GuardedEnv:
                     self._env.training_info.put(self._training_info)
                 for agent, shaping in self._shaping.items():
                     self._env.reward_shaping.set_reward_shaping(shaping, agent)
-                # Use another seed: the same one may crash again.
+                # Another seed: the same one may make the env raise again.
                 seed = None if self._seed is None else (self._seed + len(self._rebuilds)) % SEED_LIMIT
                 self.active_after_reset = self._env.reset(seed, into)
                 break
             except Exception as next_error:  # counted in the next attempt
                 error = next_error
         for call, error in raised:
-            text = (
-                f"{self.name} raised and is rebuilt; its current episodes are lost. In {call}: "
-                f"{one_line(error)}"
-            )
-            self._report_rebuild(text, "".join(traceback.format_exception(error)))
+            text = f"{self.name} raised and is rebuilt; its current episodes are lost. In {call}: "
+            self._report_rebuild(text + one_line(error), "".join(traceback.format_exception(error)))
 
     def _count(self, call: str, error: Exception) -> None:
-        """Raises EnvBroken instead of counting one rebuild too many."""
+        """Counts a rebuild. Raises EnvBroken if there are too many."""
         if isinstance(error, EnvContractError):
             raise EnvBroken(f"{self.name}: {error}") from error
         now = time.monotonic()
@@ -184,3 +189,29 @@ class GuardedEnv:
                 f"{self.name} raised {recent} times within {REBUILD_SECONDS:g} s, the last time in {call}: "
                 f"{one_line(error)}"
             ) from error
+
+
+class SimulatorWatch(threading.Thread):
+    """In a rollout worker: ends the process when a call on an env waits for a simulator that has died.
+
+    The call cannot be interrupted, but the supervisor replaces a dead rollout worker. (ViZDoom 1.3 waits
+    forever if its engine dies while it holds the lock of the message queue: 1 of 30 engines killed at work.)
+    """
+
+    def __init__(self, envs: Sequence[GuardedEnv], stepping: np.ndarray, stopping: StopFlag):
+        """stepping: [1] int, i while envs[i] is being called."""
+        super().__init__(name="simulator_watch", daemon=True)
+        self._envs = envs
+        self._stepping = stepping
+        self._stopping = stopping
+
+    def run(self) -> None:
+        """Checks all envs every CHECK_SECONDS until the worker stops."""
+        gone_seconds = [0.0] * len(self._envs)
+        while not self._stopping.wait(CHECK_SECONDS):
+            for i, env in enumerate(self._envs):
+                is_waited_for = self._stepping[0] == i and env.process_is_gone()
+                gone_seconds[i] = gone_seconds[i] + CHECK_SECONDS if is_waited_for else 0.0
+                if gone_seconds[i] >= PATIENCE_SECONDS:
+                    log.error("%s waits for its simulator, which is gone", env.name)
+                    os._exit(EXIT_CODE)

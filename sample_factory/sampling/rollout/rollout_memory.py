@@ -1,7 +1,6 @@
 """The trajectory buffers that the agents of one split are filling."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -9,17 +8,10 @@ from sample_factory.envs.protocol import ObservationRows
 from sample_factory.exchange.trajectory_buffers import INACTIVE, TrajectoryBuffers
 
 
-class FullBuffers(NamedTuple):
-    """The buffers of one rollout of all agents of a split, handed over to learners."""
-
-    buffer_indices: np.ndarray  # [agents] int64
-    acted: np.ndarray  # [agents, num_policies] bool: the learner of policy p gets the buffer of agent a
-
-
 class RolloutMemory:
     """One buffer for each agent of a split, all at the same step.
 
-    step: the current step, 0 .. rollout. buffer_indices: [agents] int64.
+    step: the current step, 0 .. rollout. buffer_indices: [agents] int64, the buffer of each agent.
     """
 
     def __init__(self, buffers: TrajectoryBuffers, worker_index: int, split: int):
@@ -38,7 +30,7 @@ class RolloutMemory:
         kinds = buffers.kinds
         self._action_columns = slice(0, max(kind.rows.num_action_values for kind in kinds))
         self._obs = kinds[0].obs
-        self._obs_of_agent = None  # of each agent of an env, if they differ
+        self._obs_of_agent = None  # arrays for each agent of an env; None: self._obs for all agents
         self._agents_by_kind: list[tuple[Mapping[str, np.ndarray], slice | np.ndarray]]
         self._agents_by_kind = [(self._obs, slice(None))]
         if len(kinds) > 1:
@@ -50,16 +42,18 @@ class RolloutMemory:
 
     @property
     def is_full(self) -> bool:
-        """Whether all steps of the rollout are stored."""
+        """Whether all steps of the rollout are stored, so that it must be finished before the next step."""
         return self.step == self._rollout
 
     def rows(self, agents: slice, step: int) -> ObservationRows:
-        """Returns the destination of the observations of all agents of one env."""
+        """Returns where the observations of the agents of one env are to be written."""
         return ObservationRows(self._obs, self.buffer_indices[agents], step, self._obs_of_agent)
 
     def actions(self) -> np.ndarray:
-        """Returns a copy of the actions at the current step, [agents, K] float32; K is that of the kind with
-        the most action values."""
+        """Returns a copy of the actions at the current step, [agents, K] float32.
+
+        K: action values of the kind with the most.
+        """
         return self._buffers.outputs[self.buffer_indices, self.step, self._action_columns]
 
     def store(
@@ -77,42 +71,40 @@ class RolloutMemory:
         self._buffers.policy_ids[self.buffer_indices[agents], self.step] = INACTIVE
 
     def reset_rnn_state(self, agents: np.ndarray | Sequence[int]) -> None:
-        """Sets the recurrent state of some agents, by number or as [agents] bool, to zero."""
+        """Sets the recurrent state of some agents to zero. agents: their numbers, or [agents] bool."""
         self._buffers.rnn_state[self.buffer_indices[agents]] = 0.0
 
-    def finish_rollout(self, active: np.ndarray, policies: np.ndarray) -> FullBuffers | None:
-        """Hands the full buffers over to the learners, and acquires free ones; see EnvVector.finish_rollout.
+    def finish_rollout(
+        self, active: np.ndarray, policies: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """See EnvVector.finish_rollout.
 
-        active: [agents] bool, who acts in the coming step. policies: [agents] int, who plays it.
+        active: [agents] bool, whether each agent acts in the coming step. policies: [agents] int, its policy.
         """
         full = self.buffer_indices
         fresh = self._buffers.acquire(self._worker_index, self._agent_ids)
         if fresh is None:
             return None
-        self._carry_over(full, fresh)
+        self._buffers.rnn_state[fresh] = self._buffers.rnn_state[full]
+        for obs, agents in self._agents_by_kind:
+            for array in obs.values():
+                array[fresh[agents], 0] = array[full[agents], self._rollout]
         self._buffers.active_at_end[full] = active
         acted = self._acted(full, policies)
         self._buffers.hand_over(self._worker_index, full, self._agent_ids, acted)
         self.buffer_indices = fresh
         self.step = 0
-        return FullBuffers(full, acted)
-
-    def _carry_over(self, full: np.ndarray, fresh: np.ndarray) -> None:
-        """Copies the last observation and the recurrent state of all agents to the start of fresh buffers."""
-        self._buffers.rnn_state[fresh] = self._buffers.rnn_state[full]
-        for obs, agents in self._agents_by_kind:
-            for array in obs.values():
-                array[fresh[agents], 0] = array[full[agents], self._rollout]
+        return full, acted
 
     def _acted(self, full: np.ndarray, policies: np.ndarray) -> np.ndarray:
-        """Returns [agents, num_policies] bool, see FullBuffers."""
+        """Returns whether the learner of each policy gets each buffer, [agents, num_policies] bool."""
         topology = self._buffers.topology
-        if topology.num_episodes is not None:  # without a learner, the buffers become free at once
+        if topology.num_episodes is not None:  # no learner: the buffers become free at once
             return np.zeros((len(full), topology.num_policies), bool)
         policy_ids = self._buffers.policy_ids[full]
         acted = np.stack([(policy_ids == p).any(axis=1) for p in range(topology.num_policies)], axis=1)
         if topology.rollouts_per_iteration is not None:
-            # The learner waits for a trajectory of every agent, even if nothing in it can be trained on.
+            # The learner waits for a trajectory of every agent, even for one that it cannot train on.
             idle = np.flatnonzero(~acted.any(axis=1))
             acted[idle, policies[idle]] = True
         return acted

@@ -1,4 +1,4 @@
-"""A process with a few EnvVectors: it steps one while the others await their actions."""
+"""A process with a few EnvVectors: it steps one of them while the others wait for their actions."""
 
 import collections
 import time
@@ -10,12 +10,11 @@ from sample_factory.exchange.messages import (
     MAX_REPORTS,
     ActionsReady,
     ComponentReady,
+    Incident,
     NewShaping,
     NewTrainingInfo,
     Opponents,
-    PolicyRequest,
     Report,
-    Reports,
     RolloutMessage,
     StatsReport,
     Trajectories,
@@ -25,27 +24,26 @@ from sample_factory.exchange.run_plan import RunPlan
 from sample_factory.exchange.trajectory_buffers import TrajectoryBuffers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.clock import Clock, Every
-from sample_factory.runtime.cpu import rss_mb
+from sample_factory.runtime.cpu import private_mb, rss_mb
 from sample_factory.runtime.queues import MessageTooLarge
 from sample_factory.sampling.matchmaking.matchmaking import PastSelves
 from sample_factory.sampling.rollout.env_setup import EnvSetup
 from sample_factory.sampling.rollout.env_vector import EnvVector
-from sample_factory.sampling.rollout.rollout_memory import FullBuffers
-from sample_factory.sampling.rollout.watches import MemoryWatch, SimulatorWatch
+from sample_factory.sampling.rollout.guarded_env import SimulatorWatch
 
-POLL_SECONDS = 0.002  # how often parked splits are retried: nothing announces a free buffer
+POLL_SECONDS = 0.002  # between attempts to continue parked splits: nothing announces a free buffer
 REPORT_SECONDS = 5.0
+LEAK_MB = 200.0  # a doubled memory is reported if it has grown by more than this
 
 
 @dataclass
 class Split:
-    """An EnvVector and what it waits for: actions (num_awaited > 0), or, while parked, free buffers or the
-    learner."""
+    """An EnvVector and what it waits for."""
 
     vector: EnvVector
     num_rollouts: int  # finished so far
-    num_awaited: int = 0  # requests of the current step that are not yet answered
-    is_parked: bool = True
+    num_awaited: int = 0  # requests of the current step that are not answered yet
+    is_parked: bool = True  # it waits for free buffers or for the learner
 
 
 class RolloutWorker:
@@ -71,17 +69,18 @@ class RolloutWorker:
         self._beat = context.beat
         self._clock = Clock()
         self._time_to_report = Every(REPORT_SECONDS)
-        self._memory_watch: MemoryWatch | None = None
+        self._watches_memory = False
+        self._reference_mb: float | None = None  # memory at the first check or the last report of growth
         self._past_selves = PastSelves(plan.config.selfplay.selfplay_past_share)
         sampling = plan.config.sampling
         seconds = 0.0 if sampling.benchmark else sampling.decorrelate_experience_max_seconds
         self._pause_seconds = seconds * index / self._topology.num_workers
         self._has_paused = False
-        self._in_background: collections.deque[Split] = collections.deque()  # that have sent their actions
+        self._in_background: collections.deque[Split] = collections.deque()  # step in background threads
         setup = EnvSetup(plan, index, buffers, self._past_selves, self._stepping, self._report, context.beat)
-        # A worker that replaces a dead one takes part from the current iteration on.
+        # With --async_rl=False, a worker that replaces a dead one joins in the current iteration.
         num_rollouts = int(self._iterations[0]) * (self._topology.rollouts_per_iteration or 0)
-        # Those of the main process were sent before this worker was started.
+        # The main process sent messages before it started this worker.
         first_messages = self._inbox.get_many(timeout=0.0)
         training_info = [message for message in first_messages if isinstance(message, NewTrainingInfo)]
         self._splits = [
@@ -105,21 +104,21 @@ class RolloutWorker:
             self.close()
 
     def watch_process(self) -> None:
-        """Ends this process when it waits for a simulator that has died, and reports if its memory doubles.
+        """Ends this process when it waits for a simulator that has died, and reports when its memory doubles.
 
         Not for a process that also learns (--serial_mode), where SGD steps take memory.
         """
-        self._memory_watch = MemoryWatch(self._index)
+        self._watches_memory = True
         envs = [env for split in self._splits for env in split.vector.envs]
         SimulatorWatch(envs, self._stepping, self._stopping).start()
 
     def step(self, timeout: float) -> bool:
-        """Handles the messages that arrive within `timeout` seconds, and retries the parked splits.
+        """Handles the messages that arrive within `timeout` seconds, and continues parked splits if possible.
 
-        One split at most ends its step in the background, if a former call started it: in between, others
-        start theirs, and an inline sampler computes actions.
+        Ends the step of at most one split that steps in the background since a former call. Meanwhile other
+        splits can start their steps, and an inline sampler can compute actions.
 
-        Returns whether there was a message or a split could continue.
+        Returns whether there was anything to do.
         """
         in_background = self._in_background.popleft() if self._in_background else None
         messages = self._receive(timeout if in_background is None else 0.0)
@@ -128,13 +127,16 @@ class RolloutWorker:
         if in_background is not None:
             self._step_envs(in_background)
             self._continue(in_background)
-        has_resumed = self._retry_parked()
+        parked = [split for split in self._splits if split.is_parked]
+        for split in parked:
+            self._continue(split)
         self._report_when_due()
+        has_resumed = not all(split.is_parked for split in parked)
         return bool(messages) or in_background is not None or has_resumed
 
     def close(self) -> None:
-        """Closes all envs and drops them: they are part of a reference cycle, which a child does not search
-        for at its end, and libraries such as nanobind would report their objects as leaked."""
+        """Closes and drops all envs. They are part of a reference cycle, which a child does not collect when
+        it ends, so that libraries such as nanobind would report their objects as leaked."""
         for split in self._splits:
             split.vector.close()
         self._stepping[0] = NO_ENV
@@ -151,7 +153,7 @@ class RolloutWorker:
     def _handle(self, message: RolloutMessage) -> None:
         match message:
             case ActionsReady(index, _, incarnation):
-                # Others answer requests of a dead worker with the same index.
+                # An answer to an earlier incarnation, which has died, is ignored.
                 if incarnation == self._incarnation:
                     self._receive_actions(self._splits[index])
             case NewShaping(policy_id, shaping):
@@ -175,17 +177,10 @@ class RolloutWorker:
             self._step_envs(split)
             self._continue(split)
 
-    def _retry_parked(self) -> bool:
-        """Returns whether any parked split could continue."""
-        parked = [split for split in self._splits if split.is_parked]
-        for split in parked:
-            self._continue(split)
-        return not all(split.is_parked for split in parked)
-
     def _continue(self, split: Split) -> None:
-        """Requests the actions of the coming step; a step in which no agent is active is taken at once.
+        """Requests the actions of the coming step; takes a step in which no agent is active at once.
 
-        Parks the split while it must wait for free buffers or for the learner.
+        Parks the split if it must wait for free buffers or for the learner.
         """
         while self._keep_going():
             split.is_parked = not self._can_step(split)
@@ -193,7 +188,10 @@ class RolloutWorker:
                 return
             requests = split.vector.requests(self._incarnation)
             if requests:
-                self._send_requests(split, requests)
+                split.num_awaited = len(requests)
+                for policy_id, request in requests:
+                    self._channels.requests[policy_id].put(request, self._keep_going)
+                self._clock.lap("request")
                 return
             if split.vector.is_done:
                 split.is_parked = True
@@ -202,20 +200,11 @@ class RolloutWorker:
 
     def _can_step(self, split: Split) -> bool:
         """Finishes the rollout if it is full. Returns whether the split can take its next step."""
-        has_room = not split.vector.rollout_is_full or self._finish_rollout(split)
-        return has_room and not self._must_wait_for_learner(split)
-
-    def _must_wait_for_learner(self, split: Split) -> bool:
-        """Whether this split's share of the iteration is delivered, and not trained on yet; only with
-        --async_rl=False."""
+        if split.vector.memory.is_full and not self._finish_rollout(split):
+            return False
+        # With --async_rl=False, wait while this split's share of the iteration is not trained on yet.
         share = self._topology.rollouts_per_iteration
-        return share is not None and split.num_rollouts // share > self._iterations[0]
-
-    def _send_requests(self, split: Split, requests: Sequence[tuple[int, PolicyRequest]]) -> None:
-        split.num_awaited = len(requests)
-        for policy_id, request in requests:
-            self._channels.requests[policy_id].put(request, self._keep_going)
-        self._clock.lap("request")
+        return share is None or split.num_rollouts // share <= self._iterations[0]
 
     def _step_envs(self, split: Split) -> None:
         split.vector.step()
@@ -225,11 +214,10 @@ class RolloutWorker:
         for first in range(0, len(reports), MAX_REPORTS):
             self._report_all(reports[first : first + MAX_REPORTS])
 
-    def _report_all(self, reports: Sequence[Report]) -> None:
-        """Sends reports in one message, or in several if they do not fit: episodes may have many
-        statistics."""
+    def _report_all(self, reports: list[Report]) -> None:
+        """Sends reports in one message; in several if episodes with many statistics make it too large."""
         try:
-            self._report(Reports(reports))
+            self._report(reports)
         except MessageTooLarge:
             if len(reports) == 1:
                 raise
@@ -238,24 +226,23 @@ class RolloutWorker:
             self._report_all(reports[half:])
 
     def _finish_rollout(self, split: Split) -> bool:
-        """Returns False while there are too few free buffers."""
+        """Sends tickets for the full buffers to the learners. Returns False while there are too few free
+        buffers."""
         full = split.vector.finish_rollout()
         if full is None:
             return False
-        self._send_tickets(full)
+        buffer_indices, acted = full
+        for policy_id, has_acted in enumerate(acted.T):
+            if has_acted.any():
+                for indices in rows_of_messages(buffer_indices[has_acted]):
+                    tickets = Trajectories(indices.tolist())
+                    self._channels.learners[policy_id].put(tickets, self._keep_going)
         split.num_rollouts += 1
         self._pause_once()
         return True
 
-    def _send_tickets(self, full: FullBuffers) -> None:
-        for policy_id, has_acted in enumerate(full.acted.T):
-            if has_acted.any():
-                for indices in rows_of_messages(full.buffer_indices[has_acted]):
-                    tickets = Trajectories(indices.tolist())
-                    self._channels.learners[policy_id].put(tickets, self._keep_going)
-
     def _pause_once(self) -> None:
-        """Sleeps after the first rollout of this worker, longer in later workers: this decorrelates them."""
+        """Sleeps after the first rollout, longer in workers with a higher index, which decorrelates them."""
         if self._has_paused:
             return
         self._has_paused = True
@@ -273,16 +260,26 @@ class RolloutWorker:
         longest = max(split.vector.log.longest_episode for split in self._splits)
         self._report(StatsReport("rollout_worker", 0, shares, num_samples - self._num_reported, longest))
         self._num_reported = num_samples
-        growth = None if self._memory_watch is None else self._memory_watch.check()
-        if growth is not None:
-            self._report(growth)
+        if self._watches_memory:
+            self._report_memory_growth()
+
+    def _report_memory_growth(self) -> None:
+        """Reports if the memory of this process has doubled since the first call or the last report."""
+        now = private_mb()
+        before = self._reference_mb
+        if before is None:
+            self._reference_mb = now
+        elif now > 2 * before + LEAK_MB:
+            self._reference_mb = now
+            text = f"worker {self._index} has grown from {before:,.0f} to {now:,.0f} MB: do its envs leak?"
+            self._report(Incident("memory_growth", text))
 
     def _num_samples(self) -> int:
-        """Returns a counter of agent steps; it does not start at 0 in a worker that replaces a dead one."""
+        """Returns a counter of agent steps; in a worker that replaces a dead one it need not start at 0."""
         topology = self._topology
         rollouts = sum(split.num_rollouts for split in self._splits)
-        steps = rollouts * topology.rollout + sum(split.vector.steps_taken for split in self._splits)
+        steps = rollouts * topology.rollout + sum(split.vector.memory.step for split in self._splits)
         return steps * topology.agents_per_split
 
-    def _report(self, report: Report | Reports) -> None:
+    def _report(self, report: Report | list[Report]) -> None:
         self._channels.reports.put(report, self._keep_going)

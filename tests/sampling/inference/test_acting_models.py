@@ -47,8 +47,8 @@ def test_a_past_self_acts_with_the_weights_in_its_file(tmp_path):
     frozen = FrozenModels(make_model(0), tmp_path, limit=2)
     for seed in (1, 2, 3, 1):
         past_self, original = save(tmp_path, seed)
-        acting = frozen.get(past_self)
-        assert torch.equal(outputs(acting.model), outputs(original)) and acting.stamp.version == seed
+        model, stamp = frozen.get(past_self)
+        assert torch.equal(outputs(model), outputs(original)) and stamp.version == seed
 
 
 def test_loading_past_selves_does_not_change_the_live_model(tmp_path):
@@ -64,7 +64,7 @@ def test_at_the_limit_the_least_recently_used_past_self_is_dropped(tmp_path):
     first, second, third = (save(tmp_path, seed)[0] for seed in (1, 2, 3))
     for past_self in (first, second, first, third):
         frozen.get(past_self)
-        assert len(frozen) <= 2
+        assert len(frozen._models) <= 2
     write(tmp_path, first, {})  # it is in memory, so its file is not read again
     frozen.get(first)
     write(tmp_path, second, {})
@@ -86,7 +86,7 @@ def test_an_error_names_a_file_that_cannot_be_used(tmp_path, damage):
     with pytest.raises(UnreadableOpponent, match=re.escape(str(path))):
         frozen.get(past_self)
     good, original = save(tmp_path, 2)
-    assert torch.equal(outputs(frozen.get(good).model), outputs(original)), "others can still be used"
+    assert torch.equal(outputs(frozen.get(good)[0]), outputs(original)), "others can still be used"
 
 
 class TooLarge(torch.nn.Linear):

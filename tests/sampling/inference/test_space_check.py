@@ -2,7 +2,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from sample_factory.sampling.inference.space_check import CHECK_EVERY, SpaceCheck
+from sample_factory.sampling.inference.policy_worker import CHECK_EVERY, SpaceCheck
 from sample_factory.spaces.observations import Indices
 
 BOX = gym.spaces.Box(np.array([-1, -np.inf], np.float32), np.array([1, 5000], np.float32))
@@ -15,8 +15,8 @@ def check_of(space, key="obs"):
 def test_values_beyond_a_bound_are_found_in_their_rows():
     check = check_of(BOX, "speed")
     outside = check.outside({"speed": np.array([[0, 0], [0, 6000], [-2, 0], [1, 5000]], np.float32)})
-    assert outside is not None and outside.rows.tolist() == [False, True, True, False]
-    assert outside.example == "its observation 'speed' has the value 6000.0, outside of its space"
+    assert outside is not None and outside[0].tolist() == [False, True, True, False]
+    assert outside[1] == "its observation 'speed' has the value 6000.0, outside of its space"
 
 
 def test_rounding_is_no_mistake():
@@ -42,7 +42,7 @@ def test_of_all_batches_the_first_one_and_one_in_a_hundred_are_checked():
 def test_all_kinds_of_numbers_are_checked(space, value):
     check = check_of(space)
     outside = check.outside({"obs": np.array([[0, 0, 1], [0, 0, value]], space.dtype)})
-    assert outside is not None and outside.rows.tolist() == [False, True]
+    assert outside is not None and outside[0].tolist() == [False, True]
 
 
 def test_what_the_dtype_cannot_exceed_is_not_compared():

@@ -8,8 +8,8 @@ from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.exchange.messages import MatchReport, Opponents
 from sample_factory.exchange.trajectory_buffers import INACTIVE
 from sample_factory.sampling.matchmaking.matchmaking import PastSelves
-from sample_factory.sampling.rollout.env_vector import EnvVector, RewardRule
-from tests.counting import make_config, make_shared
+from sample_factory.sampling.rollout.env_vector import EnvVector
+from tests.counting import RAW_REWARDS, make_config, make_shared
 from tests.sampling.matchmaking.matchmakers import random_matchmaker
 from tests.sampling.rollout.test_env_vector import Named, finish, no_actions
 
@@ -64,7 +64,7 @@ class Matches:
         past_selves = PastSelves(1.0)
         past_selves.update(Opponents(0, PAST_SELVES, np.ones((1, len(PAST_SELVES)), np.float32)))
         matchmaker = random_matchmaker(1, [0, 0], True, np.random.default_rng(0), past_selves)
-        vector = EnvVector([Named(env, 0)], [matchmaker], buffers, 0, 0, RewardRule(1.0, 1e9))
+        vector = EnvVector([Named(env, 0)], [matchmaker], buffers, 0, 0, RAW_REWARDS)
         vector.reset([None], [0], no_actions)
         self.acting = []  # by match and step: the past selves that act, None for a live policy
         for _ in range(num_matches):

@@ -157,7 +157,7 @@ def test_groups_are_the_active_agents_of_each_player():
     ]
     players = PlayerAssignment(matchmakers, 2)
     active = np.array([True, True, True, True, False, False])
-    groups = list(players.groups(active))
-    assert [group.player for group in groups] == [Player(0), Player(0, A)]
-    assert np.array_equal(groups[0].agents, players.is_live & active)
-    assert np.array_equal(groups[1].agents, ~players.is_live & active)
+    (live, of_live), (past, of_past) = players.groups(active)
+    assert (live, past) == (Player(0), Player(0, A))
+    assert np.array_equal(of_live, players.is_live & active)
+    assert np.array_equal(of_past, ~players.is_live & active)

@@ -9,13 +9,13 @@ from sample_factory.exchange.messages import Opponents
 from sample_factory.runtime.failures import PermanentFailure
 from sample_factory.sampling.matchmaking.matchmaker import PlayerAssignment
 from sample_factory.sampling.matchmaking.matchmaking import (
+    CheckedMatchmaking,
     MatchmakingError,
     MatchSetup,
     PastSelves,
     Player,
-    make_matchmaking,
+    registered_matchmaking,
 )
-from sample_factory.sampling.matchmaking.registry import registered_matchmaking
 
 A, B = (Milestone(0, version, 10 * version) for version in (1, 2))
 
@@ -39,7 +39,7 @@ def setup(num_policies=4, kinds=(0, 0), past_selves=None):
 
 
 def given(*matches, **of_setup):
-    return make_matchmaking("given", lambda _: Given(*matches), setup(**of_setup))
+    return CheckedMatchmaking("given", lambda _: Given(*matches), setup(**of_setup))
 
 
 def test_policies_become_players_and_are_assigned_to_the_agents():
@@ -60,7 +60,7 @@ def test_a_rule_may_change_the_list_that_it_returned_before():
 
 def test_the_rule_knows_its_env_and_the_policies_that_fit_each_agent():
     known = []
-    make_matchmaking("noted", lambda setup: known.append(setup) or Given(), setup(kinds=(0, 1)))
+    CheckedMatchmaking("noted", lambda setup: known.append(setup) or Given(), setup(kinds=(0, 1)))
     assert known[0].env_id == 3 and known[0].num_agents == 2
     assert [list(known[0].policies_of(agent)) for agent in (0, 1)] == [[0, 2], [1, 3]]
 
@@ -107,14 +107,14 @@ def test_whatever_cannot_play_is_an_error_of_one_line_that_names_the_rule(match,
 )
 def test_a_rule_that_cannot_be_made_is_an_error_of_one_line(factory, expected):
     with pytest.raises(MatchmakingError, match=f"--matchmaking=bad.*{expected}"):
-        make_matchmaking("bad", factory, setup())
+        CheckedMatchmaking("bad", factory, setup())
 
 
 def test_the_flag_names_a_registered_rule_or_the_built_in_one():
     register_matchmaking("given_rule", Given)
     assert registered_matchmaking("given_rule") is Given
     assert registered_matchmaking("my.module:Rule") == "my.module:Rule"
-    built_in = make_matchmaking("random", registered_matchmaking("random"), setup())
+    built_in = CheckedMatchmaking("random", registered_matchmaking("random"), setup())
     assert {player.policy_id for _ in range(100) for player in built_in.next_match()} == {0, 1, 2, 3}
     with pytest.raises(ValueError, match="--matchmaking=given_rul: did you mean given_rule.*module:attr"):
         registered_matchmaking("given_rul")

@@ -10,9 +10,9 @@ from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.protocol import ObservationRows
 from sample_factory.exchange.channels import with_local_queues
-from sample_factory.exchange.messages import ActionsReady, EpisodeReport, Incident, Reports, StatsReport
+from sample_factory.exchange.messages import ActionsReady, EpisodeReport, Incident, StatsReport
 from sample_factory.runtime.child_side import ChildContext
-from sample_factory.sampling.rollout import rollout_worker, watches
+from sample_factory.sampling.rollout import rollout_worker
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
 from tests.counting import EPISODE, STEP, assert_lines_up, make_config, make_plan, make_shared
@@ -58,7 +58,8 @@ class Inline:
         self.channels = with_local_queues(channels, self.buffers.topology)
         family = EnvFamily("crowd", self._make_env, None, {})
         plan = make_plan(config, CountingCrowd(0), family)
-        self.worker = RolloutWorker(plan, 0, self.buffers, self.channels, ChildContext("test"))
+        self.context = ChildContext("test")
+        self.worker = RolloutWorker(plan, 0, self.buffers, self.channels, self.context)
         self.finished = []
 
     def _make_env(self, name, env_config):
@@ -100,22 +101,29 @@ def test_what_is_stored_lines_up_over_rollouts_and_episodes():
     for _ in range(5 * SHORTEST_EPISODE):
         inline.turn()
     assert len(inline.finished) > 4 * 40
-    reports = [message for message in inline.channels.reports.get_many(0.0) if isinstance(message, Reports)]
-    episodes = [report for message in reports for report in message.reports]
+    reports = [message for message in inline.channels.reports.get_many(0.0) if isinstance(message, list)]
+    episodes = [report for message in reports for report in message]
     assert len(episodes) > 80 and all(isinstance(report, EpisodeReport) for report in episodes)
     assert len(reports) < len(episodes) / 4, "the episodes that end in one step are one message"
 
 
-def test_memory_is_not_watched_in_a_process_that_also_learns(monkeypatch):
-    sizes = itertools.count(1)
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_memory_that_doubles_is_reported_unless_the_process_also_learns(is_watched, monkeypatch):
+    # Less growth than LEAK_MB above the double is not reported.
+    sizes = itertools.chain([100.0, 350.0, 500.0, 600.0], itertools.repeat(1000.0))
     monkeypatch.setattr(rollout_worker, "REPORT_SECONDS", 1e-9)
-    monkeypatch.setattr(watches, "private_mb", lambda: 1000.0 * 4 ** next(sizes))
-    inline = Inline()  # `watch_process` is not called, as in --serial_mode
+    monkeypatch.setattr(rollout_worker, "private_mb", lambda: next(sizes))
+    inline = Inline()
+    if is_watched:  # not in --serial_mode
+        inline.worker.watch_process()
     for _ in range(10):
         inline.turn()
+    inline.context.stopping.set()
     reports = inline.channels.reports.get_many(0.0)
     assert any(isinstance(report, StatsReport) for report in reports)
-    assert not any(isinstance(report, Incident) for report in reports)
+    incidents = [(report.kind, report.text) for report in reports if isinstance(report, Incident)]
+    text = "worker 0 has grown from 100 to 500 MB: do its envs leak?"
+    assert incidents == ([("memory_growth", text)] if is_watched else [])
 
 
 @pytest.mark.parametrize("half", [SEND, RECEIVE])

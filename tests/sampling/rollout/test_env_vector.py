@@ -4,16 +4,18 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from sample_factory.config.learning_flags import LearningFlags
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.envs.protocol import EPISODE_CONTINUES, NO_END_INFOS, StepResult
 from sample_factory.exchange.messages import EpisodeReport, Incident
 from sample_factory.exchange.trajectory_buffers import INACTIVE
 from sample_factory.sampling.rollout import env_vector
-from sample_factory.sampling.rollout.env_vector import EnvVector, RewardRule
+from sample_factory.sampling.rollout.env_vector import EnvVector
 from tests.counting import (
     EPISODE,
     LAST_ACTION,
     NUM_ACTIONS,
+    RAW_REWARDS,
     STEP,
     CountingEnv,
     assert_lines_up,
@@ -52,13 +54,20 @@ def make_env(env_id, num_agents, sleeper):
     return Named(CountingEnv(env_id, num_agents, sleeper), env_id)
 
 
-def make_vector(num_agents=1, num_policies=1, sleeper=1000, rule=RewardRule(1.0, 1e9), num_logits=1, **flags):
+def make_vector(
+    num_agents=1,
+    num_policies=1,
+    sleeper=1000,
+    learning=RAW_REWARDS,
+    num_logits=1,
+    **flags,
+):
     config = make_config(worker_num_splits=1, num_policies=num_policies, **flags)
     envs = [make_env(env_id, num_agents, sleeper) for env_id in range(config.sampling.num_envs_per_worker)]
     buffers, _ = make_shared(config, envs[0].env, num_logits)
     rng = np.random.default_rng(0)
     matchmakers = [random_matchmaker(num_policies, [0] * num_agents, True, rng) for _ in envs]
-    vector = EnvVector(envs, matchmakers, buffers, 0, 0, rule)
+    vector = EnvVector(envs, matchmakers, buffers, 0, 0, learning)
     vector.reset([None] * len(envs), [0] * len(envs), no_actions)
     return vector, buffers
 
@@ -75,17 +84,14 @@ def finish(vector):
     full = vector.finish_rollout()
     if full is None:
         return None
-    return [
-        Trajectory(int(buffer), np.flatnonzero(acted).tolist())
-        for buffer, acted in zip(full.buffer_indices, full.acted)
-    ]
+    return [Trajectory(int(buffer), np.flatnonzero(acted).tolist()) for buffer, acted in zip(*full)]
 
 
 def play(vector, buffers, steps):
     """Acts as the counting model would. Returns the finished trajectories."""
     finished = []
     for _ in range(steps):
-        if vector.rollout_is_full:
+        if vector.memory.is_full:
             done = finish(vector)
             assert done is not None
             finished += done
@@ -120,7 +126,7 @@ def test_the_last_observation_of_a_rollout_is_the_first_of_the_next():
 
 
 def test_rewards_are_scaled_and_then_clipped_but_reported_raw():
-    vector, buffers = make_vector(rule=RewardRule(0.5, 1.0))
+    vector, buffers = make_vector(learning=LearningFlags(reward_scale=0.5, reward_clip=1.0))
     finished = play(vector, buffers, 9)
     steps = buffers.obs["obs"][finished[0].buffer, :8, STEP] + 1
     assert np.array_equal(buffers.rewards[finished[0].buffer], np.minimum(steps * 0.5, 1.0))
@@ -129,8 +135,8 @@ def test_rewards_are_scaled_and_then_clipped_but_reported_raw():
 
 @pytest.mark.parametrize("broken", [np.inf, -np.inf, np.nan])
 def test_a_non_finite_reward_is_stored_as_nan(broken):
-    vector, buffers = make_vector(rule=RewardRule(0.5, 1.0))
-    buffers_used, shape = vector._memory.buffer_indices, vector._memory.buffer_indices.shape
+    vector, buffers = make_vector(learning=LearningFlags(reward_scale=0.5, reward_clip=1.0))
+    buffers_used, shape = vector.memory.buffer_indices, vector.memory.buffer_indices.shape
     vector._store(np.full(shape, broken), np.zeros(shape, bool), np.zeros(shape, bool))
     assert np.isnan(buffers.rewards[buffers_used, 0]).all()
 
@@ -147,7 +153,7 @@ def test_an_episode_that_continues_ends_for_the_learner_but_is_reported_with_the
     env = Named(Lives(), 0)
     buffers, _ = make_shared(make_config(worker_num_splits=1, num_envs_per_worker=1), env.env)
     matchmaker = random_matchmaker(1, [0], True, np.random.default_rng(0))
-    vector = EnvVector([env], [matchmaker], buffers, 0, 0, RewardRule(1.0, 1e9))
+    vector = EnvVector([env], [matchmaker], buffers, 0, 0, RAW_REWARDS)
     vector.reset([None], [0], no_actions)
     (buffer,) = vector.requests()[0][1].buffer_indices
     finished = play(vector, buffers, 3)
@@ -224,7 +230,7 @@ def test_without_free_buffers_the_rollout_stays_whole_and_can_be_finished_later(
     held = []
     while True:
         play(vector, buffers, 0)
-        while not vector.rollout_is_full:
+        while not vector.memory.is_full:
             play(vector, buffers, 1)
         done = finish(vector)
         if done is None:
@@ -247,7 +253,7 @@ class Ended(CountingEnv):
 def test_an_agent_that_stays_inactive_has_one_episode():
     buffers, _ = make_shared(make_config(worker_num_splits=1, num_envs_per_worker=1), Ended(0, 2))
     matchmakers = [random_matchmaker(1, [0, 0], True, np.random.default_rng(0))]
-    vector = EnvVector([Named(Ended(0, 2), 0)], matchmakers, buffers, 0, 0, RewardRule(1.0, 1e9))
+    vector = EnvVector([Named(Ended(0, 2), 0)], matchmakers, buffers, 0, 0, RAW_REWARDS)
     vector.reset([None], [0], no_actions)
     play(vector, buffers, 9)
     assert sorted(report.length for report in vector.log.take_reports()) == [1, 3, 4]
@@ -267,7 +273,7 @@ class RewardedWhileInactive(Ended):
 
 def test_rewards_between_two_episodes_of_an_agent_belong_to_neither():
     vector, _ = make_party(RewardedWhileInactive(0, 2))
-    play(vector, vector._memory._buffers, 8)
+    play(vector, vector.memory._buffers, 8)
     returns = [report.reward for report in vector.log.take_reports()]
     # Agent 1 is inactive from the first step on; its next two active steps follow the sixth.
     assert returns == [0.0, 1.0 + 2 + 3, 1.0 + 2 + 3 + 4, 100.0 + 100.0]
@@ -283,7 +289,7 @@ class Latecomer(CountingEnv):
 def make_party(env):
     buffers, _ = make_shared(make_config(worker_num_splits=1, num_envs_per_worker=1), env)
     matchmakers = [random_matchmaker(1, [0, 0], True, np.random.default_rng(0))]
-    vector = EnvVector([Named(env, 0)], matchmakers, buffers, 0, 0, RewardRule(1.0, 1e9))
+    vector = EnvVector([Named(env, 0)], matchmakers, buffers, 0, 0, RAW_REWARDS)
     vector.reset([None], [0], no_actions)
     return vector, buffers
 
@@ -299,7 +305,7 @@ def test_an_agent_that_is_inactive_after_the_reset_has_no_requests():
 
 def test_an_agent_that_is_inactive_after_a_rebuild_has_no_requests():
     vector, buffers = make_party(Latecomer(0, 2))
-    vector._envs[0].loses = (2,)
+    vector.envs[0].loses = (2,)
     finished = play(vector, buffers, 9)
     first, joined = (list(buffers.policy_ids[trajectory.buffer]) for trajectory in finished[:2])
     assert first == [0, 0, INACTIVE, 0, 0, 0, 0, 0]
@@ -310,7 +316,7 @@ def test_with_alternation_the_learner_gets_a_trajectory_even_of_an_agent_that_ne
     config = make_config(worker_num_splits=1, num_envs_per_worker=1, async_rl=False)
     buffers, _ = make_shared(config, Ended(0, 2))
     matchmakers = [random_matchmaker(1, [0, 0], True, np.random.default_rng(0))]
-    vector = EnvVector([Named(Ended(0, 2), 0)], matchmakers, buffers, 0, 0, RewardRule(1.0, 1e9))
+    vector = EnvVector([Named(Ended(0, 2), 0)], matchmakers, buffers, 0, 0, RAW_REWARDS)
     vector.reset([None], [0], no_actions)
     for _ in range(3):
         for trajectory in play(vector, buffers, 8):
@@ -321,7 +327,7 @@ def test_with_alternation_the_learner_gets_a_trajectory_even_of_an_agent_that_ne
 @pytest.mark.parametrize("num_agents", [1, 2])
 def test_a_step_in_which_the_env_was_rebuilt_is_not_trained_on_and_ends_no_episode(num_agents):
     vector, buffers = make_vector(num_agents)
-    vector._envs[1].loses = (2,)
+    vector.envs[1].loses = (2,)
     buffers.rnn_state[:] = 7.0
     first = play(vector, buffers, 8 + 1)  # one step beyond the rollout, so that it is handed over
     lost = [trajectory.buffer for trajectory in first][num_agents : 2 * num_agents]
@@ -339,9 +345,9 @@ def test_a_step_in_which_the_env_was_rebuilt_is_not_trained_on_and_ends_no_episo
 
 def test_an_env_that_is_rebuilt_in_the_random_first_steps_begins_with_a_new_episode():
     vector, buffers = make_vector()
-    vector._envs[0].loses = (2,)
+    vector.envs[0].loses = (2,)
     vector.reset([None] * 2, [4, 4], no_actions)
-    assert buffers.obs["obs"][vector._memory.buffer_indices, 0, STEP].tolist() == [
+    assert buffers.obs["obs"][vector.memory.buffer_indices, 0, STEP].tolist() == [
         1,
         0,
     ]  # lost in its third step; 3 steps, 1 more
@@ -349,16 +355,16 @@ def test_an_env_that_is_rebuilt_in_the_random_first_steps_begins_with_a_new_epis
 
 def test_a_rebuilt_env_starts_with_a_recurrent_state_of_zero():
     vector, buffers = make_vector()
-    vector._envs[0].loses = (0,)
+    vector.envs[0].loses = (0,)
     buffers.rnn_state[:] = 7.0
     play(vector, buffers, 1)
-    assert buffers.rnn_state[vector._memory.buffer_indices].ravel().tolist() == [0.0, 7.0]
+    assert buffers.rnn_state[vector.memory.buffer_indices].ravel().tolist() == [0.0, 7.0]
 
 
 def test_a_non_finite_reward_is_logged_once_with_the_env_and_counted_each_time():
     vector, buffers = make_vector()
-    step = vector._envs[1].step
-    vector._envs[1].step = lambda actions, into: step(actions, into)._replace(rewards=(float("nan"),))
+    step = vector.envs[1].step
+    vector.envs[1].step = lambda actions, into: step(actions, into)._replace(rewards=(float("nan"),))
     play(vector, buffers, 2)
     incidents = [report for report in vector.log.take_reports() if isinstance(report, Incident)]
     assert [incident.kind for incident in incidents] == ["broken_numbers"] * 2
@@ -367,12 +373,12 @@ def test_a_non_finite_reward_is_logged_once_with_the_env_and_counted_each_time()
 
 
 def test_an_implausible_reward_is_clipped_logged_once_and_counted_each_time_beside_broken_ones():
-    vector, buffers = make_vector(rule=RewardRule(0.5, 1000.0))
-    step = vector._envs[1].step
+    vector, buffers = make_vector(learning=LearningFlags(reward_scale=0.5, reward_clip=1000.0))
+    step = vector.envs[1].step
     rewards = iter([1e38, float("nan"), -3e6, 1.9e6, 1.0])
-    vector._envs[1].step = lambda actions, into: step(actions, into)._replace(rewards=(next(rewards),))
+    vector.envs[1].step = lambda actions, into: step(actions, into)._replace(rewards=(next(rewards),))
     play(vector, buffers, 5)
-    stored = buffers.rewards[vector._memory.buffer_indices[1], :5]
+    stored = buffers.rewards[vector.memory.buffer_indices[1], :5]
     assert np.array_equal(stored, [1000, np.nan, -1000, 1000, 0.5], equal_nan=True)
     incidents = [report for report in vector.log.take_reports() if isinstance(report, Incident)]
     kinds = ["implausible_numbers", "broken_numbers", "implausible_numbers"]
@@ -394,7 +400,7 @@ class Talkative(CountingEnv):
 
 def test_statistics_that_are_no_numbers_are_left_out_with_one_line(caplog):
     vector, buffers = make_vector()
-    vector._envs[1].adapted = adapt(Talkative(1, 1, 1000))
+    vector.envs[1].adapted = adapt(Talkative(1, 1, 1000))
     vector.reset([None, None], [0, 0], no_actions)
     play(vector, buffers, 20)
     reports = [report for report in vector.log.take_reports() if isinstance(report, EpisodeReport)]
@@ -408,9 +414,9 @@ def test_statistics_that_are_no_numbers_are_left_out_with_one_line(caplog):
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
 def test_a_non_finite_reward_does_not_make_the_episodes_return_non_finite(broken):
     vector, buffers = make_vector()
-    step = vector._envs[1].step
+    step = vector.envs[1].step
     rewards = iter([broken, *[1.0] * 10])
-    vector._envs[1].step = lambda actions, into: step(actions, into)._replace(rewards=(next(rewards),))
+    vector.envs[1].step = lambda actions, into: step(actions, into)._replace(rewards=(next(rewards),))
     play(vector, buffers, 4)
     returns = [report.reward for report in vector.log.take_reports() if isinstance(report, EpisodeReport)]
     assert 3.0 in returns and np.isfinite(returns).all(), "env 1: an episode of 4 steps"
@@ -445,12 +451,12 @@ def num_python_calls(num_agents):
     config = make_config(worker_num_splits=1, num_envs_per_worker=1, num_policies=2)
     buffers, _ = make_shared(config, CountingEnv(0, num_agents))
     matchmakers = [random_matchmaker(2, [0] * num_agents, True, np.random.default_rng(0))]
-    vector = EnvVector([Batched(num_agents)], matchmakers, buffers, 0, 0, RewardRule(1.0, 1e9))
+    vector = EnvVector([Batched(num_agents)], matchmakers, buffers, 0, 0, RAW_REWARDS)
     vector.reset([None], [0], no_actions)
     events = []
     sys.setprofile(lambda frame, event, _: events.append(event))
     try:
-        while not vector.rollout_is_full:
+        while not vector.memory.is_full:
             vector.requests()
             vector.step()
         vector.finish_rollout()

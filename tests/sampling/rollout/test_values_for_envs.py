@@ -16,13 +16,12 @@ from sample_factory.models import towers
 from sample_factory.runtime.child_side import ChildContext
 from sample_factory.runtime.queues import SocketQueue
 from sample_factory.sampling.inline_sampler import InlineSampler
-from sample_factory.sampling.rollout.env_vector import EnvVector, RewardRule
+from sample_factory.sampling.rollout.env_vector import EnvVector
 from sample_factory.sampling.rollout.guarded_env import GuardedEnv
 from sample_factory.sampling.rollout.rollout_worker import RolloutWorker
-from tests.counting import CountingModel, make_config, make_plan, make_shared
+from tests.counting import RAW_REWARDS, CountingModel, make_config, make_plan, make_shared
 
 STEPS = 3  # of an episode
-RULE = RewardRule(1.0, 1e9)
 
 
 class Level(gym.Env, TrainingInfo):
@@ -71,7 +70,7 @@ def make_vector(matchmaking):
     config = make_config(num_envs_per_worker=1, worker_num_splits=1, num_policies=2, rollout=16)
     buffers, _ = make_shared(config, Level())
     env = GuardedEnv(lambda: adapt(Level()), "env 0", 0, np.zeros(1, int), print)
-    return EnvVector([env], [matchmaking], buffers, 0, 0, RULE), buffers
+    return EnvVector([env], [matchmaking], buffers, 0, 0, RAW_REWARDS), buffers
 
 
 def play(vector, buffers, num_steps):

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from sample_factory.sampling.rollout.env_vector import EnvVector, RewardRule
-from tests.counting import make_config, make_shared
+from sample_factory.sampling.rollout.env_vector import EnvVector
+from tests.counting import RAW_REWARDS, make_config, make_shared
 from tests.envs.adapters.countdown import Countdown
 from tests.sampling.matchmaking.matchmakers import random_matchmaker
 from tests.sampling.rollout.test_env_vector import Named, no_actions
@@ -33,7 +33,7 @@ def test_each_episode_is_reported_with_its_true_objective_and_statistics(mode):
         make_config(worker_num_splits=1, num_envs_per_worker=1, rollout=NUM_STEPS), vector_env
     )
     matchmaker = random_matchmaker(1, [0] * len(LENGTHS), True, np.random.default_rng(0))
-    vector = EnvVector([Named(vector_env, 0)], [matchmaker], buffers, 0, 0, RewardRule(1.0, 1e9))
+    vector = EnvVector([Named(vector_env, 0)], [matchmaker], buffers, 0, 0, RAW_REWARDS)
     buffers.outputs[:] = 0.0
     vector.reset([None], [0], no_actions)
     for _ in range(NUM_STEPS):

@@ -3,9 +3,8 @@ import pytest
 
 from sample_factory.checkpoints.milestones import Milestone
 from sample_factory.exchange.messages import EpisodeReport, MatchReport
-from sample_factory.sampling.matchmaking.match_log import MatchLog
 from sample_factory.sampling.matchmaking.matchmaking import Player
-from sample_factory.sampling.rollout.episode_log import EpisodeLog
+from sample_factory.sampling.rollout.episode_log import EpisodeLog, MatchLog
 
 A = Milestone(0, version=1, env_frames=10)
 B = Milestone(0, version=2, env_frames=20)

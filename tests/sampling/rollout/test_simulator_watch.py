@@ -4,9 +4,8 @@ import pytest
 from sample_factory.envs.abilities import OwnsProcess
 from sample_factory.envs.adapters.adapt import adapt
 from sample_factory.runtime.child import Child
-from sample_factory.sampling.rollout import watches
-from sample_factory.sampling.rollout.guarded_env import GuardedEnv
-from sample_factory.sampling.rollout.watches import EXIT_CODE, SimulatorWatch
+from sample_factory.sampling.rollout import guarded_env
+from sample_factory.sampling.rollout.guarded_env import EXIT_CODE, GuardedEnv, SimulatorWatch
 from tests.counting import CountingEnv
 
 NAME = "worker 1: env 3 (counting)"
@@ -27,8 +26,8 @@ class Waits:
     """In the child: waits without end for a simulator; the watch checks every hundredth of a second."""
 
     def __init__(self, answers, called, context):
-        watches.CHECK_SECONDS = 0.01
-        watches.PATIENCE_SECONDS = 0.03
+        guarded_env.CHECK_SECONDS = 0.01
+        guarded_env.PATIENCE_SECONDS = 0.03
         env = GuardedEnv(lambda: adapt(WithSimulator(answers)), NAME, 3, np.zeros(1), print)
         self.watch = SimulatorWatch([env], np.full(1, called), context.stopping)
 
@@ -72,14 +71,3 @@ def test_a_simulator_that_no_call_waits_for_does_not_end_the_process(make_child)
 
 def test_the_process_of_an_env_without_a_simulator_is_never_gone():
     assert not adapt(CountingEnv()).process.process_is_gone()
-
-
-def test_memory_that_has_doubled_is_reported_once(monkeypatch):
-    sizes = iter([100.0, 350.0, 500.0, 600.0, 1000.0])
-    monkeypatch.setattr(watches, "private_mb", lambda: next(sizes))
-    watch = watches.MemoryWatch(worker_index=3)
-    assert [watch.check() for _ in range(2)] == [None, None], "less growth than LEAK_MB above the double"
-    incident = watch.check()
-    assert incident.kind == "memory_growth"
-    assert incident.text == "worker 3 has grown from 100 to 500 MB: do its envs leak?"
-    assert [watch.check() for _ in range(2)] == [None, None]
