@@ -19,7 +19,7 @@ from sample_factory.envs.doom.human_game import HumanGameFlags
 from sample_factory.envs.env_registry import resolve_family
 from sample_factory.evaluation.match_request import MatchFlags
 from sample_factory.evaluation.results import JsonFlags, ResultFlags
-from sample_factory.exporting.export_flags import ExportFlags
+from sample_factory.exporting import ExportFlags
 from sample_factory.hub import convert, load_from_hub
 from sample_factory.hub.hub_flags import EnjoyHubFlags, PushFlags
 from sample_factory.imitation.imitate_request import ImitateFlags
