@@ -1,6 +1,7 @@
 """Runs a grid of experiments: python -m sample_factory.runner.run --run=my_package.my_grid"""
 
 import argparse
+import contextlib
 import csv
 import math
 import sys
@@ -15,8 +16,7 @@ from sample_factory.launch.exit_codes import FAILED as EXIT_FAILED
 from sample_factory.launch.exit_codes import INTERRUPTED, run_command
 from sample_factory.plotting.plot_groups import plot_groups
 from sample_factory.runner.backend import BACKENDS, Backend, find_backend
-from sample_factory.runner.board import Board, Row
-from sample_factory.runner.grid import Grid
+from sample_factory.runner.grid import FRAMES, REWARD, Board, Grid, Row
 from sample_factory.runner.run_description import as_typed, load_description
 from sample_factory.runner.run_job import FAILED, FOLDER, Job
 from sample_factory.runner.slurm import SlurmBackend
@@ -26,7 +26,6 @@ CSV = "results.csv"
 PICTURE = "curves.png"
 COLUMNS = ("run", "state", "env", "env_frames", "reward", "seconds", "exit_code", "folder")
 NOT_IN_LABEL = ("seed", "env")  # seeds are averaged; each env has a panel of its own
-NUM_LOG_BYTES = 4096  # of the end of a log
 
 
 def _make_parser() -> argparse.ArgumentParser:
@@ -94,20 +93,15 @@ def run_grid(argv: Sequence[str]) -> int:
         return 0
     # Before anything is written: its constructor finds what is missing on this machine.
     backend = find_backend(arguments.runner)(arguments, folder / FOLDER)
-    try:
+    with contextlib.closing(backend), contextlib.ExitStack() as at_end:
         try:
             (folder / FOLDER).mkdir(parents=True, exist_ok=True)
-            lock = FolderLock(folder / FOLDER)  # keeps other runners out
+            at_end.callback(FolderLock(folder / FOLDER).release)  # keeps other runners out
         except FolderInUse as error:
             raise ConfigError(f"{error}; wait for that runner, or stop it") from None
         except OSError as error:
             raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None
-        try:
-            return _run(jobs, backend, folder, arguments.pause_between)
-        finally:
-            lock.release()
-    finally:
-        backend.close()
+        return _run(jobs, backend, folder, arguments.pause_between)
 
 
 def _run(jobs: Sequence[Job], backend: Backend, folder: Path, pause: float) -> int:
@@ -115,13 +109,16 @@ def _run(jobs: Sequence[Job], backend: Backend, folder: Path, pause: float) -> i
     board.print(f"{len(jobs)} runs in {folder}; their output: {folder / FOLDER}/*.log")
     grid = Grid(jobs, backend, board, pause)
     has_ended = grid.run()
-    board.close(grid.rows)
-    write_table(folder / CSV, jobs, grid.rows)
+    rows = list(grid.rows.values())
+    board.close(rows)
+    write_table(folder / CSV, jobs, rows)
     print(f"written: {folder / CSV}")
     print("\n".join(draw_curves(folder / PICTURE, jobs)), flush=True)
-    failed = [(job, row.note) for job, row in zip(jobs, grid.rows) if row.state == FAILED]
+    failed = [(job, row.note) for job, row in zip(jobs, rows) if row.state == FAILED]
     for job, reason in failed:
-        print(f"FAILED: {job.name}: {reason}; {job.log}\n    {last_line(job.log)}", file=sys.stderr)
+        output = job.log.read_text(errors="replace").split("\n") if job.log.exists() else []
+        last_line = next((line.strip() for line in reversed(output) if line.strip()), "")
+        print(f"FAILED: {job.name}: {reason}; {job.log}\n    {last_line}", file=sys.stderr)
     if failed:
         print("the same command starts these runs again", file=sys.stderr)
         return EXIT_FAILED
@@ -139,13 +136,13 @@ def write_table(path: Path, jobs: Sequence[Job], rows: Sequence[Row]) -> None:
         writer.writeheader()
         for job, row in zip(jobs, rows):
             state = job.read_state()
-            progress = row.progress
+            reward = row.figures[REWARD]
             cells = {
                 "run": job.name,
                 "state": row.state,
-                "env": progress.env or job.params.get("env", ""),
-                "env_frames": progress.env_frames or "",
-                "reward": "" if math.isnan(progress.reward) else f"{progress.reward:.6g}",
+                "env": row.env or job.params.get("env", ""),
+                "env_frames": int(row.figures[FRAMES]) or "",
+                "reward": "" if math.isnan(reward) else f"{reward:.6g}",
                 "seconds": f"{row.seconds:.1f}" if row.seconds else "",
                 "exit_code": "" if state is None or state.exit_code is None else state.exit_code,
                 "folder": job.folder,
@@ -170,16 +167,6 @@ def draw_curves(path: Path, jobs: Sequence[Job]) -> list[str]:
     except (ConfigError, OSError) as error:
         return [f"no picture: {error}"]
     return [*picture.table, *picture.notes, f"written: {path}"]
-
-
-def last_line(log: Path) -> str:
-    """Returns the last line of a log that is not empty; an empty string if there is none."""
-    try:
-        data = log.read_bytes()[-NUM_LOG_BYTES:]
-    except FileNotFoundError:
-        return ""
-    lines = [line.strip() for line in data.decode(errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

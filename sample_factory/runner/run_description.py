@@ -137,7 +137,7 @@ class RunDescription:
             flags = [f"{self.param_prefix}{key}={as_typed(value)}" for key, value in params.items()]
             command = (*base, *flags, f"{self.experiment_arg_name}={name}", *place)
             files = train_dir / self.run_name / FOLDER
-            yield Job(name, group, command, params, experiment.env_vars, folder / name, files)
+            yield Job(command, folder / name, files, experiment.env_vars, params)
 
     def _name(self, base_name: str, index: int, params: Params) -> str:
         """Returns e.g. "03_battle_see_1111_l.rat_0.001". Raises ConfigError if it is too long."""

@@ -59,6 +59,7 @@ class SlurmBackend:
                 f"--runner=slurm: there is no {missing[0]} on this machine; start it on a login node of the "
                 "cluster, or see the scripts with --slurm_print_only=True"
             )
+        self._num_cpus = int(arguments.slurm_cpus_per_gpu * max(1, arguments.slurm_gpus_per_job))
         self._jobs: dict[str, Job] = {}
         self._seen: dict[str, float] = {}  # name -> when it was submitted, or listed by squeue
         self._listed: Collection[str] = ()  # ids, as squeue has listed them last
@@ -148,11 +149,6 @@ class SlurmBackend:
             SUBMIT=shlex.join(self.sbatch(job)),
             ID_FILE=shlex.quote(str(self._id_file(job))),
         )
-
-    @property
-    def _num_cpus(self) -> int:
-        a = self._arguments
-        return int(a.slurm_cpus_per_gpu * max(1, a.slurm_gpus_per_job))
 
     def _follow(self, job: Job) -> None:
         self._jobs[job.name] = job

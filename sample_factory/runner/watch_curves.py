@@ -38,27 +38,29 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def find_experiments(folder: Path, masks: Sequence[str]) -> list[Path]:
-    """Returns the folders of experiments, at any depth, of which the name, the path below `folder` or that of
-    a folder around them matches a mask; all without masks. Raises ConfigError if there are none."""
+    """Returns the folders of experiments, at any depth, that match a mask; all without masks.
+
+    A mask is for the name or the path below `folder` of an experiment, or of a folder around it.
+    Raises ConfigError if there are none.
+    """
     everything = []
-    for path, folders, _ in os.walk(folder):
-        if SUMMARIES in folders:
-            folders.clear()  # there is no experiment within an experiment
-            everything.append(Path(path))
-    everything.sort()
-    found = [path for path in everything if not masks or _matches(path.relative_to(folder), masks)]
-    if found:
-        return found
+    found = []
+    for place, folders, _ in os.walk(folder):
+        folders.sort()
+        if SUMMARIES not in folders:
+            continue
+        folders.clear()  # there is no experiment within an experiment
+        path = Path(place).relative_to(folder)
+        everything.append(str(path))
+        names = [name for part in (path, *path.parents[:-1]) for name in (part.name, str(part))]
+        if not masks or any(fnmatch.fnmatchcase(name, mask.rstrip("/")) for name in names for mask in masks):
+            found.append(folder / path)
     if not everything:
         raise ConfigError(f"--dir={folder}: there are no experiments with summaries in this folder")
-    names = ", ".join(str(path.relative_to(folder)) for path in everything[:NUM_LISTED])
-    raise ConfigError(f"no experiment in {folder} matches {' or '.join(masks)}; there are {names}")
-
-
-def _matches(path: Path, masks: Sequence[str]) -> bool:
-    around = [path, *path.parents[:-1]]  # the last parent is "."
-    names = [name for part in around for name in (part.name, str(part))]
-    return any(fnmatch.fnmatchcase(name, mask.rstrip("/")) for name in names for mask in masks)
+    if not found:
+        listed = ", ".join(everything[:NUM_LISTED])
+        raise ConfigError(f"no experiment in {folder} matches {' or '.join(masks)}; there are {listed}")
+    return found
 
 
 def tensorboard_command(arguments: argparse.Namespace) -> list[str]:
