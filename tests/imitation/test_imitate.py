@@ -12,8 +12,8 @@ from sample_factory.envs.abilities import ScriptedPlayers
 from sample_factory.envs.env_registry import register_env, resolve_family
 from sample_factory.evaluation.policy import load_trained_policy
 from sample_factory.evaluation.policy_choice import PolicyChoice
+from sample_factory.imitation import parse_arguments
 from sample_factory.imitation.imitate import discounted_returns, imitate, split
-from sample_factory.imitation.imitate_request import parse_arguments
 from sample_factory.imitation.recording import Recording
 
 NUM_CARDS = 4
