@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             experiments_root=arguments.experiments_root,
         )
         trusts = arguments.trust_code
-        folder = convert_experiment(source, destination, arguments.env, trust_code=trusts).folder
+        folder = convert_experiment(source, destination, arguments.env, trust_code=trusts)
         print("\n".join([f"converted: {folder}", *next_commands(folder)]))
 
     return run_command(command, argv)

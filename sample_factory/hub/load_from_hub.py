@@ -57,7 +57,7 @@ def load_from_hub(
         raise ConfigError(
             f"{folder} exists: choose another name with --experiment=NAME, or replace it with --overwrite"
         )
-    if folder.exists() and not _is_experiment(folder):
+    if folder.exists() and _settings_file(folder) is None:
         raise ConfigError(f"--overwrite: {folder} is no experiment (it has no cfg.json), and is not replaced")
     created = [parent for parent in folder.parents if not parent.exists()]
     unfinished = folder.with_name(f".{name}.{os.getpid()}.unfinished")
@@ -65,8 +65,8 @@ def load_from_hub(
     try:
         downloaded.mkdir(parents=True)
         download(api, hf_repository, revision, downloaded)
-        _clean(hf_repository, downloaded)
-        _move(_converted(downloaded, folder), folder)
+        settings = _clean(hf_repository, downloaded)
+        _move(_converted(downloaded, old_version(settings), folder), folder)
     except OSError as error:
         raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None
     finally:
@@ -77,14 +77,11 @@ def load_from_hub(
     return folder
 
 
-def _is_experiment(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in SAVED_NAMES)
-
-
-def _clean(repository: str, folder: Path) -> None:
+def _clean(repository: str, folder: Path) -> dict[str, Any]:
     """Removes files that are not part of the experiment, and symbolic links, which may lead anywhere.
 
-    Raises HubError for a repository without an experiment, and ConfigError for unreadable settings.
+    Returns the settings. Raises HubError for a repository without an experiment, and ConfigError for
+    unreadable settings.
     """
     for path in list(folder.rglob("*")):  # which does not follow links
         if path.is_symlink():
@@ -94,17 +91,21 @@ def _clean(repository: str, folder: Path) -> None:
         if (folder / name).is_dir():
             shutil.rmtree(folder / name)
         (folder / name).unlink(missing_ok=True)
-    if not _is_experiment(folder):
+    path = _settings_file(folder)
+    if path is None:
         raise HubError(f"{repository} is no experiment of Sample Factory: it has no cfg.json")
-    _read_settings(folder)
+    settings = read_json(path)
     if not any(folder.glob("checkpoint_p*/*.pth")):
         raise HubError(f"{repository} has no checkpoint, i.e. no file like checkpoint_p0/checkpoint_*.pth")
+    return settings
 
 
-def _converted(downloaded: Path, destination: Path) -> Path:
-    """Returns the folder of a converted experiment, beside `downloaded`; `downloaded` itself if it needs no
-    conversion, or cannot be converted. destination: the folder that it becomes."""
-    version = old_version(_read_settings(downloaded))
+def _converted(downloaded: Path, version: int | None, destination: Path) -> Path:
+    """Converts an experiment of version 1 or 2; None: it is of this version.
+
+    Returns the new folder, beside `downloaded`; or `downloaded` itself if it needs no conversion, or cannot
+    be converted. destination: the folder that it becomes.
+    """
     if version is None:
         return downloaded
     from sample_factory.hub.convert_experiment import convert_experiment  # loads torch
@@ -112,7 +113,7 @@ def _converted(downloaded: Path, destination: Path) -> Path:
     log.info("Converting an experiment of Sample Factory %d ...", version)
     try:
         place = RunFlags(experiment=destination.name, train_dir=str(downloaded.parent))
-        folder = convert_experiment(downloaded, place).folder
+        folder = convert_experiment(downloaded, place)
     except (ConfigError, UnknownEnvError, ImportError) as error:
         reason = str(error).replace(str(downloaded), str(destination))
         log.warning("This experiment of Sample Factory %d was not converted: %s", version, reason)
@@ -142,14 +143,15 @@ def _move(source: Path, folder: Path) -> None:
         lock.release()
 
 
-def _read_settings(folder: Path) -> dict[str, Any]:
-    """Returns the settings of an experiment. Raises ConfigError."""
-    return read_json(next(folder / name for name in SAVED_NAMES if (folder / name).is_file()))
+def _settings_file(folder: Path) -> Path | None:
+    """Returns the file with the settings of an experiment; None if the folder holds no experiment."""
+    return next((folder / name for name in SAVED_NAMES if (folder / name).is_file()), None)
 
 
 def next_commands(folder: Path) -> list[str]:
     """Returns lines with the commands that use a loaded experiment."""
-    settings = _read_settings(folder)
+    path = _settings_file(folder)
+    settings = {} if path is None else read_json(path)
     place = [] if folder.parent == Path(RunFlags().train_dir).absolute() else [f"--train_dir={folder.parent}"]
     version = old_version(settings)
     if version is not None:

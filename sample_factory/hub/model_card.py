@@ -9,6 +9,7 @@ from typing import Any
 from sample_factory.checkpoints.milestones import env_frames_of, version_of
 from sample_factory.config.config import Config
 from sample_factory.config.experiment_folder import SAVED_NAMES, read_json
+from sample_factory.config.parsing import as_arguments
 from sample_factory.config.sections import OWN_FOLDER, TRAINING_SECTIONS
 from sample_factory.config.trust import TRUST
 from sample_factory.envs.env_registry import EnvFamily, is_found_by_all_commands
@@ -149,15 +150,11 @@ def training_flags(saved: Mapping[str, Any], family: EnvFamily) -> list[str]:
     for section in [*sections, *([] if family.flags is None else [family.flags])]:
         for field in dataclasses.fields(section):
             default = family.defaults.get(field.name, field.default)
-            value = saved.get(field.name, default)
-            if field.name in LEFT_OUT or value is None:
+            value = saved.get(field.name)
+            is_default = value == (list(default) if isinstance(default, tuple) else default)  # JSON has lists
+            if field.name in LEFT_OUT or value is None or is_default:
                 continue
-            if isinstance(value, list | tuple):  # JSON has no tuples
-                is_default = isinstance(default, list | tuple) and list(value) == list(default)
-                typed = shlex.join([f"--{field.name}", *map(str, value)])
-            else:
-                is_default = value == default
-                typed = shlex.join([f"--{field.name}={value}"])
-            if not is_default and typed.isprintable():
+            typed = shlex.join(as_arguments({field.name: value}))
+            if typed.isprintable():
                 flags.append(typed)
     return flags

@@ -20,8 +20,8 @@ from sample_factory.envs.env_registry import EnvFamily, resolve_family
 from sample_factory.evaluation.measure import measure_checkpoints
 from sample_factory.evaluation.policy_choice import chosen_policies, find_checkpoint
 from sample_factory.evaluation.results import Evaluation, result_figures
+from sample_factory.hub import PushFlags
 from sample_factory.hub.hub_access import CARD, RESULTS, VIDEO, HubError, prepare_push, upload
-from sample_factory.hub.hub_flags import PushFlags
 from sample_factory.hub.model_card import write_model_card
 from sample_factory.runtime.failures import one_line
 from sample_factory.runtime.folder_lock import NAME as LOCK
@@ -32,10 +32,19 @@ if TYPE_CHECKING:
 log = logging.getLogger("sample_factory")
 
 STAGING = ".push_to_hub"
-WRITTEN = (CARD, RESULTS, "*.mp4")  # by the push itself
-# Without a meaning on another machine.
-LOCAL = (LOCK, f"{STAGING}*", "*.tmp", ".git*", ".cache/*", "wandb/*", f"*{SNAPSHOT}", "*/donation.pth")
-UNFINISHED = ("*/.temp_checkpoint", "*/superseded/*")
+LEFT_OUT = (
+    *(CARD, RESULTS, "*.mp4"),  # written by the push itself
+    *(
+        LOCK,
+        f"{STAGING}*",
+        ".git*",
+        ".cache/*",
+        "wandb/*",
+        f"*{SNAPSHOT}",
+        "*/donation.pth",
+    ),  # of this machine
+    *("*.tmp", "*/.temp_checkpoint", "*/superseded/*"),  # unfinished
+)
 NEVER_CHANGED = (".pth", ".milestone", ".mp4")  # endings of files that are written once
 
 
@@ -57,8 +66,10 @@ def push(config: Config) -> str:
         results = _save_results(config, evaluations, checkpoints)
         video = _film(config, family) if flags.with_video else None
         return _push(api, config, family, checkpoints[0], results, video)
-    kept = _read_results(config.experiment_dir, checkpoints[0])
-    if kept is None:
+    path = config.experiment_dir / RESULTS
+    kept = read_json(path) if path.exists() else None
+    if kept is None or kept.get("checkpoints", [])[:1] != [checkpoints[0].name]:
+        kept = None
         log.warning("The folder has no results of %s: the card has none", checkpoints[0].name)
     videos = config.experiment_dir.glob("*.mp4") if flags.with_video else ()
     newest = max(videos, key=lambda path: path.stat().st_mtime, default=None)
@@ -103,21 +114,10 @@ def _save_results(
     files = [path.name for path in checkpoints]
     results = {**figures, "experiment": config.run.experiment, "checkpoints": files}
     try:
-        _write_results(config.experiment_dir, results)
+        write_atomically(config.experiment_dir / RESULTS, as_text(results))
     except OSError as error:
         raise HubError(f"cannot write to {config.experiment_dir}: {error.strerror}") from None
     return results
-
-
-def _write_results(folder: Path, results: Mapping[str, Any]) -> None:
-    write_atomically(folder / RESULTS, json.dumps(results, indent=4) + "\n")
-
-
-def _read_results(experiment_dir: Path, checkpoint: Path) -> dict[str, Any] | None:
-    """Returns the results of an earlier push; None unless they are of this checkpoint. Raises ConfigError."""
-    path = experiment_dir / RESULTS
-    results = read_json(path) if path.exists() else {}
-    return results if results.get("checkpoints", [])[:1] == [checkpoint.name] else None
 
 
 def _film(config: Config, family: EnvFamily) -> Path | None:
@@ -175,16 +175,16 @@ def staged(experiment_dir: Path, results: Mapping[str, Any] | None, video: Path 
         folder.mkdir()
         for path in sorted(experiment_dir.rglob("*")):
             name = path.relative_to(experiment_dir).as_posix()
-            is_left_out = any(fnmatch.fnmatch(name, mask) for mask in (*WRITTEN, *LOCAL, *UNFINISHED))
+            is_left_out = any(fnmatch.fnmatch(name, mask) for mask in LEFT_OUT)
             if path.is_file() and not path.is_symlink() and not is_left_out:
                 with contextlib.suppress(FileNotFoundError):  # the run has replaced it since
                     _copy(path, folder / name)
         settings = folder / SAVED_NAMES[0]
         if settings.exists():  # with its signature, a folder of somebody else could pass for one's own
             values = {key: value for key, value in read_json(settings).items() if key != SIGNATURE}
-            settings.write_text(json.dumps(values, indent=4) + "\n")
+            settings.write_text(as_text(values))
         if results is not None:
-            _write_results(folder, results)
+            (folder / RESULTS).write_text(as_text(results))
         if video is not None:
             _copy(video, folder / VIDEO)
         yield folder
@@ -192,15 +192,15 @@ def staged(experiment_dir: Path, results: Mapping[str, Any] | None, video: Path 
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def as_text(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, indent=4) + "\n"
+
+
 def _copy(source: Path, target: Path) -> None:
     """Copies a file; one that is written once gets a second name, where the file system has links."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.suffix in NEVER_CHANGED:
-        try:
+        with contextlib.suppress(OSError):
             os.link(source, target)
             return
-        except FileNotFoundError:
-            raise
-        except OSError:  # the file system has no links
-            pass
     shutil.copyfile(source, target)

@@ -12,7 +12,7 @@ from sample_factory.config.config import Config
 from sample_factory.config.flags import make_parser, parse_known
 from sample_factory.config.parsing import parse_config
 from sample_factory.envs.env_registry import resolve_trained_family
-from sample_factory.hub.hub_flags import PushFlags
+from sample_factory.hub import PushFlags
 from sample_factory.launch.exit_codes import run_command
 from sample_factory.runtime.log import setup_logging
 

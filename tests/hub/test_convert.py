@@ -19,8 +19,7 @@ from sample_factory.evaluation.load_policy import load_policy
 from sample_factory.evaluation.policy import load_weights
 from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.hub import convert
-from sample_factory.hub.convert_experiment import convert_experiment
-from sample_factory.hub.convert_files import read_old_state
+from sample_factory.hub.convert_experiment import convert_experiment, read_old_state
 from sample_factory.learning.gradient_descent import GradientDescent
 from sample_factory.models.policy_spec import make_policy_spec
 from sample_factory.spaces.observations import observation_layout
@@ -106,7 +105,7 @@ def stored_space(config, spaces):
 @pytest.mark.parametrize("name", sorted(SPACES))
 def test_a_converted_network_computes_what_the_published_code_computes(old, tmp_path, name):
     folder = old(name)
-    model, _, _ = load_model(convert_to(tmp_path, folder).folder, SPACES[name])
+    model, _, _ = load_model(convert_to(tmp_path, folder), SPACES[name])
     expected = dict(np.load(folder.parent / "expected.npz"))
     observations = {key[4:]: torch.from_numpy(expected[key]) for key in expected if key.startswith("obs_")}
     steps, rows = expected["values"].shape
@@ -148,11 +147,11 @@ def test_counters_moments_and_all_policies_are_converted(old, tmp_path):
     converted = convert_to(tmp_path, folder)
     for policy, path in enumerate(sorted(folder.glob("checkpoint_p*/*.pth"))):
         before = torch.load(path, weights_only=True)
-        model, config, after = load_model(converted.folder, SPACES[folder.name], policy)
+        model, config, after = load_model(converted, SPACES[folder.name], policy)
         assert (
             (after["train_step"], after["env_steps"]) == (before["train_step"], before["env_steps"]) != (0, 0)
         )
-        assert (converted.folder / path.parent.name / path.name).exists()
+        assert (converted / path.parent.name / path.name).exists()
         GradientDescent(config.learning, {"model": model}).load_state_dict(after)  # as training continues
         names = [name for name, _ in model.named_parameters()]
         head = after["optimizer"]["state"][names.index("critic_head.weight")]
@@ -165,15 +164,15 @@ def test_the_best_checkpoint_and_its_value_are_converted(old, tmp_path):
     folder = old("v2_mujoco_hopper")
     converted = convert_to(tmp_path, folder)
     (best,) = folder.glob("checkpoint_p0/best_*")
-    assert (converted.folder / "checkpoint_p0" / best.name).exists()
-    _, config, state = load_model(converted.folder, SPACES[folder.name], kind="best")
+    assert (converted / "checkpoint_p0" / best.name).exists()
+    _, config, state = load_model(converted, SPACES[folder.name], kind="best")
     value = float(best.stem.rpartition("_")[2])
     assert state["best_performance"] == pytest.approx(value, abs=1e-3)
     assert config.sampling.num_envs_per_worker == 2 and config.family.vector_env_copies == 1
 
 
 def test_settings_get_the_meaning_that_they_had(old, tmp_path):
-    config = read_config(convert_to(tmp_path, old("v1_doom_battle")).folder)
+    config = read_config(convert_to(tmp_path, old("v1_doom_battle")))
     assert config.env_name == "doom_battle"
     assert config.env.env_framestack == 1  # 4 was saved, and stacked images of Atari only
     assert config.env.env_frameskip == 4
@@ -186,7 +185,7 @@ def test_steps_become_frames_where_frames_were_not_counted(old, tmp_path):
     folder = old("v2_atari_pong")
     settings = folder / "config.json"
     settings.write_text(json.dumps({**json.loads(settings.read_text()), "summaries_use_frameskip": False}))
-    (path,) = convert_to(tmp_path, folder).files
+    (path,) = convert_to(tmp_path, folder).glob("checkpoint_p0/*.pth")
     (before,) = folder.glob("checkpoint_p0/*.pth")
     frames = 4 * torch.load(before, weights_only=True)["env_steps"]
     assert path.name.endswith(f"_{frames}.pth")
