@@ -22,7 +22,7 @@ from sample_factory.evaluation.policy_choice import chosen_policies, find_checkp
 from sample_factory.evaluation.results import Evaluation, result_figures
 from sample_factory.hub import PushFlags
 from sample_factory.hub.hub_access import CARD, RESULTS, VIDEO, HubError, prepare_push, upload
-from sample_factory.hub.model_card import write_model_card
+from sample_factory.hub.model_card import model_card
 from sample_factory.runtime.failures import one_line
 from sample_factory.runtime.folder_lock import NAME as LOCK
 
@@ -32,19 +32,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("sample_factory")
 
 STAGING = ".push_to_hub"
-LEFT_OUT = (
-    *(CARD, RESULTS, "*.mp4"),  # written by the push itself
-    *(
-        LOCK,
-        f"{STAGING}*",
-        ".git*",
-        ".cache/*",
-        "wandb/*",
-        f"*{SNAPSHOT}",
-        "*/donation.pth",
-    ),  # of this machine
-    *("*.tmp", "*/.temp_checkpoint", "*/superseded/*"),  # unfinished
-)
+WRITTEN = (CARD, RESULTS, "*.mp4")  # by the push itself
+# Without a meaning on another machine, or unfinished.
+LOCAL = (LOCK, f"{STAGING}*", ".git*", ".cache/*", "wandb/*", f"*{SNAPSHOT}", "*/donation.pth")
+LEFT_OUT = (*WRITTEN, *LOCAL, "*.tmp", "*/.temp_checkpoint", "*/superseded/*")
 NEVER_CHANGED = (".pth", ".milestone", ".mp4")  # endings of files that are written once
 
 
@@ -114,7 +105,7 @@ def _save_results(
     files = [path.name for path in checkpoints]
     results = {**figures, "experiment": config.run.experiment, "checkpoints": files}
     try:
-        write_atomically(config.experiment_dir / RESULTS, as_text(results))
+        write_atomically(config.experiment_dir / RESULTS, json.dumps(results, indent=4) + "\n")
     except OSError as error:
         raise HubError(f"cannot write to {config.experiment_dir}: {error.strerror}") from None
     return results
@@ -145,14 +136,20 @@ def _push(
     config: Config,
     family: EnvFamily,
     checkpoint: Path,
-    results: dict[str, Any] | None,
+    results: Mapping[str, Any] | None,
     video: Path | None,
 ) -> str:
-    """Pushes; returns the address. checkpoint: that of the card; it is found before it is evaluated, since a
-    run that trains meanwhile saves newer ones."""
+    """Pushes; returns the address. results: the contents of evaluation.json.
+
+    checkpoint: the card's; it is found before it is evaluated, since a run that trains meanwhile saves newer
+    ones.
+    """
+    extra = {} if results is None else {RESULTS: config.experiment_dir / RESULTS}
+    if video is not None:
+        extra[VIDEO] = video
     try:
-        with staged(config.experiment_dir, results, video) as folder:
-            write_model_card(folder / CARD, config, family, checkpoint, results, video is not None)
+        with staged(config.experiment_dir, extra) as folder:
+            (folder / CARD).write_text(model_card(config, family, checkpoint, results, video is not None))
             return upload(api, config.extra["hub"].hf_repository, folder, f"Push {config.run.experiment}")
     except HubError as error:
         raise HubError(
@@ -164,10 +161,10 @@ def _push(
 
 
 @contextlib.contextmanager
-def staged(experiment_dir: Path, results: Mapping[str, Any] | None, video: Path | None) -> Iterator[Path]:
+def staged(experiment_dir: Path, extra: Mapping[str, Path]) -> Iterator[Path]:
     """Yields a folder with the files of an experiment as a repository has them, and removes it.
 
-    A run that trains meanwhile changes nothing in it. results, video: None: the repository has none.
+    A run that trains meanwhile changes nothing in it. extra: name in the folder -> a file that is copied too.
     Raises OSError.
     """
     folder = experiment_dir / f"{STAGING}.{os.getpid()}"
@@ -179,21 +176,15 @@ def staged(experiment_dir: Path, results: Mapping[str, Any] | None, video: Path 
             if path.is_file() and not path.is_symlink() and not is_left_out:
                 with contextlib.suppress(FileNotFoundError):  # the run has replaced it since
                     _copy(path, folder / name)
+        for name, path in extra.items():
+            _copy(path, folder / name)
         settings = folder / SAVED_NAMES[0]
         if settings.exists():  # with its signature, a folder of somebody else could pass for one's own
             values = {key: value for key, value in read_json(settings).items() if key != SIGNATURE}
-            settings.write_text(as_text(values))
-        if results is not None:
-            (folder / RESULTS).write_text(as_text(results))
-        if video is not None:
-            _copy(video, folder / VIDEO)
+            settings.write_text(json.dumps(values, indent=4) + "\n")
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def as_text(values: Mapping[str, Any]) -> str:
-    return json.dumps(values, indent=4) + "\n"
 
 
 def _copy(source: Path, target: Path) -> None:
