@@ -41,10 +41,10 @@ class Row:
     target: of --train_for_env_steps; None without a limit.
     """
 
-    def __init__(self, folder: Path, state: str = WAITING, note: str = ""):
+    def __init__(self, folder: Path, state: str = WAITING):
         self.name = folder.name
         self.state = state
-        self.note = note
+        self.note = ""
         self.seconds = 0.0
         self.figures = {FRAMES: 0.0, FPS: math.nan, REWARD: math.nan}
         self.target: int | None = None
@@ -93,77 +93,78 @@ class Row:
 class Board:
     """Shows the rows of all runs as they change."""
 
-    def __init__(self, stream: TextIO = sys.stdout):
+    def __init__(self, rows: Sequence[Row], stream: TextIO = sys.stdout):
+        self._rows = rows
         self._stream = stream
         self._is_live = stream.isatty()
         self._num_drawn = 0
         self._drawn_at = -LINE_SECONDS
         self._states: dict[str, str] = {}
 
-    def show(self, rows: Sequence[Row]) -> None:
-        """Draws the table again, or prints a line for each run whose state has changed."""
-        now = time.monotonic()
-        is_due = now - self._drawn_at >= (DRAW_SECONDS if self._is_live else LINE_SECONDS)
-        running = [row for row in rows if row.state == RUNNING]
+    def show(self) -> None:
+        """Draws the table again; elsewhere than on a terminal, prints a line for each change of a state, and
+        from time to time one for each run."""
         if not self._is_live:
-            for row in rows:
+            for row in self._rows:
                 if row.state != QUEUED and self._states.get(row.name, WAITING) != row.state:
                     self._states[row.name] = row.state
                     self.print(row.sentence())
+        running = [row for row in self._rows if row.state == RUNNING]
+        now = time.monotonic()
+        is_due = now - self._drawn_at >= (DRAW_SECONDS if self._is_live else LINE_SECONDS)
         if not is_due or not (self._is_live or running):
             return
         self._drawn_at = now
         if self._is_live:
-            self._draw(rows)
+            self._draw()
         else:
             known = [row.sentence() for row in running if row.figures[FRAMES]]
-            self.print("\n".join([*known, counts(rows)]))
+            self.print("\n".join([*known, self.counts()]))
 
     def print(self, text: str) -> None:
         """Prints lines above the table."""
-        self._clear()
-        print(text, file=self._stream, flush=True)
-
-    def close(self, rows: Sequence[Row]) -> None:
-        """Replaces the live table by that of all runs."""
-        self.print("\n".join([*table(rows), counts(rows)]))
-
-    def _draw(self, rows: Sequence[Row]) -> None:
-        size = shutil.get_terminal_size()
-        room = max(1, size.lines - MARGIN)
-        first = sorted(rows, key=lambda row: ORDER.index(row.state)) if len(rows) > room else rows
-        lines = [*table(first[:room]), counts(rows)]
-        self.print("\n".join(line[: size.columns - 1] for line in lines))
-        self._num_drawn = len(lines)
-
-    def _clear(self) -> None:
         if self._num_drawn:
             self._stream.write(f"\x1b[{self._num_drawn}F\x1b[J")  # cursor up, then erase what is below it
             self._num_drawn = 0
+        print(text, file=self._stream, flush=True)
 
+    def close(self) -> None:
+        """Replaces the live table by one of all runs."""
+        self.print("\n".join(self.lines(self._rows)))
 
-def table(rows: Sequence[Row]) -> list[str]:
-    """Returns a heading, and a line for each run."""
-    return aligned([HEADING, *(row.cells() for row in rows)], SIDES)
+    def _draw(self) -> None:
+        size = shutil.get_terminal_size()
+        shown = self._rows
+        room = max(1, size.lines - MARGIN)
+        if len(shown) > room:
+            shown = sorted(shown, key=lambda row: ORDER.index(row.state))[:room]
+        lines = self.lines(shown)
+        self.print("\n".join(line[: size.columns - 1] for line in lines))
+        self._num_drawn = len(lines)
 
+    def lines(self, shown: Sequence[Row]) -> list[str]:
+        """Returns a heading, a line for each of these runs, and the counts of all."""
+        return [*aligned([HEADING, *(row.cells() for row in shown)], SIDES), self.counts()]
 
-def counts(rows: Sequence[Row]) -> str:
-    """Returns e.g. "12 runs: 3 running, 9 finished"."""
-    found = Counter(row.state for row in rows)
-    return f"{len(rows)} runs: " + ", ".join(f"{found[state]} {state}" for state in ORDER if found[state])
+    def counts(self) -> str:
+        """Returns e.g. "12 runs: 3 running, 9 finished"."""
+        found = Counter(row.state for row in self._rows)
+        counts = [f"{found[state]} {state}" for state in ORDER if found[state]]
+        return f"{len(self._rows)} runs: {', '.join(counts)}"
 
 
 class Grid:
     """All jobs and where each of them is: waiting, with the backend, or ended.
 
-    rows: of all jobs, by name, in the order of the grid.
+    rows: of all jobs, in their order. board: shows them.
     """
 
-    def __init__(self, jobs: Sequence[Job], backend: Backend, board: Board, pause: float):
+    def __init__(self, jobs: Sequence[Job], backend: Backend, pause: float):
         """pause: seconds between two starts."""
-        self.rows = {job.name: Row(job.folder) for job in jobs}
+        self.rows = [Row(job.folder) for job in jobs]
+        self.board = Board(self.rows)
+        self._row_of = {row.name: row for row in self.rows}
         self._backend = backend
-        self._board = board
         self._pause = pause
         self._jobs = jobs
         self._waiting: list[Job] = []
@@ -197,7 +198,7 @@ class Grid:
                 self._waiting.append(job)
         if len(self._waiting) < len(self._jobs) or resumed:
             skipped = len(self._jobs) - len(self._waiting) - len(self._active)
-            self._board.print(
+            self.board.print(
                 f"{skipped} finished by an earlier start are skipped, {len(self._active)} are still in the "
                 f"queue, {resumed} were begun and are resumed, {len(self._waiting) - resumed} are new"
             )
@@ -231,14 +232,14 @@ class Grid:
                 self._set(job, FAILED, "its process has died" if state else "it has not been started")
             else:
                 self._set(job, RUNNING if state is not None else QUEUED)
-        self._board.show(list(self.rows.values()))
+        self.board.show()
 
     def _stop(self) -> None:
         """Asks all jobs to stop and waits for them; a backend that outlives the runner keeps them."""
         if self._backend.outlives_runner:
-            self._board.print("Stopped watching: the jobs stay in the queue; the same command follows them")
+            self.board.print("Stopped watching: the jobs stay in the queue; the same command follows them")
             return
-        self._board.print(f"Stopping {len(self._active)} runs; they save first ...")
+        self.board.print(f"Stopping {len(self._active)} runs; they save first ...")
         self._waiting.clear()
         self._backend.stop()
         while self._active:
@@ -246,12 +247,12 @@ class Grid:
                 state = self._active[name].read_current()
                 ended = STOPPED if state is None or state.state == RUNNING else state.state
                 self._set(self._active[name], ended)
-            self._board.show(list(self.rows.values()))
+            self.board.show()
             time.sleep(POLL_SECONDS)
 
     def _set(self, job: Job, state: str, note: str = "") -> None:
         """Updates the row of a job; one that has ended is no longer active."""
-        row = self.rows[job.name]
+        row = self._row_of[job.name]
         row.state = state
         row.note = note
         if state in (RUNNING, *ENDS):

@@ -16,7 +16,7 @@ from sample_factory.launch.exit_codes import FAILED as EXIT_FAILED
 from sample_factory.launch.exit_codes import INTERRUPTED, run_command
 from sample_factory.plotting.plot_groups import plot_groups
 from sample_factory.runner.backend import BACKENDS, Backend, find_backend
-from sample_factory.runner.grid import FRAMES, REWARD, Board, Grid, Row
+from sample_factory.runner.grid import FRAMES, REWARD, Grid, Row
 from sample_factory.runner.run_description import as_typed, load_description
 from sample_factory.runner.run_job import FAILED, FOLDER, Job
 from sample_factory.runner.slurm import SlurmBackend
@@ -105,16 +105,14 @@ def run_grid(argv: Sequence[str]) -> int:
 
 
 def _run(jobs: Sequence[Job], backend: Backend, folder: Path, pause: float) -> int:
-    board = Board()
-    board.print(f"{len(jobs)} runs in {folder}; their output: {folder / FOLDER}/*.log")
-    grid = Grid(jobs, backend, board, pause)
+    grid = Grid(jobs, backend, pause)
+    grid.board.print(f"{len(jobs)} runs in {folder}; their output: {folder / FOLDER}/*.log")
     has_ended = grid.run()
-    rows = list(grid.rows.values())
-    board.close(rows)
-    write_table(folder / CSV, jobs, rows)
+    grid.board.close()
+    write_table(folder / CSV, jobs, grid.rows)
     print(f"written: {folder / CSV}")
     print("\n".join(draw_curves(folder / PICTURE, jobs)), flush=True)
-    failed = [(job, row.note) for job, row in zip(jobs, rows) if row.state == FAILED]
+    failed = [(job, row.note) for job, row in zip(jobs, grid.rows) if row.state == FAILED]
     for job, reason in failed:
         output = job.log.read_text(errors="replace").split("\n") if job.log.exists() else []
         last_line = next((line.strip() for line in reversed(output) if line.strip()), "")

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from sample_factory.monitoring.summaries import TensorboardWriter
-from sample_factory.runner.grid import FPS, FRAMES, REWARD, Board, Row, counts, table
+from sample_factory.runner.grid import FPS, FRAMES, REWARD, Board, Row
 
 
-def row(name, state, note=""):
-    return Row(Path(name), state, note)
+def row(name, state):
+    return Row(Path(name), state)
 
 
-def training(name, state, note=""):
-    result = row(name, state, note)
+def training(name, state):
+    result = row(name, state)
     result.figures = {FRAMES: 31_000, FPS: 1510.4, REWARD: 44.0}
     result.target = 50_000
     result.seconds = 25.0
@@ -39,17 +39,18 @@ def screen(monkeypatch):
 
 def test_a_row_has_frames_speed_and_reward_as_far_as_they_are_known():
     rows = [training("00_a_see_1", "running"), row("01_a_see_2", "waiting")]
-    assert [line.split() for line in table(rows)] == [
+    board = Board(rows)
+    assert [line.split() for line in board.lines(rows)[:-1]] == [
         ["run", "state", "frames", "of", "FPS", "reward", "time"],
         ["00_a_see_1", "running", "31k", "50k", "1,510", "44.0", "0:25"],
         ["01_a_see_2", "waiting"],
     ]
-    assert counts(rows) == "2 runs: 1 running, 1 waiting"
+    assert board.counts() == "2 runs: 1 running, 1 waiting"
 
 
 def test_a_table_that_does_not_fit_shows_what_runs_and_what_has_failed_first(screen):
     states = ["finished", "waiting", "waiting", "failed", "running", "waiting"]
-    Board(screen).show([row(f"run{i}", state) for i, state in enumerate(states)])
+    Board([row(f"run{i}", state) for i, state in enumerate(states)], screen).show()
     lines = screen.getvalue().splitlines()
     assert [line.split()[0] for line in lines[1:-1]] == ["run4", "run3", "run1"]
     assert lines[-1] == "6 runs: 1 running, 1 failed, 3 waiting, 1 finished"
@@ -57,19 +58,22 @@ def test_a_table_that_does_not_fit_shows_what_runs_and_what_has_failed_first(scr
 
 
 def test_the_next_table_replaces_the_one_before_it(screen):
-    board = Board(screen)
-    board.show([row("a", "running")])
+    board = Board([row("a", "running")], screen)
+    board.show()
     before = screen.tell()
-    board.close([row("a", "finished")])
+    board.close()
     assert screen.getvalue()[before:].startswith("\x1b[3F\x1b[J")  # heading, row, counts
 
 
 def test_elsewhere_each_change_of_a_state_is_one_line():
     stream = io.StringIO()
-    board = Board(stream)
-    board.show([row("a", "waiting")])
+    run = training("a", "waiting")
+    board = Board([run], stream)
+    board.show()
+    run.state = "failed"
+    run.note = "exit code 1"
     for _ in range(2):
-        board.show([training("a", "failed", note="exit code 1")])
+        board.show()
     assert stream.getvalue() == "a: failed, exit code 1, 31k frames, reward 44.0\n"
 
 
