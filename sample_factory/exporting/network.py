@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import functools
 import logging
 import warnings
 from collections.abc import Callable
@@ -124,61 +125,28 @@ def with_plain_layers(model: ActorCritic) -> ActorCritic:
 
     An exporter follows one path through the code; ours has several, which suit different batches.
     """
-    model = copy.deepcopy(model)
-    replaced: dict[nn.Module, nn.Module] = {}  # a module may be in several places
-    for module in list(model.modules()):
-        for name, child in list(module.named_children()):
-            if type(child) in _PLAIN:
-                if child not in replaced:
-                    replaced[child] = _PLAIN[type(child)](child)
-                setattr(module, name, replaced[child])
-    return model.eval()
+    model = copy.deepcopy(model).eval()
+    for module in model.modules():
+        layer: Any = module
+        if isinstance(module, RunningNormalizer):
+            layer.register_buffer("inverse", (layer.variance + layer.eps).rsqrt().float())
+            layer.mean = layer.mean.float()
+            layer.normalize = functools.partial(_normalize, layer)
+        elif isinstance(module, PatchConv2d):
+            layer.forward = functools.partial(nn.Conv2d.forward, layer)
+        elif isinstance(module, TextEncoder):
+            layer.forward = functools.partial(_encode, layer)
+    return model
 
 
-class _PlainNormalizer(nn.Module):
-    """A RunningNormalizer that is not updated."""
-
-    mean: Tensor
-    inverse: Tensor  # of the standard deviation
-
-    def __init__(self, normalizer: RunningNormalizer):
-        super().__init__()
-        self.shape = normalizer.shape
-        self.clip = normalizer.clip
-        self.register_buffer("mean", normalizer.mean.float())
-        self.register_buffer("inverse", (normalizer.variance + normalizer.eps).rsqrt().float())
-
-    def normalize(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        return ((x.float() - self.mean) * self.inverse).clamp(-self.clip, self.clip).to(dtype)
-
-    def denormalize(self, x: Tensor) -> Tensor:
-        return x.float().clamp(-self.clip, self.clip) / self.inverse + self.mean
+def _normalize(layer: Any, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Returns what RunningNormalizer.normalize does, at once for all rows."""
+    return ((x.float() - layer.mean) * layer.inverse).clamp(-layer.clip, layer.clip).to(dtype)
 
 
-class _PlainTextEncoder(nn.Module):
-    """A TextEncoder that reads each row, also texts that are equal."""
-
-    def __init__(self, encoder: TextEncoder):
-        super().__init__()
-        self.encoder = encoder
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.encoder.encode(tokens.clamp(0, self.encoder.words.num_embeddings - 1))
-
-
-def _plain_convolution(layer: PatchConv2d) -> nn.Conv2d:
-    sizes: Any = (layer.in_channels, layer.out_channels, layer.kernel_size, layer.stride)
-    plain = nn.Conv2d(*sizes)
-    plain.weight = layer.weight
-    plain.bias = layer.bias
-    return plain
-
-
-_PLAIN: dict[type[nn.Module], Callable[[Any], nn.Module]] = {
-    RunningNormalizer: _PlainNormalizer,
-    PatchConv2d: _plain_convolution,
-    TextEncoder: _PlainTextEncoder,
-}
+def _encode(encoder: TextEncoder, tokens: Tensor) -> Tensor:
+    """Returns what TextEncoder.forward does, reading each row, also texts that are equal."""
+    return encoder.encode(tokens.clamp(0, encoder.words.num_embeddings - 1))
 
 
 class ExportFailed(CommandFailed):
