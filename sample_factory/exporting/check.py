@@ -69,23 +69,20 @@ def compare(
         distribution = model.distribution(output.logits)
         for name, tensor in zip(network.outputs, network.outputs_of(model, output)):
             own, right = outputs[name], tensor.numpy()
-            differs = f"the exported policy differs in {place}: {name}"
+            fault = ""
             if own.shape != right.shape or own.dtype != right.dtype:
-                wanted = f"{right.dtype} {right.shape}"
-                raise ExportFailed(
-                    f"{differs} is {own.dtype} {own.shape}, and should be {wanted}; nothing was written"
-                )
-            if name in choices:  # their probabilities are compared: two choices may be equally likely
+                fault = f"is {own.dtype} {own.shape}, and should be {right.dtype} {right.shape}"
+            elif name in choices:  # their probabilities are compared: two choices may be equally likely
                 space: Any = choices[name].space
                 rows = output.actions.clone()
                 chosen = torch.from_numpy(own - np.asarray(space.start))
                 rows[:, choices[name].values] = chosen.reshape(len(rows), -1).float()
                 own, right = (distribution.log_prob(x).numpy() for x in (rows, output.actions))
-            difference = _difference(own, right)
+            difference = math.inf if fault else _difference(own, right)
             if difference > TOLERANCE:
-                raise ExportFailed(
-                    f"{differs} by {difference:.2g}, where {TOLERANCE:g} is allowed; nothing was written"
-                )
+                fault = fault or f"by {difference:.2g}, where {TOLERANCE:g} is allowed"
+                where = f"{place}: {name} {fault}"
+                raise ExportFailed(f"the exported policy differs in {where}; nothing was written")
             worst = max(worst, (difference, name))
         return output.logits, output.rnn_state, outputs
 

@@ -193,7 +193,10 @@ def imitate(config: Config) -> Score:
     if length < 1:  # a whole trajectory
         length = config.learning.rollout
     training, held_out = split(recording, length, flags.held_out_share, rng)
-    learner = _make_learner(config, spaces, seed)
+    policy = make_policy_spec(config, spaces.observation, spaces.action)._replace(precision="fp32")
+    frameskip = config.env.env_frameskip or 1
+    algorithm = registered_algorithm(config.run.algo)
+    learner = Learner(LearnerArgs(0, 0, config, policy, algorithm, frameskip, seed))
     folder = prepare_folder(config)
     try:
         config.save()
@@ -206,11 +209,8 @@ def imitate(config: Config) -> Score:
     finally:
         folder.lock.release()
     log.info("Held-out episodes: %s", score)
-    log.info(
-        "Continue: python -m sample_factory.train --env=%s --experiment=NAME --transfer_from=%s",
-        config.env_name,
-        config.run.experiment,
-    )
+    command = f"python -m sample_factory.train --env={config.env_name} --experiment=NAME"
+    log.info("Continue: %s --transfer_from=%s", command, config.run.experiment)
     return score
 
 
@@ -223,21 +223,9 @@ def _games(config: Config, flags: ImitateFlags, seed: int) -> tuple[Recording, K
             return load_recording(Path(flags.games).expanduser(), spaces), spaces
         started = time.monotonic()
         recording = record(env, flags.teachers, flags.imitate_samples, seed)
-    log.info(
-        "Recorded %s actions of %s episodes in %.0f s",
-        f"{len(recording.actions):,}",
-        f"{recording.episodes[-1] + 1:,}",
-        time.monotonic() - started,
-    )
+    counts = f"{len(recording.actions):,} actions of {recording.episodes[-1] + 1:,} episodes"
+    log.info("Recorded %s in %.0f s", counts, time.monotonic() - started)
     if flags.save_games is not None:
         recording.save(Path(flags.save_games).expanduser())
         log.info("Saved the games: %s", flags.save_games)
     return recording, spaces
-
-
-def _make_learner(config: Config, spaces: KindSpaces, seed: int) -> Learner:
-    """Returns an untrained learner, whose state is that of a new experiment."""
-    policy = make_policy_spec(config, spaces.observation, spaces.action)._replace(precision="fp32")
-    frameskip = config.env.env_frameskip or 1
-    algorithm = registered_algorithm(config.run.algo)
-    return Learner(LearnerArgs(0, 0, config, policy, algorithm, frameskip, seed))

@@ -117,13 +117,12 @@ class Job(NamedTuple):
         """Returns the state of the last order; None if it has not begun."""
         state = self.read_state()
         order = _read(self.order)
-        is_current = state is not None and order is not None and state.attempt == order["attempt"]
-        return state if is_current else None
+        return state if state and order and state.attempt == order["attempt"] else None
 
     def is_finished(self) -> bool:
         """Returns whether an earlier start has finished this very command."""
         state = self.read_state()
-        return state is not None and state.state == FINISHED and state.command == list(self.command)
+        return state is not None and (state.state, state.command) == (FINISHED, list(self.command))
 
     def write_order(self) -> None:
         """Orders the next attempt."""
