@@ -55,18 +55,15 @@ def compare(
     choices = {part.action: part for part in network.actions if not part.is_box}
     worst = (0.0, network.outputs[0])
 
-    def check(
-        stored: Arrays, state: Tensor, own_state: np.ndarray, place: str
-    ) -> tuple[Tensor, Tensor, Arrays]:
+    def check(stored: Arrays, state: Tensor, memory: np.ndarray, place: str) -> tuple[Tensor, Tensor, Arrays]:
         """Returns the trained policy's logits and next state [B, ...], and the exported one's outputs."""
         nonlocal worst
         inputs = {entry.name: entry.as_given(stored[entry.key]) for entry in network.observations}
         if model.state_size:
-            inputs[RNN_STATE] = own_state
+            inputs[RNN_STATE] = memory
         outputs: Arrays = dict(zip(network.outputs, session.run(network.outputs, inputs)))
         tensors = {key: torch.from_numpy(array) for key, array in stored.items()}
         output = model.act(tensors, state, deterministic=True)
-        distribution = model.distribution(output.logits)
         for name, tensor in zip(network.outputs, network.outputs_of(model, output)):
             own, right = outputs[name], tensor.numpy()
             fault = ""
@@ -77,12 +74,13 @@ def compare(
                 rows = output.actions.clone()
                 chosen = torch.from_numpy(own - np.asarray(space.start))
                 rows[:, choices[name].values] = chosen.reshape(len(rows), -1).float()
-                own, right = (distribution.log_prob(x).numpy() for x in (rows, output.actions))
+                log_prob = model.distribution(output.logits).log_prob
+                own, right = log_prob(rows).numpy(), log_prob(output.actions).numpy()
             difference = math.inf if fault else _difference(own, right)
             if difference > TOLERANCE:
                 fault = fault or f"by {difference:.2g}, where {TOLERANCE:g} is allowed"
-                where = f"{place}: {name} {fault}"
-                raise ExportFailed(f"the exported policy differs in {where}; nothing was written")
+                fault = f"the exported policy differs in {place}: {name} {fault}"
+                raise ExportFailed(f"{fault}; nothing was written")
             worst = max(worst, (difference, name))
         return output.logits, output.rnn_state, outputs
 

@@ -1,6 +1,7 @@
 """Exports the policies of an experiment: loads, converts, compares, writes."""
 
 import contextlib
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
+from sample_factory.config import VERSION
 from sample_factory.config.config import Config
 from sample_factory.config.flags import ConfigError
 from sample_factory.envs.env_registry import EnvFamily
@@ -19,7 +21,7 @@ from sample_factory.evaluation.policy import build_model, load_weights
 from sample_factory.evaluation.policy_choice import PolicyChoice, find_checkpoint
 from sample_factory.exporting.check import CheckResult, compare
 from sample_factory.exporting.network import ExportedNetwork, to_onnx
-from sample_factory.exporting.signature import describe_actions, make_metadata
+from sample_factory.exporting.signature import describe_actions, describe_observations
 
 
 class ExportedPolicy(NamedTuple):
@@ -86,11 +88,21 @@ def _export(
     exported = to_onnx(network)
     seed = config.run.seed or 0
     check = compare(model, network, exported, env, agents, flags.export_check_steps, seed)
-    actions = describe_actions(env, own, network.actions)
-    metadata = make_metadata(
-        config, family, choice, network.observations, actions, state, rnn_state_size=model.state_size
-    )
-    onnx.helper.set_model_props(exported, metadata)
+    texts = {
+        "sample_factory": VERSION,
+        "env": config.env_name,
+        "env_frameskip": (config.env.env_frameskip or 1) * family.action_repeat,
+        "env_framestack": config.env.env_framestack,
+        "experiment": config.run.experiment,
+        "policy_index": choice.policy_index,
+        "checkpoint": Path(choice.checkpoint).name,  # of a file, not its folders
+        "train_steps": state.get("train_step", 0),
+        "env_frames": state.get("env_steps", 0),
+        "rnn_state_size": model.state_size,
+        "observations": json.dumps(describe_observations(network.observations)),
+        "actions": json.dumps(describe_actions(env, own, network.actions)),
+    }
+    onnx.helper.set_model_props(exported, {name: str(value) for name, value in texts.items()})
     contents: bytes = exported.SerializeToString()
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:  # the file is replaced at once, so that there is never a part of one

@@ -1,20 +1,14 @@
 """Inputs and outputs of an exported policy: names, shapes, dtypes, and texts about them. Imports no torch."""
 
-import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
-from sample_factory.config import VERSION
-from sample_factory.config.config import Config
 from sample_factory.envs.abilities import NamesActions, find_ability
-from sample_factory.envs.env_registry import EnvFamily
 from sample_factory.envs.own_spaces import OwnSpaces
 from sample_factory.envs.protocol import MultiAgentEnv
-from sample_factory.evaluation.policy_choice import PolicyChoice
 from sample_factory.spaces.actions import Discretized, action_decoder, action_layout
 from sample_factory.spaces.observations import leaf_spaces
 
@@ -105,20 +99,9 @@ def action_parts(
         logit += action_layout(inner).num_logits
 
 
-def make_metadata(
-    config: Config,
-    family: EnvFamily,
-    choice: PolicyChoice,
-    observations: Sequence[ObservationInput],
-    actions: Sequence[Mapping[str, Any]],
-    state: Mapping[str, Any],
-    rnn_state_size: int,
-) -> dict[str, str]:
-    """Returns texts that describe the policy, by name; see sample_factory/exporting/README.md.
-
-    actions: see `describe_actions`. state: the contents of the checkpoint.
-    """
-    described = [
+def describe_observations(inputs: Sequence[ObservationInput]) -> list[dict[str, Any]]:
+    """Returns a description of each input, for JSON."""
+    return [
         {
             "key": entry.key,
             "input": entry.name,
@@ -126,23 +109,8 @@ def make_metadata(
             "shape": entry.shape,
             "space": " ".join(str(entry.space).split()),
         }
-        for entry in observations
+        for entry in inputs
     ]
-    texts = {
-        "sample_factory": VERSION,
-        "env": config.env_name,
-        "env_frameskip": (config.env.env_frameskip or 1) * family.action_repeat,
-        "env_framestack": config.env.env_framestack,
-        "experiment": config.run.experiment,
-        "policy_index": choice.policy_index,
-        "checkpoint": Path(choice.checkpoint).name,  # of a file, not its folders
-        "train_steps": state.get("train_step", 0),
-        "env_frames": state.get("env_steps", 0),
-        "rnn_state_size": rnn_state_size,
-        "observations": json.dumps(described),
-        "actions": json.dumps(actions),
-    }
-    return {name: str(value) for name, value in texts.items()}
 
 
 def describe_actions(env: MultiAgentEnv, own: OwnSpaces, parts: Sequence[ActionPart]) -> list[dict[str, Any]]:

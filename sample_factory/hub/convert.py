@@ -49,19 +49,15 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 done, 2 something cannot be converted."""
 
-    def command(given: Sequence[str]) -> None:
-        arguments = parse_arguments(given)
+    def command(words: Sequence[str]) -> None:
+        given = parse_arguments(words)
         from sample_factory.hub.convert_experiment import convert_experiment  # loads torch
 
         setup_logging("convert")
-        source = arguments.source.expanduser().absolute()
-        destination = RunFlags(
-            experiment=arguments.experiment or source.name,
-            train_dir=arguments.train_dir,
-            experiments_root=arguments.experiments_root,
-        )
-        trusts = arguments.trust_code
-        folder = convert_experiment(source, destination, arguments.env, trust_code=trusts)
+        source = given.source.expanduser().absolute()
+        place = {"train_dir": given.train_dir, "experiments_root": given.experiments_root}
+        destination = RunFlags(experiment=given.experiment or source.name, **place)
+        folder = convert_experiment(source, destination, given.env, trust_code=given.trust_code)
         print("\n".join([f"converted: {folder}", *next_commands(folder)]))
 
     return run_command(command, argv)

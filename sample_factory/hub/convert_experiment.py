@@ -44,9 +44,11 @@ log = logging.getLogger("sample_factory")
 
 # Groups: the kind, and what follows the counters, e.g. the metric and its value in the name of the best one.
 CHECKPOINT = re.compile(r"(checkpoint|best)_\d+_\d+(.*\.pth(?:\.milestone)?)")
-# A scalar of NumPy, such as the reward of the best checkpoint, is saved as its dtype and its bytes.
-NUMPY_1_SCALAR = "numpy.core.multiarray.scalar"
-NUMPY_2_SCALAR = "numpy._core.multiarray.scalar"
+# What loading a scalar of NumPy takes, such as the reward of the best checkpoint: its constructor, under its
+# names in versions 1 and 2 of NumPy, and the dtypes of numbers.
+SCALAR = np.float64(0).__reduce__()[0]
+SCALARS = [(SCALAR, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
+SAFE_GLOBALS: list[Any] = [*SCALARS, np.dtype, *(type(np.dtype(code)) for code in "?bhilqBHILQefd")]
 
 RESNET = "resnet_impala"
 V1_RESNET = "resnet_impala_v1"
@@ -80,9 +82,7 @@ def convert_experiment(
     spaces: OwnSpaces | None = None,
     trust_code: bool = False,
 ) -> Path:
-    """Converts all policies and all their checkpoints: regular ones, milestones and the best one.
-
-    Returns the new folder.
+    """Converts all policies and all their checkpoints; returns the new folder.
 
     source: folder of the old experiment; it is only read. destination: names the new folder, which must not
         exist. env: name of the env here, if it differs. spaces: of one agent, as the env has them; by default
@@ -118,7 +118,7 @@ def convert_experiment(
         raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    config.save()
+    config.save()  # logs an error instead of raising it
     if not (folder / "cfg.json").is_file():
         shutil.rmtree(folder)
         raise ConfigError(f"cannot write to {folder}: there is no room for its cfg.json")
@@ -213,11 +213,11 @@ def read_settings(folder: Path) -> tuple[Path, dict[str, Any], int]:
         raise ConfigError(f"--source={folder} is no experiment: there is no {' or '.join(SAVED_NAMES)} in it")
     values = read_json(path)
     version = old_version(values)
-    if version is None and "hidden_size" in values:
+    if version is not None:
+        return path, values, version
+    if "hidden_size" in values:
         raise ConfigError(f"{path} is of this version of Sample Factory already; use it as it is")
-    if version is None:
-        raise ConfigError(f"{path} is not of Sample Factory 1 or 2: there is no hidden_size or rnn_size")
-    return path, values, version
+    raise ConfigError(f"{path} is not of Sample Factory 1 or 2: there is no hidden_size or rnn_size")
 
 
 def find_files(folder: Path) -> list[Path]:
@@ -237,7 +237,7 @@ def read_old_state(path: Path, trust_code: bool = False) -> dict[str, Any]:
     Raises ConfigError for a file that cannot be read or that holds anything else.
     """
     try:
-        with torch.serialization.safe_globals(_numpy_scalars()):
+        with torch.serialization.safe_globals(SAFE_GLOBALS):
             state = torch.load(path, map_location="cpu", weights_only=not trust_code)
     except pickle.UnpicklingError as error:
         refused = re.search(r"(?:GLOBAL|global) (\S+)", str(error))
@@ -257,14 +257,6 @@ def read_old_state(path: Path, trust_code: bool = False) -> dict[str, Any]:
     if any(name.startswith("towers.") for name in state["model"]):
         raise ConfigError(f"{path} is of this version of Sample Factory already; use it as it is")
     return dict(state)
-
-
-def _numpy_scalars() -> list[Any]:
-    """Returns what loading a scalar of NumPy needs: its constructor, under its names in both versions of
-    NumPy, and the dtypes of numbers."""
-    scalar = np.float64(0).__reduce__()[0]
-    dtypes = [type(np.dtype(code)) for code in "?bhilqBHILQefd"]
-    return [(scalar, NUMPY_1_SCALAR), (scalar, NUMPY_2_SCALAR), np.dtype, *dtypes]
 
 
 def new_env_name(values: Mapping[str, Any]) -> str:

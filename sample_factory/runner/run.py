@@ -28,7 +28,8 @@ COLUMNS = ("run", "state", "env", "env_frames", "reward", "seconds", "exit_code"
 NOT_IN_LABEL = ("seed", "env")  # seeds are averaged; each env has a panel of its own
 
 
-def _make_parser() -> argparse.ArgumentParser:
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Raises ConfigError. Prints the help and exits with 0 on --help."""
     parser = make_command_parser(RUN_GRID)
     add = parser.add_argument
     add("--run", metavar="MODULE", help="module that defines RUN_DESCRIPTION, or a file that ends in .py")
@@ -61,12 +62,7 @@ def _make_parser() -> argparse.ArgumentParser:
     address = "a running cluster, e.g. auto; without it, that in RAY_ADDRESS, or one on this machine"
     add("--ray_address", help=address)
     add("--ray_cpus_per_job", type=float, default=1.0, help="CPUs of each run (default: 1)")
-    return parser
 
-
-def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Raises ConfigError. Prints the help and exits with 0 on --help."""
-    parser = _make_parser()
     arguments = parse_words(parser, argv)
     if not arguments.run:
         raise ConfigError(
@@ -154,11 +150,11 @@ def draw_curves(path: Path, jobs: Sequence[Job]) -> list[str]:
     Returns lines of text: the last values of each line, and notes; or why there is no picture.
     """
     groups: dict[str, list[Path]] = {}
-    has_several = len({job.group for job in jobs}) > 1
+    has_several = len({job.folder.parent for job in jobs}) > 1
     for job in jobs:
         params = {name: value for name, value in job.params.items() if name not in NOT_IN_LABEL}
         words = [f"{name}={as_typed(value)}" for name, value in params.items()]  # e.g. learning_rate=0.001
-        label = " ".join([*([job.group] if has_several or not words else []), *words])
+        label = " ".join([*([job.folder.parent.name] if has_several or not words else []), *words])
         groups.setdefault(label, []).append(job.folder)
     try:
         picture = plot_groups(groups, path, skip_unreadable=True)

@@ -56,7 +56,7 @@ class ParamGrid:
         for values in itertools.product(*self.grid.values()):
             params: dict[str, Any] = {}
             for names, value in zip(self.grid, values):
-                params.update({names: value} if isinstance(names, str) else dict(zip(names, value)))
+                params |= {names: value} if isinstance(names, str) else dict(zip(names, value))
             combinations.append(params)
         yield from _in_order(combinations, randomize)
 
@@ -127,11 +127,10 @@ class RunDescription:
             raise ConfigError(f"Experiment {experiment.base_name!r} has no command: give cmd=...")
         group = "_".join(filter(None, [experiment.base_name, self.experiment_suffix]))
         folder = train_dir / self.run_name / group
+        place = [f"{self.experiment_dir_arg_name}={folder}"]
         if self.experiment_dirs_sf_format:
             root = f"--experiments_root={Path(self.run_name, group)}"
             place = [f"{self.experiment_dir_arg_name}={train_dir}", root]
-        else:
-            place = [f"{self.experiment_dir_arg_name}={folder}"]
         for index, params in enumerate(experiment.params or [{}]):
             name = self._name(experiment.base_name, index, params)
             flags = [f"{self.param_prefix}{key}={as_typed(value)}" for key, value in params.items()]
@@ -179,8 +178,7 @@ def as_typed(value: Any) -> str:
 def load_description(run: str) -> RunDescription:
     """Returns RUN_DESCRIPTION of a module, or of a file whose name ends in .py.
 
-    Raises ConfigError if there is no such module or variable; CommandFailed, from the exception of the
-    module, if its import raises.
+    Raises ConfigError if there is no such module or variable; CommandFailed if its import raises.
     """
     is_file = run.endswith(".py")
     if is_file and not Path(run).is_file():

@@ -63,10 +63,10 @@ class JobState(NamedTuple):
 class Job(NamedTuple):
     """A run of the grid, and the next attempt at it.
 
-    command: a first word "python" is the interpreter of the job's process. folder: the experiment folder of
-    the run. files: folder of the runner's files. env_vars: added to the environment. params: parameter ->
-    value, beside what is in the base command. cwd: working directory. attempt: 1 at the first start of the
-    job. seconds: time that earlier attempts have taken.
+    command: a first word "python" is the interpreter of the job's process. folder: of the experiment, within
+    one for all runs of its Experiment. files: folder of the runner's files. env_vars: added to the
+    environment. params: parameter -> value, beside what is in the base command. cwd: working directory.
+    attempt: 1 at the first start of the job. seconds: time that earlier attempts have taken.
     """
 
     command: Sequence[str]
@@ -89,11 +89,6 @@ class Job(NamedTuple):
     @property
     def name(self) -> str:
         return self.folder.name
-
-    @property
-    def group(self) -> str:
-        """The name of the folder of its Experiment."""
-        return self.folder.parent.name
 
     @property
     def log(self) -> Path:
