@@ -88,13 +88,6 @@ class ExportedNetwork(nn.Module):
             outputs.append(output.values if normalizer is None else normalizer.denormalize(output.values))
         return tuple(outputs)
 
-    def example(self) -> tuple[Tensor, ...]:
-        """Returns zeros for two rows of the inputs."""
-        arrays = [np.zeros((2, *entry.shape), entry.dtype) for entry in self.observations]
-        if self.model.state_size:
-            arrays.append(np.zeros((2, self.model.state_size), np.float32))
-        return tuple(map(torch.from_numpy, arrays))
-
 
 def _storing(entry: ObservationInput) -> Callable[[Tensor], Tensor]:
     """Returns the conversion of observations [B, *shape] of the env to those that are stored, see
@@ -158,7 +151,10 @@ def to_onnx(network: ExportedNetwork) -> onnx.ModelProto:
 
     Raises ExportFailed for a network that torch cannot export.
     """
-    example = network.example()
+    arrays = [np.zeros((2, *entry.shape), entry.dtype) for entry in network.observations]  # of two rows
+    if network.model.state_size:
+        arrays.append(np.zeros((2, network.model.state_size), np.float32))
+    example = tuple(map(torch.from_numpy, arrays))
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it notes e.g. that torchvision is missing
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")

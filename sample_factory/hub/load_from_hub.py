@@ -65,8 +65,8 @@ def load_from_hub(
     try:
         downloaded.mkdir(parents=True)
         download(api, hf_repository, revision, downloaded)
-        settings = _clean(hf_repository, downloaded)
-        _move(_converted(downloaded, old_version(settings), folder), folder)
+        version = old_version(_clean(hf_repository, downloaded))
+        _move(downloaded if version is None else _converted(downloaded, version, folder), folder)
     except OSError as error:
         raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None
     finally:
@@ -100,14 +100,9 @@ def _clean(repository: str, folder: Path) -> dict[str, Any]:
     return settings
 
 
-def _converted(downloaded: Path, version: int | None, destination: Path) -> Path:
-    """Converts an experiment of version 1 or 2; None: it is of this version.
-
-    Returns the new folder, beside `downloaded`; or `downloaded` itself if it needs no conversion, or cannot
-    be converted. destination: the folder that it becomes.
-    """
-    if version is None:
-        return downloaded
+def _converted(downloaded: Path, version: int, destination: Path) -> Path:
+    """Converts an experiment of version 1 or 2; returns the new folder, beside `downloaded`, or `downloaded`
+    itself if it cannot be converted. destination: the folder that it becomes."""
     from sample_factory.hub.convert_experiment import convert_experiment  # loads torch
 
     log.info("Converting an experiment of Sample Factory %d ...", version)

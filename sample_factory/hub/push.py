@@ -101,9 +101,8 @@ def _save_results(
     """
     if len(evaluations) < len(checkpoints) or any(one.is_partial or not one.episodes for one in evaluations):
         raise HubError("the evaluation was stopped before its episodes had ended: nothing was pushed")
-    figures = result_figures(config, evaluations)
-    files = [path.name for path in checkpoints]
-    results = {**figures, "experiment": config.run.experiment, "checkpoints": files}
+    names = {"experiment": config.run.experiment, "checkpoints": [path.name for path in checkpoints]}
+    results = {**result_figures(config, evaluations), **names}
     try:
         write_atomically(config.experiment_dir / RESULTS, json.dumps(results, indent=4) + "\n")
     except OSError as error:
