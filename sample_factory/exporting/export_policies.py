@@ -21,7 +21,7 @@ from sample_factory.evaluation.policy import build_model, load_weights
 from sample_factory.evaluation.policy_choice import PolicyChoice, find_checkpoint
 from sample_factory.exporting.check import CheckResult, compare
 from sample_factory.exporting.network import ExportedNetwork, to_onnx
-from sample_factory.exporting.signature import describe_actions, describe_observations
+from sample_factory.exporting.signature import describe_actions
 
 
 class ExportedPolicy(NamedTuple):
@@ -99,7 +99,7 @@ def _export(
         "train_steps": state.get("train_step", 0),
         "env_frames": state.get("env_steps", 0),
         "rnn_state_size": model.state_size,
-        "observations": json.dumps(describe_observations(network.observations)),
+        "observations": json.dumps([entry.describe() for entry in network.observations]),
         "actions": json.dumps(describe_actions(env, own, network.actions)),
     }
     onnx.helper.set_model_props(exported, {name: str(value) for name, value in texts.items()})

@@ -134,7 +134,8 @@ def with_plain_layers(model: ActorCritic) -> ActorCritic:
 
 def _normalize(layer: Any, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Returns what RunningNormalizer.normalize does, at once for all rows."""
-    return ((x.float() - layer.mean) * layer.inverse).clamp(-layer.clip, layer.clip).to(dtype)
+    normalized: Tensor = (x.float() - layer.mean) * layer.inverse
+    return normalized.clamp(-layer.clip, layer.clip).to(dtype)
 
 
 def _encode(encoder: TextEncoder, tokens: Tensor) -> Tensor:

@@ -38,6 +38,12 @@ class ObservationInput(NamedTuple):
             stored = stored + np.ravel(self.space.start)
         return stored.reshape(-1, *self.shape).astype(self.dtype)
 
+    def describe(self) -> dict[str, Any]:
+        """Returns a description for JSON."""
+        space = " ".join(str(self.space).split())
+        names = {"key": self.key, "input": self.name}
+        return {**names, "dtype": str(self.dtype), "shape": self.shape, "space": space}
+
 
 class ActionPart(NamedTuple):
     """A Discrete, MultiDiscrete or Box space: the whole action space, or an entry of a Tuple.
@@ -64,6 +70,24 @@ class ActionPart(NamedTuple):
     def parameters(self) -> dict[str, str]:
         """The parameters of the distribution of the action -> the names of their outputs."""
         return {name: f"{name}{self.suffix}" for name in (("mean", "stddev") if self.is_box else ("logits",))}
+
+    def describe(self) -> dict[str, Any]:
+        """Returns a description for JSON."""
+        space = self.space
+        described: dict[str, Any] = {"output": self.action, "type": type(space).__name__, **self.parameters}
+        if isinstance(space, gym.spaces.Discrete):
+            described |= {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
+        elif isinstance(space, gym.spaces.MultiDiscrete):
+            described |= {"nvec": space.nvec.tolist(), "start": space.start.tolist()}
+        else:
+            assert isinstance(space, gym.spaces.Box)
+            bounds = [bound.astype(object) for bound in (space.low, space.high)]
+            for bound in bounds:
+                bound[~np.isfinite(bound.astype(float))] = None  # JSON has no number for it
+            described |= {"shape": space.shape, "low": bounds[0].tolist(), "high": bounds[1].tolist()}
+        if isinstance(space, Discretized):
+            described["values"] = space.values.tolist()
+        return described
 
 
 def observation_inputs(
@@ -99,20 +123,6 @@ def action_parts(
         logit += action_layout(inner).num_logits
 
 
-def describe_observations(inputs: Sequence[ObservationInput]) -> list[dict[str, Any]]:
-    """Returns a description of each input, for JSON."""
-    return [
-        {
-            "key": entry.key,
-            "input": entry.name,
-            "dtype": str(entry.dtype),
-            "shape": entry.shape,
-            "space": " ".join(str(entry.space).split()),
-        }
-        for entry in inputs
-    ]
-
-
 def describe_actions(env: MultiAgentEnv, own: OwnSpaces, parts: Sequence[ActionPart]) -> list[dict[str, Any]]:
     """Returns a description of each part of the actions, for JSON.
 
@@ -125,28 +135,10 @@ def describe_actions(env: MultiAgentEnv, own: OwnSpaces, parts: Sequence[ActionP
     for part in parts:  # what does least: zeros, the first choices, or the number next to 0
         if isinstance(part.space, Discretized):
             neutral[part.values] = np.abs(part.space.values).argmin()
-    described = [_describe_space(part) for part in parts]
+    described = [part.describe() for part in parts]
     for part, texts in zip(parts, described):
         if is_named and isinstance(part.space, gym.spaces.Discrete) and part.space.n <= MAX_NAMED:
             rows = np.tile(neutral, (int(part.space.n), 1))
             rows[:, part.values.start] = np.arange(part.space.n)
             texts["meanings"] = [namer.action_text(decode(row)) for row in rows]
-    return described
-
-
-def _describe_space(part: ActionPart) -> dict[str, Any]:
-    space = part.space
-    described: dict[str, Any] = {"output": part.action, "type": type(space).__name__, **part.parameters}
-    if isinstance(space, gym.spaces.Discrete):
-        described |= {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
-    elif isinstance(space, gym.spaces.MultiDiscrete):
-        described |= {"nvec": space.nvec.tolist(), "start": space.start.tolist()}
-    else:
-        assert isinstance(space, gym.spaces.Box)
-        bounds = [bound.astype(object) for bound in (space.low, space.high)]
-        for bound in bounds:
-            bound[~np.isfinite(bound.astype(float))] = None  # JSON has no number for it
-        described |= {"shape": space.shape, "low": bounds[0].tolist(), "high": bounds[1].tolist()}
-    if isinstance(space, Discretized):
-        described["values"] = space.values.tolist()
     return described

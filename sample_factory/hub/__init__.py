@@ -1,8 +1,12 @@
 """The Hugging Face Hub: the flags of the commands that push an experiment. Imports no torch."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from sample_factory.config.flags import flag
+from sample_factory.config.flags import flag, parse_bool
+
+# Keywords of add_argument for a flag that may be given without a value.
+SWITCH: dict[str, Any] = {"type": parse_bool, "nargs": "?", "const": True, "default": False}
 
 
 @dataclass(frozen=True)

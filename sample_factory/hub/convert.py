@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sample_factory.config.commands import CONVERT
-from sample_factory.config.flags import ConfigError, parse_bool
+from sample_factory.config.flags import ConfigError
 from sample_factory.config.help import make_command_parser
 from sample_factory.config.sections import RunFlags
 from sample_factory.config.unknown_flags import parse_words
+from sample_factory.hub import SWITCH
 from sample_factory.hub.load_from_hub import next_commands
 from sample_factory.launch.exit_codes import run_command
 from sample_factory.runtime.log import setup_logging
@@ -30,16 +31,11 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     group = "folder within --train_dir for a group of experiments"
     add("--experiments_root", metavar="FOLDER", help=group)
     add("--env", metavar="NAME", help="name of the env here, if it differs, e.g. gym_CartPole-v1")
-    add(
-        "--trust_code",
-        type=parse_bool,
-        nargs="?",
-        const=True,
-        default=False,
-        metavar="True|False",
-        help="also import and call code that the settings name, and load checkpoints that hold more than "
-        "tensors and numbers; that can run any code of their author (default: False)",
+    trust = (
+        "also import and call code that the settings name, and load checkpoints that hold more than tensors "
+        "and numbers; that can run any code of their author (default: False)"
     )
+    add("--trust_code", metavar="True|False", help=trust, **SWITCH)
     arguments = parse_words(parser, argv)
     if arguments.source is None:
         raise ConfigError("the old experiment is missing: --source=FOLDER")

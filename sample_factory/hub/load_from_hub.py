@@ -15,12 +15,13 @@ from typing import Any
 
 from sample_factory.config.commands import LOAD_FROM_HUB
 from sample_factory.config.experiment_folder import SAVED_NAMES, experiment_folder, old_version, read_json
-from sample_factory.config.flags import ConfigError, parse_bool
+from sample_factory.config.flags import ConfigError
 from sample_factory.config.help import make_command_parser
 from sample_factory.config.sections import RunFlags
 from sample_factory.config.trust import TRUST, code_named_in, foreign_file
 from sample_factory.config.unknown_flags import parse_words
 from sample_factory.envs.env_registry import UnknownEnvError
+from sample_factory.hub import SWITCH
 from sample_factory.hub.hub_access import CARD, VIDEO, HubError, download, make_api
 from sample_factory.launch.exit_codes import run_command
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
@@ -91,10 +92,10 @@ def _clean(repository: str, folder: Path) -> dict[str, Any]:
         if (folder / name).is_dir():
             shutil.rmtree(folder / name)
         (folder / name).unlink(missing_ok=True)
-    path = _settings_file(folder)
-    if path is None:
+    saved = _settings_file(folder)
+    if saved is None:
         raise HubError(f"{repository} is no experiment of Sample Factory: it has no cfg.json")
-    settings = read_json(path)
+    settings = read_json(saved)
     if not any(folder.glob("checkpoint_p*/*.pth")):
         raise HubError(f"{repository} has no checkpoint, i.e. no file like checkpoint_p0/checkpoint_*.pth")
     return settings
@@ -178,15 +179,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     add("-d", "--train_dir", metavar="FOLDER", help="folder for the experiment (default: ./train_dir)")
     add("--experiment", metavar="NAME", help="its name there (default: the name in USER/NAME)")
     add("--revision", metavar="NAME", help="branch, tag or commit (default: the newest commit)")
-    add(
-        "--overwrite",
-        nargs="?",
-        const=True,
-        default=False,
-        type=parse_bool,
-        metavar="True|False",
-        help="replace an existing experiment",
-    )
+    add("--overwrite", metavar="True|False", help="replace an existing experiment", **SWITCH)
     return parse_words(parser, argv)
 
 

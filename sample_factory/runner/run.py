@@ -124,9 +124,9 @@ def _run(jobs: Sequence[Job], backend: Backend, folder: Path, pause: float) -> i
 
 def write_table(path: Path, jobs: Sequence[Job], rows: Sequence[Row]) -> None:
     """Writes a line for each run: COLUMNS, and the parameters of the grid. reward: of the last episodes."""
-    params = dict.fromkeys(name for job in jobs for name in job.params)
+    params = [name for job in jobs for name in job.params]
     with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, [*COLUMNS, *(name for name in params if name not in COLUMNS)])
+        writer = csv.DictWriter(file, list(dict.fromkeys([*COLUMNS, *params])))
         writer.writeheader()
         for job, row in zip(jobs, rows):
             state = job.read_state()
