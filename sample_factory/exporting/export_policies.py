@@ -52,10 +52,9 @@ def export_policies(config: Config, family: EnvFamily) -> list[ExportedPolicy]:
         if len(policies) == 1:
             first = policies[0] - policies[0] % num_kinds
             policies = tuple(range(first, first + num_kinds)) if num_kinds > 1 else policies
-        choices = [PolicyChoice(policy, checkpoints[0]) for policy in policies]
-        paths = _paths(config, policies)
         return [
-            _export(config, family, env, choice, path) for choice, path in zip(choices, paths, strict=True)
+            _export(config, family, env, PolicyChoice(policy, checkpoints[0]), path)
+            for policy, path in zip(policies, _paths(config, policies), strict=True)
         ]
 
 

@@ -24,12 +24,10 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = make_command_parser(CONVERT)
     add = parser.add_argument
     add("--source", type=Path, metavar="FOLDER", help="folder of the old experiment")
-    name = "name of the new experiment (default: that of the old folder)"
-    add("--experiment", metavar="NAME", help=name)
+    add("--experiment", metavar="NAME", help="name of the new experiment (default: that of the old folder)")
     place = "where it is written (default: ./train_dir)"
     add("--train_dir", default=RunFlags().train_dir, metavar="FOLDER", help=place)
-    group = "folder within --train_dir for a group of experiments"
-    add("--experiments_root", metavar="FOLDER", help=group)
+    add("--experiments_root", metavar="FOLDER", help="folder within --train_dir for a group of experiments")
     add("--env", metavar="NAME", help="name of the env here, if it differs, e.g. gym_CartPole-v1")
     trust = (
         "also import and call code that the settings name, and load checkpoints that hold more than tensors "

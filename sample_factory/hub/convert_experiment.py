@@ -99,7 +99,10 @@ def convert_experiment(
     foreign = foreign_file(path, values, trust_code)
     refuse_code(Layer(str(path), values, foreign), () if env is None else ("env",), known={})
     layers = frozenset(read_old_state(files[-1], trust_code)["model"])
-    env_name = env or new_env_name(values)
+    old_env = values.get("env")
+    if not env and not (isinstance(old_env, str) and old_env):
+        raise ConfigError("the settings have no env; name it with --env")
+    env_name = env or OLD_MUJOCO_ENVS.get(old_env, old_env)
     layer = Layer(f"{SAVED} {path}", new_values(version, values, layers, env_name), foreign)
     config = _new_config(layer, destination, env_name)
     spec = _policy_spec(config, spaces)
@@ -257,14 +260,6 @@ def read_old_state(path: Path, trust_code: bool = False) -> dict[str, Any]:
     if any(name.startswith("towers.") for name in state["model"]):
         raise ConfigError(f"{path} is of this version of Sample Factory already; use it as it is")
     return dict(state)
-
-
-def new_env_name(values: Mapping[str, Any]) -> str:
-    """Returns the name of the env here, as far as it is known. Raises ConfigError if there is none."""
-    name = values.get("env")
-    if not isinstance(name, str) or not name:
-        raise ConfigError("the settings have no env; name it with --env")
-    return OLD_MUJOCO_ENVS.get(name, name)
 
 
 def new_values(version: int, old: Mapping[str, Any], layers: frozenset[str], env_name: str) -> dict[str, Any]:

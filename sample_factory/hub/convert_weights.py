@@ -16,7 +16,6 @@ from sample_factory.models.normalizers import FixedNormalizer, RunningNormalizer
 from sample_factory.models.towers import Tower, TowerActorCritic
 
 OLD_EPS = 1e-5  # of the normalisers of version 2, added to the variance
-OLD_CLIP = 5.0
 OLD_KEY = "obs"  # the only observation that obs_subtract_mean and obs_scale changed
 OLD_NORMALIZERS = "obs_normalizer.running_mean_std.running_mean_std."
 OLD_BUFFERS = ("running_mean", "running_var", "count")

@@ -115,14 +115,9 @@ def _film(config: Config, family: EnvFamily) -> Path | None:
     from sample_factory.evaluation.play import play
 
     log.info("Writing a video ...")
-    evaluation = dataclasses.replace(
-        config.evaluation,
-        save_video=True,
-        no_render=True,
-        video_name=VIDEO,
-        max_num_episodes=NEVER,
-        max_num_frames=NEVER,
-    )
+    endless = {"max_num_episodes": NEVER, "max_num_frames": NEVER}
+    filming = {"save_video": True, "no_render": True, "video_name": VIDEO, **endless}
+    evaluation = dataclasses.replace(config.evaluation, **filming)
     try:
         return play(dataclasses.replace(config, evaluation=evaluation), family).video
     except Exception as error:  # whatever an env raises that cannot be drawn here

@@ -112,14 +112,13 @@ class Board:
         running = [row for row in self._rows if row.state == RUNNING]
         now = time.monotonic()
         is_due = now - self._drawn_at >= (DRAW_SECONDS if self._is_live else LINE_SECONDS)
-        if not is_due or not (self._is_live or running):
-            return
-        self._drawn_at = now
-        if self._is_live:
-            self._draw()
-        else:
-            known = [row.sentence() for row in running if row.figures[FRAMES]]
-            self.print("\n".join([*known, self.counts()]))
+        if is_due and (self._is_live or running):
+            self._drawn_at = now
+            if self._is_live:
+                self._draw()
+            else:
+                known = [row.sentence() for row in running if row.figures[FRAMES]]
+                self.print("\n".join([*known, self.counts()]))
 
     def print(self, text: str) -> None:
         """Prints lines above the table."""

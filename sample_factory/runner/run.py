@@ -33,8 +33,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = make_command_parser(RUN_GRID)
     add = parser.add_argument
     add("--run", metavar="MODULE", help="module that defines RUN_DESCRIPTION, or a file that ends in .py")
-    folder = Path("train_dir")
-    add("--train_dir", type=Path, default=folder, help="folder for all runs (default: ./train_dir)")
+    add("--train_dir", type=Path, default="train_dir", help="folder for all runs (default: ./train_dir)")
     backends = f"what runs the experiments: {', '.join(BACKENDS)}, or module:Class (default: processes)"
     add("--runner", "--backend", default="processes", metavar="BACKEND", help=backends)
     add("--experiment_suffix", default="", help="appended to the name of the folder of each Experiment")
@@ -78,10 +77,9 @@ def run_grid(argv: Sequence[str]) -> int:
     """Runs the grid that the arguments describe; returns the exit code."""
     arguments = parse_arguments(argv)
     description = load_description(arguments.run)
-    description.experiment_suffix = arguments.experiment_suffix
     train_dir = arguments.train_dir.expanduser().absolute()
     folder = train_dir / description.run_name
-    jobs = description.plan(train_dir)
+    jobs = description.plan(train_dir, arguments.experiment_suffix)
     if arguments.runner == "slurm" and arguments.slurm_print_only:
         slurm = SlurmBackend(arguments, folder / FOLDER)
         commands = [" ".join(slurm.sbatch(job)) for job in jobs]

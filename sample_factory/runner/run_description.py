@@ -11,7 +11,7 @@ import runpy
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,19 +46,16 @@ class ParamGrid:
     def __init__(self, grid_tuples: Iterable[tuple[Any, Sequence[Any]]]):
         """grid_tuples: (parameter, values) each; or (several parameters, tuples of their values), for those
         that vary together. The last one varies fastest."""
-        self.grid = dict(grid_tuples)
+        axes = [
+            [{names: value} if isinstance(names, str) else dict(zip(names, value)) for value in values]
+            for names, values in dict(grid_tuples).items()
+        ]
+        products = itertools.product(*axes) if axes else ()
+        self.combinations = [{name: part[name] for part in parts for name in part} for parts in products]
 
     def generate_params(self, randomize: bool = False) -> Iterator[Params]:
         """Yields parameter -> value. randomize: in an order that is random, and the same in every start."""
-        if not self.grid:
-            return
-        combinations = []
-        for values in itertools.product(*self.grid.values()):
-            params: dict[str, Any] = {}
-            for names, value in zip(self.grid, values):
-                params |= {names: value} if isinstance(names, str) else dict(zip(names, value))
-            combinations.append(params)
-        yield from _in_order(combinations, randomize)
+        yield from _in_order(self.combinations, randomize)
 
 
 def _in_order(combinations: Sequence[Params], randomize: bool) -> Sequence[Params]:
@@ -93,7 +90,6 @@ class RunDescription:
     customize_experiment_name: whether the names of runs contain their parameters.
     param_prefix: what is before the name of each parameter on the command line, e.g. "" for Hydra.
     experiment_dirs_sf_format: the folder is split into --train_dir and --experiments_root.
-    experiment_suffix: of the flag of this name.
     """
 
     run_name: str
@@ -103,11 +99,13 @@ class RunDescription:
     customize_experiment_name: bool = True
     param_prefix: str = "--"
     experiment_dirs_sf_format: bool = False
-    experiment_suffix: str = field(default="", init=False)
 
-    def plan(self, train_dir: Path) -> list[Job]:
-        """Returns all runs. Raises ConfigError if a command cannot be read, or two runs have one name."""
-        jobs = [job for experiment in self.experiments for job in self._plan(experiment, train_dir)]
+    def plan(self, train_dir: Path, suffix: str = "") -> list[Job]:
+        """Returns all runs. suffix: appended to the folder of each Experiment.
+
+        Raises ConfigError if a command cannot be read, or two runs have one name.
+        """
+        jobs = [job for experiment in self.experiments for job in self._plan(experiment, train_dir, suffix)]
         names = [job.name for job in jobs]
         twice = [name for name in names if names.count(name) > 1]
         if not jobs:
@@ -118,14 +116,14 @@ class RunDescription:
             )
         return jobs
 
-    def _plan(self, experiment: Experiment, train_dir: Path) -> Iterator[Job]:
+    def _plan(self, experiment: Experiment, train_dir: Path, suffix: str) -> Iterator[Job]:
         try:
             base = shlex.split(experiment.cmd)
         except ValueError as error:
             raise ConfigError(f"the command of Experiment {experiment.base_name!r}: {error}") from None
         if not base:
             raise ConfigError(f"Experiment {experiment.base_name!r} has no command: give cmd=...")
-        group = "_".join(filter(None, [experiment.base_name, self.experiment_suffix]))
+        group = "_".join(filter(None, [experiment.base_name, suffix]))
         folder = train_dir / self.run_name / group
         place = [f"{self.experiment_dir_arg_name}={folder}"]
         if self.experiment_dirs_sf_format:

@@ -189,7 +189,8 @@ def run_job(job: Job) -> JobState:
         state._replace(pid=process.pid).write(job.state)
         exit_code = process.wait()
         outcome = FAILED if exit_code else FINISHED
-        if is_stopped or (not exit_code and _was_stopped(job.folder)):
+        result = _read(job.folder / RESULT_FILE) or {}  # none of another program
+        if is_stopped or (not exit_code and result.get("status") == STOPPED):
             outcome = STOPPED
         killed_by = f"killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else ""
         reason = killed_by or (f"exit code {exit_code}" if exit_code else "")
@@ -197,14 +198,6 @@ def run_job(job: Job) -> JobState:
     state = state._replace(seconds=job.seconds + time.time() - began)
     state.write(job.state)
     return state
-
-
-def _was_stopped(experiment: Path) -> bool:
-    """Returns whether a run of this package that has ended without an error was stopped, not done."""
-    try:
-        return bool(json.loads((experiment / RESULT_FILE).read_text())["status"] == STOPPED)
-    except FileNotFoundError:  # another program
-        return False
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -25,8 +25,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument
     masks = "experiments to show, by name or path below --dir, with * and ?; without one: all of them"
     add("filters", nargs="*", metavar="MASK", help=masks)
-    folder = Path("train_dir")
-    add("--dir", type=Path, default=folder, help="folder of experiments (default: ./train_dir)")
+    add("--dir", type=Path, default="train_dir", help="folder of experiments (default: ./train_dir)")
     add("--port", type=int, default=6006, help="port of TensorBoard (default: 6006)")
     add("--bind_all", action="store_true", help="reachable from other machines")
     add("-q", "--quiet", action="store_true", help="without TensorBoard's own messages")
