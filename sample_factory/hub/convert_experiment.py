@@ -100,9 +100,9 @@ def convert_experiment(
     refuse_code(Layer(str(path), values, foreign), () if env is None else ("env",), known={})
     layers = frozenset(read_old_state(files[-1], trust_code)["model"])
     old_env = values.get("env")
-    if not env and not (isinstance(old_env, str) and old_env):
+    env_name = env or (OLD_MUJOCO_ENVS.get(old_env, old_env) if isinstance(old_env, str) else "")
+    if not env_name:
         raise ConfigError("the settings have no env; name it with --env")
-    env_name = env or OLD_MUJOCO_ENVS.get(old_env, old_env)
     layer = Layer(f"{SAVED} {path}", new_values(version, values, layers, env_name), foreign)
     config = _new_config(layer, destination, env_name)
     spec = _policy_spec(config, spaces)

@@ -116,7 +116,7 @@ def _film(config: Config, family: EnvFamily) -> Path | None:
 
     log.info("Writing a video ...")
     endless = {"max_num_episodes": NEVER, "max_num_frames": NEVER}
-    filming = {"save_video": True, "no_render": True, "video_name": VIDEO, **endless}
+    filming: dict[str, Any] = {"save_video": True, "no_render": True, "video_name": VIDEO, **endless}
     evaluation = dataclasses.replace(config.evaluation, **filming)
     try:
         return play(dataclasses.replace(config, evaluation=evaluation), family).video
