@@ -15,7 +15,7 @@ from sample_factory.exporting.network import NEXT_RNN_STATE, RNN_STATE, Exported
 from sample_factory.models.actor_critic import ActorCritic
 
 TOLERANCE = 1e-4  # of a number, relative to it if it is above 1
-MANY_ROWS = 7  # steps whose rows are compared once more as one batch, of another size
+MANY_ROWS = 7  # steps that are compared once more, as one batch of another size
 MAX_AGENTS = 64  # of a kind, for envs with a thousand copies
 
 Arrays = dict[str, np.ndarray]

@@ -90,8 +90,7 @@ class ExportedNetwork(nn.Module):
 
 
 def _storing(entry: ObservationInput) -> Callable[[Tensor], Tensor]:
-    """Returns the conversion of observations [B, *shape] of the env to those that are stored, see
-    `observation_layout`."""
+    """Returns the conversion of the env's observations [B, *shape] to stored ones: see observation_layout."""
     space: Any = entry.space
     if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
         start = torch.from_numpy(np.ravel(space.start).astype(np.int64))
@@ -159,7 +158,7 @@ def to_onnx(network: ExportedNetwork) -> onnx.ModelProto:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it notes e.g. that torchvision is missing
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # Tensors that a network caches in its first call must be real ones, not those of the exporter.
+        # Tensors that a network caches in its first call must be real ones, not the exporter's fake ones.
         network((*example,))
         try:
             program = torch.onnx.export(

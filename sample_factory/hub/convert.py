@@ -24,7 +24,11 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = make_command_parser(CONVERT)
     add = parser.add_argument
     add("--source", type=Path, metavar="FOLDER", help="folder of the old experiment")
-    add("--experiment", metavar="NAME", help="name of the new experiment (default: that of the old folder)")
+    add(
+        "--experiment",
+        metavar="NAME",
+        help="name of the new experiment (default: the old folder's name)",
+    )
     place = "where it is written (default: ./train_dir)"
     add("--train_dir", default=RunFlags().train_dir, metavar="FOLDER", help=place)
     add("--experiments_root", metavar="FOLDER", help="folder within --train_dir for a group of experiments")

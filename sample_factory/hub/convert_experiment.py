@@ -320,6 +320,6 @@ def _v2_network(values: Mapping[str, Any], layers: frozenset[str]) -> dict[str, 
     is_resnet = values["encoder_conv_architecture"] == RESNET
     return {
         "encoder_type": "resnet" if is_resnet else "conv",
-        "encoder_extra_fc_layers": 0,  # those of version 2 are in encoder_conv_mlp_layers
+        "encoder_extra_fc_layers": 0,  # version 2's are in encoder_conv_mlp_layers
         "encoder_custom": DOOM_ENCODER if is_doom else None,
     }

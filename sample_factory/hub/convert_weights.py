@@ -96,8 +96,7 @@ def _statistics(
 ) -> tuple[dict[str, Tensor], set[str]]:
     """Returns the buffers of the running normalisers, and the names of the old ones.
 
-    The statistics here are those of raw samples x; the old ones of OLD_KEY were those of
-    (x - subtract) / scale.
+    Statistics here describe raw samples x; the old ones of OLD_KEY described (x - subtract) / scale.
     """
     normalizers: list[tuple[str, str, Any]] = [  # prefix there, prefix here
         (f"{OLD_NORMALIZERS}{key}.", f"observation_normalizers.normalizers.{i}.", normalizer)
@@ -133,11 +132,11 @@ def _statistics(
 def _rescale_first_layers(
     state: dict[str, Tensor], model: TowerActorCritic, subtract: float, scale: float
 ) -> bool:
-    """Multiplies the weights of first layers whose observation is scaled differently here than it was.
+    """Rescales first linear layers, so that they compute the old outputs from observations as they are here.
 
-    A vector `obs` was (x - subtract) / scale, and is x here unless it has running statistics; the linear
-    layer after it can do the same. Returns whether there was any. Raises ConfigError for an image, whose
-    convolutions pad with zeros, and so cannot.
+    The old network got a vector `obs` as (x - subtract) / scale; this one gets x, unless it has running
+    statistics. Returns whether a layer was changed. Raises ConfigError for an image: its convolutions pad
+    with zeros, so no change of weights has the same effect.
     """
     is_rescaled = False
     for key, normalizer in _observation_normalizers(model):

@@ -1,4 +1,4 @@
-"""Requests to the Hugging Face Hub, whose failures are one line."""
+"""Requests to the Hugging Face Hub; a failure is reported in one line."""
 
 import contextlib
 import errno
@@ -108,7 +108,7 @@ def _reason(error: BaseException, endpoint: str, repository: str) -> str:
     from huggingface_hub import errors
 
     cause: BaseException | None = error
-    while cause is not None:  # of an error, and of those that it was raised from
+    while cause is not None:  # the error, then the error that caused it, and so on
         if isinstance(cause, errors.GatedRepoError):
             return f"access has to be requested at {endpoint}/{repository}"
         if isinstance(cause, errors.RevisionNotFoundError):

@@ -95,7 +95,7 @@ def play_and_push(config: Config, family: EnvFamily) -> Evaluation:
 def _save_results(
     config: Config, evaluations: Sequence[Evaluation], checkpoints: Sequence[Path]
 ) -> dict[str, Any]:
-    """Returns and writes the contents of evaluation.json: those of --json, and the names of the checkpoints.
+    """Writes evaluation.json: what --json writes, and the names of the checkpoints. Returns its contents.
 
     checkpoints: the file that each evaluation has played. Raises HubError unless all evaluations have ended.
     """

@@ -37,7 +37,7 @@ class Backend(Protocol):
         """Returns whether another job may be started now."""
 
     def start(self, job: Job) -> None:
-        """Starts or queues the job, whose order has been written. Raises CannotStart."""
+        """Starts or queues the job; its order has been written. Raises CannotStart."""
 
     def unfinished(self) -> Collection[str]:
         """Returns the names of the jobs that are queued or running."""

@@ -16,7 +16,6 @@ from sample_factory.config.help import make_command_parser
 from sample_factory.config.unknown_flags import parse_words
 
 SUMMARIES = ".summary"
-SEPARATORS = (",", ":")  # between folders, and between a name and its folder
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -65,15 +64,13 @@ def find_experiments(folder: Path, masks: Sequence[str]) -> list[Path]:
 def tensorboard_command(arguments: argparse.Namespace) -> list[str]:
     """Returns the command. Raises ConfigError if no experiment matches."""
     folder = arguments.dir.expanduser()
+    where = f"--logdir={folder}"
     found = find_experiments(folder, arguments.filters)
-    unusable = [path for path in found if any(mark in str(path) for mark in SEPARATORS)]
-    if not arguments.filters:
-        where = f"--logdir={folder}"
-    elif unusable:
-        raise ConfigError(
-            f"{unusable[0]}: TensorBoard cannot select a folder with a comma or colon in its name"
-        )
-    else:
+    if arguments.filters:
+        unusable = [path for path in found if "," in str(path) or ":" in str(path)]  # its own separators
+        if unusable:
+            fault = "TensorBoard cannot select a folder with a comma or colon in its name"
+            raise ConfigError(f"{unusable[0]}: {fault}")
         where = "--logdir_spec=" + ",".join(f"{path.relative_to(folder)}:{path}" for path in found)
     network = "--bind_all" if arguments.bind_all else "--host=localhost"
     options = [f"--port={arguments.port}", network, f"--reload_interval={arguments.reload_interval}"]
