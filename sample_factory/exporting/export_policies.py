@@ -45,9 +45,9 @@ def export_policies(config: Config, family: EnvFamily) -> list[ExportedPolicy]:
         raise ConfigError(f"--checkpoint has {len(checkpoints)} values; one file is made of one checkpoint")
     for policy in policies:
         find_checkpoint(config, PolicyChoice(policy, checkpoints[0]))  # raises, before the env is made
-    with contextlib.ExitStack() as closed_at_end:
-        with explains_other_env(config):
-            env = closed_at_end.enter_context(contextlib.closing(make_env(config, family, draws=False)))
+    with explains_other_env(config):
+        env = make_env(config, family, draws=False)
+    with contextlib.closing(env):
         num_kinds = len(env.kinds.spaces)
         if len(policies) == 1:
             first = policies[0] - policies[0] % num_kinds

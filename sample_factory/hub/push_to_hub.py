@@ -28,8 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if given.experiment_dir is not None:
             folder = Path(given.experiment_dir).expanduser().absolute()
             rest += [f"--experiment={folder.name}", f"--train_dir={folder.parent}"]
-        own = {"hub": PushFlags}
-        config = parse_config(rest, resolve_trained_family, True, extra_sections=own, command=PUSH_TO_HUB)
+        config = parse_config(rest, resolve_trained_family, True, {"hub": PushFlags}, PUSH_TO_HUB)
         from sample_factory.hub.push import push
 
         setup_logging("push_to_hub")

@@ -23,7 +23,6 @@ from sample_factory.runner.slurm import SlurmBackend
 from sample_factory.runtime.folder_lock import FolderInUse, FolderLock
 
 CSV = "results.csv"
-PICTURE = "curves.png"
 COLUMNS = ("run", "state", "env", "env_frames", "reward", "seconds", "exit_code", "folder")
 NOT_IN_LABEL = ("seed", "env")  # seeds are averaged; each env has a panel of its own
 
@@ -105,7 +104,7 @@ def _run(jobs: Sequence[Job], backend: Backend, folder: Path, pause: float) -> i
     grid.board.close()
     write_table(folder / CSV, jobs, grid.rows)
     print(f"written: {folder / CSV}")
-    print("\n".join(draw_curves(folder / PICTURE, jobs)), flush=True)
+    print("\n".join(draw_curves(folder / "curves.png", jobs)), flush=True)
     failed = [(job, row.note) for job, row in zip(jobs, grid.rows) if row.state == FAILED]
     for job, reason in failed:
         output = job.log.read_text(errors="replace").split("\n") if job.log.exists() else []

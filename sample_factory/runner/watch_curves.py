@@ -15,8 +15,6 @@ from sample_factory.config.flags import ConfigError
 from sample_factory.config.help import make_command_parser
 from sample_factory.config.unknown_flags import parse_words
 
-SUMMARIES = ".summary"
-
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Raises ConfigError. Prints the help and exits with 0 on --help."""
@@ -45,7 +43,7 @@ def find_experiments(folder: Path, masks: Sequence[str]) -> list[Path]:
     found = []
     for place, folders, _ in os.walk(folder):
         folders.sort()
-        if SUMMARIES not in folders:
+        if ".summary" not in folders:
             continue
         folders.clear()  # there is no experiment within an experiment
         path = Path(place).relative_to(folder)

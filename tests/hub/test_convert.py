@@ -197,7 +197,7 @@ def test_a_network_with_a_layer_that_is_not_here_is_refused_by_its_name(old, tmp
     state = torch.load(path, weights_only=False)
     state["model"]["encoder.attention.weight"] = torch.zeros(2, 2)
     torch.save(state, path)
-    with pytest.raises(ConfigError, match="layer encoder.attention.weight has no counterpart here"):
+    with pytest.raises(ConfigError, match="encoder.attention.weight"):
         convert_to(tmp_path, folder)
     assert not (tmp_path / "new").exists() and not list(tmp_path.glob(".*"))
 
@@ -216,7 +216,7 @@ def test_settings_without_a_counterpart_are_refused_by_the_flag(old, tmp_path):
     settings = folder / "cfg.json"
     values = json.loads(settings.read_text())
     settings.write_text(json.dumps({**values, "encoder_custom": "my_encoder"}))
-    with pytest.raises(ConfigError, match="--encoder_custom=my_encoder of version 1 cannot be converted"):
+    with pytest.raises(ConfigError, match="--encoder_custom=my_encoder"):
         convert_to(tmp_path, folder)
 
 
@@ -258,7 +258,7 @@ def test_files_of_the_first_versions_of_torch_are_loaded(tmp_path):
 def test_code_in_a_checkpoint_runs_only_if_it_is_allowed(tmp_path, capsys):
     path = tmp_path / "checkpoint_000000001_2.pth"
     torch.save({**CHECKPOINT, "code": RunsCode()}, path)
-    with pytest.raises(ConfigError, match="--trust_code if you trust its author"):
+    with pytest.raises(ConfigError, match="--trust_code"):
         read_old_state(path)
     assert capsys.readouterr().out == ""
     read_old_state(path, trust_code=True)
@@ -298,10 +298,10 @@ def test_a_folder_of_something_else_is_refused_in_one_line(tmp_path, capsys, fil
 def test_a_missing_folder_an_existing_experiment_and_a_wrong_flag_are_one_line(tmp_path, capsys):
     place = ["--experiment=new", f"--train_dir={tmp_path}"]
     assert convert.main([f"--source={tmp_path}/absent", *place]) == 2
-    assert "there is no such folder" in capsys.readouterr().err
+    assert "--source" in capsys.readouterr().err
     (tmp_path / "new").mkdir()
     assert convert.main([f"--source={tmp_path}", *place]) == 2
-    assert "exists already; choose another --experiment" in capsys.readouterr().err
+    assert "--experiment" in capsys.readouterr().err
     assert convert.main(place) == 2
     assert "--source=FOLDER" in capsys.readouterr().err
     assert convert.main([f"--source={tmp_path}", "--experimet=new"]) == 2

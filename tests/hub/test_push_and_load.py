@@ -262,7 +262,7 @@ def test_a_download_that_breaks_leaves_an_existing_experiment_as_it_is(hub, tmp_
     assert "is no experiment" in capsys.readouterr().err
     (tmp_path / "mine" / "cfg.json").write_text("{}")
     assert load_from_hub.main(load) == 2
-    assert "replace it with --overwrite" in capsys.readouterr().err
+    assert "--overwrite" in capsys.readouterr().err
     sha = hub.repositories[NAME].sha
     hub.broken.add(f"/{NAME}/resolve/{sha}/cfg.json")
     assert load_from_hub.main([*load, "--overwrite"]) == 1
