@@ -48,8 +48,7 @@ def compare(
     policy; agents that it does not play act at random.
 
     model: the trained policy, on the CPU in float32. network: made from it. exported: made from `network`.
-    agents: indices of agents, all of the policy's kind.
-    Raises ExportFailed for a difference above 1e-4, and what the env raises.
+    agents: indices of agents, all of the policy's kind. Raises ExportFailed for a difference above 1e-4.
     """
     session = onnxruntime.InferenceSession(exported.SerializeToString(), providers=["CPUExecutionProvider"])
     choices = {part.action: part for part in network.actions if not part.is_box}
@@ -62,8 +61,7 @@ def compare(
         if model.state_size:
             inputs[RNN_STATE] = memory
         outputs: Arrays = dict(zip(network.outputs, session.run(network.outputs, inputs)))
-        tensors = {key: torch.from_numpy(array) for key, array in stored.items()}
-        output = model.act(tensors, state, deterministic=True)
+        output = model.act({key: torch.from_numpy(x) for key, x in stored.items()}, state, deterministic=True)
         for name, tensor in zip(network.outputs, network.outputs_of(model, output)):
             own, right = outputs[name], tensor.numpy()
             fault = ""
@@ -72,15 +70,13 @@ def compare(
             elif name in choices:  # their probabilities are compared: two choices may be equally likely
                 space: Any = choices[name].space
                 rows = output.actions.clone()
-                chosen = torch.from_numpy(own - np.asarray(space.start))
-                rows[:, choices[name].values] = chosen.reshape(len(rows), -1).float()
+                rows[:, choices[name].values] = torch.from_numpy(own - space.start).reshape(len(rows), -1)
                 log_prob = model.distribution(output.logits).log_prob
                 own, right = log_prob(rows).numpy(), log_prob(output.actions).numpy()
             difference = math.inf if fault else _difference(own, right)
             if difference > TOLERANCE:
-                fault = fault or f"by {difference:.2g}, where {TOLERANCE:g} is allowed"
-                fault = f"the exported policy differs in {place}: {name} {fault}"
-                raise ExportFailed(f"{fault}; nothing was written")
+                fault = f"{name} {fault or f'by {difference:.2g}, where {TOLERANCE:g} is allowed'}"
+                raise ExportFailed(f"the exported policy differs in {place}: {fault}; nothing was written")
             worst = max(worst, (difference, name))
         return output.logits, output.rnn_state, outputs
 
